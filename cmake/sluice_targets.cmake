@@ -27,10 +27,10 @@ if(SLUICE_FUZZ)
 endif()
 
 # Most of a build is reading headers. With SLUICE_UNITY a target's sources are compiled several at once: half the time from
-# nothing, more of it after a change. APART: not this target's, whose sources have file-local names in common.
+# nothing, more of it after a change.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
-function(sluice_unity target apart)
-  if(SLUICE_UNITY AND NOT "${apart}")
+function(sluice_unity target)
+  if(SLUICE_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
   endif()
 endfunction()
@@ -40,10 +40,10 @@ function(sluice_sources_without_libtorch)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps [APART])
+# sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps)
 # PUBLIC: what our headers show. PRIVATE: what only the .cc files use.
 function(sluice_library name)
-  cmake_parse_arguments(ARG "APART" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(sluice_${name} STATIC)
   add_library(sluice::${name} ALIAS sluice_${name})
   target_sources(sluice_${name}
@@ -51,7 +51,7 @@ function(sluice_library name)
     PRIVATE ${ARG_SOURCES})
   target_include_directories(sluice_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(sluice_${name} PUBLIC ${ARG_PUBLIC} PRIVATE sluice_flags ${ARG_PRIVATE})
-  sluice_unity(sluice_${name} "${ARG_APART}")
+  sluice_unity(sluice_${name})
 endfunction()
 
 # sluice_program(NAME SOURCES main.cc LINK deps): a program in ${build}/bin.
@@ -93,11 +93,11 @@ if(SLUICE_SANITIZE MATCHES "thread")
 endif()
 
 # sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [SHARDS n] [PRECOMPILED t]
-# [OPTIMIZED] [SINGLE_THREADED] [APART]): one GoogleTest program, one ctest entry, or `n` with a part of the tests each. PRECOMPILED: the target whose precompiled headers it takes.
+# [OPTIMIZED] [SINGLE_THREADED]): one GoogleTest program, one ctest entry, or `n` with a part of the tests each. PRECOMPILED: the target whose precompiled headers it takes.
 # OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
 # threads, so that the thread sanitizer's build leaves it out.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED;APART" "TIMEOUT;SHARDS;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED" "TIMEOUT;SHARDS;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
   if(ARG_SINGLE_THREADED AND SLUICE_SANITIZE MATCHES "thread")
     message(STATUS "Test ${name}: left out, it has no threads to look at")
     return()
@@ -112,7 +112,7 @@ function(sluice_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${ARG_DEFINES} ${SLUICE_SANITIZER_DEFINES})
-  sluice_unity(${name} "${ARG_APART}")
+  sluice_unity(${name})
   # Precompiled headers fit only what is optimized as they are.
   if(ARG_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})

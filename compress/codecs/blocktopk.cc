@@ -78,14 +78,15 @@ class BlockTopKCodec final : public Codec {
 };
 
 // A payload taken apart.
-struct Parts {
+struct BlockTopKParts {
   int bits = 0;
   PlacedValues values;
   absl::Span<const std::byte> positions;
 };
 
 // What is wrong with the payload but for the positions' ranges; empty: nothing.
-absl::string_view Split(absl::Span<const std::byte> payload, size_t count, Parts* parts) {
+absl::string_view SplitBlockTopK(absl::Span<const std::byte> payload, size_t count,
+                                 BlockTopKParts* parts) {
   ByteReader reader(payload);
   parts->bits = reader.Read<uint8_t>();
   if (parts->bits < kLeastBits || parts->bits > kMostBits) {
@@ -110,8 +111,8 @@ std::unique_ptr<Codec> MakeBlockTopK(const CodecSpec& spec) {
 }
 
 absl::Status ValidateBlockTopK(absl::Span<const std::byte> payload, size_t count) {
-  Parts parts;
-  const absl::string_view wrong = Split(payload, count, &parts);
+  BlockTopKParts parts;
+  const absl::string_view wrong = SplitBlockTopK(payload, count, &parts);
   if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("blocktopk payload: ", wrong));
   // Only the last block can be shorter than its positions reach.
   const size_t last = parts.values.places;
@@ -125,8 +126,8 @@ absl::Status ValidateBlockTopK(absl::Span<const std::byte> payload, size_t count
 }
 
 void DecodeAddBlockTopK(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  Parts parts;
-  Check(Split(payload, sum.size(), &parts).empty(), "only validated payloads are decoded");
+  BlockTopKParts parts;
+  Check(SplitBlockTopK(payload, sum.size(), &parts).empty(), "only validated payloads are decoded");
   RemainderReader positions(parts.positions, parts.bits);
   ForEachPlaced(parts.values, [&](size_t block, float value) {
     sum[(block << parts.bits) + positions.Next()] += value;

@@ -16,9 +16,9 @@ namespace sluice::compress {
 namespace {
 
 constexpr size_t kRows = 3;
-constexpr size_t kLine = 16;      // Elements that move together: a cache line.
-constexpr size_t kFewest = 1024;  // Elements; smaller chunks have a cell for each.
-constexpr size_t kHeaderSize = 5;
+constexpr size_t kCountSketchLine = 16;  // Elements that move together: a cache line.
+constexpr size_t kFewest = 1024;         // Elements; smaller chunks have a cell for each.
+constexpr size_t kCountSketchHeaderSize = 5;
 constexpr double kRecovered = 0.1;        // Elements published per step, of a row's cells, at most.
 constexpr float kLargestCell = 0x1p120f;  // What a receiver's cells are held to.
 
@@ -26,10 +26,12 @@ constexpr float kLargestCell = 0x1p120f;  // What a receiver's cells are held to
 size_t LinesFor(size_t count, double ratio) {
   if (count < kFewest) return 0;
   const double cells = 2 * static_cast<double>(count) / ratio;
-  return std::max<size_t>(static_cast<size_t>(cells / (kRows * kLine)), 1);
+  return std::max<size_t>(static_cast<size_t>(cells / (kRows * kCountSketchLine)), 1);
 }
 
-size_t CellsFor(size_t count, size_t lines) { return lines == 0 ? count : kRows * kLine * lines; }
+size_t CellsFor(size_t count, size_t lines) {
+  return lines == 0 ? count : kRows * kCountSketchLine * lines;
+}
 
 // Where a line of elements goes in one row: element i of it to cell (i + turn) mod 16 of `first`'s
 // line, negated where bit i of `negative` is set.
@@ -44,8 +46,8 @@ Place PlaceOf(size_t line, size_t row, size_t lines) {
   constexpr uint64_t kStep = 0x9E3779B97F4A7C15u;
   const uint64_t hash = MixBits((line * kRows + row + 1) * kStep);
   const size_t bucket = static_cast<size_t>(((hash >> 32) * lines) >> 32);
-  return {.first = (row * lines + bucket) * kLine,
-          .turn = static_cast<unsigned>(hash & (kLine - 1)),
+  return {.first = (row * lines + bucket) * kCountSketchLine,
+          .turn = static_cast<unsigned>(hash & (kCountSketchLine - 1)),
           .negative = static_cast<uint32_t>(hash >> 4) & 0xFFFF};
 }
 
@@ -54,7 +56,9 @@ float Signed(float value, const Place& place, size_t i) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ sign);
 }
 
-size_t CellOf(const Place& place, size_t i) { return place.first + ((i + place.turn) % kLine); }
+size_t CellOf(const Place& place, size_t i) {
+  return place.first + ((i + place.turn) % kCountSketchLine);
+}
 
 // Adds `count` <= kLine elements to their cells.
 void AddLine(const float* values, size_t count, const Place& place, float* cells) {
@@ -68,7 +72,7 @@ class CountSketchCodec final : public Codec {
   FormatId format() const override { return FormatId::kSketch; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    return kHeaderSize + CellsFor(count, LinesFor(count, ratio_)) * sizeof(uint16_t);
+    return kCountSketchHeaderSize + CellsFor(count, LinesFor(count, ratio_)) * sizeof(uint16_t);
   }
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 
@@ -81,19 +85,20 @@ void CountSketchCodec::Encode(const EncodeInput& input, std::vector<std::byte>* 
   const size_t lines = LinesFor(count, ratio_);
   std::vector<float>& cells = input.scratch->floats;
   cells.assign(CellsFor(count, lines), 0.0f);
-  ForEachTile<kLine>(input, [&](size_t at, const float* gradient, float* residual, size_t size) {
-    float values[kLine];
-    for (size_t i = 0; i < size; ++i) values[i] = gradient[i] + residual[i];
-    // What the receiver does not publish stays there, not here.
-    for (size_t i = 0; i < size; ++i) residual[i] = 0;
-    if (lines == 0) {
-      std::copy(values, values + size, cells.data() + at);
-      return;
-    }
-    for (size_t row = 0; row < kRows; ++row) {
-      AddLine(values, size, PlaceOf(at / kLine, row, lines), cells.data());
-    }
-  });
+  ForEachTile<kCountSketchLine>(
+      input, [&](size_t at, const float* gradient, float* residual, size_t size) {
+        float values[kCountSketchLine];
+        for (size_t i = 0; i < size; ++i) values[i] = gradient[i] + residual[i];
+        // What the receiver does not publish stays there, not here.
+        for (size_t i = 0; i < size; ++i) residual[i] = 0;
+        if (lines == 0) {
+          std::copy(values, values + size, cells.data() + at);
+          return;
+        }
+        for (size_t row = 0; row < kRows; ++row) {
+          AddLine(values, size, PlaceOf(at / kCountSketchLine, row, lines), cells.data());
+        }
+      });
   ByteWriter writer(out);
   writer.Write(static_cast<uint8_t>(lines == 0 ? 1 : kRows));
   writer.Write(static_cast<uint32_t>(lines));
@@ -104,7 +109,7 @@ void CountSketchCodec::Encode(const EncodeInput& input, std::vector<std::byte>* 
   }
 }
 
-absl::Status Bad(absl::string_view what) {
+absl::Status BadCountSketch(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("sketch payload: ", what));
 }
 
@@ -163,7 +168,7 @@ absl::Status SketchAggregator::Validate(uint32_t, absl::Span<const std::byte> fr
 // The table has no more cells than `sum` elements: it is added up in the first of them.
 void SketchAggregator::Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) {
   for (const SenderFrame& frame : frames) {
-    const std::byte* const cells = FramePayload(frame.frame).data() + kHeaderSize;
+    const std::byte* const cells = FramePayload(frame.frame).data() + kCountSketchHeaderSize;
     for (size_t i = 0; i < cells_; ++i) sum[i] += FromBfloat(LoadAt<uint16_t>(cells, i));
   }
 }
@@ -199,7 +204,8 @@ float SketchAggregator::Estimate(const Places& places, size_t i) const {
 // What the elements to publish are at least: the k-th largest magnitude, found from its upper bits
 // down, so that no copy of the magnitudes is needed.
 float SketchAggregator::ThresholdFor(absl::Span<const float> magnitudes) const {
-  size_t left = static_cast<size_t>(std::ceil(kRecovered * static_cast<double>(lines_ * kLine)));
+  size_t left =
+      static_cast<size_t>(std::ceil(kRecovered * static_cast<double>(lines_ * kCountSketchLine)));
   constexpr uint32_t kDigit = 11;
   std::array<uint32_t, 1 << kDigit> counts;
   uint32_t found = 0;  // Its bits from `shift` up.
@@ -220,21 +226,21 @@ float SketchAggregator::ThresholdFor(absl::Span<const float> magnitudes) const {
 }
 
 void SketchAggregator::Publish(absl::Span<float> values) {
-  for (size_t at = 0; at < count_; at += kLine) {
-    const Places places = PlacesOf(at / kLine);
-    for (size_t i = 0; i < std::min(kLine, count_ - at); ++i) {
+  for (size_t at = 0; at < count_; at += kCountSketchLine) {
+    const Places places = PlacesOf(at / kCountSketchLine);
+    for (size_t i = 0; i < std::min(kCountSketchLine, count_ - at); ++i) {
       values[at + i] = std::abs(Estimate(places, i));
     }
   }
   const float threshold = ThresholdFor(values);
-  for (size_t at = 0; at < count_; at += kLine) {
+  for (size_t at = 0; at < count_; at += kCountSketchLine) {
     Places places;
     bool placed = false;
-    for (size_t i = 0; i < std::min(kLine, count_ - at); ++i) {
+    for (size_t i = 0; i < std::min(kCountSketchLine, count_ - at); ++i) {
       const bool large = values[at + i] > 0 && values[at + i] >= threshold;
       values[at + i] = 0;
       if (!large) continue;
-      if (!placed) places = PlacesOf(at / kLine);
+      if (!placed) places = PlacesOf(at / kCountSketchLine);
       placed = true;
       // Again: what shared its cells may have been taken out since.
       const float value = Estimate(places, i);
@@ -251,21 +257,24 @@ std::unique_ptr<Codec> MakeCountSketch(const CodecSpec& spec) {
 }
 
 absl::Status ValidateSketch(absl::Span<const std::byte> payload, size_t count) {
-  if (payload.size() < kHeaderSize) return Bad("it is too short for its header");
+  if (payload.size() < kCountSketchHeaderSize)
+    return BadCountSketch("it is too short for its header");
   const size_t rows = static_cast<size_t>(payload[0]);
   const size_t lines = LinesIn(payload);
   if (count < kFewest ? rows != 1 || lines != 0 : rows != kRows || lines == 0) {
-    return Bad(absl::StrCat(rows, " rows of ", lines, " lines for ", count, " elements"));
+    return BadCountSketch(
+        absl::StrCat(rows, " rows of ", lines, " lines for ", count, " elements"));
   }
   const size_t cells = CellsFor(count, lines);
-  if (cells > count) return Bad("it has more cells than elements");
-  if (payload.size() != kHeaderSize + cells * sizeof(uint16_t)) {
-    return PayloadSizeError("sketch", count, kHeaderSize + cells * sizeof(uint16_t),
+  if (cells > count) return BadCountSketch("it has more cells than elements");
+  if (payload.size() != kCountSketchHeaderSize + cells * sizeof(uint16_t)) {
+    return PayloadSizeError("sketch", count, kCountSketchHeaderSize + cells * sizeof(uint16_t),
                             payload.size());
   }
   for (size_t i = 0; i < cells; ++i) {
-    if (IsFinite(FromBfloat(LoadAt<uint16_t>(payload.data() + kHeaderSize, i)))) continue;
-    return Bad(absl::StrCat("cell ", i, " is not finite"));
+    if (IsFinite(FromBfloat(LoadAt<uint16_t>(payload.data() + kCountSketchHeaderSize, i))))
+      continue;
+    return BadCountSketch(absl::StrCat("cell ", i, " is not finite"));
   }
   return absl::OkStatus();
 }

@@ -15,11 +15,11 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kLinearBlock;
-constexpr uint16_t kSmallestScale = 0x0080;  // Normal.
+constexpr size_t kFp8Block = kLinearBlock;
+constexpr uint16_t kFp8SmallestScale = 0x0080;  // Normal.
 
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
-size_t PayloadSize(size_t count) { return 1 + Blocks(count) * sizeof(uint16_t) + count; }
+size_t Fp8Blocks(size_t count) { return (count + kFp8Block - 1) / kFp8Block; }
+size_t PayloadSize(size_t count) { return 1 + Fp8Blocks(count) * sizeof(uint16_t) + count; }
 
 const Fp8Format& FormatOf(bool e5m2) { return e5m2 ? kFp8E5m2 : kFp8E4m3; }
 float LargestOf(bool e5m2) { return e5m2 ? 57344.0f : 448.0f; }
@@ -44,12 +44,13 @@ class Fp8Codec final : public Codec {
     out->resize(start + PayloadSize(size));
     std::byte* const payload = out->data() + start;
     payload[0] = std::byte{e5m2_};
-    auto* const codes = reinterpret_cast<uint8_t*>(payload) + 1 + Blocks(size) * sizeof(uint16_t);
-    ForEachTile<kBlock>(
+    auto* const codes =
+        reinterpret_cast<uint8_t*>(payload) + 1 + Fp8Blocks(size) * sizeof(uint16_t);
+    ForEachTile<kFp8Block>(
         input, [&](size_t at, const float* gradient, float* residual, size_t count) {
           const float largest = std::bit_cast<float>(AccumulateBlock(gradient, residual, count));
           const uint16_t scale = ScaleFor(largest);
-          StoreAt(payload + 1, at / kBlock, scale);
+          StoreAt(payload + 1, at / kFp8Block, scale);
           if (scale == 0) {
             std::memset(codes + at, 0, count);
             return;
@@ -65,7 +66,7 @@ class Fp8Codec final : public Codec {
   uint16_t ScaleFor(float largest) const {
     const float exact = largest / LargestOf(e5m2_);
     const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
-    if (up < kSmallestScale) return 0;
+    if (up < kFp8SmallestScale) return 0;
     return static_cast<uint16_t>(std::min(up, uint32_t{LargestScale(e5m2_)}));
   }
 
@@ -90,15 +91,15 @@ absl::Status ValidateFp8(absl::Span<const std::byte> payload, size_t count) {
   }
   const bool e5m2 = variant == 1;
   const auto* const codes =
-      reinterpret_cast<const uint8_t*>(payload.data()) + 1 + Blocks(count) * sizeof(uint16_t);
-  for (size_t block = 0; block < Blocks(count); ++block) {
-    const uint8_t* const begin = codes + block * kBlock;
-    const uint8_t* const end = begin + std::min(kBlock, count - block * kBlock);
+      reinterpret_cast<const uint8_t*>(payload.data()) + 1 + Fp8Blocks(count) * sizeof(uint16_t);
+  for (size_t block = 0; block < Fp8Blocks(count); ++block) {
+    const uint8_t* const begin = codes + block * kFp8Block;
+    const uint8_t* const end = begin + std::min(kFp8Block, count - block * kFp8Block);
     const uint16_t scale = LoadAt<uint16_t>(payload.data() + 1, block);
     const auto bad = [&](absl::string_view what) {
       return absl::InvalidArgumentError(absl::StrCat("fp8 payload: block ", block, " has ", what));
     };
-    if (scale != 0 && (scale < kSmallestScale || scale > LargestScale(e5m2))) {
+    if (scale != 0 && (scale < kFp8SmallestScale || scale > LargestScale(e5m2))) {
       return bad("a scale that is out of range");
     }
     uint8_t any = 0, largest = 0;
@@ -114,13 +115,13 @@ absl::Status ValidateFp8(absl::Span<const std::byte> payload, size_t count) {
 
 void DecodeAddFp8(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   const Fp8Format& format = FormatOf(payload[0] == std::byte{1});
-  const auto* const codes =
-      reinterpret_cast<const uint8_t*>(payload.data()) + 1 + Blocks(sum.size()) * sizeof(uint16_t);
-  for (size_t at = 0; at < sum.size(); at += kBlock) {
-    const uint16_t scale = LoadAt<uint16_t>(payload.data() + 1, at / kBlock);
+  const auto* const codes = reinterpret_cast<const uint8_t*>(payload.data()) + 1 +
+                            Fp8Blocks(sum.size()) * sizeof(uint16_t);
+  for (size_t at = 0; at < sum.size(); at += kFp8Block) {
+    const uint16_t scale = LoadAt<uint16_t>(payload.data() + 1, at / kFp8Block);
     if (scale == 0) continue;
     AddFp8(format, FromBfloat(scale), codes + at, sum.data() + at,
-           std::min(kBlock, sum.size() - at));
+           std::min(kFp8Block, sum.size() - at));
   }
 }
 

@@ -11,7 +11,7 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kTile = 2048;
+constexpr size_t kHalfTile = 2048;
 constexpr uint16_t kFp16Infinity = 0x7C00;
 constexpr uint16_t kBf16Infinity = 0x7F80;
 
@@ -19,9 +19,9 @@ constexpr uint16_t kBf16Infinity = 0x7F80;
 // which a payload need not be.
 template <typename Fn>
 void ForEachCodeTile(absl::Span<const std::byte> payload, size_t count, Fn fn) {
-  uint16_t codes[kTile];
-  for (size_t at = 0; at < count; at += kTile) {
-    const size_t size = std::min(kTile, count - at);
+  uint16_t codes[kHalfTile];
+  for (size_t at = 0; at < count; at += kHalfTile) {
+    const size_t size = std::min(kHalfTile, count - at);
     std::memcpy(codes, payload.data() + at * sizeof(uint16_t), size * sizeof(uint16_t));
     fn(at, codes, size);
   }
@@ -53,17 +53,17 @@ class HalfCodec final : public Codec {
     const auto encode = format_ == FormatId::kFp16 ? &ToFp16 : &ToBf16;
     const bool alone = input.residual.empty() && !stochastic_;
     const auto encode_tile = [&](size_t at, const float* gradient, float* residual, size_t count) {
-      uint16_t codes[kTile];
+      uint16_t codes[kHalfTile];
       const CastRounding rounding = {stochastic_, input.own_key, static_cast<uint32_t>(at)};
       encode(gradient, residual, rounding, codes, count);
       // Not to bytes that would have to be cleared first.
       const auto* const bytes = reinterpret_cast<const std::byte*>(codes);
       out->insert(out->end(), bytes, bytes + count * sizeof(uint16_t));
     };
-    if (!alone) return ForEachTile<kTile>(input, encode_tile);
+    if (!alone) return ForEachTile<kHalfTile>(input, encode_tile);
     const size_t size = input.gradient.size();
-    for (size_t at = 0; at < size; at += kTile) {
-      encode_tile(at, input.gradient.data() + at, nullptr, std::min(kTile, size - at));
+    for (size_t at = 0; at < size; at += kHalfTile) {
+      encode_tile(at, input.gradient.data() + at, nullptr, std::min(kHalfTile, size - at));
     }
   }
 

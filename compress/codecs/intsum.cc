@@ -13,20 +13,20 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kIntSumBlock;
-
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
-size_t CodeBytes(size_t count, int bits) { return (count * static_cast<size_t>(bits) + 7) / 8; }
-size_t PayloadSize(size_t count, int bits) {
-  return 1 + 2 * Blocks(count) + CodeBytes(count, bits);
+size_t IntSumBlocks(size_t count) { return (count + kIntSumBlock - 1) / kIntSumBlock; }
+size_t IntSumCodeBytes(size_t count, int bits) {
+  return (count * static_cast<size_t>(bits) + 7) / 8;
+}
+size_t IntSumPayloadSize(size_t count, int bits) {
+  return 1 + 2 * IntSumBlocks(count) + IntSumCodeBytes(count, bits);
 }
 
-int LargestCode(int bits) { return (1 << (bits - 1)) - 1; }
+int IntSumLargestCode(int bits) { return (1 << (bits - 1)) - 1; }
 
 // Exponents travel as the exponent field of the fp32 2^e; 0: none yet, or nothing but zeros.
-constexpr uint8_t kExponentMax = 253;  // So that 2^-e is a normal number.
+constexpr uint8_t kIntSumExponentMax = 253;  // So that 2^-e is a normal number.
 // So that the largest code is finite.
-uint8_t ExponentMax(int bits) { return bits == 8 ? 248 : bits == 4 ? 252 : kExponentMax; }
+uint8_t ExponentMax(int bits) { return bits == 8 ? 248 : bits == 4 ? 252 : kIntSumExponentMax; }
 float PowerOfTwo(uint8_t exponent) { return std::bit_cast<float>(uint32_t{exponent} << 23); }
 float InversePowerOfTwo(uint8_t exponent) {
   return std::bit_cast<float>((254 - uint32_t{exponent}) << 23);
@@ -39,24 +39,26 @@ uint8_t ExponentFor(uint32_t largest_bits, int bits) {
   const int field = static_cast<int>(largest_bits >> 23);
   int exponent = std::clamp(field - (bits - 2), 1, int{ExponentMax(bits)});
   const float reach =
-      static_cast<float>(LargestCode(bits)) * PowerOfTwo(static_cast<uint8_t>(exponent));
+      static_cast<float>(IntSumLargestCode(bits)) * PowerOfTwo(static_cast<uint8_t>(exponent));
   if (std::bit_cast<float>(largest_bits) > reach) ++exponent;
   return static_cast<uint8_t>(std::min(exponent, int{ExponentMax(bits)}));
 }
 
 // What an IntSum payload of `count` elements holds.
-struct Parts {
+struct IntSumParts {
   int bits;
   absl::Span<const std::byte> used;    // Exponents of the codes.
   absl::Span<const std::byte> wanted;  // Exponents that would have fitted this sender.
   const uint8_t* codes;
 
   uint8_t exponent(size_t block) const { return static_cast<uint8_t>(used[block]); }
-  const uint8_t* block(size_t index) const { return codes + index * CodeBytes(kBlock, bits); }
+  const uint8_t* block(size_t index) const {
+    return codes + index * IntSumCodeBytes(kIntSumBlock, bits);
+  }
 };
 
-Parts PartsOf(absl::Span<const std::byte> payload, size_t count) {
-  const size_t blocks = Blocks(count);
+IntSumParts IntSumPartsOf(absl::Span<const std::byte> payload, size_t count) {
+  const size_t blocks = IntSumBlocks(count);
   return {.bits = static_cast<int>(payload[0]),
           .used = payload.subspan(1, blocks),
           .wanted = payload.subspan(1 + blocks, blocks),
@@ -70,8 +72,10 @@ class IntSumCodec final : public Codec {
   FormatId format() const override { return FormatId::kIntSum; }
   bool lossless() const override { return false; }
   bool observes() const override { return true; }
-  size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
-  size_t StateSize(size_t count, uint32_t) const override { return Blocks(count); }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
+    return IntSumPayloadSize(count, bits_);
+  }
+  size_t StateSize(size_t count, uint32_t) const override { return IntSumBlocks(count); }
 
   void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const override;
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
@@ -84,7 +88,7 @@ class IntSumCodec final : public Codec {
   }
   // For blocks without a shared exponent: that of the chunk's largest value.
   uint8_t FirstExponent(const EncodeInput& input) const {
-    for (size_t block = 0; block < Blocks(input.gradient.size()); ++block) {
+    for (size_t block = 0; block < IntSumBlocks(input.gradient.size()); ++block) {
       if (SharedExponent(input.state, block) != 0) continue;
       return ExponentFor(
           LargestMagnitudeBits(input.gradient.data(),
@@ -122,42 +126,43 @@ void IntSumCodec::Observe(absl::Span<const std::byte> frames, absl::Span<float> 
 
 void IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
   const size_t size = input.gradient.size();
-  const size_t blocks = Blocks(size);
+  const size_t blocks = IntSumBlocks(size);
   const uint8_t first = FirstExponent(input);
   const size_t start = out->size();
-  out->resize(start + PayloadSize(size, bits_));
+  out->resize(start + IntSumPayloadSize(size, bits_));
   auto* const bytes = reinterpret_cast<uint8_t*>(out->data() + start);
   bytes[0] = static_cast<uint8_t>(bits_);
   uint8_t* const used = bytes + 1;
   uint8_t* const wanted = used + blocks;
   uint8_t* packed = wanted + blocks;
-  ForEachTile<kBlock>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
-    const size_t block = at / kBlock;
-    const uint8_t shared = SharedExponent(input.state, block);
-    used[block] = shared != 0 ? shared : first;
-    int8_t codes[kBlock];
-    // With exponent 0 everything is zero: any scale will do.
-    const uint8_t exponent = std::max(used[block], uint8_t{1});
-    const uint32_t largest =
-        QuantizeToPowerOfTwo(gradient, residual, PowerOfTwo(exponent), InversePowerOfTwo(exponent),
-                             LargestCode(bits_), codes, count);
-    wanted[block] = ExponentFor(largest, bits_);
-    PackCodes(codes, bits_, packed, count);
-    packed += CodeBytes(count, bits_);
-  });
+  ForEachTile<kIntSumBlock>(
+      input, [&](size_t at, const float* gradient, float* residual, size_t count) {
+        const size_t block = at / kIntSumBlock;
+        const uint8_t shared = SharedExponent(input.state, block);
+        used[block] = shared != 0 ? shared : first;
+        int8_t codes[kIntSumBlock];
+        // With exponent 0 everything is zero: any scale will do.
+        const uint8_t exponent = std::max(used[block], uint8_t{1});
+        const uint32_t largest = QuantizeToPowerOfTwo(gradient, residual, PowerOfTwo(exponent),
+                                                      InversePowerOfTwo(exponent),
+                                                      IntSumLargestCode(bits_), codes, count);
+        wanted[block] = ExponentFor(largest, bits_);
+        PackCodes(codes, bits_, packed, count);
+        packed += IntSumCodeBytes(count, bits_);
+      });
 }
 
 // Empty if the block is one that an encoder can have written.
-absl::string_view WhatIsWrong(const Parts& parts, size_t block, size_t count) {
+absl::string_view IntSumWhatIsWrong(const IntSumParts& parts, size_t block, size_t count) {
   const uint8_t used = parts.exponent(block);
   const auto wanted = static_cast<uint8_t>(parts.wanted[block]);
   if (std::max(used, wanted) > ExponentMax(parts.bits)) return "an exponent that is too large";
-  int8_t codes[kBlock];
+  int8_t codes[kIntSumBlock];
   UnpackCodes(parts.block(block), parts.bits, codes, count);
   const auto [least, most] = std::minmax_element(codes, codes + count);
-  if (*least < -LargestCode(parts.bits)) return "an unused code";
+  if (*least < -IntSumLargestCode(parts.bits)) return "an unused code";
   if ((used == 0 || wanted == 0) && (*least != 0 || *most != 0)) return "codes without an exponent";
-  const size_t size = CodeBytes(count, parts.bits);
+  const size_t size = IntSumCodeBytes(count, parts.bits);
   for (size_t i = count; i < size * 8 / static_cast<size_t>(parts.bits); ++i) {
     const auto bit = i / size * static_cast<size_t>(parts.bits);
     if ((parts.block(block)[i % size] >> bit & ((1 << parts.bits) - 1)) != 0) {
@@ -173,9 +178,9 @@ class IntSumAggregator final : public Aggregator {
       : count_(count),
         bits_(bits),
         // Sums of bytes where they can hold all senders: half the memory traffic.
-        small_(bits < 8 && senders <= static_cast<uint32_t>(127 / LargestCode(bits))),
-        frames_max_((small_ ? 127u : 32767u) / static_cast<uint32_t>(LargestCode(bits))),
-        wanted_(Blocks(count)) {}
+        small_(bits < 8 && senders <= static_cast<uint32_t>(127 / IntSumLargestCode(bits))),
+        frames_max_((small_ ? 127u : 32767u) / static_cast<uint32_t>(IntSumLargestCode(bits))),
+        wanted_(IntSumBlocks(count)) {}
 
   absl::Status Validate(uint32_t, absl::Span<const std::byte> frame) const override {
     absl::Status valid = ValidateFrame(frame, count_);
@@ -223,17 +228,19 @@ class IntSumAggregator final : public Aggregator {
     exponents_.resize(shared_.size());
     std::transform(shared_.begin(), shared_.end(), exponents_.begin(), [](float exponent) {
       // What was restored may be any number.
-      return static_cast<std::byte>(std::clamp(exponent, 0.0f, float{kExponentMax}));
+      return static_cast<std::byte>(std::clamp(exponent, 0.0f, float{kIntSumExponentMax}));
     });
     AppendFrame(FormatId::kExponents, count_, exponents_, out);
   }
 
-  std::vector<StateField> State() override { return {{"exponents", &shared_, Blocks(count_)}}; }
+  std::vector<StateField> State() override {
+    return {{"exponents", &shared_, IntSumBlocks(count_)}};
+  }
 
   size_t state_bytes() const override {
     const size_t of_block =
-        kBlock * (small_ ? sizeof(int8_t) : sizeof(int16_t)) + 2 + sizeof(float);
-    return Blocks(count_) * of_block;
+        kIntSumBlock * (small_ ? sizeof(int8_t) : sizeof(int16_t)) + 2 + sizeof(float);
+    return IntSumBlocks(count_) * of_block;
   }
 
  private:
@@ -242,7 +249,7 @@ class IntSumAggregator final : public Aggregator {
 
   void NoteWanted(absl::Span<const std::byte> frame) {
     if (FrameFormat(frame).id != FormatId::kIntSum) return;
-    const Parts parts = PartsOf(FramePayload(frame), count_);
+    const IntSumParts parts = IntSumPartsOf(FramePayload(frame), count_);
     for (size_t block = 0; block < wanted_.size(); ++block) {
       wanted_[block] = std::max(wanted_[block], parts.wanted[block]);
     }
@@ -255,7 +262,7 @@ class IntSumAggregator final : public Aggregator {
     for (; alike < std::min(frames.size(), kCodeFramesMax); ++alike) {
       const absl::Span<const std::byte> frame = frames[alike].frame;
       if (FrameFormat(frame).id != FormatId::kIntSum || added_ + alike == frames_max_) break;
-      const Parts parts = PartsOf(FramePayload(frame), count_);
+      const IntSumParts parts = IntSumPartsOf(FramePayload(frame), count_);
       if (parts.bits != bits_) break;
       if (added_ + alike == 0) {
         if (std::any_of(parts.used.begin(), parts.used.end(), [](std::byte exponent) {
@@ -273,17 +280,17 @@ class IntSumAggregator final : public Aggregator {
 
   void AddCodes(absl::Span<const SenderFrame> frames) {
     if (small_) {
-      small_sums_.resize(Blocks(count_) * kBlock);
+      small_sums_.resize(IntSumBlocks(count_) * kIntSumBlock);
     } else {
-      sums_.resize(Blocks(count_) * kBlock);
+      sums_.resize(IntSumBlocks(count_) * kIntSumBlock);
     }
     const uint8_t* blocks[kCodeFramesMax];
     for (size_t i = 0; i < frames.size(); ++i) {
-      blocks[i] = PartsOf(FramePayload(frames[i].frame), count_).codes;
+      blocks[i] = IntSumPartsOf(FramePayload(frames[i].frame), count_).codes;
     }
     const bool start = added_ == 0;
-    const size_t step = CodeBytes(kBlock, bits_);
-    for (size_t at = 0; at + kBlock <= count_; at += kBlock) {
+    const size_t step = IntSumCodeBytes(kIntSumBlock, bits_);
+    for (size_t at = 0; at + kIntSumBlock <= count_; at += kIntSumBlock) {
       if (small_) {
         AddPackedToInt8(blocks, frames.size(), bits_, start, small_sums_.data() + at);
       } else {
@@ -297,8 +304,8 @@ class IntSumAggregator final : public Aggregator {
 
   // The block of less than kBlock elements, if there is one.
   void AddLastBlock(const uint8_t* packed, bool start) {
-    int8_t codes[kBlock];
-    const size_t at = count_ / kBlock * kBlock;
+    int8_t codes[kIntSumBlock];
+    const size_t at = count_ / kIntSumBlock * kIntSumBlock;
     UnpackCodes(packed, bits_, codes, count_ - at);
     for (size_t i = at; i < count_; ++i) {
       if (small_) {
@@ -310,9 +317,9 @@ class IntSumAggregator final : public Aggregator {
   }
 
   void WriteSums(float divisor, absl::Span<float> out) const {
-    for (size_t at = 0; at < count_; at += kBlock) {
-      const float scale = PowerOfTwo(static_cast<uint8_t>(used_[at / kBlock]));
-      const size_t count = std::min(kBlock, count_ - at);
+    for (size_t at = 0; at < count_; at += kIntSumBlock) {
+      const float scale = PowerOfTwo(static_cast<uint8_t>(used_[at / kIntSumBlock]));
+      const size_t count = std::min(kIntSumBlock, count_ - at);
       if (small_) {
         ScaleInt8(small_sums_.data() + at, scale, divisor, out.data() + at, count);
       } else {
@@ -343,19 +350,19 @@ std::unique_ptr<Codec> MakeIntSum(const CodecSpec& spec) {
 }
 
 absl::Status ValidateIntSum(absl::Span<const std::byte> payload, size_t count) {
-  if (payload.empty()) return PayloadSizeError("intsum", count, PayloadSize(count, 2), 0);
+  if (payload.empty()) return PayloadSizeError("intsum", count, IntSumPayloadSize(count, 2), 0);
   const int bits = static_cast<int>(payload[0]);
   if (bits != 2 && bits != 4 && bits != 8) {
     return absl::InvalidArgumentError(
         absl::StrCat("intsum payload: codes of ", bits, " bits; there are 2, 4 and 8"));
   }
-  if (payload.size() != PayloadSize(count, bits)) {
-    return PayloadSizeError("intsum", count, PayloadSize(count, bits), payload.size());
+  if (payload.size() != IntSumPayloadSize(count, bits)) {
+    return PayloadSizeError("intsum", count, IntSumPayloadSize(count, bits), payload.size());
   }
-  const Parts parts = PartsOf(payload, count);
-  for (size_t block = 0; block < Blocks(count); ++block) {
+  const IntSumParts parts = IntSumPartsOf(payload, count);
+  for (size_t block = 0; block < IntSumBlocks(count); ++block) {
     const absl::string_view wrong =
-        WhatIsWrong(parts, block, std::min(kBlock, count - block * kBlock));
+        IntSumWhatIsWrong(parts, block, std::min(kIntSumBlock, count - block * kIntSumBlock));
     if (wrong.empty()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("intsum payload: block ", block, " has ", wrong));
@@ -364,26 +371,26 @@ absl::Status ValidateIntSum(absl::Span<const std::byte> payload, size_t count) {
 }
 
 void DecodeAddIntSum(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  const Parts parts = PartsOf(payload, sum.size());
-  int8_t codes[kBlock];
-  for (size_t at = 0; at < sum.size(); at += kBlock) {
-    const uint8_t exponent = parts.exponent(at / kBlock);
+  const IntSumParts parts = IntSumPartsOf(payload, sum.size());
+  int8_t codes[kIntSumBlock];
+  for (size_t at = 0; at < sum.size(); at += kIntSumBlock) {
+    const uint8_t exponent = parts.exponent(at / kIntSumBlock);
     if (exponent == 0) continue;
-    const size_t count = std::min(kBlock, sum.size() - at);
-    UnpackCodes(parts.block(at / kBlock), parts.bits, codes, count);
+    const size_t count = std::min(kIntSumBlock, sum.size() - at);
+    UnpackCodes(parts.block(at / kIntSumBlock), parts.bits, codes, count);
     AddScaledCodes(codes, PowerOfTwo(exponent), sum.data() + at, count);
   }
 }
 
 absl::Status ValidateExponents(absl::Span<const std::byte> payload, size_t count) {
-  if (payload.size() != Blocks(count)) {
-    return PayloadSizeError("exponents", count, Blocks(count), payload.size());
+  if (payload.size() != IntSumBlocks(count)) {
+    return PayloadSizeError("exponents", count, IntSumBlocks(count), payload.size());
   }
   for (size_t block = 0; block < payload.size(); ++block) {
-    if (static_cast<uint8_t>(payload[block]) <= kExponentMax) continue;
+    if (static_cast<uint8_t>(payload[block]) <= kIntSumExponentMax) continue;
     return absl::InvalidArgumentError(absl::StrCat("exponents payload: that of block ", block,
                                                    " is ", static_cast<int>(payload[block]),
-                                                   "; the largest is ", kExponentMax));
+                                                   "; the largest is ", kIntSumExponentMax));
   }
   return absl::OkStatus();
 }

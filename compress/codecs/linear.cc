@@ -16,15 +16,16 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kLinearBlock;
-constexpr size_t kTileBlocks = 16;
+constexpr size_t kLinearTileBlocks = 16;
 
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
-size_t CodeBytes(size_t count, int bits) { return (count * static_cast<size_t>(bits) + 7) / 8; }
+size_t LinearBlocks(size_t count) { return (count + kLinearBlock - 1) / kLinearBlock; }
+size_t LinearCodeBytes(size_t count, int bits) {
+  return (count * static_cast<size_t>(bits) + 7) / 8;
+}
 
 // Scales are bf16: 8 significant bits. Those a frame may hold besides 0: normal, so that values of
 // a block are decided at full precision, and such that the largest code is finite.
-constexpr uint16_t kSmallestScale = 0x0080;
+constexpr uint16_t kLinearSmallestScale = 0x0080;
 constexpr float BfloatOf(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
 constexpr uint16_t LargestScale(int most) {
   const double limit = double{std::numeric_limits<float>::max()} / most;
@@ -41,17 +42,17 @@ static_assert(kLargestScales[8] == 0x7C01);
 // Rounded up, so that no value of the block is clipped.
 uint16_t ScaleFor(float exact, uint16_t largest) {
   const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
-  if (up < kSmallestScale) return 0;
+  if (up < kLinearSmallestScale) return 0;
   return static_cast<uint16_t>(std::min(up, uint32_t{largest}));
 }
 
-absl::Status Bad(absl::string_view format, size_t block, absl::string_view what) {
+absl::Status BadLinear(absl::string_view format, size_t block, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(format, " payload: block ", block, " has ", what));
 }
 
 // True if the bits after the last code of a block of `count` codes are 0.
-bool IsPadded(const uint8_t* packed, int bits, size_t count) {
-  const size_t size = CodeBytes(count, bits);
+bool LinearIsPadded(const uint8_t* packed, int bits, size_t count) {
+  const size_t size = LinearCodeBytes(count, bits);
   for (size_t i = count; i < size * 8 / static_cast<size_t>(bits); ++i) {
     const size_t shift = i / size * static_cast<size_t>(bits);
     if ((packed[i % size] >> shift & ((1 << bits) - 1)) != 0) return false;
@@ -64,10 +65,11 @@ template <int kBits>
 struct Symmetric {
   static constexpr int kMost = MostOf(kBits);
   static size_t PayloadSize(size_t count) {
-    return Blocks(count) * sizeof(uint16_t) + CodeBytes(count, kBits);
+    return LinearBlocks(count) * sizeof(uint16_t) + LinearCodeBytes(count, kBits);
   }
   static const uint8_t* Codes(absl::Span<const std::byte> payload, size_t count) {
-    return reinterpret_cast<const uint8_t*>(payload.data()) + Blocks(count) * sizeof(uint16_t);
+    return reinterpret_cast<const uint8_t*>(payload.data()) +
+           LinearBlocks(count) * sizeof(uint16_t);
   }
 };
 
@@ -84,23 +86,23 @@ class SymmetricCodec final : public Codec {
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t start = out->size();
-    out->resize(start + Blocks(input.gradient.size()) * sizeof(uint16_t));
-    ForEachTile<kTileBlocks * kBlock>(input, [&](size_t at, const float* gradient, float* residual,
-                                                 size_t count) {
-      uint16_t scales[kTileBlocks];
-      uint8_t packed[kTileBlocks * kBlock * kBits / 8];
-      const size_t whole = stochastic_ ? 0 : count / kBlock;
+    out->resize(start + LinearBlocks(input.gradient.size()) * sizeof(uint16_t));
+    ForEachTile<kLinearTileBlocks * kLinearBlock>(input, [&](size_t at, const float* gradient,
+                                                             float* residual, size_t count) {
+      uint16_t scales[kLinearTileBlocks];
+      uint8_t packed[kLinearTileBlocks * kLinearBlock * kBits / 8];
+      const size_t whole = stochastic_ ? 0 : count / kLinearBlock;
       EncodeLinearBlocks(gradient, residual, kBits, kLargestScales[kBits], scales, packed, whole);
-      for (size_t done = whole * kBlock; done < count; done += kBlock) {
-        scales[done / kBlock] =
-            EncodeBlock(input, at + done, gradient + done, residual + done,
-                        packed + CodeBytes(done, kBits), std::min(kBlock, count - done));
+      for (size_t done = whole * kLinearBlock; done < count; done += kLinearBlock) {
+        scales[done / kLinearBlock] = EncodeBlock(
+            input, at + done, gradient + done, residual + done,
+            packed + LinearCodeBytes(done, kBits), std::min(kLinearBlock, count - done));
       }
-      std::memcpy(out->data() + start + at / kBlock * sizeof(uint16_t), scales,
-                  Blocks(count) * sizeof(uint16_t));
+      std::memcpy(out->data() + start + at / kLinearBlock * sizeof(uint16_t), scales,
+                  LinearBlocks(count) * sizeof(uint16_t));
       // Appended, not written to bytes that would have to be cleared first.
       const auto* const bytes = reinterpret_cast<const std::byte*>(packed);
-      out->insert(out->end(), bytes, bytes + CodeBytes(count, kBits));
+      out->insert(out->end(), bytes, bytes + LinearCodeBytes(count, kBits));
     });
   }
 
@@ -111,10 +113,10 @@ class SymmetricCodec final : public Codec {
     const float largest = std::bit_cast<float>(AccumulateBlock(gradient, acc, count));
     const uint16_t scale = ScaleFor(largest / Symmetric<kBits>::kMost, kLargestScales[kBits]);
     if (scale == 0) {
-      std::memset(packed, 0, CodeBytes(count, kBits));
+      std::memset(packed, 0, LinearCodeBytes(count, kBits));
       return 0;
     }
-    int8_t local[kBlock];
+    int8_t local[kLinearBlock];
     int8_t* const codes = kBits == 8 ? reinterpret_cast<int8_t*>(packed) : local;
     const float step = BfloatOf(scale);
     if (stochastic_) {
@@ -138,27 +140,28 @@ absl::Status ValidateSymmetric(absl::string_view format, absl::Span<const std::b
   const size_t wanted = Symmetric<kBits>::PayloadSize(count);
   if (payload.size() != wanted) return PayloadSizeError(format, count, wanted, payload.size());
   const uint8_t* packed = Symmetric<kBits>::Codes(payload, count);
-  for (size_t block = 0; block < Blocks(count); ++block) {
-    const size_t size = std::min(kBlock, count - block * kBlock);
+  for (size_t block = 0; block < LinearBlocks(count); ++block) {
+    const size_t size = std::min(kLinearBlock, count - block * kLinearBlock);
     const uint16_t scale = LoadAt<uint16_t>(payload.data(), block);
-    if (scale != 0 && (scale < kSmallestScale || scale > kLargestScales[kBits])) {
-      return Bad(format, block, "a scale that is out of range");
+    if (scale != 0 && (scale < kLinearSmallestScale || scale > kLargestScales[kBits])) {
+      return BadLinear(format, block, "a scale that is out of range");
     }
-    int8_t local[kBlock];
+    int8_t local[kLinearBlock];
     const auto* codes = reinterpret_cast<const int8_t*>(packed);
     if constexpr (kBits < 8) {
       UnpackCodes(packed, kBits, local, size);
       codes = local;
     }
     const int largest = LargestCode(codes, size);
-    if (largest > Symmetric<kBits>::kMost) return Bad(format, block, "an unused code");
+    if (largest > Symmetric<kBits>::kMost) return BadLinear(format, block, "an unused code");
     if ((largest == 0) != (scale == 0)) {
-      return Bad(format, block, scale == 0 ? "codes without a scale" : "a scale without codes");
+      return BadLinear(format, block,
+                       scale == 0 ? "codes without a scale" : "a scale without codes");
     }
-    if (kBits < 8 && !IsPadded(packed, kBits, size)) {
-      return Bad(format, block, "bits after its last code");
+    if (kBits < 8 && !LinearIsPadded(packed, kBits, size)) {
+      return BadLinear(format, block, "bits after its last code");
     }
-    packed += CodeBytes(size, kBits);
+    packed += LinearCodeBytes(size, kBits);
   }
   return absl::OkStatus();
 }
@@ -166,11 +169,11 @@ absl::Status ValidateSymmetric(absl::string_view format, absl::Span<const std::b
 template <int kBits>
 void DecodeAddSymmetric(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   const uint8_t* packed = Symmetric<kBits>::Codes(payload, sum.size());
-  for (size_t at = 0; at < sum.size(); at += kBlock) {
-    const size_t size = std::min(kBlock, sum.size() - at);
-    const uint16_t scale = LoadAt<uint16_t>(payload.data(), at / kBlock);
+  for (size_t at = 0; at < sum.size(); at += kLinearBlock) {
+    const size_t size = std::min(kLinearBlock, sum.size() - at);
+    const uint16_t scale = LoadAt<uint16_t>(payload.data(), at / kLinearBlock);
     if (scale != 0) {
-      int8_t local[kBlock];
+      int8_t local[kLinearBlock];
       const auto* codes = reinterpret_cast<const int8_t*>(packed);
       if constexpr (kBits < 8) {
         UnpackCodes(packed, kBits, local, size);
@@ -178,15 +181,15 @@ void DecodeAddSymmetric(absl::Span<const std::byte> payload, absl::Span<float> s
       }
       AddScaledCodes(codes, BfloatOf(scale), sum.data() + at, size);
     }
-    packed += CodeBytes(size, kBits);
+    packed += LinearCodeBytes(size, kBits);
   }
 }
 
 template <int kBits>
 void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payloads,
                            absl::Span<float> sum) {
-  const size_t whole = sum.size() / kBlock;
-  const size_t step = CodeBytes(kBlock, kBits);
+  const size_t whole = sum.size() / kLinearBlock;
+  const size_t step = LinearCodeBytes(kLinearBlock, kBits);
   for (; !payloads.empty(); payloads.remove_prefix(std::min(payloads.size(), kLinearFramesMax))) {
     const auto some = payloads.first(std::min(payloads.size(), kLinearFramesMax));
     for (size_t block = 0; block < whole; ++block) {
@@ -200,16 +203,16 @@ void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payload
         scales[frames++] = BfloatOf(scale);
       }
       // Prefetched past a payload's end at worst, which does no harm.
-      AddScaledBlocks(blocks, scales, frames, kBits, 2 * step, sum.data() + block * kBlock);
+      AddScaledBlocks(blocks, scales, frames, kBits, 2 * step, sum.data() + block * kLinearBlock);
     }
-    const size_t rest = sum.size() - whole * kBlock;
+    const size_t rest = sum.size() - whole * kLinearBlock;
     if (rest == 0) continue;
     for (const absl::Span<const std::byte> payload : some) {
       const uint16_t scale = LoadAt<uint16_t>(payload.data(), whole);
       if (scale == 0) continue;
-      int8_t codes[kBlock];
+      int8_t codes[kLinearBlock];
       UnpackCodes(Symmetric<kBits>::Codes(payload, sum.size()) + whole * step, kBits, codes, rest);
-      AddScaledCodes(codes, BfloatOf(scale), sum.data() + whole * kBlock, rest);
+      AddScaledCodes(codes, BfloatOf(scale), sum.data() + whole * kLinearBlock, rest);
     }
   }
 }
@@ -217,7 +220,7 @@ void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payload
 // A byte that says the bits of a code; per block its least value and its scale, both bf16; then the
 // codes of each block.
 size_t MinMaxSize(size_t count, int bits) {
-  return 1 + Blocks(count) * 2 * sizeof(uint16_t) + CodeBytes(count, bits);
+  return 1 + LinearBlocks(count) * 2 * sizeof(uint16_t) + LinearCodeBytes(count, bits);
 }
 
 // To a bf16 that is not above it.
@@ -246,8 +249,8 @@ class MinMaxCodec final : public Codec {
     std::byte* const payload = out->data() + start;
     payload[0] = static_cast<std::byte>(bits_);
     std::byte* const levels = payload + 1;
-    auto* packed = reinterpret_cast<uint8_t*>(levels) + Blocks(size) * 2 * sizeof(uint16_t);
-    ForEachTile<kBlock>(
+    auto* packed = reinterpret_cast<uint8_t*>(levels) + LinearBlocks(size) * 2 * sizeof(uint16_t);
+    ForEachTile<kLinearBlock>(
         input, [&](size_t at, const float* gradient, float* residual, size_t count) {
           const ValueRange range = AccumulateRange(gradient, residual, count);
           // Beyond the limit values are clipped.
@@ -259,10 +262,10 @@ class MinMaxCodec final : public Codec {
               reach > 0 ? ScaleFor(reach / static_cast<float>(most), ScaleLimit(bits_)) : 0;
           // Too narrow for a scale: the least value for all would add more than there is.
           if (scale == 0 && range.least < std::min(range.largest, 0.0f)) least = 0;
-          StoreAt(levels, 2 * (at / kBlock), least);
-          StoreAt(levels, 2 * (at / kBlock) + 1, scale);
+          StoreAt(levels, 2 * (at / kLinearBlock), least);
+          StoreAt(levels, 2 * (at / kLinearBlock) + 1, scale);
           EncodeBlock(input, at, BfloatOf(least), BfloatOf(scale), residual, packed, count);
-          packed += CodeBytes(count, bits_);
+          packed += LinearCodeBytes(count, bits_);
         });
   }
 
@@ -274,7 +277,7 @@ class MinMaxCodec final : public Codec {
  private:
   void EncodeBlock(const EncodeInput& input, size_t at, float least, float scale, float* acc,
                    uint8_t* packed, size_t count) const {
-    uint8_t codes[kBlock];
+    uint8_t codes[kLinearBlock];
     const int most = (1 << bits_) - 1;
     const float inverse = scale == 0 ? 0 : 1 / scale;
     if (stochastic_) {
@@ -342,22 +345,23 @@ absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count) {
   if (payload.size() != wanted) return PayloadSizeError("minmax", count, wanted, payload.size());
   const std::byte* const levels = payload.data() + 1;
   const auto* packed =
-      reinterpret_cast<const uint8_t*>(levels) + Blocks(count) * 2 * sizeof(uint16_t);
-  for (size_t block = 0; block < Blocks(count); ++block) {
-    const size_t size = std::min(kBlock, count - block * kBlock);
+      reinterpret_cast<const uint8_t*>(levels) + LinearBlocks(count) * 2 * sizeof(uint16_t);
+  for (size_t block = 0; block < LinearBlocks(count); ++block) {
+    const size_t size = std::min(kLinearBlock, count - block * kLinearBlock);
     const float least = BfloatOf(LoadAt<uint16_t>(levels, 2 * block));
     const uint16_t scale = LoadAt<uint16_t>(levels, 2 * block + 1);
     if (!(least >= kLeastMin && IsFinite(least)) || (least == 0 && std::signbit(least))) {
-      return Bad("minmax", block, "a least value that is out of range");
+      return BadLinear("minmax", block, "a least value that is out of range");
     }
-    if (scale != 0 && (scale < kSmallestScale || scale > MinMaxCodec::ScaleLimit(bits) ||
+    if (scale != 0 && (scale < kLinearSmallestScale || scale > MinMaxCodec::ScaleLimit(bits) ||
                        !IsFinite(least + static_cast<float>((1 << bits) - 1) * BfloatOf(scale)))) {
-      return Bad("minmax", block, "a scale that is out of range");
+      return BadLinear("minmax", block, "a scale that is out of range");
     }
-    if (!IsPadded(packed, bits, size)) return Bad("minmax", block, "bits after its last code");
-    const size_t bytes = CodeBytes(size, bits);
+    if (!LinearIsPadded(packed, bits, size))
+      return BadLinear("minmax", block, "bits after its last code");
+    const size_t bytes = LinearCodeBytes(size, bits);
     if (scale == 0 && std::any_of(packed, packed + bytes, [](uint8_t byte) { return byte != 0; })) {
-      return Bad("minmax", block, "codes without a scale");
+      return BadLinear("minmax", block, "codes without a scale");
     }
     packed += bytes;
   }
@@ -369,16 +373,17 @@ void DecodeAddMinMax(absl::Span<const std::byte> payload, absl::Span<float> sum)
   const auto mask = static_cast<uint8_t>((1 << bits) - 1);
   const std::byte* const levels = payload.data() + 1;
   const auto* packed =
-      reinterpret_cast<const uint8_t*>(levels) + Blocks(sum.size()) * 2 * sizeof(uint16_t);
-  for (size_t at = 0; at < sum.size(); at += kBlock) {
-    const size_t size = std::min(kBlock, sum.size() - at);
-    uint8_t codes[kBlock];
+      reinterpret_cast<const uint8_t*>(levels) + LinearBlocks(sum.size()) * 2 * sizeof(uint16_t);
+  for (size_t at = 0; at < sum.size(); at += kLinearBlock) {
+    const size_t size = std::min(kLinearBlock, sum.size() - at);
+    uint8_t codes[kLinearBlock];
     UnpackCodes(packed, bits, reinterpret_cast<int8_t*>(codes), size);
     // Unpacking extends signs that these codes do not have.
     for (size_t i = 0; i < size; ++i) codes[i] &= mask;
-    AddRange(codes, BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kBlock))),
-             BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kBlock) + 1)), sum.data() + at, size);
-    packed += CodeBytes(size, bits);
+    AddRange(codes, BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kLinearBlock))),
+             BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kLinearBlock) + 1)), sum.data() + at,
+             size);
+    packed += LinearCodeBytes(size, bits);
   }
 }
 

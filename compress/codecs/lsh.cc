@@ -19,7 +19,7 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kLinearBlock;
+constexpr size_t kLshBlock = kLinearBlock;
 constexpr int kMostCode = 127;
 constexpr int kMatchingMax = 64;  // Of 256 signs.
 
@@ -31,9 +31,11 @@ constexpr uint16_t kGainMax = 0x4300;   // 128
 // Blocks with a larger scale are not remembered, so that a gain times a block is always finite.
 constexpr uint16_t kRememberedMax = 0x7780;  // 2^112
 
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
-size_t BitmapSize(size_t count) { return (Blocks(count) + 7) / 8; }
-size_t HeadSize(size_t count) { return sizeof(uint32_t) + BitmapSize(count) + 2 * Blocks(count); }
+size_t LshBlocks(size_t count) { return (count + kLshBlock - 1) / kLshBlock; }
+size_t BitmapSize(size_t count) { return (LshBlocks(count) + 7) / 8; }
+size_t HeadSize(size_t count) {
+  return sizeof(uint32_t) + BitmapSize(count) + 2 * LshBlocks(count);
+}
 
 // What both sides remember of one sender: the blocks that it last sent in full, as decoded; zeros
 // where there is none. `stamp` names it: 0 while there are only zeros, else the checksum of the
@@ -55,7 +57,7 @@ uint32_t StampOf(absl::Span<const std::byte> payload) {
   return std::max(Crc32c(payload), uint32_t{1});
 }
 
-struct Parts {
+struct LshParts {
   uint32_t from;  // The stamp of the memory that it refers to.
   const std::byte* bitmap;
   const std::byte* levels;
@@ -67,7 +69,7 @@ struct Parts {
   uint16_t level(size_t block) const { return LoadAt<uint16_t>(levels, block); }
 };
 
-Parts PartsOf(absl::Span<const std::byte> payload, size_t count) {
+LshParts LshPartsOf(absl::Span<const std::byte> payload, size_t count) {
   const std::byte* const bitmap = payload.data() + sizeof(uint32_t);
   return {.from = LoadAt<uint32_t>(payload.data(), 0),
           .bitmap = bitmap,
@@ -78,18 +80,18 @@ Parts PartsOf(absl::Span<const std::byte> payload, size_t count) {
 // fn(offset, size, level, codes) for each block; codes are null where it is a gain.
 template <typename Fn>
 void ForEachBlock(absl::Span<const std::byte> payload, size_t count, Fn fn) {
-  const Parts parts = PartsOf(payload, count);
+  const LshParts parts = LshPartsOf(payload, count);
   auto codes = reinterpret_cast<const int8_t*>(parts.codes);
-  for (size_t block = 0; block < Blocks(count); ++block) {
-    const size_t size = std::min(kBlock, count - block * kBlock);
+  for (size_t block = 0; block < LshBlocks(count); ++block) {
+    const size_t size = std::min(kLshBlock, count - block * kLshBlock);
     const bool full = parts.full(block);
-    fn(block * kBlock, size, parts.level(block), full ? codes : nullptr);
+    fn(block * kLshBlock, size, parts.level(block), full ? codes : nullptr);
     if (full) codes += size;
   }
 }
 
 bool HasFull(absl::Span<const std::byte> payload, size_t count) {
-  const Parts parts = PartsOf(payload, count);
+  const LshParts parts = LshPartsOf(payload, count);
   return std::any_of(parts.bitmap, parts.levels,
                      [](std::byte bits) { return bits != std::byte{0}; });
 }
@@ -109,20 +111,20 @@ uint16_t ScaleFor(float largest) {
   return up < kScaleMin ? 0 : static_cast<uint16_t>(std::min(up, uint32_t{kScaleMax}));
 }
 
-using Signs = std::array<uint64_t, kBlock / 64>;
+using Signs = std::array<uint64_t, kLshBlock / 64>;
 
 // Signs of the projections H D x: D random signs, H the Walsh-Hadamard matrix.
 Signs SimHash(const float* x, size_t count, const Signs& random) {
-  float y[kBlock] = {};
+  float y[kLshBlock] = {};
   std::copy(x, x + count, y);
   uint32_t largest = 0;
   for (const float value : y) largest = std::max(largest, MagnitudeBits(value));
   // A power of two that brings the largest near 1.
   const uint32_t exponent = std::clamp(254 - (largest >> 23), uint32_t{1}, uint32_t{254});
-  FlipSigns(y, random.data(), std::bit_cast<float>(exponent << 23), y, kBlock);
-  WalshHadamard(y, kBlock);
+  FlipSigns(y, random.data(), std::bit_cast<float>(exponent << 23), y, kLshBlock);
+  WalshHadamard(y, kLshBlock);
   Signs signs = {};
-  for (size_t i = 0; i < kBlock; ++i) {
+  for (size_t i = 0; i < kLshBlock; ++i) {
     signs[i / 64] |= uint64_t{y[i] < 0 ? 1u : 0u} << (i % 64);
   }
   return signs;
@@ -187,8 +189,8 @@ void LshCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) con
   const bool remembers = !input.state.empty();
   StoreAt(head, 0, remembers ? LoadStamp(input.state.data()) : uint32_t{0});
   bool changed = false;
-  ForEachTile<kBlock>(input, [&](size_t at, const float* gradient, float* acc, size_t count) {
-    const size_t block = at / kBlock;
+  ForEachTile<kLshBlock>(input, [&](size_t at, const float* gradient, float* acc, size_t count) {
+    const size_t block = at / kLshBlock;
     const float largest = std::bit_cast<float>(AccumulateBlock(gradient, acc, count));
     const uint16_t scale = ScaleFor(largest);
     float* const memory = remembers ? input.state.data() + kStampFloats + at : nullptr;
@@ -268,7 +270,7 @@ absl::Status LshAggregator::Validate(uint32_t sender, absl::Span<const std::byte
     return absl::InvalidArgumentError(
         absl::StrCat("sender ", sender, " of ", stamps_.size() / kStampFloats, " does not exist"));
   }
-  const uint32_t from = PartsOf(FramePayload(frame), count_).from;
+  const uint32_t from = LshPartsOf(FramePayload(frame), count_).from;
   const uint32_t here = LoadStamp(stamps_.data() + kStampFloats * sender);
   if (from == 0 || from == here) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -282,7 +284,7 @@ void LshAggregator::AddOne(uint32_t sender, absl::Span<const std::byte> payload,
                            absl::Span<float> sum) {
   float* const memory = memories_.data() + count_ * sender;
   float* const stamp = stamps_.data() + kStampFloats * sender;
-  if (PartsOf(payload, count_).from == 0) {
+  if (LshPartsOf(payload, count_).from == 0) {
     std::fill(memory, memory + count_, 0.0f);
     StoreStamp(0, stamp);
   }
@@ -297,7 +299,7 @@ void LshAggregator::AddOne(uint32_t sender, absl::Span<const std::byte> payload,
   if (HasFull(payload, count_)) StoreStamp(StampOf(payload), stamp);
 }
 
-absl::string_view WhatIsWrong(uint32_t from, uint16_t level, const int8_t* codes, size_t size) {
+absl::string_view LshWhatIsWrong(uint32_t from, uint16_t level, const int8_t* codes, size_t size) {
   if (codes == nullptr) {
     if (level == 0) return "";
     if (from == 0) return "a gain in a frame that refers to nothing";
@@ -317,23 +319,23 @@ absl::Status ValidateLsh(absl::Span<const std::byte> payload, size_t count) {
   if (payload.size() < HeadSize(count)) {
     return PayloadSizeError("lsh", count, HeadSize(count), payload.size());
   }
-  const Parts parts = PartsOf(payload, count);
-  for (size_t block = Blocks(count); block < 8 * BitmapSize(count); ++block) {
+  const LshParts parts = LshPartsOf(payload, count);
+  for (size_t block = LshBlocks(count); block < 8 * BitmapSize(count); ++block) {
     if (parts.full(block)) {
       return absl::InvalidArgumentError("lsh payload: bits after its last block's");
     }
   }
   size_t wanted = HeadSize(count);
-  for (size_t block = 0; block < Blocks(count); ++block) {
-    if (parts.full(block)) wanted += std::min(kBlock, count - block * kBlock);
+  for (size_t block = 0; block < LshBlocks(count); ++block) {
+    if (parts.full(block)) wanted += std::min(kLshBlock, count - block * kLshBlock);
   }
   if (payload.size() != wanted) return PayloadSizeError("lsh", count, wanted, payload.size());
   absl::Status status;
   ForEachBlock(payload, count, [&](size_t at, size_t size, uint16_t level, const int8_t* codes) {
-    const absl::string_view wrong = WhatIsWrong(parts.from, level, codes, size);
+    const absl::string_view wrong = LshWhatIsWrong(parts.from, level, codes, size);
     if (wrong.empty() || !status.ok()) return;
     status = absl::InvalidArgumentError(
-        absl::StrCat("lsh payload: block ", at / kBlock, " has ", wrong));
+        absl::StrCat("lsh payload: block ", at / kLshBlock, " has ", wrong));
   });
   return status;
 }

@@ -11,7 +11,7 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kTile = 2048;
+constexpr size_t kNoneTile = 2048;
 
 class NoneCodec final : public Codec {
  public:
@@ -25,15 +25,16 @@ class NoneCodec final : public Codec {
       out->insert(out->end(), bytes, bytes + input.gradient.size() * sizeof(float));
       return;
     }
-    ForEachTile<kTile>(input, [&](size_t, const float* gradient, float* residual, size_t count) {
-      float acc[kTile];
-      for (size_t i = 0; i < count; ++i) {
-        acc[i] = gradient[i] + residual[i];
-        residual[i] = 0;
-      }
-      const auto* const bytes = reinterpret_cast<const std::byte*>(acc);
-      out->insert(out->end(), bytes, bytes + count * sizeof(float));
-    });
+    ForEachTile<kNoneTile>(input,
+                           [&](size_t, const float* gradient, float* residual, size_t count) {
+                             float acc[kNoneTile];
+                             for (size_t i = 0; i < count; ++i) {
+                               acc[i] = gradient[i] + residual[i];
+                               residual[i] = 0;
+                             }
+                             const auto* const bytes = reinterpret_cast<const std::byte*>(acc);
+                             out->insert(out->end(), bytes, bytes + count * sizeof(float));
+                           });
   }
 };
 
@@ -46,9 +47,9 @@ absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count) {
     return PayloadSizeError("none", count, count * sizeof(float), payload.size());
   }
   uint32_t largest = 0;
-  for (size_t at = 0; at < count; at += kTile) {
-    float floats[kTile];  // Aligned, which a payload need not be.
-    const size_t size = std::min(kTile, count - at);
+  for (size_t at = 0; at < count; at += kNoneTile) {
+    float floats[kNoneTile];  // Aligned, which a payload need not be.
+    const size_t size = std::min(kNoneTile, count - at);
     std::memcpy(floats, payload.data() + at * sizeof(float), size * sizeof(float));
     largest = std::max(largest, LargestMagnitudeBits(floats, nullptr, size));
   }

@@ -12,16 +12,16 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kStochasticBlock;
+constexpr size_t kQsgdBlock = kStochasticBlock;
 constexpr int kBitsMin = 2, kBitsMax = 8;
 constexpr uint16_t kSmallestStep = 0x0080;  // 2^-126, whose inverse is finite.
 
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
-size_t PlanesAt(size_t count) { return 1 + 2 * Blocks(count); }
-size_t PayloadSize(size_t count, int bits) {
-  const size_t last = count % kBlock;
+size_t QsgdBlocks(size_t count) { return (count + kQsgdBlock - 1) / kQsgdBlock; }
+size_t PlanesAt(size_t count) { return 1 + 2 * QsgdBlocks(count); }
+size_t QsgdPayloadSize(size_t count, int bits) {
+  const size_t last = count % kQsgdBlock;
   return PlanesAt(count) +
-         static_cast<size_t>(bits) * (count / kBlock * kPlaneBytes + BytesFor(last));
+         static_cast<size_t>(bits) * (count / kQsgdBlock * kPlaneBytes + BytesFor(last));
 }
 
 uint32_t Most(int bits) { return (uint32_t{1} << (bits - 1)) - 1; }
@@ -46,28 +46,30 @@ class QsgdCodec final : public Codec {
 
   FormatId format() const override { return FormatId::kQsgd; }
   bool lossless() const override { return false; }
-  size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
+    return QsgdPayloadSize(count, bits_);
+  }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t size = input.gradient.size();
     const size_t start = out->size();
-    out->resize(start + PayloadSize(size, bits_));
+    out->resize(start + QsgdPayloadSize(size, bits_));
     std::byte* const payload = out->data() + start;
     payload[0] = static_cast<std::byte>(bits_);
     std::byte* planes_out = payload + PlanesAt(size);
-    ForEachPaddedBlock<kBlock>(
-        input, [&](size_t at, const float* gradient, float* residual, size_t count) {
-          const uint16_t step = StepFor(LargestMagnitudeBits(gradient, residual, kBlock), bits_);
-          const float value = FromBfloat(step);
-          uint32_t codes[kBlock];
-          uint8_t planes[kPlanesMax * kPlaneBytes];
-          RoundToSteps(gradient, residual, value, step == 0 ? 0 : 1 / value, Most(bits_),
-                       input.own_key, static_cast<uint32_t>(at), codes);
-          PackPlanes(codes, 0, bits_ - 1, planes);
-          StoreAt(payload + 1, at / kBlock, step);
-          CutPlanes(planes, static_cast<size_t>(bits_), count, planes_out);
-          planes_out += static_cast<size_t>(bits_) * BytesFor(count);
-        });
+    ForEachPaddedBlock<kQsgdBlock>(input, [&](size_t at, const float* gradient, float* residual,
+                                              size_t count) {
+      const uint16_t step = StepFor(LargestMagnitudeBits(gradient, residual, kQsgdBlock), bits_);
+      const float value = FromBfloat(step);
+      uint32_t codes[kQsgdBlock];
+      uint8_t planes[kPlanesMax * kPlaneBytes];
+      RoundToSteps(gradient, residual, value, step == 0 ? 0 : 1 / value, Most(bits_), input.own_key,
+                   static_cast<uint32_t>(at), codes);
+      PackPlanes(codes, 0, bits_ - 1, planes);
+      StoreAt(payload + 1, at / kQsgdBlock, step);
+      CutPlanes(planes, static_cast<size_t>(bits_), count, planes_out);
+      planes_out += static_cast<size_t>(bits_) * BytesFor(count);
+    });
   }
 
  private:
@@ -81,18 +83,18 @@ std::unique_ptr<Codec> MakeQsgd(const CodecSpec& spec) {
 }
 
 absl::Status ValidateQsgd(absl::Span<const std::byte> payload, size_t count) {
-  if (payload.empty()) return PayloadSizeError("qsgd", count, PayloadSize(count, kBitsMin), 0);
+  if (payload.empty()) return PayloadSizeError("qsgd", count, QsgdPayloadSize(count, kBitsMin), 0);
   const int bits = static_cast<int>(payload[0]);
   if (bits < kBitsMin || bits > kBitsMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "qsgd payload: codes of ", bits, " bits; there are ", kBitsMin, " to ", kBitsMax));
   }
-  if (payload.size() != PayloadSize(count, bits)) {
-    return PayloadSizeError("qsgd", count, PayloadSize(count, bits), payload.size());
+  if (payload.size() != QsgdPayloadSize(count, bits)) {
+    return PayloadSizeError("qsgd", count, QsgdPayloadSize(count, bits), payload.size());
   }
   const std::byte* at = payload.data() + PlanesAt(count);
-  for (size_t block = 0; block < Blocks(count); ++block) {
-    const size_t elements = std::min(kBlock, count - block * kBlock);
+  for (size_t block = 0; block < QsgdBlocks(count); ++block) {
+    const size_t elements = std::min(kQsgdBlock, count - block * kQsgdBlock);
     uint8_t planes[kPlanesMax * kPlaneBytes];
     PadPlanes(at, static_cast<size_t>(bits), elements, planes);
     at += static_cast<size_t>(bits) * BytesFor(elements);
@@ -115,19 +117,19 @@ absl::Status ValidateQsgd(absl::Span<const std::byte> payload, size_t count) {
 void DecodeAddQsgd(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   const int bits = static_cast<int>(payload[0]);
   const std::byte* at = payload.data() + PlanesAt(sum.size());
-  for (size_t start = 0; start < sum.size(); start += kBlock) {
-    const size_t elements = std::min(kBlock, sum.size() - start);
+  for (size_t start = 0; start < sum.size(); start += kQsgdBlock) {
+    const size_t elements = std::min(kQsgdBlock, sum.size() - start);
     uint8_t planes[kPlanesMax * kPlaneBytes];
-    uint32_t codes[kBlock];
+    uint32_t codes[kQsgdBlock];
     PadPlanes(at, static_cast<size_t>(bits), elements, planes);
     at += static_cast<size_t>(bits) * BytesFor(elements);
     UnpackPlanes(planes, 0, bits - 1, codes);
-    const float step = FromBfloat(LoadAt<uint16_t>(payload.data() + 1, start / kBlock));
-    if (elements == kBlock) {
+    const float step = FromBfloat(LoadAt<uint16_t>(payload.data() + 1, start / kQsgdBlock));
+    if (elements == kQsgdBlock) {
       AddSteps(codes, step, sum.data() + start);
       continue;
     }
-    float last[kBlock] = {};
+    float last[kQsgdBlock] = {};
     std::copy(sum.begin() + static_cast<ptrdiff_t>(start), sum.end(), last);
     AddSteps(codes, step, last);
     std::copy(last, last + elements, sum.begin() + static_cast<ptrdiff_t>(start));

@@ -102,14 +102,15 @@ class RandomKCodec final : public Codec {
 };
 
 // A payload taken apart.
-struct Parts {
+struct RandomKParts {
   uint32_t k = 0;
   uint64_t key = 0;
   PlacedValues values;
 };
 
 // What is wrong with the payload; empty: nothing.
-absl::string_view Split(absl::Span<const std::byte> payload, size_t count, Parts* parts) {
+absl::string_view SplitRandomK(absl::Span<const std::byte> payload, size_t count,
+                               RandomKParts* parts) {
   ByteReader reader(payload);
   parts->k = reader.Read<uint32_t>();
   parts->key = reader.Read<uint64_t>();
@@ -134,15 +135,15 @@ size_t RandomKPlaces(double density, size_t count) {
 }
 
 absl::Status ValidateRandomK(absl::Span<const std::byte> payload, size_t count) {
-  Parts parts;
-  const absl::string_view wrong = Split(payload, count, &parts);
+  RandomKParts parts;
+  const absl::string_view wrong = SplitRandomK(payload, count, &parts);
   if (wrong.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("randomk payload: ", wrong));
 }
 
 void DecodeAddRandomK(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  Parts parts;
-  Check(Split(payload, sum.size(), &parts).empty(), "only validated payloads are decoded");
+  RandomKParts parts;
+  Check(SplitRandomK(payload, sum.size(), &parts).empty(), "only validated payloads are decoded");
   Strata strata(parts.key, sum.size(), parts.k);
   size_t drawn = 0;
   size_t position = 0;

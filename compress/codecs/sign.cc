@@ -15,25 +15,26 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kSignBlock;
-constexpr size_t kBlockBytes = kBlock / 8;
-constexpr size_t kTileBlocks = 4;
-constexpr uint16_t kLargestScale = 0x7F7F;
+constexpr size_t kBlockBytes = kSignBlock / 8;
+constexpr size_t kSignTileBlocks = 4;
+constexpr uint16_t kSignLargestScale = 0x7F7F;
 constexpr uint16_t kOne = 0x3F80;
 
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
+size_t SignBlocks(size_t count) { return (count + kSignBlock - 1) / kSignBlock; }
 
 // Sizes of a payload's parts. A block has one scale, or two: above zero and below.
 struct Layout {
   Layout(size_t elements, size_t scales)
       : count(elements),
-        blocks(Blocks(elements)),
+        blocks(SignBlocks(elements)),
         scales_per_block(scales),
         marks_at(2 * scales * blocks),
         signs_at(marks_at + BytesFor(blocks)),
         zeros_at(signs_at + BytesFor(elements)) {}
 
-  size_t BlockElements(size_t block) const { return std::min(kBlock, count - block * kBlock); }
+  size_t BlockElements(size_t block) const {
+    return std::min(kSignBlock, count - block * kSignBlock);
+  }
   size_t most() const { return zeros_at + BytesFor(count); }
 
   size_t count;
@@ -58,7 +59,7 @@ struct BlockPlane {
     std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(words));
   }
   const uint8_t* bytes() const { return reinterpret_cast<const uint8_t*>(words); }
-  uint64_t words[kBlock / 64] = {};
+  uint64_t words[kSignBlock / 64] = {};
 };
 
 class SignCodec final : public Codec {
@@ -91,7 +92,7 @@ size_t SignCodec::WriteBlock(const Layout& layout, const SignBlock& block, size_
   std::memcpy(payload + layout.signs_at + index * kBlockBytes, block.negative, BytesFor(count));
   size_t zero = 0;
   for (const uint64_t word : block.zero) zero += static_cast<size_t>(std::popcount(word));
-  zero -= kBlock - count;
+  zero -= kSignBlock - count;
   if (zero == 0 || zero == count) return zeros;
   payload[layout.marks_at + index / 8] |= static_cast<std::byte>(1 << (index % 8));
   std::memcpy(payload + zeros, block.zero, BytesFor(count));
@@ -106,19 +107,19 @@ void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) co
   const size_t start = out->size();
   out->resize(start + layout.most());
   std::byte* const payload = out->data() + start;
-  SignBlock blocks[kTileBlocks];
+  SignBlock blocks[kSignTileBlocks];
   size_t zeros = layout.zeros_at;
-  ForEachTile<kTileBlocks * kBlock>(
+  ForEachTile<kSignTileBlocks * kSignBlock>(
       input, [&](size_t at, const float* gradient, float* residual, size_t count) {
-        const size_t whole = count / kBlock, first = at / kBlock;
+        const size_t whole = count / kSignBlock, first = at / kSignBlock;
         EncodeSigns(gradient, residual, scale_, blocks, whole);
         for (size_t i = 0; i < whole; ++i) {
           zeros = WriteBlock(layout, blocks[i], first + i, payload, zeros);
         }
-        const size_t done = whole * kBlock;
+        const size_t done = whole * kSignBlock;
         if (done == count) return;
         // Zeros to the end of the last block change nothing.
-        float last[2][kBlock] = {};
+        float last[2][kSignBlock] = {};
         std::copy(gradient + done, gradient + count, last[0]);
         std::copy(residual + done, residual + count, last[1]);
         EncodeSigns(last[0], last[1], scale_, blocks, 1);
@@ -129,7 +130,7 @@ void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) co
 }
 
 bool HasBitsFrom(const BlockPlane& plane, size_t count) {
-  for (size_t i = count; i < kBlock; ++i) {
+  for (size_t i = count; i < kSignBlock; ++i) {
     if ((plane.words[i / 64] >> (i % 64) & 1) != 0) return true;
   }
   return false;
@@ -137,8 +138,8 @@ bool HasBitsFrom(const BlockPlane& plane, size_t count) {
 
 // Empty if the block is one that an encoder can have written. `zeros`: of a block that is marked,
 // else empty.
-absl::string_view WhatIsWrong(absl::Span<const std::byte> payload, const Layout& layout,
-                              size_t block, absl::Span<const std::byte> zeros) {
+absl::string_view SignWhatIsWrong(absl::Span<const std::byte> payload, const Layout& layout,
+                                  size_t block, absl::Span<const std::byte> zeros) {
   const size_t count = layout.BlockElements(block);
   const BlockPlane negative(
       payload.subspan(layout.signs_at + block * kBlockBytes, BytesFor(count)));
@@ -146,7 +147,7 @@ absl::string_view WhatIsWrong(absl::Span<const std::byte> payload, const Layout&
   if (HasBitsFrom(negative, count) || HasBitsFrom(zero, count))
     return "bits after its last element";
   size_t below = 0, none = 0;
-  for (size_t word = 0; word < kBlock / 64; ++word) {
+  for (size_t word = 0; word < kSignBlock / 64; ++word) {
     if ((negative.words[word] & zero.words[word]) != 0) return "a negative zero";
     below += static_cast<size_t>(std::popcount(negative.words[word]));
     none += static_cast<size_t>(std::popcount(zero.words[word]));
@@ -155,7 +156,7 @@ absl::string_view WhatIsWrong(absl::Span<const std::byte> payload, const Layout&
   uint16_t scales[2];
   for (size_t i = 0; i < layout.scales_per_block; ++i) {
     scales[i] = ScaleAt(payload, layout, block, i);
-    if (scales[i] > kLargestScale) return "a scale that is negative or not finite";
+    if (scales[i] > kSignLargestScale) return "a scale that is negative or not finite";
   }
   if (layout.scales_per_block == 1) {
     if (scales[0] == 0 && (below > 0 || none > 0)) return "elements without a scale";
@@ -188,7 +189,7 @@ absl::Status Validate(absl::string_view name, absl::Span<const std::byte> payloa
                                                      " should have ", size,
                                                      " bytes of zeros, there are ", rest.size()));
     }
-    const absl::string_view wrong = WhatIsWrong(payload, layout, block, rest.first(size));
+    const absl::string_view wrong = SignWhatIsWrong(payload, layout, block, rest.first(size));
     if (!wrong.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " payload: block ", block, " has ", wrong));
@@ -213,14 +214,14 @@ void DecodeAdd(absl::Span<const std::byte> payload, absl::Span<float> sum, size_
     }
     const float above = FromBfloat(ScaleAt(payload, layout, block, 0));
     const float below = FromBfloat(ScaleAt(payload, layout, block, scales - 1));
-    float* const at = sum.data() + block * kBlock;
-    if (count == kBlock) {
+    float* const at = sum.data() + block * kSignBlock;
+    if (count == kSignBlock) {
       AddSigns(reinterpret_cast<const uint8_t*>(signs.data()),
                zeros.empty() ? nullptr : reinterpret_cast<const uint8_t*>(zeros.data()), above,
                below, at);
       continue;
     }
-    float last[kBlock] = {};
+    float last[kSignBlock] = {};
     std::copy(at, at + count, last);
     AddSigns(BlockPlane(signs).bytes(), BlockPlane(zeros).bytes(), above, below, last);
     std::copy(last, last + count, at);

@@ -18,12 +18,12 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kTile = 4096;
+constexpr size_t kSparseTile = 4096;
 constexpr size_t kHeaderMax = 6 + 2 * 3;
 
 // Makes acc in place and leaves positions and values of what reaches `tau` at the front of the
 // scratch; returns how many.
-size_t Select(const EncodeInput& input, float tau) {
+size_t SelectSparse(const EncodeInput& input, float tau) {
   const size_t count = input.gradient.size();
   EncodeScratch& scratch = *input.scratch;
   // Each by itself: other codecs that use the scratch have other needs.
@@ -35,7 +35,7 @@ size_t Select(const EncodeInput& input, float tau) {
                        scratch.positions.data(), scratch.values.data());
   }
   size_t kept = 0;
-  ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* zeros, size_t size) {
+  ForEachTile<kSparseTile>(input, [&](size_t at, const float* gradient, float* zeros, size_t size) {
     kept += SelectAbove(gradient, zeros, size, tau, static_cast<uint32_t>(at),
                         scratch.positions.data() + kept, scratch.values.data() + kept);
   });
@@ -117,7 +117,7 @@ class TopKCodec final : public SparseCodec {
       threshold = own.ThresholdFor(input.density > 0 ? input.density : density_);
     }
     *floor = UsableThreshold(threshold);
-    return Select(input, *floor);
+    return SelectSparse(input, *floor);
   }
 
   const double density_;
@@ -131,7 +131,7 @@ class ThresholdCodec final : public SparseCodec {
  private:
   size_t Keep(const EncodeInput& input, float* floor) const override {
     *floor = threshold_;
-    return Select(input, threshold_);
+    return SelectSparse(input, threshold_);
   }
 
   const float threshold_;
@@ -148,14 +148,14 @@ class TopKExactCodec final : public SparseCodec {
 };
 
 // Magnitudes by their upper bits: 8 of exponent, 3 of mantissa.
-constexpr int kBinShift = 20;
+constexpr int kSparseBinShift = 20;
 constexpr size_t kBins = 2048;
 
 // Counts of values by bin, and where the `wanted` largest end.
 class BinCounts {
  public:
   void Add(absl::Span<const float> values) {
-    for (const float value : values) ++counts_[MagnitudeBits(value) >> kBinShift];
+    for (const float value : values) ++counts_[MagnitudeBits(value) >> kSparseBinShift];
   }
   // The bin that holds the last of the `wanted` largest, 0 if there are not as many; `*above`:
   // how many are in larger ones.
@@ -174,7 +174,7 @@ class BinCounts {
 
 float LowestOfBin(uint32_t bin) {
   // At least 1, so that zeros are never kept.
-  return std::bit_cast<float>(std::max(bin << kBinShift, uint32_t{1}));
+  return std::bit_cast<float>(std::max(bin << kSparseBinShift, uint32_t{1}));
 }
 
 // A threshold that a few more than `wanted` elements reach, most probably.
@@ -191,16 +191,16 @@ float GuessThreshold(const EncodeInput& input, size_t wanted) {
 
 // As Select, of an acc that is in place already if there is a residual.
 size_t SelectAgain(const EncodeInput& input, float tau) {
-  if (input.residual.empty()) return Select(input, tau);
+  if (input.residual.empty()) return SelectSparse(input, tau);
   // Adding this changes nothing, not even the sign of a zero.
-  float nothing[kTile];
-  std::fill(nothing, nothing + kTile, -0.0f);
+  float nothing[kSparseTile];
+  std::fill(nothing, nothing + kSparseTile, -0.0f);
   EncodeScratch& scratch = *input.scratch;
   size_t kept = 0;
-  for (size_t at = 0; at < input.residual.size(); at += kTile) {
-    kept += SelectAbove(nothing, input.residual.data() + at,
-                        std::min(kTile, input.residual.size() - at), tau, static_cast<uint32_t>(at),
-                        scratch.positions.data() + kept, scratch.values.data() + kept);
+  for (size_t at = 0; at < input.residual.size(); at += kSparseTile) {
+    kept += SelectAbove(
+        nothing, input.residual.data() + at, std::min(kSparseTile, input.residual.size() - at), tau,
+        static_cast<uint32_t>(at), scratch.positions.data() + kept, scratch.values.data() + kept);
   }
   return kept;
 }
@@ -220,7 +220,7 @@ void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
   size_t size = 0;
   for (uint32_t i = 0; i < found; ++i) {
     scratch->numbers[size] = i;
-    size += MagnitudeBits(scratch->values[i]) >> kBinShift == bin ? 1 : 0;
+    size += MagnitudeBits(scratch->values[i]) >> kSparseBinShift == bin ? 1 : 0;
   }
   const auto begin = scratch->numbers.begin();
   const auto last_at = begin + static_cast<ptrdiff_t>(wanted - above) - 1;
@@ -242,7 +242,7 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
   if (wanted == 0) return 0;
   // The guess is for speed alone: what is kept does not depend on it.
   const float guess = std::max(GuessThreshold(input, wanted), LowestOfBin(0));
-  size_t found = Select(input, guess);
+  size_t found = SelectSparse(input, guess);
   if (found < wanted && guess > LowestOfBin(0)) {
     BinCounts counts;
     counts.Add(input.residual.empty() ? input.gradient : input.residual);
@@ -262,7 +262,7 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
 }
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
-struct Parts {
+struct SparseParts {
   ValueFormat format = ValueFormat::kFp16;
   ValueLevels levels;
   absl::Span<const std::byte> values;
@@ -270,7 +270,7 @@ struct Parts {
 };
 
 // False if the bytes do not suffice, or format or coding are unknown.
-bool Split(absl::Span<const std::byte> payload, Parts* parts) {
+bool SplitSparse(absl::Span<const std::byte> payload, SparseParts* parts) {
   ByteReader reader(payload);
   PositionPlanes& positions = parts->positions;
   parts->format = static_cast<ValueFormat>(reader.Read<uint8_t>());
@@ -285,15 +285,15 @@ bool Split(absl::Span<const std::byte> payload, Parts* parts) {
   return true;
 }
 
-absl::Status Bad(absl::string_view what) {
+absl::Status BadSparse(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("sparse payload: ", what));
 }
 
 // Calls `take(positions, values)` until all that was kept was given to it.
 template <typename Take>
 void ForEachBatch(absl::Span<const std::byte> payload, const Take& take) {
-  Parts parts;
-  Check(Split(payload, &parts), "only validated payloads are decoded");
+  SparseParts parts;
+  Check(SplitSparse(payload, &parts), "only validated payloads are decoded");
   uint32_t positions[PositionReader::kBatch];
   float values[PositionReader::kBatch];
   PositionReader reader(parts.positions);
@@ -329,14 +329,14 @@ std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec) {
 }
 
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {
-  Parts parts;
-  if (!Split(payload, &parts)) {
-    return Bad("its value format is unknown, or its planes do not fit into its bytes");
+  SparseParts parts;
+  if (!SplitSparse(payload, &parts)) {
+    return BadSparse("its value format is unknown, or its planes do not fit into its bytes");
   }
   absl::string_view problem =
       WhatIsWrong(parts.format, parts.levels, parts.positions.kept, parts.values);
   if (problem.empty()) problem = PositionProblem(parts.positions, count);
-  return problem.empty() ? absl::OkStatus() : Bad(problem);
+  return problem.empty() ? absl::OkStatus() : BadSparse(problem);
 }
 
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum) {

@@ -16,13 +16,12 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kTernaryBlock;
-constexpr size_t kTileBlocks = 16;
-constexpr size_t kHeaderSize = 14;
+constexpr size_t kTernaryTileBlocks = 16;
+constexpr size_t kTernaryHeaderSize = 14;
 
-constexpr int32_t kSmallestScale = 1;
-constexpr int32_t kLargestScale = kTernaryScaleMax;
-constexpr uint64_t kFoldedEnd = uint64_t{kLargestScale + 1} * 2;
+constexpr int32_t kTernarySmallestScale = 1;
+constexpr int32_t kTernaryLargestScale = kTernaryScaleMax;
+constexpr uint64_t kFoldedEnd = uint64_t{kTernaryLargestScale + 1} * 2;
 
 // Scales are coded as steps from the scale before, small ones first: 0, -1, 1, -2, 2 ...
 uint32_t FoldSign(int32_t step) {
@@ -32,7 +31,7 @@ int64_t UnfoldSign(uint64_t folded) {
   return static_cast<int64_t>(folded >> 1) ^ -static_cast<int64_t>(folded & 1);
 }
 
-size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
+size_t TernaryBlocks(size_t count) { return (count + kTernaryBlock - 1) / kTernaryBlock; }
 
 // What is kept of a chunk, in order, in the scratch.
 struct Selection {
@@ -52,39 +51,40 @@ size_t FoldSteps(uint32_t* scales, size_t blocks) {
   int32_t last = 0;
   for (size_t block = 0; block < blocks; ++block) {
     const auto scale = static_cast<int32_t>(scales[block]);
-    if (scale < kSmallestScale) continue;
+    if (scale < kTernarySmallestScale) continue;
     scales[size++] = FoldSign(scale - last);
     last = scale;
   }
   return size;
 }
 
-Selection Select(const EncodeInput& input, float share) {
+Selection SelectTernary(const EncodeInput& input, float share) {
   const size_t size = input.gradient.size();
   uint32_t* const entries = AtLeast(&input.scratch->positions, size + kTernarySlack);
-  uint32_t* const scales = AtLeast(&input.scratch->scales, Blocks(size));
+  uint32_t* const scales = AtLeast(&input.scratch->scales, TernaryBlocks(size));
   size_t kept = 0;
-  ForEachTile<kTileBlocks * kBlock>(
+  ForEachTile<kTernaryTileBlocks * kTernaryBlock>(
       input, [&](size_t start, const float* gradient, float* residual, size_t count) {
-        const size_t whole = count / kBlock;
+        const size_t whole = count / kTernaryBlock;
         const auto first = static_cast<uint32_t>(start);
-        uint32_t* const tile_scales = scales + start / kBlock;
+        uint32_t* const tile_scales = scales + start / kTernaryBlock;
         kept += EncodeTernary(gradient, residual, share, first, entries + kept, tile_scales, whole);
-        const size_t at = whole * kBlock;
+        const size_t at = whole * kTernaryBlock;
         if (at == count) return;
         // Zeros to the end of the last block change nothing.
-        float last[2][kBlock] = {};
+        float last[2][kTernaryBlock] = {};
         std::copy(gradient + at, gradient + count, last[0]);
         std::copy(residual + at, residual + count, last[1]);
         kept += EncodeTernary(last[0], last[1], share, first + static_cast<uint32_t>(at),
                               entries + kept, tile_scales + whole, 1);
         std::copy(last[1], last[1] + (count - at), residual + at);
       });
-  return {.entries = {entries, kept}, .scale_steps = {scales, FoldSteps(scales, Blocks(size))}};
+  return {.entries = {entries, kept},
+          .scale_steps = {scales, FoldSteps(scales, TernaryBlocks(size))}};
 }
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
-struct Parts {
+struct TernaryParts {
   PositionPlanes positions;
   int scale_parameter = 0;
   size_t scales = 0;
@@ -94,7 +94,7 @@ struct Parts {
 };
 
 // False if the bytes do not suffice, or the coding or the parameter is out of range.
-bool Split(absl::Span<const std::byte> payload, Parts* parts) {
+bool SplitTernary(absl::Span<const std::byte> payload, TernaryParts* parts) {
   ByteReader reader(payload);
   PositionPlanes& positions = parts->positions;
   positions.coding = reader.Read<uint8_t>();
@@ -112,27 +112,27 @@ bool Split(absl::Span<const std::byte> payload, Parts* parts) {
   return true;
 }
 
-absl::Status Bad(absl::string_view what) {
+absl::Status BadTernary(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("ternary payload: ", what));
 }
 
-absl::Status CheckPlanes(const Parts& parts, size_t count) {
+absl::Status CheckPlanes(const TernaryParts& parts, size_t count) {
   const absl::string_view problem = PositionProblem(parts.positions, count);
-  if (!problem.empty()) return Bad(problem);
+  if (!problem.empty()) return BadTernary(problem);
   if (parts.scales == 0 && parts.scale_parameter != 0) {
-    return Bad("it has a parameter but no scales that are coded with it");
+    return BadTernary("it has a parameter but no scales that are coded with it");
   }
   if (!IsPadded(parts.scale_remainders, uint64_t{parts.scales} * parts.scale_parameter) ||
       !IsUnaryPlane(parts.scale_unary, parts.scales)) {
-    return Bad("its scale planes do not hold as many scales as it says");
+    return BadTernary("its scale planes do not hold as many scales as it says");
   }
-  if (!IsPadded(parts.signs, parts.positions.kept)) return Bad("padding is not zero");
+  if (!IsPadded(parts.signs, parts.positions.kept)) return BadTernary("padding is not zero");
   return absl::OkStatus();
 }
 
 // Calls fn(scale code) until it returns false. 0 is an impossible code.
 template <typename Fn>
-void ForEachScale(const Parts& parts, Fn fn) {
+void ForEachScale(const TernaryParts& parts, Fn fn) {
   int64_t scale = 0;
   ForEachRice(parts.scale_remainders, parts.scale_unary, parts.scale_parameter,
               [&](uint64_t folded) {
@@ -177,13 +177,13 @@ class TernaryCodec final : public Codec {
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
     // Scale steps have 12 bits; both their planes may end in a broken byte.
-    const uint64_t blocks = Blocks(count);
-    return kHeaderSize + MaxPositionBytes(index_, count) + BytesFor(count) + BytesFor(blocks * 13) +
-           1;
+    const uint64_t blocks = TernaryBlocks(count);
+    return kTernaryHeaderSize + MaxPositionBytes(index_, count) + BytesFor(count) +
+           BytesFor(blocks * 13) + 1;
   }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const Selection selection = Select(input, share_);
+    const Selection selection = SelectTernary(input, share_);
     const size_t size = input.gradient.size(), kept = selection.entries.size();
     uint32_t* const gap_buffer = AtLeast(&input.scratch->numbers, size);
     uint8_t* const signs = AtLeast(&input.scratch->bytes, BytesFor(size));
@@ -206,36 +206,36 @@ std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec) {
 }
 
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) {
-  Parts parts;
-  if (!Split(payload, &parts)) return Bad("its planes do not fit into its bytes");
+  TernaryParts parts;
+  if (!SplitTernary(payload, &parts)) return BadTernary("its planes do not fit into its bytes");
   absl::Status planes = CheckPlanes(parts, count);
   if (!planes.ok()) return planes;
   bool valid = true;
   ForEachScale(parts, [&](int64_t scale) {
-    valid = scale >= kSmallestScale && scale <= kLargestScale;
+    valid = scale >= kTernarySmallestScale && scale <= kTernaryLargestScale;
     return valid;
   });
-  if (!valid) return Bad("a scale is out of range");
+  if (!valid) return BadTernary("a scale is out of range");
   uint32_t positions[PositionReader::kBatch];
   PositionReader reader(parts.positions);
   size_t blocks = 0;
   size_t block = std::numeric_limits<size_t>::max();
   while (const size_t read = reader.Read(positions)) {
     for (size_t i = 0; i < read; ++i) {
-      blocks += positions[i] / kBlock != block ? 1 : 0;
-      block = positions[i] / kBlock;
+      blocks += positions[i] / kTernaryBlock != block ? 1 : 0;
+      block = positions[i] / kTernaryBlock;
     }
   }
   if (blocks != parts.scales) {
-    return Bad(
+    return BadTernary(
         absl::StrCat("its positions are in ", blocks, " blocks, it has ", parts.scales, " scales"));
   }
   return absl::OkStatus();
 }
 
 void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  Parts parts;
-  Check(Split(payload, &parts), "only validated payloads are decoded");
+  TernaryParts parts;
+  Check(SplitTernary(payload, &parts), "only validated payloads are decoded");
   RiceReader steps(parts.scale_remainders, parts.scale_unary, parts.scale_parameter);
   PositionReader reader(parts.positions);
   uint32_t positions[PositionReader::kBatch];
@@ -250,7 +250,7 @@ void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum
       if (position >= block_end) {
         code += static_cast<int32_t>(UnfoldSign(steps.Next()));
         scale = static_cast<uint32_t>(code) << kTernaryScaleShift;
-        block_end = (uint64_t{position} / kBlock + 1) * kBlock;
+        block_end = (uint64_t{position} / kTernaryBlock + 1) * kTernaryBlock;
       }
       if (index % 64 == 0) signs = SignsAt(parts.signs, index / 8);
       const uint32_t bits = scale ^ (static_cast<uint32_t>(signs) << 31);

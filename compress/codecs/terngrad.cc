@@ -13,10 +13,10 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kBlock = kStochasticBlock;
-constexpr float kSmallestScale = 0x1p-126f;  // Its inverse is finite.
+constexpr size_t kTernGradBlock = kStochasticBlock;
+constexpr float kTernGradSmallestScale = 0x1p-126f;  // Its inverse is finite.
 constexpr double kClip = 2.5;
-constexpr size_t kHeaderSize = 5;
+constexpr size_t kTernGradHeaderSize = 5;
 constexpr uint8_t kBitmap = 0;  // Otherwise a Rice parameter and 1.
 
 // Calls fn(position) for the ones of a bitmap, in order.
@@ -44,19 +44,19 @@ float ScaleOf(const EncodeInput& input) {
   const float largest =
       std::bit_cast<float>(LargestMagnitudeBits(input.gradient.data(), residual, size));
   double squares = 0;
-  float zeros[kBlock] = {};
-  for (size_t at = 0; at < size; at += kBlock) {
-    const size_t count = std::min(kBlock, size - at);
+  float zeros[kTernGradBlock] = {};
+  for (size_t at = 0; at < size; at += kTernGradBlock) {
+    const size_t count = std::min(kTernGradBlock, size - at);
     squares += SumOfSquares(input.gradient.data() + at, residual == nullptr ? zeros : residual + at,
                             count);
   }
   const double clip = kClip * std::sqrt(squares / static_cast<double>(std::max<size_t>(size, 1)));
   const float scale = clip < largest ? static_cast<float>(clip) : largest;
-  return scale < kSmallestScale ? 0 : ToShortFloatUp(scale);
+  return scale < kTernGradSmallestScale ? 0 : ToShortFloatUp(scale);
 }
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
-struct Parts {
+struct TernGradParts {
   float scale = 0;
   bool bitmap = false;
   int parameter = 0;
@@ -70,7 +70,7 @@ struct Parts {
   }
 };
 
-bool Split(absl::Span<const std::byte> payload, size_t count, Parts* parts) {
+bool SplitTernGrad(absl::Span<const std::byte> payload, size_t count, TernGradParts* parts) {
   ByteReader reader(payload);
   const auto coding = reader.Read<uint8_t>();
   parts->scale = reader.Read<float>();
@@ -96,7 +96,7 @@ class TernGradCodec final : public Codec {
   FormatId format() const override { return FormatId::kTernGrad; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    return kHeaderSize + 2 * BytesFor(count);
+    return kTernGradHeaderSize + 2 * BytesFor(count);
   }
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 };
@@ -109,9 +109,9 @@ void TernGradCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out
   uint32_t* const gaps = AtLeast(&input.scratch->numbers, size);
   uint32_t* const negative = AtLeast(&input.scratch->positions, size);
   size_t kept = 0, next = 0;
-  ForEachPaddedBlock<kBlock>(
+  ForEachPaddedBlock<kTernGradBlock>(
       input, [&](size_t at, const float* gradient, float* residual, size_t count) {
-        uint32_t codes[kBlock];
+        uint32_t codes[kTernGradBlock];
         uint8_t planes[2 * kPlaneBytes];
         RoundToSteps(gradient, residual, scale, scale == 0 ? 0 : 1 / scale, 1, input.own_key,
                      static_cast<uint32_t>(at), codes);
@@ -140,7 +140,7 @@ void TernGradCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out
   if (coded) AppendUnary(absl::MakeConstSpan(gaps, kept), plan, out);
 }
 
-absl::Status Bad(absl::string_view what) {
+absl::Status BadTernGrad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("terngrad payload: ", what));
 }
 
@@ -149,32 +149,36 @@ absl::Status Bad(absl::string_view what) {
 std::unique_ptr<Codec> MakeTernGrad(const CodecSpec&) { return std::make_unique<TernGradCodec>(); }
 
 absl::Status ValidateTernGrad(absl::Span<const std::byte> payload, size_t count) {
-  Parts parts;
-  if (!Split(payload, count, &parts)) return Bad("its planes do not fit into its bytes");
+  TernGradParts parts;
+  if (!SplitTernGrad(payload, count, &parts))
+    return BadTernGrad("its planes do not fit into its bytes");
   const auto bits = std::bit_cast<uint32_t>(parts.scale);
-  const bool in_range = bits >= std::bit_cast<uint32_t>(kSmallestScale) && bits < kInfinityBits;
-  if ((bits != 0 && !in_range) || (bits & 0xFF) != 0) return Bad("its scale is out of range");
-  if (bits == 0 && parts.kept > 0) return Bad("it has values but no scale");
-  if (!IsPadded(parts.signs, parts.kept)) return Bad("padding is not zero");
+  const bool in_range =
+      bits >= std::bit_cast<uint32_t>(kTernGradSmallestScale) && bits < kInfinityBits;
+  if ((bits != 0 && !in_range) || (bits & 0xFF) != 0)
+    return BadTernGrad("its scale is out of range");
+  if (bits == 0 && parts.kept > 0) return BadTernGrad("it has values but no scale");
+  if (!IsPadded(parts.signs, parts.kept)) return BadTernGrad("padding is not zero");
   if (parts.bitmap) {
-    return IsPadded(parts.positions, count) ? absl::OkStatus() : Bad("padding is not zero");
+    return IsPadded(parts.positions, count) ? absl::OkStatus() : BadTernGrad("padding is not zero");
   }
-  if (parts.kept == 0 && parts.parameter != 0) return Bad("it has a parameter but no positions");
+  if (parts.kept == 0 && parts.parameter != 0)
+    return BadTernGrad("it has a parameter but no positions");
   if (!IsPadded(parts.positions, uint64_t{parts.kept} * static_cast<uint64_t>(parts.parameter)) ||
       !IsUnaryPlane(parts.unary, parts.kept)) {
-    return Bad("its position planes do not hold as many positions as it says");
+    return BadTernGrad("its position planes do not hold as many positions as it says");
   }
   bool valid = true;
   ForEachPosition(parts.positions, parts.unary, parts.parameter, [&](uint64_t position) {
     valid = position < count;
     return valid;
   });
-  return valid ? absl::OkStatus() : Bad(absl::StrCat("a position is not below ", count));
+  return valid ? absl::OkStatus() : BadTernGrad(absl::StrCat("a position is not below ", count));
 }
 
 void DecodeAddTernGrad(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  Parts parts;
-  Check(Split(payload, sum.size(), &parts), "only validated payloads are decoded");
+  TernGradParts parts;
+  Check(SplitTernGrad(payload, sum.size(), &parts), "only validated payloads are decoded");
   size_t index = 0;
   const auto add = [&](size_t position) {
     sum[position] += parts.negative(index++) ? -parts.scale : parts.scale;

@@ -10,7 +10,7 @@
 namespace sluice::compress {
 namespace {
 
-constexpr int kBinShift = 20;
+constexpr int kMagnitudeHistogramBinShift = 20;
 constexpr size_t kGroup = 64;  // Floats: four cache lines, which come faster than one by one.
 constexpr size_t kBatch = 16;  // Groups.
 constexpr size_t kStrideMax = 64;
@@ -65,7 +65,7 @@ void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const 
       const size_t to = std::min(from + kGroup, size);
       for (size_t i = from; i < to; ++i) {
         const float acc = residual.empty() ? gradient[i] : gradient[i] + residual[i];
-        counts_[MagnitudeBits(acc) >> kBinShift] += stride;
+        counts_[MagnitudeBits(acc) >> kMagnitudeHistogramBinShift] += stride;
       }
       counted += to - from;
     }
@@ -96,8 +96,9 @@ float MagnitudeHistogram::ThresholdFor(double density) const {
     if (count == 0) continue;
     // Within an octave the bits of a float are linear in its value: near enough to its logarithm
     // over 1/8 octave, and the same on every machine, which a library's exp2 is not.
-    const double offset = (1.0 - wanted / count) * (1 << kBinShift);
-    const uint32_t bits = (static_cast<uint32_t>(bin) << kBinShift) + static_cast<uint32_t>(offset);
+    const double offset = (1.0 - wanted / count) * (1 << kMagnitudeHistogramBinShift);
+    const uint32_t bits =
+        (static_cast<uint32_t>(bin) << kMagnitudeHistogramBinShift) + static_cast<uint32_t>(offset);
     return ToShortFloat(std::bit_cast<float>(std::min(bits, kLargestShortBits)));
   }
   return 0;
@@ -106,7 +107,7 @@ float MagnitudeHistogram::ThresholdFor(double density) const {
 float MagnitudeHistogram::ThresholdForLargest() const {
   for (int bin = kBins - 1; bin > 0; --bin) {
     if (counts_[bin] == 0) continue;
-    const uint32_t bits = static_cast<uint32_t>(bin) << kBinShift;
+    const uint32_t bits = static_cast<uint32_t>(bin) << kMagnitudeHistogramBinShift;
     return std::bit_cast<float>(std::min(bits, kLargestShortBits));
   }
   return 0;

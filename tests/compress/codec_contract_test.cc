@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr float kMaxFloat = std::numeric_limits<float>::max();
-constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+constexpr float kCodecContractMaxFloat = std::numeric_limits<float>::max();
+constexpr float kCodecContractTiny = std::numeric_limits<float>::denorm_min();
 
 bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
   return a.size() == b.size() &&
@@ -74,11 +74,12 @@ TEST_P(CodecContract, SpecialValues) {
       std::vector<float>(300, -0.0f),
       std::vector<float>(300, 1.0f),
       std::vector<float>(300, -1e-3f),
-      std::vector<float>(300, kMaxFloat),
-      std::vector<float>(300, -kMaxFloat),
-      std::vector<float>(300, kTiny),
-      {kTiny, -kTiny, 0.0f, -0.0f, 1e-40f, -1e-39f, 1e-38f},
-      {kMaxFloat, -kMaxFloat, 1.0f, 0.0f, kTiny, -kMaxFloat},
+      std::vector<float>(300, kCodecContractMaxFloat),
+      std::vector<float>(300, -kCodecContractMaxFloat),
+      std::vector<float>(300, kCodecContractTiny),
+      {kCodecContractTiny, -kCodecContractTiny, 0.0f, -0.0f, 1e-40f, -1e-39f, 1e-38f},
+      {kCodecContractMaxFloat, -kCodecContractMaxFloat, 1.0f, 0.0f, kCodecContractTiny,
+       -kCodecContractMaxFloat},
       {65504.0f, 65505.0f, 65519.9f, 65520.0f, -70000.0f, 6e-8f, 2.9e-8f, 1e-5f},
       {1e-30f, 0, 0, 0},
   };
@@ -174,7 +175,7 @@ TEST_P(CodecContract, RefusesWhatIsNotFiniteAndChangesNothing) {
 
 TEST_P(CodecContract, RefusesOverflowOfGradientPlusResidual) {
   std::vector<float> gradient(300, 0.0f), residual(300, 0.0f);
-  gradient[17] = residual[17] = kMaxFloat;
+  gradient[17] = residual[17] = kCodecContractMaxFloat;
   const std::vector<float> before = residual;
   std::vector<std::byte> frame;
   const absl::Status status = codec_.Encode(gradient, absl::MakeSpan(residual), &frame);

@@ -17,9 +17,9 @@ using ::testing::HasSubstr;
 
 std::vector<float> Copy(absl::Span<const float> values) { return {values.begin(), values.end()}; }
 
-absl::Status Encode(Compensator& compensator, const Codec& codec,
-                    const std::vector<float>& gradient, std::vector<std::byte>* frame,
-                    float threshold = 0) {
+absl::Status EncodeCompressor(Compensator& compensator, const Codec& codec,
+                              const std::vector<float>& gradient, std::vector<std::byte>* frame,
+                              float threshold = 0) {
   absl::Status valid = compensator.Check(gradient);
   if (!valid.ok()) return valid;
   return compensator.Encode(codec, {.gradient = gradient, .threshold = threshold}, frame);
@@ -43,7 +43,7 @@ TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
     const std::unique_ptr<Codec> codec = CodecFor(specs[step % specs.size()]);
     std::vector<std::byte> frame;
     const float threshold = step % 3 == 0 ? 0.0f : 0.001f * static_cast<float>(step % 7);
-    ASSERT_TRUE(Encode(*compensator, *codec, gradient, &frame, threshold).ok());
+    ASSERT_TRUE(EncodeCompressor(*compensator, *codec, gradient, &frame, threshold).ok());
     const std::vector<float> decoded = Decode(frame, count);
     const bool refused = step % 5 == 0;
     if (refused) {
@@ -66,7 +66,7 @@ TEST(Compensator, RefusesExactlyWhatOverflows) {
   const std::unique_ptr<Codec> codec = CodecFor("threshold:1+sign");
   std::vector<std::byte> frame;
   // Signs of a mean magnitude of 2e38: 1e38 is owed of the first, and -1e38 of the second.
-  ASSERT_TRUE(Encode(*compensator, *codec, {3e38f, 1e38f}, &frame).ok());
+  ASSERT_TRUE(EncodeCompressor(*compensator, *codec, {3e38f, 1e38f}, &frame).ok());
   EXPECT_NEAR(compensator->residual()[0], 1e38f, 1e36f);
   EXPECT_NEAR(compensator->residual()[1], -1e38f, 1e36f);
   EXPECT_TRUE(compensator->Check({1.0f, 3e38f}).ok());
@@ -91,7 +91,8 @@ TEST(Compensator, LosslessCodecFlushes) {
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(3);
   ASSERT_TRUE(RestoreFields({{"residual", {1.0f, 2.0f, 3.0f}}}, compensator->State()).ok());
   std::vector<std::byte> frame;
-  ASSERT_TRUE(Encode(*compensator, *CodecFor("none"), {10.0f, 20.0f, 30.0f}, &frame).ok());
+  ASSERT_TRUE(
+      EncodeCompressor(*compensator, *CodecFor("none"), {10.0f, 20.0f, 30.0f}, &frame).ok());
   EXPECT_EQ(Decode(frame, 3), (std::vector<float>{11, 22, 33}));
   EXPECT_EQ(Copy(compensator->residual()), (std::vector<float>{0, 0, 0}));
 }
@@ -101,8 +102,8 @@ TEST(Compensator, WithoutFeedbackNothingIsKept) {
   const std::vector<float> gradient = HeavyTailed(600, 1);
   std::vector<std::byte> first, second;
   const std::unique_ptr<Codec> codec = CodecFor("ternary:0.5");
-  ASSERT_TRUE(Encode(*compensator, *codec, gradient, &first).ok());
-  ASSERT_TRUE(Encode(*compensator, *codec, gradient, &second).ok());
+  ASSERT_TRUE(EncodeCompressor(*compensator, *codec, gradient, &first).ok());
+  ASSERT_TRUE(EncodeCompressor(*compensator, *codec, gradient, &second).ok());
   EXPECT_EQ(first, second);
   EXPECT_TRUE(compensator->residual().empty());
   EXPECT_TRUE(compensator->TakeBack(first).ok());
@@ -114,7 +115,7 @@ TEST(Compensator, SizesAreChecked) {
     const std::unique_ptr<Compensator> compensator =
         feedback ? MakeErrorFeedback(4) : MakeNoFeedback(4);
     std::vector<std::byte> frame;
-    EXPECT_FALSE(Encode(*compensator, *CodecFor("fp16"), {1.0f}, &frame).ok());
+    EXPECT_FALSE(EncodeCompressor(*compensator, *CodecFor("fp16"), {1.0f}, &frame).ok());
     EXPECT_FALSE(RestoreFields({{"residual", {1.0f}}}, compensator->State()).ok());
     EXPECT_FALSE(compensator->TakeBack(frame).ok());
   }

@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Specs, CodecFidelity, ::testing::ValuesIn(kFidelities),
                          [](const auto& row) { return SpecTestName(row.param.spec); });
 
 // Some levels of the codec, from few to many.
-std::vector<std::string> Levels(const CodecEntry& entry) {
+std::vector<std::string> FidelityLevels(const CodecEntry& entry) {
   std::vector<double> levels;
   switch (entry.level) {
     case LevelKind::kNone:
@@ -136,7 +136,7 @@ class LevelLaw : public ::testing::TestWithParam<CodecId> {};
 TEST_P(LevelLaw, BytesAndErrorGoOppositeWays) {
   const CodecEntry& entry = FindCodec(GetParam());
   std::vector<Measured> measured;
-  for (const std::string& spec : Levels(entry)) {
+  for (const std::string& spec : FidelityLevels(entry)) {
     ASSERT_TRUE(ParseCodecSpec(spec).ok()) << ParseCodecSpec(spec).status();
     // The means of ternary are best at a threshold of about 0.4; below, lower is no better.
     if (entry.id == CodecId::kTernary && ParseCodecSpec(spec)->level < 0.5) continue;
@@ -155,15 +155,16 @@ TEST_P(LevelLaw, BytesAndErrorGoOppositeWays) {
   }
 }
 
-std::vector<CodecId> CodecIds() {
+std::vector<CodecId> FidelityCodecIds() {
   std::vector<CodecId> ids;
   for (const CodecEntry& entry : Codecs()) ids.push_back(entry.id);
   return ids;
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, LevelLaw, ::testing::ValuesIn(CodecIds()), [](const auto& id) {
-  return SpecTestName(std::string(FindCodec(id.param).name));
-});
+INSTANTIATE_TEST_SUITE_P(Codecs, LevelLaw, ::testing::ValuesIn(FidelityCodecIds()),
+                         [](const auto& id) {
+                           return SpecTestName(std::string(FindCodec(id.param).name));
+                         });
 
 }  // namespace
 }  // namespace sluice::compress

@@ -30,7 +30,7 @@ std::vector<float> Moderate(size_t count, uint64_t seed) {
   return values;
 }
 
-double Energy(absl::Span<const float> values) {
+double PropertyEnergy(absl::Span<const float> values) {
   double energy = 0;
   for (const float x : values) energy += double{x} * x;
   return energy;
@@ -104,8 +104,8 @@ TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
         squares[i] += error * error;
         along += error * x[i];
       }
-      gain += along / Energy(x);
-      gain_squares += along / Energy(x) * along / Energy(x);
+      gain += along / PropertyEnergy(x);
+      gain_squares += along / PropertyEnergy(x) * along / PropertyEnergy(x);
     }
     if (kShortRuns) continue;
     const double gain_variance = gain_squares / kDraws - gain / kDraws * gain / kDraws;
@@ -144,7 +144,7 @@ TEST_P(CodecLaw, ContractiveOnesNeverAddEnergy) {
     const std::vector<float>& x = inputs[k];
     for (uint64_t draw = 1; draw <= 3; ++draw) {
       const double error = SquaredError(RoundTrip(x, {.own = draw, .shared = draw + 50}), x);
-      EXPECT_LE(error, Energy(x) * (1 + 1e-6)) << "input " << k << " of " << x.size();
+      EXPECT_LE(error, PropertyEnergy(x) * (1 + 1e-6)) << "input " << k << " of " << x.size();
     }
   }
 }
@@ -181,7 +181,7 @@ TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
     }
     if (codec_.spec().codec == CodecId::kPowerSgd) {
       // A matrix of its rank stays one, but for the rounding of its factors to 8 bits.
-      EXPECT_LE(SquaredError(once, twice), 2e-5 * Energy(once));
+      EXPECT_LE(SquaredError(once, twice), 2e-5 * PropertyEnergy(once));
       continue;
     }
     for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(once[i], twice[i]) << i;
@@ -547,14 +547,14 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   for (uint64_t step = 1; step <= steps; ++step) {
     const std::vector<float> mean = chunk.Step(gradients);
     double error = 0;
-    last = SquaredError(mean, target) / Energy(target);
+    last = SquaredError(mean, target) / PropertyEnergy(target);
     for (size_t i = 0; i < kCount; ++i) {
       sum[i] += mean[i];
       const double off = sum[i] / static_cast<double>(step) - target[i];
       error += off * off;
     }
-    if (step == steps / 10) early = error / Energy(target);
-    if (step == steps) late = error / Energy(target);
+    if (step == steps / 10) early = error / PropertyEnergy(target);
+    if (step == steps) late = error / PropertyEnergy(target);
   }
   RecordProperty("early", absl::StrCat(early));
   RecordProperty("late", absl::StrCat(late));

@@ -14,13 +14,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kCount = 1536;
-constexpr uint32_t kSenders = 3;
+constexpr size_t kSavedStateCount = 1536;
+constexpr uint32_t kSavedStateSenders = 3;
 
 OneChunk::Gradients GradientsOf(uint64_t step) {
   OneChunk::Gradients gradients;
-  for (uint32_t rank = 0; rank < kSenders; ++rank) {
-    gradients.push_back(HeavyTailed(kCount, step * 100 + rank));
+  for (uint32_t rank = 0; rank < kSavedStateSenders; ++rank) {
+    gradients.push_back(HeavyTailed(kSavedStateCount, step * 100 + rank));
   }
   // Someone is absent now and then.
   if (step % 4 == 2) gradients[1].clear();
@@ -31,12 +31,12 @@ class Saved : public ::testing::TestWithParam<CodecSpec> {};
 
 TEST_P(Saved, RunsGoOnBitForBit) {
   for (const uint64_t before : {0u, 1u, 5u}) {
-    OneChunk undisturbed(GetParam(), kCount, kSenders);
+    OneChunk undisturbed(GetParam(), kSavedStateCount, kSavedStateSenders);
     for (uint64_t step = 0; step < before; ++step) undisturbed.Step(GradientsOf(step));
-    OneChunk restored(GetParam(), kCount, kSenders);
+    OneChunk restored(GetParam(), kSavedStateCount, kSavedStateSenders);
     ASSERT_TRUE(restored.GoOnFrom(undisturbed).ok());
     // Into one that has gone elsewhere, too.
-    OneChunk strayed(GetParam(), kCount, kSenders);
+    OneChunk strayed(GetParam(), kSavedStateCount, kSavedStateSenders);
     for (uint64_t step = 50; step < 53; ++step) strayed.Step(GradientsOf(step));
     ASSERT_TRUE(strayed.GoOnFrom(undisturbed).ok());
     for (uint64_t step = before; step < before + 5; ++step) {
@@ -46,7 +46,7 @@ TEST_P(Saved, RunsGoOnBitForBit) {
         ASSERT_EQ(other->frames(), undisturbed.frames()) << before << ", step " << step;
       }
     }
-    for (uint32_t rank = 0; rank < kSenders; ++rank) {
+    for (uint32_t rank = 0; rank < kSavedStateSenders; ++rank) {
       EXPECT_EQ(restored.sender(rank).Save(), undisturbed.sender(rank).Save());
     }
     EXPECT_EQ(SaveFields(restored.aggregator().State()),
@@ -55,7 +55,7 @@ TEST_P(Saved, RunsGoOnBitForBit) {
 }
 
 TEST_P(Saved, WhatIsNotAsItWasSavedIsRefusedAndChangesNothing) {
-  OneChunk chunk(GetParam(), kCount, kSenders);
+  OneChunk chunk(GetParam(), kSavedStateCount, kSavedStateSenders);
   for (uint64_t step = 0; step < 3; ++step) chunk.Step(GradientsOf(step));
   const SavedCompressor good = chunk.sender(0).Save();
   const auto expect_refused = [&](const char* what,
@@ -172,13 +172,14 @@ TEST(SavedCompressor, ErrorsSayWhatWasSavedAndWhatToDo) {
 }
 
 TEST(SavedReceiver, SharedExponentsComeBack) {
-  const ChunkConfig config{.count = kCount, .spec = *ParseCodecSpec("intsum:4")};
+  const ChunkConfig config{.count = kSavedStateCount, .spec = *ParseCodecSpec("intsum:4")};
   const std::unique_ptr<Aggregator> first = MakeAggregator(config, 1);
   EXPECT_TRUE(SaveFields(first->State()).empty()) << "nothing is known before the first step";
   std::vector<std::byte> frame, shared, restored;
   ASSERT_TRUE(
-      EncodeFrame(*CodecFor("intsum:4"), {.gradient = HeavyTailed(kCount, 1)}, &frame).ok());
-  std::vector<float> sum(kCount);
+      EncodeFrame(*CodecFor("intsum:4"), {.gradient = HeavyTailed(kSavedStateCount, 1)}, &frame)
+          .ok());
+  std::vector<float> sum(kSavedStateCount);
   first->Add({{0, frame}}, absl::MakeSpan(sum));
   first->Close(1, absl::MakeSpan(sum));
   first->AppendShared(&shared);
@@ -186,12 +187,12 @@ TEST(SavedReceiver, SharedExponentsComeBack) {
   ASSERT_TRUE(RestoreFields(SaveFields(first->State()), second->State()).ok());
   second->AppendShared(&restored);
   EXPECT_EQ(shared, restored);
-  EXPECT_GE(first->state_bytes(), kCount);
+  EXPECT_GE(first->state_bytes(), kSavedStateCount);
   // Any numbers may come; only frames that are valid may go.
   ASSERT_TRUE(RestoreFields({{"exponents", {-5, 1e30f, 0.5f, 7, 400, 253}}}, second->State()).ok());
   restored.clear();
   second->AppendShared(&restored);
-  EXPECT_TRUE(ValidateFrame(restored, kCount).ok());
+  EXPECT_TRUE(ValidateFrame(restored, kSavedStateCount).ok());
 }
 
 }  // namespace

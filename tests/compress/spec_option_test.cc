@@ -11,24 +11,28 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kCount = 3072;
-constexpr uint64_t kSteps = 6;
+constexpr size_t kSpecOptionCount = 3072;
+constexpr uint64_t kSpecOptionSteps = 6;
 
 // All that a sender of two tensors, one with larger gradients than the other, sends in some steps.
 std::vector<std::byte> Sent(const CodecSpec& spec) {
   std::vector<ChunkConfig> configs;
   for (uint32_t id = 0; id < 2; ++id) {
-    configs.push_back(
-        {.count = kCount, .spec = spec, .id = id, .tensor = id, .rows = RowsOf(kCount)});
+    configs.push_back({.count = kSpecOptionCount,
+                       .spec = spec,
+                       .id = id,
+                       .tensor = id,
+                       .rows = RowsOf(kSpecOptionCount)});
   }
   Compressor compressor(configs, {.seed = 3, .sender = 1});
   std::vector<std::byte> sent;
-  for (uint64_t step = 1; step <= kSteps; ++step) {
+  for (uint64_t step = 1; step <= kSpecOptionSteps; ++step) {
     for (uint32_t id = 0; id < 2; ++id) {
       // The third step's are large, so that something is clipped.
       const float scale = (id == 0 ? 1e-3f : 1e-2f) * (step == 3 ? 50.0f : 1.0f);
       EXPECT_TRUE(
-          compressor.Encode(id, step, HeavyTailed(kCount, step * 2 + id, scale), &sent).ok());
+          compressor.Encode(id, step, HeavyTailed(kSpecOptionCount, step * 2 + id, scale), &sent)
+              .ok());
     }
     compressor.EndStep(step);
   }
@@ -37,7 +41,7 @@ std::vector<std::byte> Sent(const CodecSpec& spec) {
 
 // Levels at which the codec's options may show: positions are coded in another way where more is
 // kept.
-std::vector<std::string> Levels(const CodecEntry& entry) {
+std::vector<std::string> SpecOptionLevels(const CodecEntry& entry) {
   if (entry.level == LevelKind::kShare) return {"0.1%", "1%", "10%", "30%", "70%"};
   if (entry.level == LevelKind::kPositive) return {"1e-3", "1e-2", "0.1", "1", "3", "10"};
   if (entry.level == LevelKind::kNone) return {""};
@@ -57,7 +61,7 @@ TEST_P(SpecOption, EveryOptionChangesWhatIsSent) {
   for (uint32_t option = 1; option != 0; option <<= 1) {
     if ((entry.options & option) == 0) continue;
     int changed = 0;
-    for (const std::string& level : Levels(entry)) {
+    for (const std::string& level : SpecOptionLevels(entry)) {
       // Which all options go with.
       CodecSpec without = SpecAt(entry, level);
       without.compensator = {.id = CompensatorId::kNone};
@@ -77,7 +81,7 @@ TEST_P(SpecOption, EveryValueFormatChangesWhatIsSent) {
   std::vector<std::vector<std::byte>> all;
   for (const ValueFormat values :
        {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8, ValueFormat::kSign}) {
-    CodecSpec spec = SpecAt(entry, Levels(entry).back());
+    CodecSpec spec = SpecAt(entry, SpecOptionLevels(entry).back());
     spec.values = values;
     all.push_back(Sent(spec));
     for (size_t i = 0; i + 1 < all.size(); ++i) EXPECT_NE(all[i], all.back()) << ToString(spec);
@@ -103,15 +107,16 @@ TEST_P(SpecOption, EveryArgumentOfDgcChangesWhatIsSent) {
   }
 }
 
-std::vector<CodecId> CodecIds() {
+std::vector<CodecId> SpecOptionCodecIds() {
   std::vector<CodecId> ids;
   for (const CodecEntry& entry : Codecs()) ids.push_back(entry.id);
   return ids;
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, SpecOption, ::testing::ValuesIn(CodecIds()), [](const auto& id) {
-  return SpecTestName(std::string(FindCodec(id.param).name));
-});
+INSTANTIATE_TEST_SUITE_P(Codecs, SpecOption, ::testing::ValuesIn(SpecOptionCodecIds()),
+                         [](const auto& id) {
+                           return SpecTestName(std::string(FindCodec(id.param).name));
+                         });
 
 TEST(SpecOptions, WarmupIsRefusedWhereItDoesNothing) {
   for (const char* spec : {"blocktopk:64/dgc:0.9,warmup=10", "randomk:5%/dgc:0.9,warmup=10",
@@ -131,11 +136,13 @@ TEST(SpecOptions, WarmupIsRefusedWhereItDoesNothing) {
 // What the receiver itself publishes is no contribution, though it adds nothing.
 TEST(Receivers, TakeNoExponents) {
   std::vector<std::byte> frame;
-  AppendFrame(FormatId::kExponents, kCount, std::vector<std::byte>(kCount / 256), &frame);
-  ASSERT_TRUE(ValidateFrame(frame, kCount).ok());
+  AppendFrame(FormatId::kExponents, kSpecOptionCount,
+              std::vector<std::byte>(kSpecOptionCount / 256), &frame);
+  ASSERT_TRUE(ValidateFrame(frame, kSpecOptionCount).ok());
   for (const CodecEntry& entry : Codecs()) {
-    const ChunkConfig config{
-        .count = kCount, .spec = *ParseCodecSpec(entry.example), .rows = RowsOf(kCount)};
+    const ChunkConfig config{.count = kSpecOptionCount,
+                             .spec = *ParseCodecSpec(entry.example),
+                             .rows = RowsOf(kSpecOptionCount)};
     EXPECT_FALSE(MakeAggregator(config, 2)->Validate(0, frame).ok()) << entry.name;
   }
 }
@@ -143,16 +150,17 @@ TEST(Receivers, TakeNoExponents) {
 // The one place where natural errs by more than it is given.
 TEST(Natural, ValuesBelowTheLeastPowerBecomeItOrZero) {
   const LoneCodec codec("natural/ef");
-  const std::vector<float> x(kCount, 0x1p-128f);
+  const std::vector<float> x(kSpecOptionCount, 0x1p-128f);
   const std::vector<float> decoded =
-      codec.Decoded(codec.Encoded(x, {.own = 1, .shared = 2}), kCount);
+      codec.Decoded(codec.Encoded(x, {.own = 1, .shared = 2}), kSpecOptionCount);
   size_t up = 0;
   for (const float value : decoded) {
     EXPECT_TRUE(value == 0 || value == 0x1p-126f) << value;
     up += value != 0 ? 1 : 0;
   }
   // A quarter of them.
-  EXPECT_NEAR(static_cast<double>(up), kCount / 4.0, 5 * std::sqrt(kCount * 0.25 * 0.75));
+  EXPECT_NEAR(static_cast<double>(up), kSpecOptionCount / 4.0,
+              5 * std::sqrt(kSpecOptionCount * 0.25 * 0.75));
 }
 
 }  // namespace

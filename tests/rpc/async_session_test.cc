@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint32_t kRanks = 3;
 constexpr size_t kWeights = 3000;
-constexpr uint64_t kSteps = 200;
+constexpr uint64_t kAsyncSessionSteps = 200;
 
 using Floats = std::vector<float>;
 
@@ -95,7 +95,7 @@ class AsyncSessionTest : public ::testing::Test {
       const absl::Status agreed = session->AgreeOnParameters({&all, 1});
       if (!agreed.ok()) return agreed;
     }
-    for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
+    for (uint64_t step = joined->first_step; step <= kAsyncSessionSteps; ++step) {
       if (before_step_) before_step_(rank, step);
       Floats gradient(kWeights);
       CounterRandom random(rank, step, 4);
@@ -135,7 +135,7 @@ TEST_F(AsyncSessionTest, TrainsWithCompressionBothWays) {
   Run();
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
   for (const server::ShardStats& stats : stats_) {
-    EXPECT_EQ(stats.highest_closed_step, kSteps);
+    EXPECT_EQ(stats.highest_closed_step, kAsyncSessionSteps);
     EXPECT_GT(stats.publications, 0u);
     EXPECT_LT(5 * stats.bytes_in, stats.dense_bytes_in);
   }
@@ -151,7 +151,8 @@ TEST_F(AsyncSessionTest, AMomentumOnTheShardsAndARateByStaleness) {
 TEST_F(AsyncSessionTest, NobodyWaitsForOneWhoIsSlow) {
   std::atomic<bool> others_are_done = false;
   before_step_ = [&](uint32_t rank, uint64_t step) {
-    if (rank != 0 && step == kSteps && at_[3 - rank] + 1 >= kSteps) others_are_done = true;
+    if (rank != 0 && step == kAsyncSessionSteps && at_[3 - rank] + 1 >= kAsyncSessionSteps)
+      others_are_done = true;
     // Rank 0 does its second step when the others are at their last.
     if (rank == 0 && step == 2) AwaitThat([&] { return others_are_done.load(); });
   };

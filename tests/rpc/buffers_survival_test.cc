@@ -17,18 +17,18 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kWorkers = 3;
-constexpr uint32_t kShards = 2;
-constexpr uint64_t kSteps = 250;
+constexpr uint32_t kBuffersSurvivalWorkers = 3;
+constexpr uint32_t kBuffersSurvivalShards = 2;
+constexpr uint64_t kBuffersSurvivalSteps = 250;
 constexpr uint64_t kEvery = 7;
-constexpr size_t kWeights = 3000;
+constexpr size_t kBuffersSurvivalWeights = 3000;
 constexpr size_t kStatistics = 90;
 
 // What a rank's checkpoint holds.
 struct State {
-  float weights[kWeights];
+  float weights[kBuffersSurvivalWeights];
   float statistics[kStatistics];
-  uint8_t averaged[kSteps + 1];  // By step: whether the statistics became the mean.
+  uint8_t averaged[kBuffersSurvivalSteps + 1];  // By step: whether the statistics became the mean.
 };
 
 // As a forward pass moves them: a function of the rank and step.
@@ -44,8 +44,8 @@ class BuffersSurvivalTest : public ::testing::Test {
   BuffersSurvivalTest() {
     job_.name = std::string("test");
     job_.hash = 9;
-    job_.workers = kWorkers;
-    job_.shards = kShards;
+    job_.workers = kBuffersSurvivalWorkers;
+    job_.shards = kBuffersSurvivalShards;
     job_.average_buffers_every = kEvery;
     job_.compression.uplink = *compress::ParseCodecSpec("topk:5%/ef");
     job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
@@ -60,9 +60,9 @@ class BuffersSurvivalTest : public ::testing::Test {
   std::vector<std::unique_ptr<State>> Run(const std::function<void()>& lose) {
     lose_ = lose;
     servers_.StartAll(job_);
-    std::vector<std::unique_ptr<State>> ended(kWorkers);
+    std::vector<std::unique_ptr<State>> ended(kBuffersSurvivalWorkers);
     std::vector<std::thread> workers;
-    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    for (uint32_t rank = 0; rank < kBuffersSurvivalWorkers; ++rank) {
       workers.emplace_back([&, rank] { ended[rank] = Train(rank); });
     }
     for (std::thread& worker : workers) worker.join();
@@ -85,11 +85,12 @@ class BuffersSurvivalTest : public ::testing::Test {
     }
   }
   absl::Status TrainOn(worker::Session* session, uint32_t rank, State* state) {
-    const protocol::TensorTable table = {{.name = "w", .shape = {kWeights}, .strides = {}},
-                                         {.name = "statistics",
-                                          .shape = {kStatistics},
-                                          .strides = {},
-                                          .role = protocol::TensorRole::kBuffer}};
+    const protocol::TensorTable table = {
+        {.name = "w", .shape = {kBuffersSurvivalWeights}, .strides = {}},
+        {.name = "statistics",
+         .shape = {kStatistics},
+         .strides = {},
+         .role = protocol::TensorRole::kBuffer}};
     const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
     if (joined->restored_step > 0) {
@@ -97,7 +98,7 @@ class BuffersSurvivalTest : public ::testing::Test {
       std::memcpy(state, joined->restored.data(), sizeof(State));
       ++restored_;
     }
-    for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
+    for (uint64_t step = joined->first_step; step <= kBuffersSurvivalSteps; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
         return worker::RollbackError("as if this process had been killed");
@@ -110,9 +111,9 @@ class BuffersSurvivalTest : public ::testing::Test {
   static absl::Status TrainStep(worker::Session* session, uint32_t rank, uint64_t step,
                                 State* state) {
     const absl::Span<float> statistics = absl::MakeSpan(state->statistics);
-    std::vector<float> gradient(kWeights);
+    std::vector<float> gradient(kBuffersSurvivalWeights);
     CounterRandom random(rank, step, 4);
-    for (size_t i = 0; i < kWeights; ++i) {
+    for (size_t i = 0; i < kBuffersSurvivalWeights; ++i) {
       gradient[i] = 0.1f * state->weights[i] + static_cast<float>(random.Uniform() - 0.5);
     }
     Move(rank, step, statistics);
@@ -127,7 +128,7 @@ class BuffersSurvivalTest : public ::testing::Test {
     status = session->Apply(0, absl::MakeSpan(gradient));
     if (status.ok()) status = session->Apply(1, statistics);
     if (!status.ok()) return status;
-    for (size_t i = 0; i < kWeights; ++i) state->weights[i] -= 0.1f * gradient[i];
+    for (size_t i = 0; i < kBuffersSurvivalWeights; ++i) state->weights[i] -= 0.1f * gradient[i];
     state->averaged[step] = due ? 1 : 0;
     if (!result->checkpoint_due) return absl::OkStatus();
     return session->SaveCheckpoint(std::string(reinterpret_cast<const char*>(state), sizeof(State)),
@@ -147,11 +148,11 @@ class BuffersSurvivalTest : public ::testing::Test {
 
   // Buffers of all ranks as one thread computes them, with means where the ranks had them.
   static void ExpectAsComputedAlone(const std::vector<std::unique_ptr<State>>& ended) {
-    std::vector<std::vector<float>> alone(kWorkers, std::vector<float>(kStatistics));
+    std::vector<std::vector<float>> alone(kBuffersSurvivalWorkers, std::vector<float>(kStatistics));
     uint64_t off_beat = 0;
     uint64_t differing = 0;
-    for (uint64_t step = 1; step <= kSteps; ++step) {
-      for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    for (uint64_t step = 1; step <= kBuffersSurvivalSteps; ++step) {
+      for (uint32_t rank = 0; rank < kBuffersSurvivalWorkers; ++rank) {
         Move(rank, step, absl::MakeSpan(alone[rank]));
         EXPECT_EQ(ended[rank]->averaged[step], ended[0]->averaged[step]) << step;
       }
@@ -164,12 +165,12 @@ class BuffersSurvivalTest : public ::testing::Test {
       for (size_t i = 0; i < kStatistics; ++i) {
         float sum = 0;
         for (const std::vector<float>& one : alone) sum += one[i];
-        for (std::vector<float>& one : alone) one[i] = sum / kWorkers;
+        for (std::vector<float>& one : alone) one[i] = sum / kBuffersSurvivalWorkers;
       }
     }
     EXPECT_GT(off_beat, 0u) << "no checkpoint fell between two averagings";
-    EXPECT_GT(differing, kSteps / 2) << "the test's ranks are all the same";
-    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    EXPECT_GT(differing, kBuffersSurvivalSteps / 2) << "the test's ranks are all the same";
+    for (uint32_t rank = 0; rank < kBuffersSurvivalWorkers; ++rank) {
       const State& state = *ended[rank];
       EXPECT_EQ(std::memcmp(state.statistics, alone[rank].data(), sizeof(state.statistics)), 0)
           << "rank " << rank;

@@ -10,13 +10,13 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 40;
+constexpr uint64_t kElasticSimSeeds = 40;
 #else
-constexpr uint64_t kSeeds = 400;
+constexpr uint64_t kElasticSimSeeds = 400;
 #endif
 
 TEST(ElasticSurvivalTest, AllAreEqualAndNothingOfTheirsIsLostForEverySeed) {
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kElasticSimSeeds);
   uint64_t learners = 0;
   uint64_t members = 0;
   uint64_t rollbacks = 0;

@@ -14,9 +14,9 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 20;
+constexpr uint64_t kMoreFaultsSeeds = 20;
 #else
-constexpr uint64_t kSeeds = 150;
+constexpr uint64_t kMoreFaultsSeeds = 150;
 #endif
 constexpr size_t kFaults = 24;
 
@@ -33,7 +33,7 @@ Fault SomeFault(CounterRandom* random, bool elastic) {
 }
 
 void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kMoreFaultsSeeds);
   uint64_t struck = 0;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     SurvivalOptions options = job(seed);

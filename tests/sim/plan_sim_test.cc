@@ -11,15 +11,15 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 100;
+constexpr uint64_t kPlanSimSeeds = 100;
 constexpr uint64_t kSeedsOfALoss = 5;
 #else
-constexpr uint64_t kSeeds = 1'000;
+constexpr uint64_t kPlanSimSeeds = 1'000;
 constexpr uint64_t kSeedsOfALoss = 50;
 #endif
 
 void ExpectRightForEverySeed(SurvivalOptions (*job)(uint64_t seed)) {
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kPlanSimSeeds);
   SurvivalReport total;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     const SurvivalOptions options = job(seed);
@@ -52,7 +52,7 @@ TEST(PlanSurvivalTest, NobodyCodesByOtherPlansThanOthersForEverySeed) {
 // nothing is lost that was not left out.
 template <typename Job>
 void ExpectRightWithSchedule(const Job& job) {
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kPlanSimSeeds);
   SurvivalReport total;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     const SurvivalOptions options = WithScheduleOf(seed, job(seed));

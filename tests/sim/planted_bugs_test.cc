@@ -9,11 +9,13 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kSeedsToFind = 2000;
+constexpr uint64_t kPlantedBugsSeedsToFind = 2000;
 
 class PlantedBugTest : public testing::TestWithParam<BugCase> {};
 
-TEST_P(PlantedBugTest, IsFound) { ExpectFound(GetParam(), kSeedsToFind, RandomSurvivalOptions); }
+TEST_P(PlantedBugTest, IsFound) {
+  ExpectFound(GetParam(), kPlantedBugsSeedsToFind, RandomSurvivalOptions);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     All, PlantedBugTest,

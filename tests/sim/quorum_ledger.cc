@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
+std::string QuorumLedgerName(uint64_t step, uint32_t shard, uint32_t bundle) {
   return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
 }
 
@@ -114,7 +114,7 @@ void QuorumLedger::Sent(uint32_t shard, const protocol::Exchange& exchange) {
       Work{.frames = exchange.frames, .skip = exchange.skip, .checksum = checksum, .in_step = {}});
   if (first || (at->second.skip == exchange.skip && at->second.checksum == checksum)) return;
   Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
-                       Name(exchange.step, shard, exchange.bundle)));
+                       QuorumLedgerName(exchange.step, shard, exchange.bundle)));
 }
 
 void QuorumLedger::Members(uint32_t term, const std::vector<uint64_t>& incarnations) {
@@ -153,7 +153,7 @@ float QuorumLedger::RateOf(const protocol::ClosingRecord& record) const {
 
 bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeAnswer& answer) {
   const protocol::ClosingRecord& record = answer.record;
-  const std::string name = Name(record.step, shard, record.bundle);
+  const std::string name = QuorumLedgerName(record.step, shard, record.bundle);
   uint32_t n = 0;
   uint32_t own = 0;
   std::pair<uint32_t, uint64_t> before = {0, 0};
@@ -223,8 +223,8 @@ void QuorumLedger::Closed(uint32_t shard, const protocol::ExchangeAnswer& answer
   Advance(shard, answer.step, &term.shards[shard]);
   if (answer.step > 0) CodeBy(answer.record.plan_id, &term.shards[shard]);
   if (Recompute(&term, shard, answer.record) == answer.results) return;
-  Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
-                       answer.record.term, " than its record gives"));
+  Violate(absl::StrCat(QuorumLedgerName(answer.step, shard, answer.bundle),
+                       ": another result in term ", answer.record.term, " than its record gives"));
 }
 
 std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
@@ -282,8 +282,8 @@ void QuorumLedger::Told(uint32_t shard, const protocol::ExchangeAnswer& answer) 
       protocol::BundleChecksum(answer.results) == answer.record.result_checksum) {
     return;
   }
-  Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
-                       answer.record.term));
+  Violate(absl::StrCat(QuorumLedgerName(answer.step, shard, answer.bundle),
+                       ": another result in term ", answer.record.term));
 }
 
 // Nothing that was sent up to its step is left for later, and all of it is in the state.
@@ -328,7 +328,8 @@ void QuorumLedger::CheckNotLost(const Term& term, const WorkKey& key, const Work
   if (work.skip || work.in_step.has_value()) return;
   const bool here = rank < term.members.size() && term.members[rank] == incarnation;
   if (options_.elastic && !here) return;
-  Violate(absl::StrCat("rank ", rank, "'s work of ", Name(step, shard, bundle), " ", where));
+  Violate(absl::StrCat("rank ", rank, "'s work of ", QuorumLedgerName(step, shard, bundle), " ",
+                       where));
 }
 
 absl::Span<const float> QuorumLedger::DownlinkResidual(uint32_t shard, uint32_t term,

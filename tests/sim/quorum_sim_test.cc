@@ -10,13 +10,13 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kQuorumSimSeeds = 200;
 #else
-constexpr uint64_t kSeeds = 4'000;
+constexpr uint64_t kQuorumSimSeeds = 4'000;
 #endif
 
 TEST(QuorumSurvivalTest, AllWorkIsInOneStepForEverySeed) {
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kQuorumSimSeeds);
   uint64_t left_out = 0;
   uint64_t late = 0;
   uint64_t rollbacks = 0;

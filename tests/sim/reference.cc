@@ -16,7 +16,7 @@ namespace {
 constexpr float kRate = 0.1f;
 constexpr float kMomentum = 0.5f;
 
-std::vector<float> Decode(const std::string& frame, size_t count) {
+std::vector<float> DecodeReference(const std::string& frame, size_t count) {
   std::vector<float> values(count);
   const absl::Status decoded =
       compress::DecodeAddFrames(protocol::FrameBytes(frame), absl::MakeSpan(values));
@@ -170,7 +170,7 @@ void Reference::RunStep(uint64_t step) {
 void Reference::TakeResult(uint64_t step, uint32_t id, const std::string& frame,
                            const std::vector<worker::EncodedBundle>& sent) {
   const protocol::Chunk& chunk = layout_.chunks[id];
-  const std::vector<float> decoded = Decode(frame, chunk.count);
+  const std::vector<float> decoded = DecodeReference(frame, chunk.count);
   std::copy(decoded.begin(), decoded.end(), means_[chunk.tensor].begin() + chunk.offset);
   if (step == 0) {
     if (replica_.has_value()) replica_->Set(id, decoded);
@@ -224,7 +224,7 @@ void Reference::AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const floa
   if (frame == nullptr && (!finite || UplinkResidual(rank, chunk).empty())) return;
   Balance& totals = uplink_totals_[{rank, chunk}];
   totals.Want(gradient);
-  if (frame != nullptr) totals.Got(Decode(*frame, gradient.size()));
+  if (frame != nullptr) totals.Got(DecodeReference(*frame, gradient.size()));
 }
 
 Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundle,

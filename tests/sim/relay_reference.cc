@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-std::vector<float> Decode(const std::string& frame, size_t count) {
+std::vector<float> DecodeRelayReference(const std::string& frame, size_t count) {
   std::vector<float> values(count);
   const absl::Status decoded =
       compress::DecodeAddFrames(protocol::FrameBytes(frame), absl::MakeSpan(values));
@@ -64,7 +64,7 @@ worker::EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank,
     if (encoded.skipped && (!finite || UplinkResidual(rank, chunk).empty())) continue;
     Balance& balance = uplink_balances_[{rank, chunk}];
     balance.Want(values);
-    if (!encoded.skipped) balance.Got(Decode(encoded.frames[i], values.size()));
+    if (!encoded.skipped) balance.Got(DecodeRelayReference(encoded.frames[i], values.size()));
   }
   return encoded;
 }
@@ -90,7 +90,7 @@ std::pair<PartReference::Values, uint32_t> PartReference::Sum(const BundleKey& k
     for (size_t i = 0; i < chunks.size(); ++i) {
       const absl::Span<const std::byte> frame = protocol::FrameBytes(sent.frames[i]);
       if (key.step == 0) {
-        sums[i] = Decode(sent.frames[i], sums[i].size());
+        sums[i] = DecodeRelayReference(sent.frames[i], sums[i].size());
         continue;
       }
       compress::Aggregator& aggregator = *aggregators_[chunks[i]];
@@ -127,7 +127,7 @@ PartReference::Values PartReference::Publish(const BundleKey& key, uint32_t n, c
   Check(downlink.EncodeAll(chunks, key.step, means, &encoded).ok(), "means are finite");
   for (size_t i = 0; i < chunks.size(); ++i) {
     frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
-    decoded[i] = Decode(frames[i], mean[i].size());
+    decoded[i] = DecodeRelayReference(frames[i], mean[i].size());
     if (key.step == 0 || !Balances(options_.compression.downlink)) continue;
     downlink_balances_[chunks[i]].Want(mean[i]);
     downlink_balances_[chunks[i]].Got(decoded[i]);

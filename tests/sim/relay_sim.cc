@@ -16,18 +16,18 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kEventsMax = 1'500'000;  // A run that takes more does not end.
-constexpr Micros kTimeMax = 120'000'000;
-constexpr Micros kFaultSpread = 60'000;
-constexpr Micros kMessagesUntil = 60'000;
+constexpr uint64_t kRelaySimEventsMax = 1'500'000;  // A run that takes more does not end.
+constexpr Micros kRelaySimTimeMax = 120'000'000;
+constexpr Micros kRelaySimFaultSpread = 60'000;
+constexpr Micros kRelaySimMessagesUntil = 60'000;
 
-constexpr absl::string_view kNames[] = {
+constexpr absl::string_view kRelaySimNames[] = {
     "kill relay",        "kill worker",   "kill shard",    "kill coordinator", "kill two",
     "power cut",         "pause relay",   "pause worker",  "pause shard",      "clock gap",
     "cut relay",         "cut worker",    "mute relay",    "mute worker",      "break above",
     "break in rack",     "break control", "two instances", "damage above",     "damage in rack",
     "lose relay's disk", "disk full"};
-static_assert(std::size(kNames) == kRelayFaults);
+static_assert(std::size(kRelaySimNames) == kRelayFaults);
 
 // As JobOfRack has it.
 std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
@@ -71,7 +71,7 @@ class RelaySim {
     for (const auto& rack : racks_) rack->StartAll();
     ScheduleFaults();
     while (!world_.events.empty() && world_.report.violations.empty() && !IsOver()) {
-      if (world_.handled >= kEventsMax || world_.now > kTimeMax) {
+      if (world_.handled >= kRelaySimEventsMax || world_.now > kRelaySimTimeMax) {
         world_.report.violations.push_back(
             absl::StrCat("the job does not end: after ", world_.handled, " events and ",
                          world_.now / 1000, " ms it is at ", WhereAllAre()));
@@ -111,10 +111,10 @@ class RelaySim {
   void ScheduleFaults() {
     Micros at = 0;
     for (const RelayFault fault : options_.faults) {
-      at += 500 + Some(kFaultSpread);
+      at += 500 + Some(kRelaySimFaultSpread);
       world_.At(at, nullptr, [this, fault] { Strike(fault); });
     }
-    world_.faults_until = std::max(at, kMessagesUntil);
+    world_.faults_until = std::max(at, kRelaySimMessagesUntil);
   }
   void Strike(RelayFault fault) {
     ++report_.faults[static_cast<size_t>(fault)];
@@ -199,7 +199,9 @@ class RelaySim {
 
 }  // namespace
 
-std::string ToString(RelayFault fault) { return std::string(kNames[static_cast<size_t>(fault)]); }
+std::string ToString(RelayFault fault) {
+  return std::string(kRelaySimNames[static_cast<size_t>(fault)]);
+}
 
 RelaySimReport RunRelays(const RelaySimOptions& options) { return RelaySim(options).Run(); }
 

@@ -14,23 +14,23 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 30;
+constexpr uint64_t kRelaySimSeeds = 30;
 #else
-constexpr uint64_t kSeeds = 400;
+constexpr uint64_t kRelaySimSeeds = 400;
 #endif
 
-std::string Failure(const RelaySimOptions& options, const RelaySimReport& report) {
+std::string RelaySimFailure(const RelaySimOptions& options, const RelaySimReport& report) {
   return absl::StrCat("SLUICE_SIM_SEED=", options.above.data_seed, " (", Describe(options), ")\n  ",
                       absl::StrJoin(report.all.violations, "\n  "));
 }
 
 TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kRelaySimSeeds);
   RelaySimReport total;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     const RelaySimOptions options = RandomRelayOptions(seed);
     const RelaySimReport report = RunRelays(options);
-    ASSERT_TRUE(report.all.violations.empty()) << Failure(options, report);
+    ASSERT_TRUE(report.all.violations.empty()) << RelaySimFailure(options, report);
     for (size_t i = 0; i < kRelayFaults; ++i) total.faults[i] += report.faults[i];
     total.all.delivered += report.all.delivered;
     total.all.checkpoints += report.all.checkpoints;
@@ -93,7 +93,7 @@ TEST(RelaySimTest, PowerIsCutAsTheJobAboveEnds) {
   const RelaySimOptions options = RandomRelayOptions(9801039);
   const RelaySimReport report = RunRelays(options);
   EXPECT_EQ(report.faults[static_cast<size_t>(RelayFault::kPowerCut)], 1u);
-  EXPECT_TRUE(report.all.violations.empty()) << Failure(options, report);
+  EXPECT_TRUE(report.all.violations.empty()) << RelaySimFailure(options, report);
 }
 
 // As planted_bugs_test.cc has it for jobs without relays.

@@ -15,9 +15,9 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kEventsMax = 400'000;  // A run that takes more does not end.
-constexpr Micros kTimeMax = 120'000'000;  // Nor does one that takes longer.
-constexpr Micros kRestartMin = 2'000;     // A supervisor needs so long.
+constexpr uint64_t kSurvivalEventsMax = 400'000;  // A run that takes more does not end.
+constexpr Micros kSurvivalTimeMax = 120'000'000;  // Nor does one that takes longer.
+constexpr Micros kRestartMin = 2'000;             // A supervisor needs so long.
 constexpr Micros kRestartSpread = 40'000;
 constexpr Micros kAwayMin = 40'000;  // Beyond a lease.
 constexpr Micros kAwaySpread = 150'000;
@@ -253,7 +253,7 @@ SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
   run.StartAll();
   run.ScheduleFaults();
   while (!world.events.empty() && world.report.violations.empty() && !run.JobIsOver()) {
-    if (world.handled >= kEventsMax || world.now > kTimeMax) {
+    if (world.handled >= kSurvivalEventsMax || world.now > kSurvivalTimeMax) {
       world.report.violations.push_back(absl::StrCat("the job does not end: after ", world.handled,
                                                      " events and ", world.now / 1000,
                                                      " ms the ranks are at ", run.WhereRanksAre()));

@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kPlenty = uint64_t{1} << 20;  // To keep all of a simulated job.
 constexpr Micros kLease = 30'000;
 
-std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
+std::string SurvivalChecksName(uint64_t step, uint32_t shard, uint32_t bundle) {
   return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
 }
 
@@ -34,7 +34,7 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const protocol::Excha
     return;
   }
   Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
-                       Name(exchange.step, shard, exchange.bundle), " in term ",
+                       SurvivalChecksName(exchange.step, shard, exchange.bundle), " in term ",
                        exchange.sender.term));
 }
 
@@ -49,8 +49,8 @@ void SurvivalRun::CheckResult(uint32_t shard, const protocol::ExchangeAnswer& an
       answer.record.result_checksum == wanted.result_checksum) {
     return;
   }
-  Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
-                       answer.record.term));
+  Violate(absl::StrCat(SurvivalChecksName(answer.step, shard, answer.bundle),
+                       ": another result in term ", answer.record.term));
 }
 
 void SurvivalRun::CheckManifest(const protocol::CheckpointManifest& manifest) {

@@ -8,17 +8,19 @@
 namespace sluice {
 namespace {
 
-constexpr Micros kFaultSpread = 25'000;    // From one fault to the next, and from the start.
-constexpr Micros kMessagesUntil = 60'000;  // So long single messages are struck, if nothing else.
+constexpr Micros kSurvivalFaultsFaultSpread =
+    25'000;  // From one fault to the next, and from the start.
+constexpr Micros kSurvivalFaultsMessagesUntil =
+    60'000;  // So long single messages are struck, if nothing else.
 
 }  // namespace
 
 void SurvivalRun::ScheduleFaults() {
   Micros at = 0;
-  Micros last = kMessagesUntil;
+  Micros last = kSurvivalFaultsMessagesUntil;
   for (size_t i = 0; i < options_.faults.size(); ++i) {
     const Fault fault = options_.faults[i];
-    at = chance_.FaultAt(i, fault, at + 500, kFaultSpread);
+    at = chance_.FaultAt(i, fault, at + 500, kSurvivalFaultsFaultSpread);
     last = std::max(last, at);
     At(at, kNobody, [this, fault, i] {
       chance_.BeginFault(i);

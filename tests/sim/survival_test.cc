@@ -13,9 +13,9 @@ namespace {
 
 // Sanitizers are some ten times as slow.
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 500;
+constexpr uint64_t kSurvivalSeeds = 500;
 #else
-constexpr uint64_t kSeeds = 10'000;
+constexpr uint64_t kSurvivalSeeds = 10'000;
 #endif
 
 void Add(const SurvivalReport& report, SurvivalReport* total) {
@@ -34,7 +34,7 @@ void Add(const SurvivalReport& report, SurvivalReport* total) {
 
 TEST(SurvivalTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   SurvivalReport total;
-  const uint64_t seeds = SeedCount(kSeeds);
+  const uint64_t seeds = SeedCount(kSurvivalSeeds);
   uint64_t alarms = 0;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     const SurvivalOptions options = RandomSurvivalOptions(seed);

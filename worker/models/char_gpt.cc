@@ -58,9 +58,9 @@ class FeedForward final : public nn::Module {
 
 nn::LayerNorm Normalization(int64_t width) { return nn::LayerNorm(nn::LayerNormOptions({width})); }
 
-class Block final : public nn::Module {
+class CharGptBlock final : public nn::Module {
  public:
-  explicit Block(const CharGptOptions& options)
+  explicit CharGptBlock(const CharGptOptions& options)
       : dropout_(options.dropout),
         ln_1_(register_module("ln_1", Normalization(options.width))),
         attn_(register_module("attn", std::make_shared<Attention>(options))),
@@ -92,7 +92,7 @@ class CharGpt final : public Model {
         wpe_(register_module("wpe", nn::Embedding(shape.context, options.width))) {
     nn::ModuleList h;
     for (uint32_t i = 0; i < options.layers; ++i) {
-      blocks_.push_back(std::make_shared<Block>(options));
+      blocks_.push_back(std::make_shared<CharGptBlock>(options));
       h->push_back(blocks_.back());
     }
     register_module("h", h);
@@ -104,7 +104,7 @@ class CharGpt final : public Model {
     const at::Tensor places = torch::arange(inputs.size(1), inputs.options());
     at::Tensor x = wte_->forward(inputs) + wpe_->forward(places);
     x = torch::dropout(x, dropout_, is_training());
-    for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x);
+    for (const std::shared_ptr<CharGptBlock>& block : blocks_) x = block->forward(x);
     return torch::linear(ln_f_->forward(x), wte_->weight);
   }
 
@@ -127,7 +127,7 @@ class CharGpt final : public Model {
 
   const double dropout_;
   nn::Embedding wte_, wpe_;
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<CharGptBlock>> blocks_;
   nn::LayerNorm ln_f_ = nullptr;
 };
 

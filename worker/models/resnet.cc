@@ -17,9 +17,10 @@ nn::Conv2d Convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
       nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-class Block final : public nn::Module {
+class ResnetBlock final : public nn::Module {
  public:
-  Block(int64_t in, int64_t width, int64_t stride, const ResNetOptions& options) : stride_(stride) {
+  ResnetBlock(int64_t in, int64_t width, int64_t stride, const ResNetOptions& options)
+      : stride_(stride) {
     const int64_t out = options.bottleneck ? 4 * width : width;
     if (options.bottleneck) {
       Add(in, width, 1, 1);
@@ -87,7 +88,7 @@ class ResNet final : public Model {
       nn::ModuleList layer;
       for (uint32_t i = 0; i < options.blocks[stage]; ++i) {
         const int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        blocks_.push_back(std::make_shared<Block>(channels, width, stride, options));
+        blocks_.push_back(std::make_shared<ResnetBlock>(channels, width, stride, options));
         layer->push_back(blocks_.back());
         channels = options.bottleneck ? 4 * width : width;
       }
@@ -101,7 +102,7 @@ class ResNet final : public Model {
   at::Tensor forward(const at::Tensor& inputs) override {
     at::Tensor x = bn1_->forward(conv1_->forward(inputs)).relu_();
     if (pools_) x = torch::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
-    for (const std::shared_ptr<Block>& block : blocks_) x = block->forward(x);
+    for (const std::shared_ptr<ResnetBlock>& block : blocks_) x = block->forward(x);
     return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
@@ -119,7 +120,7 @@ class ResNet final : public Model {
   const bool pools_;
   nn::Conv2d conv1_;
   nn::BatchNorm2d bn1_;
-  std::vector<std::shared_ptr<Block>> blocks_;  // Of all stages.
+  std::vector<std::shared_ptr<ResnetBlock>> blocks_;  // Of all stages.
   nn::Linear fc_ = nullptr;
 };
 

@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kSizes[] = {1,  2,   3,   7,   8,   9,   15,  16,  17,   31,   33,   63,
                              65, 127, 129, 255, 256, 257, 511, 513, 1000, 1023, 1025, 3001};
 
-std::vector<float> EncodeDecode(const std::string& spec, const std::vector<float>& values,
-                                float threshold = 0) {
+std::vector<float> EncodeDecodeCodecValues(const std::string& spec,
+                                           const std::vector<float>& values, float threshold = 0) {
   std::vector<std::byte> frame;
   EXPECT_TRUE(EncodeFrame(*CodecFor(spec), {values, {}, threshold}, &frame).ok());
   return Decode(frame, values.size());
@@ -26,7 +26,7 @@ std::vector<float> EncodeDecode(const std::string& spec, const std::vector<float
 TEST(CodecValues, Int8) {
   for (const size_t size : kSizes) {
     const std::vector<float> values = HeavyTailed(size, size);
-    EXPECT_EQ(EncodeDecode("int8", values), ReferenceInt8(values)) << size;
+    EXPECT_EQ(EncodeDecodeCodecValues("int8", values), ReferenceInt8(values)) << size;
   }
 }
 
@@ -34,7 +34,7 @@ TEST(CodecValues, Int8ErrsByHalfAStep) {
   const std::vector<float> values = HeavyTailed(256, 3);
   float largest = 0;
   for (const float x : values) largest = std::max(largest, std::abs(x));
-  const std::vector<float> decoded = EncodeDecode("int8", values);
+  const std::vector<float> decoded = EncodeDecodeCodecValues("int8", values);
   for (size_t i = 0; i < values.size(); ++i) {
     EXPECT_LE(std::abs(values[i] - decoded[i]), largest / 127 / 2 * 1.01f);
   }
@@ -44,8 +44,10 @@ TEST(CodecValues, TopK) {
   for (const size_t size : kSizes) {
     const std::vector<float> values = HeavyTailed(size, size);
     const float tau = ToShortFloat(1e-2f);
-    EXPECT_EQ(EncodeDecode("topk:1%", values, tau), ReferenceTopKFp16(values, tau)) << size;
-    EXPECT_EQ(EncodeDecode("topk:1%+int4", values, tau), ReferenceTopKInt4(values, tau)) << size;
+    EXPECT_EQ(EncodeDecodeCodecValues("topk:1%", values, tau), ReferenceTopKFp16(values, tau))
+        << size;
+    EXPECT_EQ(EncodeDecodeCodecValues("topk:1%+int4", values, tau), ReferenceTopKInt4(values, tau))
+        << size;
   }
 }
 
@@ -53,7 +55,7 @@ TEST(CodecValues, TopKKeepsAboutItsDensity) {
   for (const double density : {0.001, 0.01, 0.1}) {
     const std::vector<float> values = HeavyTailed(65536, 4);
     const std::vector<float> decoded =
-        EncodeDecode(ToString({.codec = CodecId::kTopK, .level = density}), values);
+        EncodeDecodeCodecValues(ToString({.codec = CodecId::kTopK, .level = density}), values);
     const auto kept = static_cast<double>(decoded.size()) -
                       static_cast<double>(std::count(decoded.begin(), decoded.end(), 0.0f));
     // The threshold comes from a sample of 16384: the count errs by its square root.
@@ -73,18 +75,19 @@ TEST(CodecValues, TopKSendsAllThatIsNotZeroIfThatIsFew) {
   std::vector<float> values(5000, 0.0f);
   values[77] = 1.0f;
   values[4999] = -2.5f;
-  EXPECT_EQ(EncodeDecode("topk:1%", values), values);
+  EXPECT_EQ(EncodeDecodeCodecValues("topk:1%", values), values);
 }
 
 TEST(CodecValues, TopKIsIdempotentAtItsThreshold) {
-  const std::vector<float> once = EncodeDecode("topk:1%+int4", HeavyTailed(3000, 5), 0.01f);
-  EXPECT_EQ(EncodeDecode("topk:1%+int4", once, 0.01f), once);
+  const std::vector<float> once =
+      EncodeDecodeCodecValues("topk:1%+int4", HeavyTailed(3000, 5), 0.01f);
+  EXPECT_EQ(EncodeDecodeCodecValues("topk:1%+int4", once, 0.01f), once);
 }
 
 TEST(CodecValues, CastsAreIdempotent) {
   for (const char* spec : {"none", "fp16", "bf16"}) {
-    const std::vector<float> once = EncodeDecode(spec, HeavyTailed(3000, 6));
-    EXPECT_EQ(EncodeDecode(spec, once), once) << spec;
+    const std::vector<float> once = EncodeDecodeCodecValues(spec, HeavyTailed(3000, 6));
+    EXPECT_EQ(EncodeDecodeCodecValues(spec, once), once) << spec;
   }
 }
 
@@ -98,7 +101,7 @@ TEST(CodecValues, TernaryOnEveryInstructionSet) {
         std::vector<float> values = HeavyTailed(size, size);
         for (size_t i = 0; i < size; i += 3)
           values[i] *= std::ldexp(1.0f, -static_cast<int>(i % 80));
-        EXPECT_EQ(EncodeDecode(absl::StrFormat("ternary:%.12g", share), values),
+        EXPECT_EQ(EncodeDecodeCodecValues(absl::StrFormat("ternary:%.12g", share), values),
                   ReferenceTernary(values, share))
             << target << " " << size << " " << share;
       }
@@ -111,7 +114,7 @@ TEST(CodecValues, TernarySkipsBlocksOfZeros) {
   std::vector<float> values(256 * 5, 0.0f);
   values[300] = 1.0f;
   values[1279] = -0.25f;
-  EXPECT_EQ(EncodeDecode("ternary:0.5", values), values);
+  EXPECT_EQ(EncodeDecodeCodecValues("ternary:0.5", values), values);
 }
 
 // The errors that ValidateSparse's one-plane checks exist for.

@@ -18,13 +18,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Bytes = std::vector<std::byte>;
+using EdenBytes = std::vector<std::byte>;
 
 std::unique_ptr<Codec> EdenOf(int bits) { return CodecFor(absl::StrCat("eden:", bits)); }
 
-Bytes Encode(int bits, const std::vector<float>& gradient, uint64_t key,
-             absl::Span<float> residual = {}) {
-  Bytes frame;
+EdenBytes EncodeEden(int bits, const std::vector<float>& gradient, uint64_t key,
+                     absl::Span<float> residual = {}) {
+  EdenBytes frame;
   EXPECT_TRUE(EncodeFrame(*EdenOf(bits),
                           {.gradient = gradient, .residual = residual, .own_key = key}, &frame)
                   .ok());
@@ -41,7 +41,7 @@ std::vector<float> Gaussian(size_t count, uint64_t seed) {
   return values;
 }
 
-double Energy(absl::Span<const float> values) {
+double EdenEnergy(absl::Span<const float> values) {
   double energy = 0;
   for (const float x : values) energy += double{x} * x;
   return energy;
@@ -132,9 +132,9 @@ TEST_P(EdenOnTarget, DecodesAsTheReferenceDoes) {
     for (const size_t count :
          {0u, 1u, 63u, 64u, 65u, 127u, 128u, 960u, 1023u, 1024u, 1100u, 3000u}) {
       std::vector<float> residual(count);
-      const Bytes once =
-          Encode(bits, HeavyTailed(count, count), 99 + count, absl::MakeSpan(residual));
-      const Bytes twice = Encode(bits, HeavyTailed(count, count), 99 + count);
+      const EdenBytes once =
+          EncodeEden(bits, HeavyTailed(count, count), 99 + count, absl::MakeSpan(residual));
+      const EdenBytes twice = EncodeEden(bits, HeavyTailed(count, count), 99 + count);
       const std::vector<float> one = Decode(once, count), two = Decode(twice, count);
       const std::vector<double> wanted_one = ReferenceDecode(FramePayload(once), count);
       const std::vector<double> wanted_two = ReferenceDecode(FramePayload(twice), count);
@@ -181,14 +181,14 @@ double ErrorOf(int bits, const std::vector<float>& x, bool feedback) {
   constexpr int kDraws = 20;
   for (uint64_t draw = 0; draw < kDraws; ++draw) {
     std::vector<float> residual(x.size());
-    const Bytes frame =
-        Encode(bits, x, draw, feedback ? absl::MakeSpan(residual) : absl::Span<float>());
+    const EdenBytes frame =
+        EncodeEden(bits, x, draw, feedback ? absl::MakeSpan(residual) : absl::Span<float>());
     const std::vector<float> decoded = Decode(frame, x.size());
     for (size_t i = 0; i < x.size(); ++i) {
       error += (double{x[i]} - decoded[i]) * (double{x[i]} - decoded[i]);
     }
   }
-  return error / kDraws / Energy(x);
+  return error / kDraws / EdenEnergy(x);
 }
 
 TEST(Eden, ErrorsAreThoseOfTheoryWhateverTheInput) {
@@ -214,7 +214,7 @@ TEST(Eden, FewElementsArriveUnbiased) {
     constexpr int kDraws = 4000;
     double large = 0, small = 0, squares = 0;
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
-      const std::vector<float> decoded = Decode(Encode(bits, x, 1000 + draw), 1024);
+      const std::vector<float> decoded = Decode(EncodeEden(bits, x, 1000 + draw), 1024);
       large += decoded[100] / kDraws;
       small += decoded[700] / kDraws;
       squares += (decoded[700] - 0.3) * (decoded[700] - 0.3) / kDraws;
@@ -240,7 +240,7 @@ TEST(Eden, ResidualIsWhatIsNotDecodedBitForBit) {
     std::vector<float> residual = HeavyTailed(5000, 4), acc(5000);
     for (size_t i = 0; i < acc.size(); ++i) acc[i] = gradient[i] + residual[i];
     const std::vector<float> decoded =
-        Decode(Encode(bits, gradient, 7, absl::MakeSpan(residual)), 5000);
+        Decode(EncodeEden(bits, gradient, 7, absl::MakeSpan(residual)), 5000);
     for (size_t i = 0; i < acc.size(); ++i) {
       const float wanted = acc[i] - decoded[i];
       EXPECT_EQ(std::memcmp(&wanted, &residual[i], sizeof(wanted)), 0) << i;
@@ -249,17 +249,18 @@ TEST(Eden, ResidualIsWhatIsNotDecodedBitForBit) {
 }
 
 TEST(Eden, SizesAreAsDocumented) {
-  EXPECT_EQ(Encode(2, HeavyTailed(65536, 1), 0).size(), kFrameHeaderSize + 9 + 3 * 64 + 16384);
+  EXPECT_EQ(EncodeEden(2, HeavyTailed(65536, 1), 0).size(), kFrameHeaderSize + 9 + 3 * 64 + 16384);
   // 1024 + 512 + 256 + 64 rotated, 63 not.
-  EXPECT_EQ(Encode(1, HeavyTailed(1919, 1), 0).size(), kFrameHeaderSize + 9 + 3 * 4 + 232 + 252);
+  EXPECT_EQ(EncodeEden(1, HeavyTailed(1919, 1), 0).size(),
+            kFrameHeaderSize + 9 + 3 * 4 + 232 + 252);
 }
 
 TEST(Eden, RefusesWhatNoEncoderWrites) {
-  const Bytes frame = Encode(2, HeavyTailed(130, 1), 5);
-  const Bytes good(frame.begin() + kFrameHeaderSize, frame.end());
+  const EdenBytes frame = EncodeEden(2, HeavyTailed(130, 1), 5);
+  const EdenBytes good(frame.begin() + kFrameHeaderSize, frame.end());
   ASSERT_TRUE(ValidateRotated(good, 130).ok());
   const auto message = [&](size_t at, std::vector<int> bytes) {
-    Bytes payload = good;
+    EdenBytes payload = good;
     for (size_t i = 0; i < bytes.size(); ++i) payload[at + i] = static_cast<std::byte>(bytes[i]);
     return std::string(ValidateRotated(payload, 130).message());
   };

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Bytes = std::vector<std::byte>;
+using IntSumBytes = std::vector<std::byte>;
 
 CodecSpec SpecOf(int bits) { return *ParseCodecSpec(absl::StrCat("intsum:", bits)); }
 
@@ -35,11 +35,12 @@ int ReferenceExponent(double largest, int bits) {
 }
 
 // The payload as docs/wire-format.md describes it, in doubles and plain loops.
-Bytes ReferencePayload(const std::vector<float>& acc, int bits, const std::vector<float>& state) {
+IntSumBytes ReferencePayload(const std::vector<float>& acc, int bits,
+                             const std::vector<float>& state) {
   const size_t blocks = (acc.size() + 255) / 256;
   double largest = 0;
   for (const float x : acc) largest = std::max(largest, std::fabs(double{x}));
-  Bytes payload(1 + 2 * blocks);
+  IntSumBytes payload(1 + 2 * blocks);
   payload[0] = static_cast<std::byte>(bits);
   for (size_t block = 0; block < blocks; ++block) {
     const size_t at = block * 256, count = std::min<size_t>(256, acc.size() - at);
@@ -62,9 +63,9 @@ Bytes ReferencePayload(const std::vector<float>& acc, int bits, const std::vecto
   return payload;
 }
 
-Bytes Encode(int bits, const std::vector<float>& gradient, std::vector<float>* state,
-             absl::Span<float> residual = {}) {
-  Bytes frame;
+IntSumBytes EncodeIntSum(int bits, const std::vector<float>& gradient, std::vector<float>* state,
+                         absl::Span<float> residual = {}) {
+  IntSumBytes frame;
   EncodeInput input = {.gradient = gradient, .residual = residual};
   if (state != nullptr) input.state = absl::MakeSpan(*state);
   EXPECT_TRUE(EncodeFrame(*MakeIntSum(SpecOf(bits)), input, &frame).ok());
@@ -83,9 +84,9 @@ TEST_P(IntSumOnTarget, MatchesTheReferenceAtEveryLength) {
       const std::vector<float> gradient = HeavyTailed(count, count);
       std::vector<float> state((count + 255) / 256);
       for (size_t i = 0; i < state.size(); ++i) state[i] = i == 1 ? 0.0f : 117.0f;
-      const Bytes frame = Encode(bits, gradient, &state);
-      const Bytes wanted = ReferencePayload(gradient, bits, state);
-      ASSERT_EQ(Bytes(frame.begin() + kFrameHeaderSize, frame.end()), wanted) << count;
+      const IntSumBytes frame = EncodeIntSum(bits, gradient, &state);
+      const IntSumBytes wanted = ReferencePayload(gradient, bits, state);
+      ASSERT_EQ(IntSumBytes(frame.begin() + kFrameHeaderSize, frame.end()), wanted) << count;
     }
   }
 }
@@ -100,8 +101,8 @@ TEST_P(IntSumOnTarget, MatchesTheReferenceOnSpecialValues) {
       {127, -127, 8, 1e-30f},         {1.0000001f, 0.5f, -0.5f}};
   for (const int bits : {2, 4, 8}) {
     for (const std::vector<float>& gradient : inputs) {
-      const Bytes frame = Encode(bits, gradient, nullptr);
-      EXPECT_EQ(Bytes(frame.begin() + kFrameHeaderSize, frame.end()),
+      const IntSumBytes frame = EncodeIntSum(bits, gradient, nullptr);
+      EXPECT_EQ(IntSumBytes(frame.begin() + kFrameHeaderSize, frame.end()),
                 ReferencePayload(gradient, bits, {}));
       EXPECT_TRUE(ValidateFrame(frame, gradient.size()).ok());
     }
@@ -114,7 +115,7 @@ TEST_P(IntSumOnTarget, ResidualTakesWhatIsClipped) {
     std::vector<float> residual = HeavyTailed(700, 4);
     std::vector<float> acc(700), state(3, 100.0f);
     for (size_t i = 0; i < acc.size(); ++i) acc[i] = gradient[i] + residual[i];
-    const Bytes frame = Encode(bits, gradient, &state, absl::MakeSpan(residual));
+    const IntSumBytes frame = EncodeIntSum(bits, gradient, &state, absl::MakeSpan(residual));
     const std::vector<float> decoded = Decode(frame, 700);
     size_t clipped = 0;
     for (size_t i = 0; i < acc.size(); ++i) {
@@ -127,8 +128,8 @@ TEST_P(IntSumOnTarget, ResidualTakesWhatIsClipped) {
 }
 
 // The mean of the frames as the aggregator of `bits` and as a plain sum of floats has it.
-void ExpectSameMean(int bits, uint32_t senders, const std::vector<Bytes>& frames, size_t count,
-                    size_t at_once) {
+void ExpectSameMean(int bits, uint32_t senders, const std::vector<IntSumBytes>& frames,
+                    size_t count, size_t at_once) {
   const std::unique_ptr<Aggregator> integers =
       MakeAggregator({.count = count, .spec = SpecOf(bits)}, senders);
   const std::unique_ptr<Aggregator> floats = MakeAdditiveAggregator(count);
@@ -155,13 +156,13 @@ TEST_P(IntSumOnTarget, IntegersGiveTheBitsOfFloats) {
   for (const int bits : {2, 4, 8}) {
     for (const size_t count : {1u, 255u, 256u, 257u, 1000u}) {
       for (const uint32_t senders : {1u, 2u, 8u, 17u, 18u, 19u, 40u}) {
-        std::vector<Bytes> frames;
+        std::vector<IntSumBytes> frames;
         std::vector<float> state((count + 255) / 256, 118.0f);
         for (uint32_t i = 0; i < senders; ++i) {
           // All at the largest code: sums are as large as they get.
           const std::vector<float> gradient =
               i % 5 == 4 ? HeavyTailed(count, i) : std::vector<float>(count, i % 2 ? 1.0f : 2.0f);
-          frames.push_back(Encode(bits, gradient, &state));
+          frames.push_back(EncodeIntSum(bits, gradient, &state));
         }
         for (const size_t at_once : {size_t{1}, size_t{3}, size_t{64}}) {
           ExpectSameMean(bits, senders, frames, count, at_once);
@@ -178,50 +179,53 @@ TEST(IntSumAggregator, MixedFramesGiveTheBitsOfFloats) {
   const size_t count = 1000;
   std::vector<float> shared(4, 118.0f), other(4, 118.0f), huge(4, 250.0f);
   other[3] = 119.0f;
-  std::vector<Bytes> frames;
-  for (uint64_t i = 0; i < 4; ++i) frames.push_back(Encode(4, HeavyTailed(count, i), &shared));
-  frames.push_back(Encode(4, HeavyTailed(count, 9), &other));
-  frames.push_back(Encode(8, HeavyTailed(count, 10), &shared));
+  std::vector<IntSumBytes> frames;
+  for (uint64_t i = 0; i < 4; ++i)
+    frames.push_back(EncodeIntSum(4, HeavyTailed(count, i), &shared));
+  frames.push_back(EncodeIntSum(4, HeavyTailed(count, 9), &other));
+  frames.push_back(EncodeIntSum(8, HeavyTailed(count, 10), &shared));
   frames.emplace_back();
   const std::vector<float> gradient = HeavyTailed(count, 11);
   ASSERT_TRUE(EncodeFrame(*CodecFor("fp16"), {gradient, {}}, &frames.back()).ok());
   for (const size_t at_once : {1u, 2u, 7u}) ExpectSameMean(4, 8, frames, count, at_once);
   std::rotate(frames.begin(), frames.begin() + 4, frames.end());
   ExpectSameMean(4, 8, frames, count, 3);
-  const std::vector<Bytes> large = {Encode(4, std::vector<float>(count, 1e37f), &huge),
-                                    Encode(4, std::vector<float>(count, -1e37f), &huge)};
+  const std::vector<IntSumBytes> large = {
+      EncodeIntSum(4, std::vector<float>(count, 1e37f), &huge),
+      EncodeIntSum(4, std::vector<float>(count, -1e37f), &huge)};
   ExpectSameMean(4, 2, large, count, 2);
 }
 
 TEST(IntSumAggregator, MoreFramesThanIntegersCanHold) {
   std::vector<float> state(2, 118.0f);
-  const Bytes frame = Encode(8, std::vector<float>(300, 1.0f), &state);
-  ExpectSameMean(8, 300, std::vector<Bytes>(300, frame), 300, 300);
-  const Bytes small = Encode(4, std::vector<float>(300, 1.0f), &state);
+  const IntSumBytes frame = EncodeIntSum(8, std::vector<float>(300, 1.0f), &state);
+  ExpectSameMean(8, 300, std::vector<IntSumBytes>(300, frame), 300, 300);
+  const IntSumBytes small = EncodeIntSum(4, std::vector<float>(300, 1.0f), &state);
   // More than it was told.
-  ExpectSameMean(4, 2, std::vector<Bytes>(40, small), 300, 7);
+  ExpectSameMean(4, 2, std::vector<IntSumBytes>(40, small), 300, 7);
 }
 
 TEST(IntSumAggregator, SharesTheLargestWantedExponents) {
   const size_t count = 600;
   const std::unique_ptr<Aggregator> aggregator =
       MakeAggregator({.count = count, .spec = SpecOf(4)}, 2);
-  Bytes shared;
+  IntSumBytes shared;
   aggregator->AppendShared(&shared);
   EXPECT_TRUE(shared.empty()) << "nothing is known before the first step";
   std::vector<float> a(count, 0.0f), b(count, 0.0f), sum(count);
   a[0] = 7;     // Fits 7 x 2^0.
   b[1] = 7.5f;  // Needs 2^1.
   b[300] = 0.875f;
-  const std::vector<Bytes> frames = {Encode(4, a, nullptr), Encode(4, b, nullptr)};
+  const std::vector<IntSumBytes> frames = {EncodeIntSum(4, a, nullptr),
+                                           EncodeIntSum(4, b, nullptr)};
   aggregator->Add({{0, frames[0]}, {1, frames[1]}}, absl::MakeSpan(sum));
   aggregator->Close(2, absl::MakeSpan(sum));
   aggregator->AppendShared(&shared);
   ASSERT_TRUE(ValidateFrame(shared, count).ok());
   EXPECT_EQ(FrameFormat(shared).id, FormatId::kExponents);
   const absl::Span<const std::byte> payload = FramePayload(shared);
-  EXPECT_EQ(Bytes(payload.begin(), payload.end()),
-            (Bytes{std::byte{128}, std::byte{124}, std::byte{0}}));
+  EXPECT_EQ(IntSumBytes(payload.begin(), payload.end()),
+            (IntSumBytes{std::byte{128}, std::byte{124}, std::byte{0}}));
   std::vector<float> untouched = HeavyTailed(count, 1);
   const std::vector<float> before = untouched;
   ASSERT_TRUE(DecodeAddFrame(shared, absl::MakeSpan(untouched)).ok());
@@ -236,7 +240,7 @@ TEST(IntSumAggregator, SharesTheLargestWantedExponents) {
   codec->Observe(frames[1], absl::MakeSpan(own));
   EXPECT_THAT(own, ::testing::ElementsAre(128, 124, 128));
   // A worker sees that frame and then the exponents, which win.
-  Bytes both = Encode(4, a, nullptr);
+  IntSumBytes both = EncodeIntSum(4, a, nullptr);
   both.insert(both.end(), shared.begin(), shared.end());
   codec->Observe(both, absl::MakeSpan(own));
   EXPECT_EQ(own, state);
@@ -253,8 +257,8 @@ struct Job {
   }
 
   // The frames of a step, and the mean that comes of them.
-  std::vector<Bytes> Step(uint64_t step, float scale, std::vector<float>* mean) {
-    std::vector<Bytes> frames(workers.size());
+  std::vector<IntSumBytes> Step(uint64_t step, float scale, std::vector<float>* mean) {
+    std::vector<IntSumBytes> frames(workers.size());
     std::vector<SenderFrame> all;
     for (uint32_t i = 0; i < workers.size(); ++i) {
       const std::vector<float> gradient = HeavyTailed(count, 100 * step + i, scale);
@@ -264,7 +268,7 @@ struct Job {
     mean->assign(count, 0.0f);
     aggregator->Add(all, absl::MakeSpan(*mean));
     aggregator->Close(static_cast<uint32_t>(workers.size()), absl::MakeSpan(*mean));
-    Bytes published;
+    IntSumBytes published;
     EXPECT_TRUE(EncodeFrame(*CodecFor("none"), {*mean, {}}, &published).ok());
     aggregator->AppendShared(&published);
     for (Compressor& worker : workers) {
@@ -286,7 +290,7 @@ TEST(IntSum, SendersAgreeFromTheSecondStepAndNothingIsLost) {
     for (uint64_t step = 0; step < 40; ++step) {
       const float scale = step < 20 ? 1e-3f : 1e-4f;
       std::vector<float> mean;
-      const std::vector<Bytes> frames = job.Step(step, scale, &mean);
+      const std::vector<IntSumBytes> frames = job.Step(step, scale, &mean);
       for (size_t i = 1; i < frames.size() && step > 0; ++i) {
         EXPECT_TRUE(std::equal(frames[0].begin() + kFrameHeaderSize,
                                frames[0].begin() + kFrameHeaderSize + 5,
@@ -317,9 +321,9 @@ double ErrorOf(int bits) {
                            std::cos(6.283185307179586 * random.Uniform()));
   }
   std::vector<float> state(64), residual(count);
-  Bytes first = Encode(bits, gradient, nullptr);
+  IntSumBytes first = EncodeIntSum(bits, gradient, nullptr);
   MakeIntSum(SpecOf(bits))->Observe(first, absl::MakeSpan(state));
-  Encode(bits, gradient, &state, absl::MakeSpan(residual));
+  EncodeIntSum(bits, gradient, &state, absl::MakeSpan(residual));
   double lost = 0, all = 0;
   for (size_t i = 0; i < count; ++i) {
     lost += double{residual[i]} * residual[i];
@@ -343,7 +347,7 @@ TEST(IntSum, StateOfAnyKindIsSafe) {
   for (const float value : {-1.0f, 0.5f, 1e30f, std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity()}) {
     std::vector<float> state(2, value);
-    const Bytes frame = Encode(8, HeavyTailed(300, 1), &state);
+    const IntSumBytes frame = EncodeIntSum(8, HeavyTailed(300, 1), &state);
     EXPECT_TRUE(ValidateFrame(frame, 300).ok()) << value;
   }
 }
@@ -358,7 +362,7 @@ TEST(IntSum, RefusesOtherBits) {
 
 TEST(IntSum, RefusesWhatNoEncoderWrites) {
   const auto message = [](const std::vector<int>& bytes, size_t count) {
-    Bytes payload;
+    IntSumBytes payload;
     for (const int byte : bytes) payload.push_back(static_cast<std::byte>(byte));
     return std::string(ValidateIntSum(payload, count).message());
   };

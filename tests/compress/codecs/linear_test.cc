@@ -16,13 +16,14 @@ namespace {
 
 constexpr size_t kBlock = 256;
 
-struct Result {
+struct LinearResult {
   std::vector<std::byte> frame;
   std::vector<float> decoded;
 };
 
-Result Encode(const std::string& spec, const std::vector<float>& values, uint64_t key = 1) {
-  Result result;
+LinearResult EncodeLinear(const std::string& spec, const std::vector<float>& values,
+                          uint64_t key = 1) {
+  LinearResult result;
   EXPECT_TRUE(
       EncodeFrame(*CodecFor(spec), {.gradient = values, .own_key = key}, &result.frame).ok());
   result.decoded = Decode(result.frame, values.size());
@@ -77,7 +78,7 @@ TEST(Linear, IsWhatTheFormulasSay) {
                         {"int4:minmax", 15, true}}) {
     for (const size_t count : {1u, 2u, 3u, 5u, 255u, 256u, 257u, 511u, 515u, 3000u}) {
       const std::vector<float> values = HeavyTailed(count, count);
-      const std::vector<float> decoded = Encode(c.spec, values).decoded;
+      const std::vector<float> decoded = EncodeLinear(c.spec, values).decoded;
       for (size_t at = 0; at < count; at += kBlock) {
         const auto block = absl::MakeConstSpan(values).subspan(at, kBlock);
         const std::vector<float> wanted =
@@ -125,7 +126,7 @@ TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
                         {"int4:minmax", (most - least) / 15, 0.5f},
                         {"int8:sr", largest / 127, 1.0f},
                         {"int4:sr", largest / 7, 1.0f}}) {
-    const std::vector<float> decoded = Encode(c.spec, values).decoded;
+    const std::vector<float> decoded = EncodeLinear(c.spec, values).decoded;
     float worst = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       worst = std::max(worst, std::abs(values[i] - decoded[i]));
@@ -147,7 +148,7 @@ TEST(Linear, RoundsAtRandomToTheMean) {
     double sum = 0;
     std::vector<float> levels;
     for (int draw = 0; draw < draws; ++draw) {
-      const float decoded = Encode(spec, values, draw).decoded[7];
+      const float decoded = EncodeLinear(spec, values, draw).decoded[7];
       sum += decoded;
       if (std::find(levels.begin(), levels.end(), decoded) == levels.end())
         levels.push_back(decoded);
@@ -169,10 +170,11 @@ TEST(Linear, ExtremeBlocksStayFinite) {
                                              {1e-44f, -1e-45f, 0},
                                              {1e-38f, 2e-38f, -3e-38f},
                                              {5, 5, 5}}) {
-      for (const float x : Encode(spec, values).decoded) EXPECT_TRUE(std::isfinite(x)) << spec;
+      for (const float x : EncodeLinear(spec, values).decoded)
+        EXPECT_TRUE(std::isfinite(x)) << spec;
     }
   }
-  EXPECT_EQ(Encode("int4:minmax", {5, 5, 5}).decoded, (std::vector<float>{5, 5, 5}));
+  EXPECT_EQ(EncodeLinear("int4:minmax", {5, 5, 5}).decoded, (std::vector<float>{5, 5, 5}));
 }
 
 // Which of two zeros is the least is each instruction set's own matter.
@@ -181,10 +183,10 @@ TEST(Linear, ZerosOfBothSignsGiveEqualBytesEverywhere) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? -0.0f : 0.0f;
   values[299] = 1;
   for (const char* spec : {"int8", "int4:minmax", "int8:minmax,sr"}) {
-    const std::vector<std::byte> frame = Encode(spec, values).frame;
+    const std::vector<std::byte> frame = EncodeLinear(spec, values).frame;
     for (const std::string& target : SimdTargets()) {
       ForceSimdTarget(target);
-      EXPECT_EQ(Encode(spec, values).frame, frame) << spec << " " << target;
+      EXPECT_EQ(EncodeLinear(spec, values).frame, frame) << spec << " " << target;
     }
     ForceSimdTarget("");
   }
@@ -193,7 +195,7 @@ TEST(Linear, ZerosOfBothSignsGiveEqualBytesEverywhere) {
 TEST(Linear, PayloadsThatLie) {
   const std::vector<float> values = HeavyTailed(301, 8);
   const auto payload_of = [&](const char* spec) {
-    const std::vector<std::byte> frame = Encode(spec, values).frame;
+    const std::vector<std::byte> frame = EncodeLinear(spec, values).frame;
     return std::vector<std::byte>(frame.begin() + kFrameHeaderSize, frame.end());
   };
   std::vector<std::byte> payload = payload_of("int4");

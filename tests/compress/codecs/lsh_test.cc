@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 CodecSpec Lsh(const char* text = "lsh") { return *ParseCodecSpec(text); }
 
-double Energy(absl::Span<const float> x) {
+double LshEnergy(absl::Span<const float> x) {
   double energy = 0;
   for (const float value : x) energy += double{value} * value;
   return energy;
@@ -118,7 +118,7 @@ TEST(Lsh, GainIsTheBestOneInEightBits) {
   ASSERT_FALSE(read.full[0]);
   double product = 0;
   for (size_t i = 0; i < kCount; ++i) product += double{x[i]} * memory[i];
-  EXPECT_EQ(read.levels[0], FromBfloat(ToBfloat(static_cast<float>(product / Energy(memory)))));
+  EXPECT_EQ(read.levels[0], FromBfloat(ToBfloat(static_cast<float>(product / LshEnergy(memory)))));
   EXPECT_EQ(chunk.frames()[0].size(), kFrameHeaderSize + 4 + 1 + 2);
 }
 
@@ -162,7 +162,7 @@ TEST(Lsh, NeverAddsEnergyWhateverItRemembers) {
     for (size_t i = 0; i < kCount; ++i) {
       wrong += (double{x[i]} - decoded[i]) * (double{x[i]} - decoded[i]);
     }
-    EXPECT_LE(wrong, 0.75 * Energy(x)) << step;  // Half of it at 45 degrees.
+    EXPECT_LE(wrong, 0.75 * LshEnergy(x)) << step;  // Half of it at 45 degrees.
   }
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Bytes = std::vector<std::byte>;
+using PowerSgdBytes = std::vector<std::byte>;
 
 // One sender of one matrix.
 class Sender {
@@ -32,8 +32,8 @@ class Sender {
     codec_->InitState(count_, rows_, 77, absl::MakeSpan(state_));
   }
 
-  Bytes Encode(const std::vector<float>& gradient, absl::Span<float> residual = {}) {
-    Bytes frame;
+  PowerSgdBytes Encode(const std::vector<float>& gradient, absl::Span<float> residual = {}) {
+    PowerSgdBytes frame;
     EXPECT_TRUE(EncodeFrame(*codec_,
                             {.gradient = gradient,
                              .residual = residual,
@@ -129,7 +129,7 @@ TEST_P(LowRankOnTarget, DecodesToTheProductOfItsFactors) {
                                             {7, 100, 57},
                                             {32, 200, 600}}) {
     const std::vector<float> x = HeavyTailed(rows * columns, 5);
-    const Bytes frame = Sender(rank, rows, columns).Encode(x);
+    const PowerSgdBytes frame = Sender(rank, rows, columns).Encode(x);
     ASSERT_EQ(frame.size(), kFrameHeaderSize + 5 + 2 * rank * (rows + columns));
     const std::byte* factors = frame.data() + kFrameHeaderSize + 5;
     const auto factor = [&](size_t i) {
@@ -223,7 +223,7 @@ TEST(PowerSgd, AStateOfZerosIsAsGoodAsAnother) {
   const std::unique_ptr<Codec> codec = CodecFor("powersgd:2");
   const std::vector<float> x = WithSingularValues({2, 1});
   std::vector<float> state(codec->StateSize(x.size(), 64));
-  Bytes frame;
+  PowerSgdBytes frame;
   ASSERT_TRUE(
       EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)}, &frame)
           .ok());
@@ -260,7 +260,7 @@ TEST(PowerSgd, WhatIsNoMatrixGoesAsHalves) {
     const std::unique_ptr<Codec> codec = CodecFor(absl::StrCat("powersgd:", rank));
     const std::vector<float> x = HeavyTailed(count, 1);
     std::vector<float> state(codec->StateSize(count, rows));
-    Bytes frame;
+    PowerSgdBytes frame;
     EXPECT_TRUE(
         EncodeFrame(*codec, {.gradient = x, .rows = rows, .state = absl::MakeSpan(state)}, &frame)
             .ok());
@@ -279,11 +279,11 @@ TEST(PowerSgd, WhatIsNoMatrixGoesAsHalves) {
 }
 
 TEST(PowerSgd, RefusesWhatNoEncoderWrites) {
-  const Bytes frame = Sender(2, 16, 32).Encode(HeavyTailed(512, 1));
-  const Bytes good(frame.begin() + kFrameHeaderSize, frame.end());
+  const PowerSgdBytes frame = Sender(2, 16, 32).Encode(HeavyTailed(512, 1));
+  const PowerSgdBytes good(frame.begin() + kFrameHeaderSize, frame.end());
   ASSERT_TRUE(ValidateLowRank(good, 512).ok());
   const auto message = [&](size_t at, std::vector<int> bytes) {
-    Bytes payload = good;
+    PowerSgdBytes payload = good;
     for (size_t i = 0; i < bytes.size(); ++i) payload[at + i] = static_cast<std::byte>(bytes[i]);
     return std::string(ValidateLowRank(payload, 512).message());
   };

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Bytes = std::vector<std::byte>;
+using SignBytes = std::vector<std::byte>;
 
 // Heavy-tailed, with zeros here and there and whole rows of them.
 std::vector<float> WithZeros(size_t count, uint64_t seed) {
@@ -154,7 +154,7 @@ std::vector<float> Vote(const std::vector<std::vector<float>>& gradients) {
                      static_cast<uint32_t>(gradients.size()));
   std::vector<float> sum(count);
   for (uint32_t rank = 0; rank < gradients.size(); ++rank) {
-    Bytes frame;
+    SignBytes frame;
     EXPECT_TRUE(EncodeFrame(*CodecFor("signsgd"), {.gradient = gradients[rank]}, &frame).ok());
     EXPECT_TRUE(aggregator->Validate(rank, frame).ok());
     aggregator->Add({{rank, frame}}, absl::MakeSpan(sum));
@@ -176,7 +176,7 @@ TEST(SignSgd, ItsReceiverTakesVotesOnly) {
   const std::unique_ptr<Aggregator> aggregator =
       MakeAggregator({.count = 1500, .spec = *ParseCodecSpec("signsgd")}, 2);
   const auto refusal = [&](const char* spec) {
-    Bytes frame;
+    SignBytes frame;
     EXPECT_TRUE(EncodeFrame(*CodecFor(spec), {.gradient = x}, &frame).ok());
     return std::string(aggregator->Validate(0, frame).message());
   };
@@ -192,7 +192,7 @@ TEST(SignSgd, HasNothingToFeedBack) {
 }
 
 std::string Problem(bool onebit, const std::vector<int>& bytes, size_t count) {
-  Bytes payload;
+  SignBytes payload;
   for (const int byte : bytes) payload.push_back(static_cast<std::byte>(byte));
   return std::string(
       (onebit ? ValidateOneBit(payload, count) : ValidateSign(payload, count)).message());

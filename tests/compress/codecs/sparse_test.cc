@@ -17,13 +17,14 @@
 namespace sluice::compress {
 namespace {
 
-struct Result {
+struct SparseResult {
   std::vector<std::byte> frame;
   std::vector<float> decoded, residual;
 };
 
-Result Encode(const std::string& spec, const std::vector<float>& values, float threshold = 0) {
-  Result result;
+SparseResult EncodeSparse(const std::string& spec, const std::vector<float>& values,
+                          float threshold = 0) {
+  SparseResult result;
   result.residual.resize(values.size());
   EXPECT_TRUE(
       EncodeFrame(
@@ -64,7 +65,7 @@ TEST(TopKExact, KeepsExactlyTheLargest) {
       std::vector<float> large = values;
       for (float& value : large) value *= 1e3f;
       const size_t nonzero = count - static_cast<size_t>(std::count(large.begin(), large.end(), 0));
-      const Result result = Encode(spec, large);
+      const SparseResult result = EncodeSparse(spec, large);
       std::vector<size_t> expected = LargestOf(large, std::min(wanted, nonzero));
       std::erase_if(expected, [&](size_t i) { return (ToHalf(large[i]) & 0x7FFF) == 0; });
       EXPECT_EQ(Positions(result.decoded), expected) << count << " " << spec;
@@ -87,7 +88,7 @@ TEST(TopKExact, DoesNotDependOnASample) {
     ++looked_at;
   }
   ASSERT_EQ(looked_at, values.size() / kGroup / kStride);
-  const Result result = Encode("topk_exact:5%", values);
+  const SparseResult result = EncodeSparse("topk_exact:5%", values);
   EXPECT_EQ(Positions(result.decoded), LargestOf(values, 3277));
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(result.residual[i], values[i] - result.decoded[i]) << i;
@@ -102,22 +103,24 @@ TEST(TopKExact, TiesGoToTheLowestPositions) {
   std::vector<float> values(1000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? -0.5f : 0.5f;
   values[777] = 2;
-  const Result result = Encode("topk_exact:1%", values);
+  const SparseResult result = EncodeSparse("topk_exact:1%", values);
   EXPECT_EQ(Positions(result.decoded), (std::vector<size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 777}));
 }
 
 TEST(TopKExact, SendsNoZeros) {
   std::vector<float> values(1000);
   values[5] = values[900] = 1;
-  EXPECT_EQ(Positions(Encode("topk_exact:50%", values).decoded), (std::vector<size_t>{5, 900}));
-  EXPECT_EQ(Encode("topk_exact:50%", std::vector<float>(1000)).frame.size(), kFrameHeaderSize + 6);
+  EXPECT_EQ(Positions(EncodeSparse("topk_exact:50%", values).decoded),
+            (std::vector<size_t>{5, 900}));
+  EXPECT_EQ(EncodeSparse("topk_exact:50%", std::vector<float>(1000)).frame.size(),
+            kFrameHeaderSize + 6);
 }
 
 TEST(Threshold, IsFixedWhateverTheSenderSays) {
   const std::vector<float> values = {0.1f, -0.25f, 0.26f, 0.2499f, 1e9f, 0};
-  const Result result = Encode("threshold:0.25+int8", values, /*threshold=*/100);
-  EXPECT_EQ(result.frame, Encode("threshold:0.25+int8", values).frame);
-  EXPECT_EQ(Positions(Encode("threshold:0.25", {0.1f, -0.25f, 0.26f, 0.2499f, 9, 0}).decoded),
+  const SparseResult result = EncodeSparse("threshold:0.25+int8", values, /*threshold=*/100);
+  EXPECT_EQ(result.frame, EncodeSparse("threshold:0.25+int8", values).frame);
+  EXPECT_EQ(Positions(EncodeSparse("threshold:0.25", {0.1f, -0.25f, 0.26f, 0.2499f, 9, 0}).decoded),
             (std::vector<size_t>{1, 2, 4}));
 }
 
@@ -140,7 +143,7 @@ TEST(SparseValues, ErrorsAreWithinTheirFormats) {
   };
   for (const Case& c :
        {Case{"topk:1%+int8", largest / 127}, {"topk:1%+int4", (largest - tau) / 7}}) {
-    const Result result = Encode(c.spec, values, tau);
+    const SparseResult result = EncodeSparse(c.spec, values, tau);
     float worst = 0;
     for (const size_t i : Positions(result.decoded)) {
       worst = std::max(worst, std::abs(result.residual[i]));
@@ -150,7 +153,7 @@ TEST(SparseValues, ErrorsAreWithinTheirFormats) {
     EXPECT_GE(worst, c.step * 0.45f) << c.spec;
     EXPECT_EQ(Positions(result.decoded).size(), kept) << c.spec;
   }
-  const Result sign = Encode("topk:1%+sign", values, tau);
+  const SparseResult sign = EncodeSparse("topk:1%+sign", values, tau);
   for (const size_t i : Positions(sign.decoded)) {
     EXPECT_NEAR(std::abs(sign.decoded[i]), sum / static_cast<double>(kept), 1e-5);
     EXPECT_EQ(std::signbit(sign.decoded[i]), std::signbit(values[i]));

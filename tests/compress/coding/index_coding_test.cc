@@ -22,7 +22,7 @@ std::vector<uint32_t> RoundTrip(const std::vector<uint32_t>& numbers, const Rice
   return read;
 }
 
-std::vector<uint32_t> RandomGaps(size_t count, double density, uint64_t seed) {
+std::vector<uint32_t> IndexCodingRandomGaps(size_t count, double density, uint64_t seed) {
   CounterRandom random(seed);
   std::vector<uint32_t> gaps(count);
   for (uint32_t& gap : gaps) {
@@ -33,7 +33,7 @@ std::vector<uint32_t> RandomGaps(size_t count, double density, uint64_t seed) {
 
 TEST(IndexCoding, NumbersReadBackAtEveryParameter) {
   for (const size_t count : {0u, 1u, 2u, 7u, 8u, 9u, 63u, 64u, 65u, 1000u}) {
-    const std::vector<uint32_t> numbers = RandomGaps(count, 0.02, count);
+    const std::vector<uint32_t> numbers = IndexCodingRandomGaps(count, 0.02, count);
     uint64_t sum = 0;
     for (int parameter = 0; parameter <= kRiceParameterMax; ++parameter) {
       sum = 0;
@@ -60,7 +60,7 @@ TEST(IndexCoding, ExtremesReadBack) {
 
 TEST(IndexCoding, SizeIsWithinFourPercentOfEntropy) {
   for (const double p : {0.001, 0.01, 0.05, 0.1, 0.2}) {
-    const std::vector<uint32_t> gaps = RandomGaps(20000, p, 3);
+    const std::vector<uint32_t> gaps = IndexCodingRandomGaps(20000, p, 3);
     const RicePlan plan = ChooseRice(gaps);
     const double bits = static_cast<double>(plan.unary_bits) / 20000 + plan.parameter;
     const double entropy = (-p * std::log2(p) - (1 - p) * std::log2(1 - p)) / p;

@@ -108,7 +108,7 @@ std::vector<int> AllCodings() {
   return codings;
 }
 
-std::vector<uint32_t> RandomGaps(size_t count, double density, uint64_t seed) {
+std::vector<uint32_t> PositionCodingRandomGaps(size_t count, double density, uint64_t seed) {
   CounterRandom random(seed);
   std::vector<uint32_t> gaps(count);
   for (uint32_t& gap : gaps) {
@@ -173,13 +173,13 @@ std::vector<std::vector<uint32_t>> Cases() {
       {62, 63, 64, 65, 127, 128, 129, 0, 1000}};
   for (const size_t count : {2u,  5u,  7u,  8u,  9u,   15u,  16u,  17u,  31u,  32u,
                              33u, 63u, 64u, 65u, 319u, 320u, 321u, 640u, 641u, 1283u}) {
-    cases.push_back(RandomGaps(count, 0.05, count));
+    cases.push_back(PositionCodingRandomGaps(count, 0.05, count));
   }
-  cases.push_back(RandomGaps(2000, 0.002, 1));
-  cases.push_back(RandomGaps(2000, 0.5, 2));
+  cases.push_back(PositionCodingRandomGaps(2000, 0.002, 1));
+  cases.push_back(PositionCodingRandomGaps(2000, 0.5, 2));
   // Dense and empty stretches.
-  std::vector<uint32_t> mixed = RandomGaps(500, 0.4, 3);
-  for (const uint32_t gap : RandomGaps(100, 0.001, 4)) mixed.push_back(gap);
+  std::vector<uint32_t> mixed = PositionCodingRandomGaps(500, 0.4, 3);
+  for (const uint32_t gap : PositionCodingRandomGaps(100, 0.001, 4)) mixed.push_back(gap);
   cases.push_back(mixed);
   return cases;
 }
@@ -254,7 +254,7 @@ TEST_P(PositionCoding, TheSmallestOfWhatWasAskedForIsTaken) {
 
 TEST_P(PositionCoding, PlanesThatLieAreRefusedOrReadInside) {
   size_t refused = 0, accepted = 0;
-  const std::vector<uint32_t> gaps = RandomGaps(45, 0.03, 7);
+  const std::vector<uint32_t> gaps = PositionCodingRandomGaps(45, 0.03, 7);
   const size_t count = CountFor(gaps) + 3;
   for (const int coding : AllCodings()) {
     const Coded good = Reference(coding, gaps);

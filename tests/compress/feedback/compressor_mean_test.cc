@@ -12,13 +12,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kCount = 512;
+constexpr size_t kCompressorMeanCount = 512;
 constexpr uint32_t kRows = 16;
 constexpr uint32_t kOld = 3;
 
 std::vector<ChunkConfig> Chunks(const std::string& spec) {
-  return {{.count = kCount, .spec = *ParseCodecSpec(spec), .id = 4, .tensor = 0, .rows = kRows},
-          {.count = kCount, .spec = *ParseCodecSpec(spec), .id = 5, .tensor = 1, .rows = kRows}};
+  return {{.count = kCompressorMeanCount,
+           .spec = *ParseCodecSpec(spec),
+           .id = 4,
+           .tensor = 0,
+           .rows = kRows},
+          {.count = kCompressorMeanCount,
+           .spec = *ParseCodecSpec(spec),
+           .id = 5,
+           .tensor = 1,
+           .rows = kRows}};
 }
 
 // Senders of both chunks and what receives the first of them.
@@ -32,11 +40,11 @@ struct Cluster {
   // The mean that is published for the first chunk.
   std::vector<float> Step(uint64_t step) {
     std::vector<std::vector<std::byte>> frames(senders.size());
-    std::vector<float> sum(kCount);
+    std::vector<float> sum(kCompressorMeanCount);
     for (uint32_t rank = 0; rank < senders.size(); ++rank) {
       for (size_t chunk = 0; chunk < 2; ++chunk) {
         std::vector<std::byte> frame;
-        const auto gradient = HeavyTailed(kCount, step * 100 + rank * 10 + chunk);
+        const auto gradient = HeavyTailed(kCompressorMeanCount, step * 100 + rank * 10 + chunk);
         EXPECT_TRUE(senders[rank].Encode(chunk, step, gradient, &frame).ok());
         if (chunk == 0) frames[rank] = std::move(frame);
       }
@@ -128,16 +136,16 @@ INSTANTIATE_TEST_SUITE_P(Specs, CompressorMeanTest,
 // The law itself: what was sent and what is owed are all gradients, across the change.
 TEST(CompressorMeanLaw, NothingIsLostOrDoubled) {
   const std::vector<ChunkConfig> chunks = Chunks("topk:5%/ef");
-  std::vector<double> gradients(kCount), published(kCount);
+  std::vector<double> gradients(kCompressorMeanCount), published(kCompressorMeanCount);
   const auto step = [&](std::vector<Compressor>* senders, uint64_t number) {
     for (uint32_t rank = 0; rank < senders->size(); ++rank) {
       std::vector<std::byte> frame;
-      const auto gradient = HeavyTailed(kCount, number * 100 + rank);
+      const auto gradient = HeavyTailed(kCompressorMeanCount, number * 100 + rank);
       ASSERT_TRUE((*senders)[rank].Encode(0, number, gradient, &frame).ok());
       (*senders)[rank].EndStep(number);
-      const std::vector<float> decoded = Decode(frame, kCount);
+      const std::vector<float> decoded = Decode(frame, kCompressorMeanCount);
       const double share = 1.0 / static_cast<double>(senders->size());
-      for (size_t i = 0; i < kCount; ++i) {
+      for (size_t i = 0; i < kCompressorMeanCount; ++i) {
         gradients[i] += share * gradient[i];
         published[i] += share * decoded[i];
       }
@@ -153,7 +161,7 @@ TEST(CompressorMeanLaw, NothingIsLostOrDoubled) {
   }
   for (uint64_t number = 21; number <= 40; ++number) step(&now, number);
   double owed_most = 0;
-  for (size_t i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kCompressorMeanCount; ++i) {
     double owed = 0;
     for (const Compressor& sender : now) owed += sender.residual(0)[i] / 2.0;
     owed_most = std::max(owed_most, std::abs(owed));

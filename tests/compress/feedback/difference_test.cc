@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kCount = 1536;
+constexpr size_t kDifferenceCount = 1536;
 
 std::vector<CodecSpec> SpecsWithMemory() {
   std::vector<CodecSpec> specs;
@@ -35,7 +35,7 @@ std::vector<float> MemoryOf(Aggregator* receiver) {
   return SaveFields(receiver->State()).at("memory");
 }
 
-double Energy(absl::Span<const float> values) {
+double DifferenceEnergy(absl::Span<const float> values) {
   double energy = 0;
   for (const float x : values) energy += double{x} * x;
   return energy;
@@ -52,30 +52,30 @@ class PlainReceiver {
   PlainReceiver(const CodecSpec& spec, uint32_t senders)
       : ef21_(spec.compensator.id == CompensatorId::kEf21),
         step_size_(MemoryStepSize(spec)),
-        memories_(senders, std::vector<double>(kCount)) {}
+        memories_(senders, std::vector<double>(kDifferenceCount)) {}
 
   std::vector<double> Step(const std::vector<std::vector<std::byte>>& frames,
                            const std::vector<uint32_t>& refused) {
-    std::vector<double> before = Mean(), differences(kCount);
+    std::vector<double> before = Mean(), differences(kDifferenceCount);
     double contributors = 0;
     for (uint32_t rank = 0; rank < memories_.size(); ++rank) {
       if (frames[rank].empty() || std::count(refused.begin(), refused.end(), rank) > 0) continue;
-      const std::vector<float> decoded = Decode(frames[rank], kCount);
-      for (size_t i = 0; i < kCount; ++i) {
+      const std::vector<float> decoded = Decode(frames[rank], kDifferenceCount);
+      for (size_t i = 0; i < kDifferenceCount; ++i) {
         memories_[rank][i] += step_size_ * decoded[i];
         differences[i] += decoded[i];
       }
       ++contributors;
     }
     if (ef21_) return Mean();
-    for (size_t i = 0; i < kCount; ++i) before[i] += differences[i] / contributors;
+    for (size_t i = 0; i < kDifferenceCount; ++i) before[i] += differences[i] / contributors;
     return before;
   }
 
   std::vector<double> Mean() const {
-    std::vector<double> mean(kCount);
+    std::vector<double> mean(kDifferenceCount);
     for (const std::vector<double>& memory : memories_) {
-      for (size_t i = 0; i < kCount; ++i) {
+      for (size_t i = 0; i < kDifferenceCount; ++i) {
         mean[i] += memory[i] / static_cast<double>(memories_.size());
       }
     }
@@ -100,13 +100,13 @@ void ExpectNear(absl::Span<const float> found, absl::Span<const double> wanted, 
 // The conservation law: over steps in which senders are absent and frames are refused.
 TEST_P(WithMemory, ReceiverHoldsTheMeanOfAllSendersMemories) {
   for (const uint32_t senders : {1u, 2u, 5u}) {
-    OneChunk chunk(GetParam(), kCount, senders);
+    OneChunk chunk(GetParam(), kDifferenceCount, senders);
     PlainReceiver plain(GetParam(), senders);
     double largest = 0;
     for (uint64_t step = 0; step < 40; ++step) {
       OneChunk::Gradients gradients;
       for (uint32_t rank = 0; rank < senders; ++rank) {
-        gradients.push_back(HeavyTailed(kCount, 100 * rank + step % 7));
+        gradients.push_back(HeavyTailed(kDifferenceCount, 100 * rank + step % 7));
         for (const float x : gradients.back()) largest = std::max(largest, std::abs(double{x}));
       }
       const auto odd = static_cast<uint32_t>(step % senders);
@@ -118,10 +118,10 @@ TEST_P(WithMemory, ReceiverHoldsTheMeanOfAllSendersMemories) {
       const double off = largest * 1e-6;
       const std::string where = absl::StrCat(senders, " senders, step ", step);
       ExpectNear(mean, plain.Step(chunk.frames(), refused), off, "published, " + where);
-      std::vector<double> memories(kCount);
+      std::vector<double> memories(kDifferenceCount);
       for (uint32_t rank = 0; rank < senders; ++rank) {
         const std::vector<float> memory = MemoryOf(&chunk.sender(rank));
-        for (size_t i = 0; i < kCount; ++i) memories[i] += double{memory[i]} / senders;
+        for (size_t i = 0; i < kDifferenceCount; ++i) memories[i] += double{memory[i]} / senders;
       }
       ExpectNear(MemoryOf(&chunk.aggregator()), memories, off, "memories, " + where);
       ExpectNear(MemoryOf(&chunk.aggregator()), plain.Mean(), off, "memory, " + where);
@@ -135,30 +135,32 @@ TEST_P(WithMemory, MemoriesSettleOnGradientsThatStay) {
   const bool slow = (density > 0 && density < 0.02) ||
                     (GetParam().codec == CodecId::kBlockTopK && GetParam().level > 64) ||
                     (GetParam().codec == CodecId::kRandomK && GetParam().level < 0.02);
-  OneChunk chunk(GetParam(), kCount, 2);
-  const OneChunk::Gradients gradients = {Gaussian(kCount, 1), Gaussian(kCount, 2)};
+  OneChunk chunk(GetParam(), kDifferenceCount, 2);
+  const OneChunk::Gradients gradients = {Gaussian(kDifferenceCount, 1),
+                                         Gaussian(kDifferenceCount, 2)};
   const int steps = kShortRuns ? 40 : slow ? 8000 : 800;
   for (int step = 0; step < steps; ++step) chunk.Step(gradients);
   if (kShortRuns) return;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     const std::vector<float> memory = MemoryOf(&chunk.sender(rank));
     double off = 0;
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kDifferenceCount; ++i) {
       off += std::pow(double{memory[i]} - gradients[rank][i], 2);
     }
-    EXPECT_LE(off, (slow ? 0.03 : 1e-4) * Energy(gradients[rank]));
+    EXPECT_LE(off, (slow ? 0.03 : 1e-4) * DifferenceEnergy(gradients[rank]));
   }
 }
 
 // Only what is sent moves a memory.
 TEST_P(WithMemory, RefusedFramesAreTakenBack) {
-  OneChunk chunk(GetParam(), kCount, 1);
-  for (uint64_t step = 0; step < 3; ++step) chunk.Step({HeavyTailed(kCount, step)});
+  OneChunk chunk(GetParam(), kDifferenceCount, 1);
+  for (uint64_t step = 0; step < 3; ++step) chunk.Step({HeavyTailed(kDifferenceCount, step)});
   const std::vector<float> before = MemoryOf(&chunk.sender(0));
   std::vector<std::byte> frame;
-  ASSERT_TRUE(chunk.sender(0).Encode(0, 3, HeavyTailed(kCount, 3), &frame).ok());
+  ASSERT_TRUE(chunk.sender(0).Encode(0, 3, HeavyTailed(kDifferenceCount, 3), &frame).ok());
   chunk.sender(0).EndStep(3);
-  const bool sent = Energy(Decode(frame, kCount)) > 0;  // Not in each step at 0.1 %.
+  const bool sent =
+      DifferenceEnergy(Decode(frame, kDifferenceCount)) > 0;  // Not in each step at 0.1 %.
   EXPECT_EQ(MemoryOf(&chunk.sender(0)) != before, sent);
   std::vector<std::byte> cut = frame;
   cut.pop_back();
@@ -167,7 +169,8 @@ TEST_P(WithMemory, RefusedFramesAreTakenBack) {
   EXPECT_EQ(MemoryOf(&chunk.sender(0)), moved);
   ASSERT_TRUE(chunk.sender(0).TakeBack(0, frame).ok());
   const std::vector<double> wanted(before.begin(), before.end());
-  ExpectNear(MemoryOf(&chunk.sender(0)), wanted, 1e-6 * std::sqrt(Energy(moved)), "taken back");
+  ExpectNear(MemoryOf(&chunk.sender(0)), wanted, 1e-6 * std::sqrt(DifferenceEnergy(moved)),
+             "taken back");
 }
 
 INSTANTIATE_TEST_SUITE_P(Specs, WithMemory, ::testing::ValuesIn(SpecsWithMemory()),
@@ -188,18 +191,19 @@ std::vector<CodecSpec> DianaSpecs() {
 TEST_P(Diana, WhatIsPublishedIsUnbiasedWhateverTheMemories) {
   if (TraitsOf(GetParam().codec, GetParam().options).clips) GTEST_SKIP() << "what it cuts is late";
   constexpr int kSeeds = kShortRuns ? 4 : 300;
-  OneChunk run(GetParam(), kCount, 2);
+  OneChunk run(GetParam(), kDifferenceCount, 2);
   for (uint64_t step = 0; step < 3; ++step) {
-    run.Step({Gaussian(kCount, step), Gaussian(kCount, 50 + step)});
+    run.Step({Gaussian(kDifferenceCount, step), Gaussian(kDifferenceCount, 50 + step)});
   }
-  const OneChunk::Gradients gradients = {Gaussian(kCount, 3), Gaussian(kCount, 4)};
-  std::vector<double> sum(kCount);
+  const OneChunk::Gradients gradients = {Gaussian(kDifferenceCount, 3),
+                                         Gaussian(kDifferenceCount, 4)};
+  std::vector<double> sum(kDifferenceCount);
   double variance = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    OneChunk draw(GetParam(), kCount, 2, 1000 + seed);
+    OneChunk draw(GetParam(), kDifferenceCount, 2, 1000 + seed);
     ASSERT_TRUE(draw.GoOnFrom(run).ok());
     const std::vector<float> mean = draw.Step(gradients);
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kDifferenceCount; ++i) {
       const double error = mean[i] - (double{gradients[0][i]} + gradients[1][i]) / 2;
       sum[i] += error;
       variance += error * error / kSeeds;
@@ -223,7 +227,7 @@ double VarianceOf(const LoneCodec& codec, const std::vector<float>& x) {
         codec.Decoded(codec.Encoded(x, {.own = draw, .shared = draw + 1000}), x.size());
     for (size_t i = 0; i < x.size(); ++i) error += std::pow(double{decoded[i]} - x[i], 2) / kDraws;
   }
-  return error / Energy(x);
+  return error / DifferenceEnergy(x);
 }
 
 TEST(VarianceBound, IsReachedAndNeverExceeded) {
@@ -252,7 +256,7 @@ TEST(VarianceBound, IsReachedAndNeverExceeded) {
     uncut[0] = 2.45f;
     inputs.push_back(std::move(uncut));
     for (const std::vector<float>& x : inputs) {
-      const double rms = std::sqrt(Energy(x) / static_cast<double>(x.size()));
+      const double rms = std::sqrt(DifferenceEnergy(x) / static_cast<double>(x.size()));
       if (codec.traits().clips && *std::max_element(x.begin(), x.end()) > 2.5 * rms) continue;
       most = std::max(most, VarianceOf(codec, x));
     }
@@ -271,9 +275,9 @@ TEST(Diana, StepSizeFollowsTheVarianceUnlessItIsGiven) {
 
 // What is one to do with a choice between least error and none on average.
 TEST(Differences, CodecsAreAskedForWhatTheCompensatorNeeds) {
-  const std::vector<float> x = Gaussian(kCount, 5);
+  const std::vector<float> x = Gaussian(kDifferenceCount, 5);
   const auto first_frame = [&](const char* text) {
-    OneChunk chunk(*ParseCodecSpec(text), kCount, 1);
+    OneChunk chunk(*ParseCodecSpec(text), kDifferenceCount, 1);
     chunk.Step({x});
     return chunk.frames()[0];
   };
@@ -308,21 +312,21 @@ TEST(Ef21, ThresholdsFollowTheDifferences) {
 // Whoever adds up the frames has what was published, bit for bit, and it follows the weights.
 TEST(Ef21, WeightsAreFollowedByWhatWasPublished) {
   for (const char* text : {"topk:5%+int4/ef21", "ternary:0.5/ef21", "int4/ef21"}) {
-    const ChunkConfig config = {.count = kCount, .spec = *ParseCodecSpec(text)};
+    const ChunkConfig config = {.count = kDifferenceCount, .spec = *ParseCodecSpec(text)};
     Compressor shard(absl::MakeConstSpan(&config, 1), {.seed = 3, .sender = 0});
-    std::vector<float> weights = Gaussian(kCount, 1, 0.1f), published(kCount);
-    const double begun = Energy(weights);
+    std::vector<float> weights = Gaussian(kDifferenceCount, 1, 0.1f), published(kDifferenceCount);
+    const double begun = DifferenceEnergy(weights);
     double off = 0;
     for (uint64_t step = 0; step < 300; ++step) {
-      const std::vector<float> update = Gaussian(kCount, step + 2, 1e-4f);
-      for (size_t i = 0; i < kCount; ++i) weights[i] += update[i];
+      const std::vector<float> update = Gaussian(kDifferenceCount, step + 2, 1e-4f);
+      for (size_t i = 0; i < kDifferenceCount; ++i) weights[i] += update[i];
       std::vector<std::byte> frame;
       ASSERT_TRUE(shard.Encode(0, step, weights, &frame).ok());
       shard.EndStep(step);
       ASSERT_TRUE(DecodeAddFrame(frame, absl::MakeSpan(published)).ok());
       ASSERT_EQ(published, MemoryOf(&shard)) << text << " step " << step;
       off = 0;
-      for (size_t i = 0; i < kCount; ++i) {
+      for (size_t i = 0; i < kDifferenceCount; ++i) {
         off += (double{weights[i]} - published[i]) * (double{weights[i]} - published[i]);
       }
     }

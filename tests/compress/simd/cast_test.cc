@@ -12,8 +12,8 @@
 namespace sluice::compress {
 namespace {
 
-std::vector<float> EncodeDecode(const std::string& spec, const std::vector<float>& values,
-                                uint64_t key = 1) {
+std::vector<float> EncodeDecodeCast(const std::string& spec, const std::vector<float>& values,
+                                    uint64_t key = 1) {
   std::vector<std::byte> frame;
   EXPECT_TRUE(EncodeFrame(*CodecFor(spec), {.gradient = values, .own_key = key}, &frame).ok());
   return Decode(frame, values.size());
@@ -47,7 +47,7 @@ TEST(Cast, Fp8TakesTheNearestOfItsValues) {
     for (const float x : values) largest = std::max(largest, std::abs(x));
     const double scale = FromBfloat(static_cast<uint16_t>(
         (std::bit_cast<uint32_t>(largest / static_cast<float>(c.largest)) + 0xFFFF) >> 16));
-    const std::vector<float> decoded = EncodeDecode(c.spec, values);
+    const std::vector<float> decoded = EncodeDecodeCast(c.spec, values);
     for (size_t i = 0; i < values.size(); ++i) {
       // 1 / scale is rounded: the nearest of the exact quotient may be the other neighbour.
       double nearest = 1e300;
@@ -71,7 +71,7 @@ TEST(Cast, RoundsAtRandomToTheMean) {
       double sum = 0;
       std::vector<float> levels;
       for (int draw = 0; draw < draws; ++draw) {
-        const float decoded = EncodeDecode(spec, values, draw)[17];
+        const float decoded = EncodeDecodeCast(spec, values, draw)[17];
         sum += decoded;
         if (std::find(levels.begin(), levels.end(), decoded) == levels.end()) {
           levels.push_back(decoded);
@@ -88,11 +88,11 @@ TEST(Cast, RoundsAtRandomToTheMean) {
 }
 
 TEST(Cast, SaturatesAndKeepsTheRest) {
-  EXPECT_EQ(EncodeDecode("fp16:sr", {1e6f, -1e6f, 65504}),
+  EXPECT_EQ(EncodeDecodeCast("fp16:sr", {1e6f, -1e6f, 65504}),
             (std::vector<float>{65504, -65504, 65504}));
   const float max = std::numeric_limits<float>::max();
   for (const char* spec : {"bf16:sr", "fp8", "fp8:sr", "fp8:e5m2", "fp8:e5m2,sr"}) {
-    for (const float x : EncodeDecode(spec, {max, -max, 1, 1e-40f, 0})) {
+    for (const float x : EncodeDecodeCast(spec, {max, -max, 1, 1e-40f, 0})) {
       EXPECT_TRUE(std::isfinite(x)) << spec;
     }
   }

@@ -18,7 +18,7 @@ namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
-using Bytes = std::vector<std::byte>;
+using StochasticBytes = std::vector<std::byte>;
 
 // As docs/wire-format.md has it.
 uint32_t ReferenceRandom(uint64_t key, uint32_t index) {
@@ -237,8 +237,8 @@ TEST(Qsgd, RefusesOtherBits) {
   EXPECT_TRUE(ParseCodecSpec("qsgd:4/noef").ok());
 }
 
-Bytes AsBytes(const std::vector<int>& values) {
-  Bytes bytes;
+StochasticBytes AsBytes(const std::vector<int>& values) {
+  StochasticBytes bytes;
   for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
   return bytes;
 }

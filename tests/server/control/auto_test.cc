@@ -16,7 +16,7 @@
 namespace sluice::server {
 namespace {
 
-constexpr uint64_t kSeeds = SLUICE_SHORT_RUNS ? 1 : 5;
+constexpr uint64_t kAutoSeeds = SLUICE_SHORT_RUNS ? 1 : 5;
 
 // Times of 25 million elements, as processors of today have them.
 std::vector<CodecCost> MakeCosts() {
@@ -47,7 +47,7 @@ CodecTimes TimesOf(const compress::CodecSpec& spec) {
   return {};
 }
 
-SimulatedJob JobOn(const Trace& trace, uint64_t seed) {
+SimulatedJob JobOnAuto(const Trace& trace, uint64_t seed) {
   SimulatedJob job;
   job.ranks.assign(4, {.up = trace, .down = trace});
   job.tensors = SomeTensors();
@@ -57,7 +57,7 @@ SimulatedJob JobOn(const Trace& trace, uint64_t seed) {
   return job;
 }
 
-AutoOptions Options(const SimulatedJob& job) {
+AutoOptions OptionsOfAuto(const SimulatedJob& job) {
   return {.ranks = static_cast<uint32_t>(job.ranks.size()),
           .tensors = job.tensors,
           .choices = Costs(),
@@ -96,7 +96,7 @@ BestFixed FindBestFixed(const SimulatedJob& job) {
 
 TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
   double best_of_all = 1;
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kAutoSeeds); ++seed) {
     std::vector<Trace> traces = {StepTrace(), RampTrace(), SineTrace(), BurstTrace(),
                                  NoiseTrace(seed)};
     for (const double gigabits : {0.1, 0.3, 1.0, 3.0, 10.0, 40.0, 200.0}) {
@@ -104,9 +104,9 @@ TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
       traces.back().name = absl::StrCat(gigabits, " Gb/s");
     }
     for (const Trace& trace : traces) {
-      const SimulatedJob job = JobOn(trace, seed);
+      const SimulatedJob job = JobOnAuto(trace, seed);
       const BestFixed best = FindBestFixed(job);
-      const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
+      const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
       const double ratio = Cost(run) / best.cost;
       GTEST_LOG_(INFO) << trace.name << ", SLUICE_SIM_SEED=" << seed << ": " << ratio << " of "
                        << best.name << ", " << run.PlansPerStep() << " plans a step";
@@ -121,10 +121,10 @@ TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
 // The simulator is built as the policy reckons. Here it is not: less can be hidden, encoding and
 // the shards' work take half as long again, and frames are not of the size that was planned.
 TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kAutoSeeds); ++seed) {
     for (const Trace& trace : {StepTrace(), RampTrace(), SineTrace(), BurstTrace(),
                                NoiseTrace(seed), SteadyTrace(40 * kGigabit, 0.001)}) {
-      SimulatedJob job = JobOn(trace, seed);
+      SimulatedJob job = JobOnAuto(trace, seed);
       job.overlap = 0.6;
       job.byte_jitter = 0.1;
       job.times = [](const compress::CodecSpec& spec) {
@@ -132,7 +132,7 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
         return CodecTimes{1.5 * times.encode_s, 1.5 * times.server_s};
       };
       const double ratio =
-          Cost(Simulate(job, *MakeAutoPolicy(Options(job)))) / FindBestFixed(job).cost;
+          Cost(Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)))) / FindBestFixed(job).cost;
       GTEST_LOG_(INFO) << trace.name << ", wrong model, SLUICE_SIM_SEED=" << seed << ": " << ratio;
       EXPECT_LE(ratio, 1.03) << trace.name << " seed " << seed;
     }
@@ -142,12 +142,12 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
 // Bytes cost more than links tell. By its model alone it would take up to 1.7 times as long as the
 // best.
 TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kAutoSeeds); ++seed) {
     for (const double gigabits : {1.0, 3.0, 10.0, 40.0}) {
-      SimulatedJob job = JobOn(SteadyTrace(gigabits * kGigabit, 0.001), seed);
+      SimulatedJob job = JobOnAuto(SteadyTrace(gigabits * kGigabit, 0.001), seed);
       job.unseen_s_per_byte = 1 / (2 * gigabits * kGigabit);
       const BestFixed best = FindBestFixed(job);
-      const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
+      const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
       const double ratio = Cost(run) / best.cost;
       GTEST_LOG_(INFO) << gigabits << " Gb/s, SLUICE_SIM_SEED=" << seed << ": " << ratio << " of "
                        << best.name << ", " << run.PlansPerStep() << " plans a step";
@@ -159,9 +159,9 @@ TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
 // In plain time, whatever error is worth.
 TEST(Auto, IsNeverSlowerThanDense) {
   for (const double gigabits : {0.1, 0.3, 1.0, 3.0, 10.0, 40.0, 200.0}) {
-    const SimulatedJob job = JobOn(SteadyTrace(gigabits * kGigabit, 0.001), 1);
+    const SimulatedJob job = JobOnAuto(SteadyTrace(gigabits * kGigabit, 0.001), 1);
     const double dense = Simulate(job, Fixed(job, *compress::ParseCodecSpec("fp16"))).MeanStep();
-    const double chosen = Simulate(job, *MakeAutoPolicy(Options(job))).MeanStep();
+    const double chosen = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job))).MeanStep();
     GTEST_LOG_(INFO) << gigabits << " Gb/s: " << chosen / dense << " of fp16's time";
     EXPECT_LE(chosen, 1.03 * dense) << gigabits;
   }
@@ -169,8 +169,8 @@ TEST(Auto, IsNeverSlowerThanDense) {
 
 // But for what it tries now and then.
 TEST(Auto, IsDenseWhereThatIsHidden) {
-  const SimulatedJob job = JobOn(SteadyTrace(200 * kGigabit, 0.0001), 1);
-  const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
+  const SimulatedJob job = JobOnAuto(SteadyTrace(200 * kGigabit, 0.0001), 1);
+  const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
   const double dense = SpendEvenly(job.tensors, *compress::ParseCodecSpec("fp16"))->coding.bytes;
   size_t steps = 0;
   for (const SimulatedStep& step : run.steps) steps += step.up[0] >= dense && step.down >= dense;
@@ -179,8 +179,8 @@ TEST(Auto, IsDenseWhereThatIsHidden) {
 
 // Where nothing else is faster: encoding costs more than the bytes that it saves.
 TEST(Auto, CountsWhatEncodingCosts) {
-  const SimulatedJob job = JobOn(SteadyTrace(20 * kGigabit, 0.0001), 1);
-  AutoOptions options = Options(job);
+  const SimulatedJob job = JobOnAuto(SteadyTrace(20 * kGigabit, 0.0001), 1);
+  AutoOptions options = OptionsOfAuto(job);
   for (CodecCost& cost : options.choices) {
     if (cost.spec.codec != compress::CodecId::kNone) cost.encode_s = 0.5;
   }
@@ -189,8 +189,8 @@ TEST(Auto, CountsWhatEncodingCosts) {
 }
 
 TEST(Auto, CountsWhatTheShardsWorkCosts) {
-  const SimulatedJob job = JobOn(SteadyTrace(5 * kGigabit, 0.0001), 1);
-  AutoOptions options = Options(job);
+  const SimulatedJob job = JobOnAuto(SteadyTrace(5 * kGigabit, 0.0001), 1);
+  AutoOptions options = OptionsOfAuto(job);
   for (CodecCost& cost : options.choices) {
     cost.server_s = cost.spec.codec == compress::CodecId::kInt8 ? 0 : 0.5;
   }
@@ -199,9 +199,9 @@ TEST(Auto, CountsWhatTheShardsWorkCosts) {
 }
 
 TEST(Auto, OneSlowLinkTakesNothingFromTheOthersUp) {
-  SimulatedJob job = JobOn(SteadyTrace(20 * kGigabit, 0.001), 1);
+  SimulatedJob job = JobOnAuto(SteadyTrace(20 * kGigabit, 0.001), 1);
   job.ranks[2].up = SteadyTrace(0.5 * kGigabit, 0.001);
-  const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
+  const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
   const Choice& choice = run.plans.back().choice;
   EXPECT_GT(choice.up[0].bytes, 3 * choice.up[2].bytes);
   EXPECT_GT(choice.down.bytes, 3 * choice.up[2].bytes);
@@ -209,8 +209,8 @@ TEST(Auto, OneSlowLinkTakesNothingFromTheOthersUp) {
 
 // Rank 2 has a tenth of rank 0's link, and rank 3 a thousandth.
 Choice ChoiceOverUnevenLinks(bool lockstep) {
-  const SimulatedJob job = JobOn(SteadyTrace(1 * kGigabit, 0.0001), 1);
-  AutoOptions options = Options(job);
+  const SimulatedJob job = JobOnAuto(SteadyTrace(1 * kGigabit, 0.0001), 1);
+  AutoOptions options = OptionsOfAuto(job);
   options.lockstep = lockstep;
   const std::unique_ptr<Policy> policy = *MakeAutoPolicy(options);
   policy->First();
@@ -243,8 +243,8 @@ TEST(Auto, WhoeverGoesOnByItselfSendsWhatItsOwnLinkIsWorth) {
 
 // What a link lets through at once is no rate: few bytes seem to travel at any speed.
 TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
-  const SimulatedJob job = JobOn(SteadyTrace(1 * kGigabit, 0.0001), 1);
-  const std::unique_ptr<Policy> policy = *MakeAutoPolicy(Options(job));
+  const SimulatedJob job = JobOnAuto(SteadyTrace(1 * kGigabit, 0.0001), 1);
+  const std::unique_ptr<Policy> policy = *MakeAutoPolicy(OptionsOfAuto(job));
   policy->First();
   const auto measured = [&](uint64_t step, double up_rate, double down_rate) {
     StepMeasurements of{.step = step, .ranks = {}};
@@ -286,8 +286,8 @@ TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
 }
 
 TEST(Auto, SaysWhy) {
-  const SimulatedJob job = JobOn(StepTrace(), 1);
-  const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
+  const SimulatedJob job = JobOnAuto(StepTrace(), 1);
+  const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
   EXPECT_GT(run.plans.size(), 2u);
   for (const Plan& plan : run.plans) {
     EXPECT_FALSE(plan.choice.reason.empty());
@@ -297,17 +297,17 @@ TEST(Auto, SaysWhy) {
 }
 
 TEST(Auto, RefusesWhatCannotBe) {
-  const SimulatedJob job = JobOn(StepTrace(), 1);
-  AutoOptions options = Options(job);
+  const SimulatedJob job = JobOnAuto(StepTrace(), 1);
+  AutoOptions options = OptionsOfAuto(job);
   options.choices.clear();
   EXPECT_FALSE(MakeAutoPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfAuto(job);
   options.choices[1].encode_s = -1;
   EXPECT_FALSE(MakeAutoPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfAuto(job);
   options.choices[1].spec = *compress::ParseCodecSpec("lsh");
   EXPECT_FALSE(MakeAutoPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfAuto(job);
   options.overlap = 2;
   EXPECT_FALSE(MakeAutoPolicy(options).ok());
 }

@@ -11,9 +11,9 @@ namespace sluice::server {
 namespace {
 
 constexpr double kCompute_s = 0.080;
-constexpr uint64_t kSeeds = SLUICE_SHORT_RUNS ? 1 : 10;
+constexpr uint64_t kBandwidthSeeds = SLUICE_SHORT_RUNS ? 1 : 10;
 
-SimulatedJob JobOn(const Trace& trace, uint64_t seed, size_t ranks = 4) {
+SimulatedJob JobOnBandwidth(const Trace& trace, uint64_t seed, size_t ranks = 4) {
   SimulatedJob job;
   job.ranks.assign(ranks, {.up = trace, .down = trace, .compute_s = kCompute_s});
   job.tensors = SomeTensors();
@@ -21,7 +21,7 @@ SimulatedJob JobOn(const Trace& trace, uint64_t seed, size_t ranks = 4) {
   return job;
 }
 
-BandwidthOptions Options(const SimulatedJob& job) {
+BandwidthOptions OptionsOfBandwidth(const SimulatedJob& job) {
   BandwidthOptions options;
   options.ranks = static_cast<uint32_t>(job.ranks.size());
   options.tensors = job.tensors;
@@ -34,7 +34,7 @@ BandwidthOptions Options(const SimulatedJob& job) {
 }
 
 SimulatedRun RunBandwidth(const SimulatedJob& job) {
-  auto policy = MakeBandwidthPolicy(Options(job));
+  auto policy = MakeBandwidthPolicy(OptionsOfBandwidth(job));
   EXPECT_TRUE(policy.ok()) << policy.status();
   return Simulate(job, *std::move(policy));
 }
@@ -56,9 +56,9 @@ Figures Compare(const SimulatedJob& job, const SimulatedRun& run) {
 }
 
 TEST(Bandwidth, OnStepsRampsAndSinesIsNearTheOracle) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     for (const Trace& trace : {StepTrace(), RampTrace(), SineTrace()}) {
-      const SimulatedJob job = JobOn(trace, seed);
+      const SimulatedJob job = JobOnBandwidth(trace, seed);
       const SimulatedRun run = RunBandwidth(job);
       const Figures figures = Compare(job, run);
       EXPECT_LE(figures.step, 1.05) << trace.name << " seed " << seed;
@@ -78,9 +78,9 @@ TEST(Bandwidth, OnStepsRampsAndSinesIsNearTheOracle) {
 }
 
 TEST(Bandwidth, UnderNoiseAndBurstsKeepsCalm) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     for (const Trace& trace : {NoiseTrace(seed), BurstTrace()}) {
-      const SimulatedJob job = JobOn(trace, seed);
+      const SimulatedJob job = JobOnBandwidth(trace, seed);
       const Figures figures = Compare(job, RunBandwidth(job));
       EXPECT_LE(figures.step, 1.05) << trace.name << " seed " << seed;
       EXPECT_GE(figures.bytes, 0.75) << trace.name << " seed " << seed;
@@ -97,8 +97,8 @@ std::vector<double> LastBudgets(const SimulatedRun& run) {
 }
 
 TEST(Bandwidth, UnderNoiseOfEachLinkByItselfKeepsCalm) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
-    SimulatedJob job = JobOn(NoiseTrace(seed), seed);
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
+    SimulatedJob job = JobOnBandwidth(NoiseTrace(seed), seed);
     for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
       job.ranks[rank].up = NoiseTrace(1000 * seed + rank);
       job.ranks[rank].down = NoiseTrace(1000 * seed + 100 + rank);
@@ -111,9 +111,9 @@ TEST(Bandwidth, UnderNoiseOfEachLinkByItselfKeepsCalm) {
 }
 
 TEST(Bandwidth, OnAsymmetricLinksUsesBothDirections) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     for (const double up : {1.0, 10.0}) {
-      SimulatedJob job = JobOn(SteadyTrace(up * kGigabit, 0.001), seed);
+      SimulatedJob job = JobOnBandwidth(SteadyTrace(up * kGigabit, 0.001), seed);
       for (SimulatedRank& rank : job.ranks) {
         rank.up.name = "asymmetry";
         rank.down.rate = SteadyTrace((11 - up) * kGigabit, 0.001).rate;
@@ -127,10 +127,10 @@ TEST(Bandwidth, OnAsymmetricLinksUsesBothDirections) {
 }
 
 TEST(Bandwidth, TellsLatencyFromRate) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     // Up to 0.9 of the target of 56 ms, and far above it.
     for (const double latency_s : {0.001, 0.010, 0.020, 0.0252, 0.050, 0.100}) {
-      const SimulatedJob job = JobOn(SteadyTrace(kGigabit, latency_s / 2), seed);
+      const SimulatedJob job = JobOnBandwidth(SteadyTrace(kGigabit, latency_s / 2), seed);
       const SimulatedRun run = RunBandwidth(job);
       const Figures figures = Compare(job, run);
       EXPECT_LE(figures.step, 1.05) << "seed " << seed << " latency " << latency_s;
@@ -142,9 +142,9 @@ TEST(Bandwidth, TellsLatencyFromRate) {
 // Whoever reads a rate off bytes / time sees it fall with the bytes that are sent, and sends less,
 // and so on.
 TEST(Bandwidth, DoesNotSpiralDownWhenLatencyIsNearlyAllOfTheTarget) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     const double time_s = 0.7 * kCompute_s - 0.001;
-    SimulatedJob job = JobOn(SteadyTrace(kGigabit, 0.9 * time_s / 2), seed);
+    SimulatedJob job = JobOnBandwidth(SteadyTrace(kGigabit, 0.9 * time_s / 2), seed);
     job.ranks[0].up.name = "latency 0.9 of the target";
     job.seconds = 240;
     const SimulatedRun run = RunBandwidth(job);
@@ -163,8 +163,8 @@ TEST(Bandwidth, DoesNotSpiralDownWhenLatencyIsNearlyAllOfTheTarget) {
 }
 
 TEST(Bandwidth, StaysWhereItIsOnASteadyLink) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
-    SimulatedJob job = JobOn(SteadyTrace(kGigabit, 0.002), seed);
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
+    SimulatedJob job = JobOnBandwidth(SteadyTrace(kGigabit, 0.002), seed);
     job.seconds = 240;
     job.byte_jitter = 0.1;
     const SimulatedRun run = RunBandwidth(job);
@@ -176,8 +176,8 @@ TEST(Bandwidth, StaysWhereItIsOnASteadyLink) {
 }
 
 TEST(Bandwidth, ASlowLinkTakesNothingFromTheOthersUp) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
-    SimulatedJob job = JobOn(SteadyTrace(5 * kGigabit, 0.001), seed);
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
+    SimulatedJob job = JobOnBandwidth(SteadyTrace(5 * kGigabit, 0.001), seed);
     const std::vector<double> equal = LastBudgets(RunBandwidth(job));
     job.ranks[2].up = job.ranks[2].down = SteadyTrace(0.5 * kGigabit, 0.001);
     job.ranks[0].up.name = "one slow worker";
@@ -195,8 +195,8 @@ TEST(Bandwidth, ASlowLinkTakesNothingFromTheOthersUp) {
 
 // How slow it is makes no difference, step for step.
 TEST(Bandwidth, AComputeStragglerChangesNoBudget) {
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
-    SimulatedJob job = JobOn(SteadyTrace(5 * kGigabit, 0.001), seed);
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
+    SimulatedJob job = JobOnBandwidth(SteadyTrace(5 * kGigabit, 0.001), seed);
     job.ranks[1].compute_s *= 1.2;
     const SimulatedRun even = RunBandwidth(job);
     job.ranks[1].compute_s *= 2.5;
@@ -215,8 +215,8 @@ TEST(Bandwidth, AComputeStragglerChangesNoBudget) {
 }
 
 TEST(Bandwidth, KeepsAStepTimeThatIsGiven) {
-  const SimulatedJob job = JobOn(SteadyTrace(kGigabit, 0.001), 1);
-  BandwidthOptions options = Options(job);
+  const SimulatedJob job = JobOnBandwidth(SteadyTrace(kGigabit, 0.001), 1);
+  BandwidthOptions options = OptionsOfBandwidth(job);
   options.step_time_s = 0.160;
   const SimulatedRun slow = Simulate(job, *MakeBandwidthPolicy(options));
   EXPECT_NEAR(slow.MeanStep(), 0.155, 0.01);
@@ -228,8 +228,8 @@ TEST(Bandwidth, KeepsAStepTimeThatIsGiven) {
 }
 
 TEST(Bandwidth, SpendsOverCodecs) {
-  const SimulatedJob job = JobOn(SteadyTrace(2 * kGigabit, 0.001), 1);
-  BandwidthOptions options = Options(job);
+  const SimulatedJob job = JobOnBandwidth(SteadyTrace(2 * kGigabit, 0.001), 1);
+  BandwidthOptions options = OptionsOfBandwidth(job);
   options.candidates.clear();
   for (const char* spec : {"fp16", "int8", "int4", "ternary:0.5", "topk:1%+int4"}) {
     options.candidates.push_back(*compress::ParseCodecSpec(spec));
@@ -242,7 +242,7 @@ TEST(Bandwidth, SpendsOverCodecs) {
 }
 
 TEST(Bandwidth, SaysWhy) {
-  const SimulatedJob job = JobOn(StepTrace(), 1);
+  const SimulatedJob job = JobOnBandwidth(StepTrace(), 1);
   const SimulatedRun run = RunBandwidth(job);
   for (const Plan& plan : run.plans) {
     EXPECT_FALSE(plan.choice.reason.empty());
@@ -252,8 +252,8 @@ TEST(Bandwidth, SaysWhy) {
 }
 
 TEST(Bandwidth, CloneGoesOnAsTheOriginal) {
-  const SimulatedJob job = JobOn(NoiseTrace(3), 3);
-  auto policy = *MakeBandwidthPolicy(Options(job));
+  const SimulatedJob job = JobOnBandwidth(NoiseTrace(3), 3);
+  auto policy = *MakeBandwidthPolicy(OptionsOfBandwidth(job));
   const SimulatedRun original = Simulate(job, policy->Clone());
   const SimulatedRun again = Simulate(job, std::move(policy));
   ASSERT_EQ(original.plans.size(), again.plans.size());
@@ -264,20 +264,20 @@ TEST(Bandwidth, CloneGoesOnAsTheOriginal) {
 }
 
 TEST(Bandwidth, RefusesWhatCannotBe) {
-  const SimulatedJob job = JobOn(SteadyTrace(kGigabit, 0.001), 1);
-  BandwidthOptions options = Options(job);
+  const SimulatedJob job = JobOnBandwidth(SteadyTrace(kGigabit, 0.001), 1);
+  BandwidthOptions options = OptionsOfBandwidth(job);
   options.candidates = {};
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfBandwidth(job);
   options.candidates = {*compress::ParseCodecSpec("powersgd:4")};
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfBandwidth(job);
   options.overlap = 0;
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfBandwidth(job);
   options.step_time_s = -1;
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
-  options = Options(job);
+  options = OptionsOfBandwidth(job);
   options.ranks = 0;
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
 }

@@ -7,7 +7,7 @@
 namespace sluice::server {
 namespace {
 
-compress::CodecSpec Spec(const char* text) { return *compress::ParseCodecSpec(text); }
+compress::CodecSpec ControllerSpec(const char* text) { return *compress::ParseCodecSpec(text); }
 
 class Scripted : public Policy {
  public:
@@ -21,7 +21,7 @@ class Scripted : public Policy {
 
  private:
   Choice Make(size_t i) const {
-    const Coding coding{.codecs = {Spec(specs_[i])}};
+    const Coding coding{.codecs = {ControllerSpec(specs_[i])}};
     return {.up = {coding}, .down = coding};
   }
   std::vector<const char*> specs_;
@@ -53,9 +53,9 @@ TEST(Controller, NumbersPlansAndCarriesMomentum) {
 // One for the job: what the most delayed of ranks and directions wants.
 TEST(Controller, TakesTheLeastMomentumOfAllRanksAndDirections) {
   const std::vector<ControlledTensor> tensors = {{.elements = 1000000}, {.elements = 5000}};
-  const Coding dense{.codecs = {Spec("int8"), Spec("int8")}};
-  const Coding coded{.codecs = {Spec("topk:1%"), Spec("int8")}};
-  const Coding small{.codecs = {Spec("int8"), Spec("topk:1%")}};
+  const Coding dense{.codecs = {ControllerSpec("int8"), ControllerSpec("int8")}};
+  const Coding coded{.codecs = {ControllerSpec("topk:1%"), ControllerSpec("int8")}};
+  const Coding small{.codecs = {ControllerSpec("int8"), ControllerSpec("topk:1%")}};
   const auto momentum_of = [&](const Choice& choice) {
     Controller controller(std::make_unique<FixedPolicy>(choice), tensors, {.base = 0.9});
     return controller.First().momentum;

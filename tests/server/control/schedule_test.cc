@@ -9,8 +9,8 @@
 namespace sluice::server {
 namespace {
 
-const std::vector<ControlledTensor> kTensors = {{.elements = 100000},
-                                                {.elements = 64, .compressed = false}};
+const std::vector<ControlledTensor> kScheduleTensors = {{.elements = 100000},
+                                                        {.elements = 64, .compressed = false}};
 
 BaseCoding Base(const char* large) {
   const std::vector<compress::CodecSpec> codecs = {*compress::ParseCodecSpec(large),
@@ -29,9 +29,9 @@ job::ScheduleSpec Dgc() {
 
 // The density that each step is coded with, by the plans that a job gets.
 std::vector<double> Densities(const job::ScheduleSpec& spec, uint64_t steps, size_t* plans) {
-  auto policy = MakeSchedulePolicy(spec, Base("topk:1%+int4"), kTensors, 2);
+  auto policy = MakeSchedulePolicy(spec, Base("topk:1%+int4"), kScheduleTensors, 2);
   EXPECT_TRUE(policy.ok()) << policy.status();
-  Controller controller(*std::move(policy), kTensors, {});
+  Controller controller(*std::move(policy), kScheduleTensors, {});
   std::vector<Plan> made = {controller.First()};
   std::vector<double> densities;
   for (uint64_t step = 0; step < steps; ++step) {
@@ -133,7 +133,7 @@ TEST(Schedule, RefusesWhatNoPlanCanDo) {
   EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec.pieces = {{0, 0.5}, {2, 1.5}};
   EXPECT_FALSE(job::ValidateSchedule(spec).ok());
-  EXPECT_FALSE(MakeSchedulePolicy(Dgc(), Base("int8"), kTensors, 2).ok());
+  EXPECT_FALSE(MakeSchedulePolicy(Dgc(), Base("int8"), kScheduleTensors, 2).ok());
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kSizes[] = {200000, 50000, 20000};
 constexpr double kScales[] = {1e-3, 1e-2, 4e-3};
-constexpr size_t kTensors = 3;
+constexpr size_t kSenderThresholdTensors = 3;
 constexpr uint64_t kSteps = 30;  // Until residuals and thresholds are settled.
 
 double Cost(size_t elements, double sent) {
@@ -39,11 +39,11 @@ class Sender {
   explicit Sender(const std::string& spec) : compressor_(Chunks(spec), {}) {}
 
   Outcome Step(uint64_t step, double loudness) {
-    accumulators_.assign(kTensors, {});
+    accumulators_.assign(kSenderThresholdTensors, {});
     Outcome outcome;
-    for (size_t i = 0; i < kTensors; ++i) {
+    for (size_t i = 0; i < kSenderThresholdTensors; ++i) {
       const std::vector<float> gradient =
-          Values(kTensors * step + i, kSizes[i], loudness * kScales[i]);
+          Values(kSenderThresholdTensors * step + i, kSizes[i], loudness * kScales[i]);
       accumulators_[i] = gradient;
       const absl::Span<const float> owed = compressor_.residual(i);
       for (size_t j = 0; j < owed.size(); ++j) accumulators_[i][j] += owed[j];
@@ -69,7 +69,7 @@ class Sender {
  private:
   static std::vector<compress::ChunkConfig> Chunks(const std::string& spec) {
     std::vector<compress::ChunkConfig> chunks;
-    for (uint32_t i = 0; i < kTensors; ++i) {
+    for (uint32_t i = 0; i < kSenderThresholdTensors; ++i) {
       chunks.push_back(
           {.count = kSizes[i], .spec = *compress::ParseCodecSpec(spec), .id = i, .tensor = i});
     }

@@ -10,7 +10,7 @@
 namespace sluice::server {
 namespace {
 
-compress::CodecSpec Spec(const char* text) { return *compress::ParseCodecSpec(text); }
+compress::CodecSpec SpendingSpec(const char* text) { return *compress::ParseCodecSpec(text); }
 
 // A model with layers of very different size.
 struct Model {
@@ -23,7 +23,8 @@ struct Model {
 TEST(SpendOnDensity, SpendsWhatThereIs) {
   const Model model;
   for (const double bytes : {3000.0, 10000.0, 40000.0}) {
-    const Spent spent = SpendOnDensity(model.tensors, {.sparse = Spec("topk:1%+int4")}, bytes);
+    const Spent spent =
+        SpendOnDensity(model.tensors, {.sparse = SpendingSpec("topk:1%+int4")}, bytes);
     EXPECT_LE(spent.coding.bytes, bytes);
     EXPECT_GT(spent.coding.bytes, 0.97 * bytes);
     EXPECT_EQ(spent.coding.codecs[0], spent.coding.codecs[1]);
@@ -33,7 +34,8 @@ TEST(SpendOnDensity, SpendsWhatThereIs) {
 
 TEST(SpendOnDensity, StaysWithinItsDensities) {
   const Model model;
-  const SparseSpending options{.sparse = Spec("topk:1%"), .density_min = 0.01, .density_max = 0.05};
+  const SparseSpending options{
+      .sparse = SpendingSpec("topk:1%"), .density_min = 0.01, .density_max = 0.05};
   EXPECT_NEAR(SpendOnDensity(model.tensors, options, 0).coding.bytes,
               SpendOnDensity(model.tensors, options, 1).coding.bytes, 1e-9);
   const double most = SpendOnDensity(model.tensors, options, 1e12).coding.bytes;
@@ -45,7 +47,7 @@ TEST(SpendOnDensity, StaysWithinItsDensities) {
 
 TEST(SpendOnDensity, KeepsTheScopeOfItsCodec) {
   const Model model;
-  const compress::CodecSpec each = Spec("topk:1%,scope=tensor");
+  const compress::CodecSpec each = SpendingSpec("topk:1%,scope=tensor");
   EXPECT_TRUE(SpendOnDensity(model.tensors, {.sparse = each}, 20000)
                   .coding.codecs[0]
                   .has(compress::kTensorScope));
@@ -53,8 +55,9 @@ TEST(SpendOnDensity, KeepsTheScopeOfItsCodec) {
 
 TEST(SpendOnCodecs, IsNearTheBestOfAllWays) {
   const Model model;
-  const std::vector<compress::CodecSpec> candidates = {Spec("none"), Spec("int8"), Spec("int4"),
-                                                       Spec("ternary:0.5"), Spec("topk:1%+int4")};
+  const std::vector<compress::CodecSpec> candidates = {
+      SpendingSpec("none"), SpendingSpec("int8"), SpendingSpec("int4"), SpendingSpec("ternary:0.5"),
+      SpendingSpec("topk:1%+int4")};
   const auto error = [&](const std::vector<size_t>& way, double* bytes) {
     double lost = 0;
     double energy = 0;
@@ -91,14 +94,15 @@ TEST(SpendOnCodecs, IsNearTheBestOfAllWays) {
 TEST(SpendOnCodecs, TakesTheCheapestIfNothingFits) {
   const Model model;
   const absl::StatusOr<Spent> spent =
-      SpendOnCodecs(model.tensors, {Spec("int8"), Spec("topk:1%+int4")}, 10);
+      SpendOnCodecs(model.tensors, {SpendingSpec("int8"), SpendingSpec("topk:1%+int4")}, 10);
   ASSERT_TRUE(spent.ok());
-  EXPECT_EQ(spent->coding.codecs[0], Spec("topk:1%+int4"));
+  EXPECT_EQ(spent->coding.codecs[0], SpendingSpec("topk:1%+int4"));
 }
 
 TEST(SpendOnCodecs, NamesACodecWhosePriceIsNotKnown) {
   const Model model;
-  const absl::StatusOr<Spent> spent = SpendOnCodecs(model.tensors, {Spec("powersgd:4")}, 1e6);
+  const absl::StatusOr<Spent> spent =
+      SpendOnCodecs(model.tensors, {SpendingSpec("powersgd:4")}, 1e6);
   EXPECT_EQ(spent.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(spent.status().message().find("powersgd:4"), absl::string_view::npos);
   EXPECT_FALSE(SpendOnCodecs(model.tensors, {}, 1e6).ok());

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-CoordinatorOptions AfterARestart() {
+CoordinatorOptions CoordinatorRestartAfterARestart() {
   CoordinatorOptions options = WithRepair({.job_name = "demo",
                                            .job_hash = 9,
                                            .software_version = "1",
@@ -38,7 +38,7 @@ CoordinatorOptions AfterARestart() {
 
 class RestartInTermTest : public RepairTest {
  protected:
-  RestartInTermTest() : RestartInTermTest(AfterARestart()) {}
+  RestartInTermTest() : RestartInTermTest(CoordinatorRestartAfterARestart()) {}
   explicit RestartInTermTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
 
   // Of the members as the record has them.
@@ -61,7 +61,7 @@ class RestartInTermTest : public RepairTest {
 
 TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
   ASSERT_EQ(records_.size(), 1u);
-  protocol::RunRecord record = *AfterARestart().run;
+  protocol::RunRecord record = *CoordinatorRestartAfterARestart().run;
   record.coordinator_incarnation = 7;
   EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
@@ -286,7 +286,7 @@ TEST_F(RestartInTermTest, WorkersThatKeepTooLittleTakeARollback) {
 }
 
 CoordinatorOptions AfterTheEnd() {
-  CoordinatorOptions options = AfterARestart();
+  CoordinatorOptions options = CoordinatorRestartAfterARestart();
   options.run->finished = true;
   return options;
 }
@@ -322,7 +322,7 @@ TEST_F(FinishedRunTest, ItsWorkersAndShardsAreTold) {
 }
 
 CoordinatorOptions AfterARestartBeforeTheAnnouncement() {
-  CoordinatorOptions options = AfterARestart();
+  CoordinatorOptions options = CoordinatorRestartAfterARestart();
   options.run->generation = 0;
   options.run->members.clear();
   options.run->table.clear();
@@ -336,7 +336,7 @@ TEST(RestartedCoordinator, ATermThatWasNotAnnouncedIsFollowedByTheNext) {
 }
 
 TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
-  CoordinatorOptions options = AfterARestart();
+  CoordinatorOptions options = CoordinatorRestartAfterARestart();
   options.checkpoints.resize(1);
   EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 3u) << "it began with that";
   options.checkpoints.clear();
@@ -346,10 +346,10 @@ TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
 }
 
 TEST(RestartedCoordinator, ARecordOfAnotherWorldOrWithoutAReplayLimitIsFollowedByTheNextTerm) {
-  CoordinatorOptions options = AfterARestart();
+  CoordinatorOptions options = CoordinatorRestartAfterARestart();
   options.world_size = 3;
   EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
-  options = AfterARestart();
+  options = CoordinatorRestartAfterARestart();
   options.replay_limit = 0;
   EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
 }
@@ -361,7 +361,7 @@ class RestartAtTheStartTest : public RestartInTermTest {
   RestartAtTheStartTest() : RestartInTermTest(AtTheStart()) {}
 
   static CoordinatorOptions AtTheStart() {
-    CoordinatorOptions options = AfterARestart();
+    CoordinatorOptions options = CoordinatorRestartAfterARestart();
     options.shards_update = true;
     options.checkpoints = {};
     options.run->restore_step = 0;

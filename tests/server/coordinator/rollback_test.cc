@@ -322,7 +322,7 @@ TEST_F(RollbackTest, WhoGivesUpWithAnErrorStillEndsTheJob) {
   EXPECT_FALSE(records_.back().finished);
 }
 
-CoordinatorOptions AfterARestart() {
+CoordinatorOptions RollbackAfterARestart() {
   CoordinatorOptions options = WithCheckpoints({.job_name = "demo",
                                                 .job_hash = 9,
                                                 .software_version = "1",
@@ -337,7 +337,7 @@ CoordinatorOptions AfterARestart() {
 
 class RestartTest : public RollbackTest {
  protected:
-  RestartTest() : RollbackTest(AfterARestart()) {}
+  RestartTest() : RollbackTest(RollbackAfterARestart()) {}
 };
 
 TEST_F(RestartTest, TheRunGoesOnInTheNextTerm) {

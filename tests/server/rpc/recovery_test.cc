@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kShards = 2;
+constexpr uint32_t kRecoveryShards = 2;
 constexpr uint32_t kWorkers = 2;
 
 // As if the disk were full, while it lives.
@@ -48,7 +48,7 @@ class RecoveryTest : public ::testing::Test {
     job_.name = "test";
     job_.hash = 9;
     job_.workers = kWorkers;
-    job_.shards = kShards;
+    job_.shards = kRecoveryShards;
     job_.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
     job_.compression.min_elements = 0;
     job_.server.heartbeat = absl::Milliseconds(50);
@@ -59,7 +59,7 @@ class RecoveryTest : public ::testing::Test {
         absl::StrCat(::testing::TempDir(), "/recovery/",
                      ::testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(job_.checkpoint.dir);
-    servers_.resize(kShards);
+    servers_.resize(kRecoveryShards);
   }
   // Shard 0 last: it waits a while for streams that are still open.
   void TearDown() override {
@@ -86,7 +86,7 @@ class RecoveryTest : public ::testing::Test {
     return absl::OkStatus();
   }
   void StartServers() {
-    for (uint32_t shard = 0; shard < kShards; ++shard) {
+    for (uint32_t shard = 0; shard < kRecoveryShards; ++shard) {
       const absl::Status started = StartServer(shard);
       ASSERT_TRUE(started.ok()) << started;
     }
@@ -109,14 +109,15 @@ class RecoveryTest : public ::testing::Test {
     for (std::thread& join : joins) join.join();
     checkpoint_step_ = 0;
     for (auto& worker : workers_) {
-      for (uint32_t shard = 0; shard < kShards; ++shard) streams_.push_back(worker->Open(shard));
+      for (uint32_t shard = 0; shard < kRecoveryShards; ++shard)
+        streams_.push_back(worker->Open(shard));
     }
   }
   FakeWorker::OpenStream& StreamOf(uint32_t rank, uint32_t shard) {
-    return streams_[rank * kShards + shard];
+    return streams_[rank * kRecoveryShards + shard];
   }
   void ExchangeStep(uint64_t step) {
-    for (uint32_t shard = 0; shard < kShards; ++shard) {
+    for (uint32_t shard = 0; shard < kRecoveryShards; ++shard) {
       for (uint32_t rank = 0; rank < kWorkers; ++rank) {
         v1::ExchangeRequest request = workers_[rank]->Contribution(step, 1);
         request.set_checkpoint_step(checkpoint_step_);
@@ -182,7 +183,7 @@ class RecoveryTest : public ::testing::Test {
 
   SteadyClock clock_;
   job::JobSpec job_;
-  int ports_[kShards] = {};
+  int ports_[kRecoveryShards] = {};
   uint64_t nonce_ = 0;
   absl::Duration finished_patience_ = absl::Seconds(10);
   bool supervised_ = false;
@@ -460,7 +461,7 @@ TEST_F(ExactRecoveryTest, ASuccessorOfAWorkerGoesThroughTheStepsAgain) {
   EXPECT_EQ(successor->grant().restore_step(), checkpoint);
   EXPECT_EQ(protocol::ReadRunRecord(dir())->generation, 2u);
   workers_[1] = std::move(successor);
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < kRecoveryShards; ++shard) {
     StreamOf(1, shard) = workers_[1]->Open(shard);
     for (uint64_t step = checkpoint + 1; step < next_; ++step) {
       const v1::ExchangeReply reply = Ask(&StreamOf(1, shard), workers_[1]->Contribution(step, 1));
@@ -514,7 +515,7 @@ TEST_F(ExactRecoveryTest, AFinishedRunOfWhichNobodyAsksIsWellForASupervisedServe
   servers_[1].reset();
   servers_[0].reset();
   finished_patience_ = absl::Milliseconds(200);
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < kRecoveryShards; ++shard) {
     ASSERT_TRUE(StartServer(shard).ok());
     AwaitThat([&] { return servers_[shard]->Outcome().has_value(); });
     EXPECT_TRUE(servers_[shard]->Outcome()->ok()) << *servers_[shard]->Outcome();

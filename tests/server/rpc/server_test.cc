@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint32_t kShards = 2;
+constexpr uint32_t kServerShards = 2;
 constexpr size_t kMessageBytesMax = 64 << 10;
 
 // A job of `workers` fake workers and two real servers on free ports.
@@ -27,13 +27,13 @@ class ServerTest : public ::testing::Test {
     job.name = "test";
     job.hash = 9;
     job.workers = workers;
-    job.shards = kShards;
+    job.shards = kServerShards;
     job.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
     job.compression.downlink.codec = compress::CodecId::kNone;
     job.compression.min_elements = 0;
     job.server.heartbeat = absl::Milliseconds(50);
     job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
-    for (uint32_t shard = 0; shard < kShards; ++shard) {
+    for (uint32_t shard = 0; shard < kServerShards; ++shard) {
       ServerOptions options{.job = job,
                             .shard = shard,
                             .listen = "127.0.0.1:0",
@@ -125,7 +125,7 @@ TEST_F(ServerTest, JoinExchangeAStepLeaveAndEnd) {
   EXPECT_FALSE(servers_[1]->ready());
   JoinAll();
   EXPECT_TRUE(servers_[1]->ready());
-  for (uint32_t shard = 0; shard < kShards; ++shard) {
+  for (uint32_t shard = 0; shard < kServerShards; ++shard) {
     std::vector<FakeWorker::OpenStream> streams;
     for (uint32_t rank = 0; rank < 3; ++rank) streams.push_back(workers_[rank]->Open(shard));
     const float values[] = {1, 2, 6};

@@ -28,7 +28,7 @@ ShardOptions PlannedShard(uint32_t shard = 0) {
   return options;
 }
 
-protocol::Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
+protocol::Exchange PushAsyncPlan(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
   protocol::Exchange exchange =
       step == 0 && rank > 0 ? SkipOf(rank, step, bundle) : Contribution(rank, step, bundle, 1);
   exchange.rate = 1;
@@ -39,8 +39,8 @@ protocol::Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t 
 // A rank's step, coded by `plan`. What its result of bundle 0 says.
 protocol::ExchangeAnswer Step(ShardUnderTest* shard, uint32_t rank, uint64_t step,
                               uint64_t plan = 1) {
-  const protocol::ExchangeAnswer answer = shard->Ask(Push(rank, step, 0, plan));
-  shard->Send(Push(rank, step, 1, plan));
+  const protocol::ExchangeAnswer answer = shard->Ask(PushAsyncPlan(rank, step, 0, plan));
+  shard->Send(PushAsyncPlan(rank, step, 1, plan));
   return answer;
 }
 
@@ -66,9 +66,9 @@ TEST(AsyncPlans, AreMadeAsTheSlowestMovesOn) {
   for (uint64_t step = 1; step <= 10; ++step) Step(&shard, 1, step);
   EXPECT_EQ(shard->plan()->id, 1u) << "of steps that rank 0 has not done";
   Step(&shard, 0, 1);
-  shard.Send(Push(0, 2, 0, 1));
+  shard.Send(PushAsyncPlan(0, 2, 0, 1));
   EXPECT_EQ(shard->plan()->id, 1u);
-  EXPECT_EQ(MadeIn(shard.Send(Push(0, 2, 1, 1))), 2u);
+  EXPECT_EQ(MadeIn(shard.Send(PushAsyncPlan(0, 2, 1, 1))), 2u);
   EXPECT_EQ(shard->plan()->id, 2u);
 }
 
@@ -83,7 +83,7 @@ TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
   ASSERT_NE(told.plan, nullptr);
   EXPECT_EQ(told.plan->id, 2u);
   EXPECT_EQ(told.record.plan_id, 2u);
-  EXPECT_EQ(shard.Ask(Push(0, 3, 1, 1)).plan, nullptr) << "bundle 0 alone says it";
+  EXPECT_EQ(shard.Ask(PushAsyncPlan(0, 3, 1, 1)).plan, nullptr) << "bundle 0 alone says it";
   EXPECT_EQ(Step(&shard, 0, 4, 2).plan, nullptr);
   EXPECT_NE(Step(&shard, 1, 3).plan, nullptr);
   EXPECT_NE(Step(&shard, 1, 4).plan, nullptr) << "until it codes by it";
@@ -119,16 +119,16 @@ TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
 TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
   ShardUnderTest shard(PlannedShard(1));
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  protocol::Exchange exchange = Push(0, 1, 0, 4);
+  protocol::Exchange exchange = PushAsyncPlan(0, 1, 0, 4);
   exchange.plan = PlanOf(4);
   EXPECT_EQ(shard.Ask(exchange).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard->plan()->id, 4u);
   // Of a rank that has not heard of it yet.
-  exchange = Push(1, 1, 0, 3);
+  exchange = PushAsyncPlan(1, 1, 0, 3);
   exchange.plan = PlanOf(3);
   EXPECT_EQ(shard.Ask(exchange).record.plan_id, 4u);
   EXPECT_EQ(shard->plan()->id, 4u);
-  const protocol::ExchangeAnswer result = shard.Ask(Push(0, 2, 0, 4));
+  const protocol::ExchangeAnswer result = shard.Ask(PushAsyncPlan(0, 2, 0, 4));
   ASSERT_FALSE(result.results.empty());
   EXPECT_EQ(result.plan, nullptr) << "shard 0 says it";
 }
@@ -152,9 +152,9 @@ TEST(AsyncPlans, AreInSnapshots) {
   before->NameCheckpoint(2);
   std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   for (uint64_t step = 1; snapshot == nullptr && step <= 5; ++step) {
-    for (uint32_t bundle : {0, 1}) before.Send(Push(0, step, bundle, 1));
-    before.Send(Push(1, step, 0, 1));
-    for (const ShardEffect& effect : before.Send(Push(1, step, 1, 1))) {
+    for (uint32_t bundle : {0, 1}) before.Send(PushAsyncPlan(0, step, bundle, 1));
+    before.Send(PushAsyncPlan(1, step, 0, 1));
+    for (const ShardEffect& effect : before.Send(PushAsyncPlan(1, step, 1, 1))) {
       if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot = taken->snapshot;
     }
   }
@@ -174,21 +174,22 @@ TEST(AsyncPlans, AreInSnapshots) {
 TEST(AsyncPlans, ThatCannotBeAreRefused) {
   ShardUnderTest shard(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  protocol::Exchange exchange = Push(0, 1, 0, 3);
+  protocol::Exchange exchange = PushAsyncPlan(0, 1, 0, 3);
   exchange.plan = PlanOf(4);
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("it is coded by plan 3"));
   auto plan = PlanOf(3);
   plan->entries[0].tensors = {7};
   exchange.plan = plan;
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("plan 3, which cannot be"));
-  EXPECT_THAT(shard.Ask(Push(0, 1, 0, ~uint64_t{0})).message, HasSubstr("the newest is 1"));
-  exchange = Push(1, 1, 0, 1);
+  EXPECT_THAT(shard.Ask(PushAsyncPlan(0, 1, 0, ~uint64_t{0})).message,
+              HasSubstr("the newest is 1"));
+  exchange = PushAsyncPlan(1, 1, 0, 1);
   exchange.answered = true;
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("goes through steps again"));
   ShardOptions options = PlannedShard();
   options.control = {};
   ShardUnderTest fixed(options);
-  EXPECT_THAT(fixed.Ask(Push(0, 0, 0, 1)).message, HasSubstr("this job makes none"));
+  EXPECT_THAT(fixed.Ask(PushAsyncPlan(0, 0, 0, 1)).message, HasSubstr("this job makes none"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRanks = 2;
+constexpr uint32_t kMeasuredPlanRanks = 2;
 constexpr double kCompute = 0.1;
 
 protocol::TensorTable LargeTable() {
@@ -62,7 +62,7 @@ std::vector<PlanMaker::Plan> PlansOf(PlanMaker* maker, const StepMeasurements& m
 
 TEST(MeasuredPlans, AllIsAsTheJobFileSaysUntilLinksAreKnown) {
   auto maker = *PlanMaker::Create(Bandwidth({"fp16", "int8", "int4", "ternary:0.5"}), Compression(),
-                                  LargeTable(), kRanks);
+                                  LargeTable(), kMeasuredPlanRanks);
   const PlanMaker::Plan first = maker->First();
   EXPECT_EQ(first->id, 1u);
   EXPECT_EQ(first->effective_step, 1u);
@@ -72,7 +72,7 @@ TEST(MeasuredPlans, AllIsAsTheJobFileSaysUntilLinksAreKnown) {
 
 TEST(MeasuredPlans, SpendsWhatFitsAndLeavesSmallTensorsAndOwnCodecsAlone) {
   auto maker = *PlanMaker::Create(Bandwidth({"fp16", "int8", "int4", "ternary:0.5"}), Compression(),
-                                  LargeTable(), kRanks);
+                                  LargeTable(), kMeasuredPlanRanks);
   maker->First();
   // 35 ms each way at 100 MB/s: 3.5 MB, and fp16 takes 2.
   const auto fast = PlansOf(maker.get(), Measured({100e6, 100e6}), 10);
@@ -98,7 +98,7 @@ job::ControlSpec Auto(std::vector<const char*> candidates) {
 // The codec of the large tensor on a link of that rate; of the job file, if the plan names none.
 std::string ChosenOn(double bytes_per_second) {
   auto maker = *PlanMaker::Create(Auto({"none", "int8", "topk:1%+int4"}), Compression(),
-                                  LargeTable(), kRanks);
+                                  LargeTable(), kMeasuredPlanRanks);
   maker->First();
   const auto plans =
       PlansOf(maker.get(), Measured({bytes_per_second, bytes_per_second}), 3 + kAutoDwell);
@@ -222,7 +222,7 @@ TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
   protocol::CompressionSpec compression = Compression();
   compression.uplink = Spec("topk:1%+int4");
   compression.downlink = Spec("fp16");
-  auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
+  auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kMeasuredPlanRanks);
   EXPECT_TRUE(maker->First()->entries.empty()) << "as the job file says";
   const StepMeasurements untested = Measured({1e6, 1e6});
   const StepMeasurements low = Tested(80);
@@ -248,7 +248,7 @@ TEST(MeasuredPlans, DensitiesAreShortPercentages) {
        {std::pair("topk:1.1%", "topk:8.8%"), {"topk:0.07%", "topk:0.56%"}}) {
     protocol::CompressionSpec compression = Compression();
     compression.uplink = Spec(before);
-    auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
+    auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kMeasuredPlanRanks);
     maker->First();
     const StepMeasurements low = Tested(80);
     EXPECT_EQ(maker->Next(4, &low), nullptr);
@@ -260,7 +260,7 @@ TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
   protocol::CompressionSpec compression = Compression();
   compression.uplink = Spec("topk:1%+int4/noef");
   compression.downlink = Spec("topk_exact:1%");
-  auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
+  auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kMeasuredPlanRanks);
   maker->First();
   const StepMeasurements good = Tested(91);
   const auto plans = PlansOf(maker.get(), good, 5);
@@ -283,7 +283,7 @@ TEST(MeasuredPlans, AccuracyNeedsADensityAndAReference) {
 // --- What a shard 0 that was started again is told. ---
 
 ShardOptions MeasuredShard(uint32_t shard, bool replay) {
-  ShardOptions options = SmallShard(kRanks);
+  ShardOptions options = SmallShard(kMeasuredPlanRanks);
   options.control = Bandwidth({"fp16", "int8"});
   options.replay_bytes = 1 << 20;
   options.replay = replay;
@@ -429,7 +429,7 @@ bool AsksForTheWayBack(ShardUnderTest* shard, protocol::Exchange exchange, const
 void CloseSteps(ShardUnderTest* shard, uint64_t steps,
                 const std::shared_ptr<const protocol::CompressionPlan>& plan) {
   for (uint64_t step = 1; step <= steps; ++step) {
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t rank = 0; rank < kMeasuredPlanRanks; ++rank) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
         protocol::Exchange exchange = Contribution(rank, step, bundle, 1.5f);
         exchange.plan_id = plan != nullptr && step > 2 ? plan->id : 1;

@@ -21,7 +21,7 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kCount = 700;
+constexpr uint32_t kReplicaCount = 700;
 
 UpdateRule Rule(job::OptimizerSpec spec) {
   absl::StatusOr<UpdateRule> rule = UpdateRule::Create(spec);
@@ -33,7 +33,7 @@ job::OptimizerSpec AdamW() { return {.name = "adamw", .lr = 0.01, .weight_decay 
 
 std::vector<float> Noise(uint64_t step) {
   CounterRandom random(7, step, 0);
-  std::vector<float> values(kCount);
+  std::vector<float> values(kReplicaCount);
   for (float& value : values) value = static_cast<float>(random.Next() % 2001) / 1000.0f - 1.0f;
   return values;
 }
@@ -41,7 +41,7 @@ std::vector<float> Noise(uint64_t step) {
 // One chunk of constant gradients through changes of momentum; saved and restored before each step
 // if told so.
 std::vector<std::vector<float>> Parameters(const job::OptimizerSpec& spec, bool restore) {
-  const uint32_t counts[] = {kCount};
+  const uint32_t counts[] = {kReplicaCount};
   auto replica = std::make_unique<Replica>(Rule(spec), counts);
   replica->Set(0, Noise(0));
   std::vector<std::vector<float>> seen;
@@ -65,7 +65,7 @@ TEST(Replica, ChangesMomentumWithoutAJump) {
   const job::OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
   const std::vector<std::vector<float>> got = Parameters(spec, /*restore=*/false);
   const double momenta[] = {0.9, 0.5, 0.5, 0, 0.9, 0.7};
-  for (size_t i = 0; i < kCount; ++i) {
+  for (size_t i = 0; i < kReplicaCount; ++i) {
     double x = Noise(0)[i], moved = 0;
     for (size_t step = 0; step < got.size(); ++step) {
       const double m = momenta[step];
@@ -90,7 +90,7 @@ TEST(Replica, GoesOnWithTheMomentumThatItWasSavedWith) {
 }
 
 TEST(Replica, RefusesAMomentumThatIsNone) {
-  const uint32_t counts[] = {kCount};
+  const uint32_t counts[] = {kReplicaCount};
   Replica replica(Rule({.name = "sgd", .lr = 0.1, .momentum = 0.9}), counts);
   replica.Set(0, Noise(0));
   compress::SavedState saved = replica.Save(0);
@@ -118,7 +118,7 @@ class Publisher {
     absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(codec);
     EXPECT_TRUE(spec.ok()) << spec.status();
     spec->compensator = {.id = compress::CompensatorId::kNone};
-    const std::vector<compress::ChunkConfig> chunks = {{.count = kCount, .spec = *spec}};
+    const std::vector<compress::ChunkConfig> chunks = {{.count = kReplicaCount, .spec = *spec}};
     return compress::Compressor(chunks, {.seed = 3, .sender = compress::Compressor::kShardSender});
   }
 
@@ -149,7 +149,7 @@ TEST(Replica, IsNothingBeforeItIsSet) {
 // updates stop it comes to what the parameters are.
 TEST(Replica, WhatIsLeftOutOfOnePublicationGoesWithTheNext) {
   for (const absl::string_view codec : {"none", "fp16", "int8", "topk:10%", "topk:10%+int4"}) {
-    Replica replica(Rule(AdamW()), {kCount});
+    Replica replica(Rule(AdamW()), {kReplicaCount});
     Publisher publisher(codec);
     replica.Set(0, Noise(0));
     std::vector<float> worker = Noise(0);
@@ -164,10 +164,10 @@ TEST(Replica, WhatIsLeftOutOfOnePublicationGoesWithTheNext) {
 }
 
 TEST(Replica, GoesOnFromWhatWasSaved) {
-  Replica replica(Rule(AdamW()), {kCount});
+  Replica replica(Rule(AdamW()), {kReplicaCount});
   replica.Set(0, Noise(0));
   for (uint64_t step = 1; step <= 5; ++step) replica.Update(0, 0.01, Noise(step));
-  Replica restored(Rule(AdamW()), {kCount});
+  Replica restored(Rule(AdamW()), {kReplicaCount});
   ASSERT_TRUE(restored.Restore(0, replica.Save(0)).ok());
   EXPECT_EQ(restored.updates(0), 5u);
   for (Replica* one : {&replica, &restored}) one->Update(0, 0.01, Noise(6));
@@ -177,7 +177,7 @@ TEST(Replica, GoesOnFromWhatWasSaved) {
 }
 
 TEST(Replica, RefusesWhatIsNotItsOwn) {
-  Replica replica(Rule(AdamW()), {kCount});
+  Replica replica(Rule(AdamW()), {kReplicaCount});
   replica.Set(0, Noise(0));
   const compress::SavedState saved = replica.Save(0);
   const auto refusal = [&](const Replica& like, compress::SavedState changed) {
@@ -187,9 +187,9 @@ TEST(Replica, RefusesWhatIsNotItsOwn) {
     EXPECT_EQ(other.Save(0), like.Save(0));
     return std::string(status.message());
   };
-  const Replica same(Rule(AdamW()), {kCount});
-  EXPECT_THAT(refusal(Replica(Rule({.name = "sgd"}), {kCount}), saved), HasSubstr("slot-0"));
-  EXPECT_THAT(refusal(Replica(Rule(AdamW()), {kCount - 1}), saved), HasSubstr("699"));
+  const Replica same(Rule(AdamW()), {kReplicaCount});
+  EXPECT_THAT(refusal(Replica(Rule({.name = "sgd"}), {kReplicaCount}), saved), HasSubstr("slot-0"));
+  EXPECT_THAT(refusal(Replica(Rule(AdamW()), {kReplicaCount - 1}), saved), HasSubstr("699"));
   EXPECT_THAT(refusal(same, {}), HasSubstr("parameters"));
   compress::SavedState changed = saved;
   changed.erase("slot-1");

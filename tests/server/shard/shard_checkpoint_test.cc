@@ -14,17 +14,17 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kRanks = kSmallJobRanks;
+constexpr uint32_t kShardCheckpointRanks = kSmallJobRanks;
 constexpr uint64_t kNamedAt = 2;  // Its open step when the checkpoint is named.
-constexpr uint64_t kSaved = 4;
-constexpr uint64_t kSteps = 9;
+constexpr uint64_t kShardCheckpointSaved = 4;
+constexpr uint64_t kShardCheckpointSteps = 9;
 
 // The small job's shard, and what its workers remember.
 class SmallJob {
  public:
   explicit SmallJob(const compress::CodecSpec& spec) : options_(SmallJobOptions(spec)) {
     shard_ = *Shard::Create(options_);
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t rank = 0; rank < kShardCheckpointRanks; ++rank) {
       workers_.push_back(SmallJobWorker(options_, rank));
     }
   }
@@ -33,8 +33,8 @@ class SmallJob {
   std::vector<protocol::ExchangeAnswer> RunStep(uint64_t step) {
     std::vector<protocol::ExchangeAnswer> results;
     for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
-      for (uint32_t i = 0; i < kRanks; ++i) {
-        const auto rank = static_cast<uint32_t>((i + step + bundle) % kRanks);
+      for (uint32_t i = 0; i < kShardCheckpointRanks; ++i) {
+        const auto rank = static_cast<uint32_t>((i + step + bundle) % kShardCheckpointRanks);
         protocol::Exchange sent =
             SmallJobContribution(options_, &workers_[rank], rank, step, bundle);
         for (ShardEffect& effect : shard_->Handle(rank + 1, std::move(sent), {})) {
@@ -57,7 +57,7 @@ class SmallJob {
     absl::StatusOr<std::unique_ptr<Shard>> shard = Shard::Create(options_);
     if (!shard.ok()) return shard.status();
     shard_ = *std::move(shard);
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t rank = 0; rank < kShardCheckpointRanks; ++rank) {
       const absl::Status restored = workers_[rank].Restore(other.saved_workers_[rank]);
       if (!restored.ok()) return restored;
     }
@@ -93,8 +93,8 @@ auto Essence(const protocol::ExchangeAnswer& answer) {
                          answer.version, answer.record.n, answer.record.result_checksum);
 }
 
-void ExpectSame(const std::vector<protocol::ExchangeAnswer>& a,
-                const std::vector<protocol::ExchangeAnswer>& b) {
+void ExpectSameShardCheckpoint(const std::vector<protocol::ExchangeAnswer>& a,
+                               const std::vector<protocol::ExchangeAnswer>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(Essence(a[i]), Essence(b[i])) << i;
 }
@@ -105,14 +105,14 @@ TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
   SmallJob undisturbed(GetParam());
   SmallJob saving(GetParam());
   std::vector<std::vector<protocol::ExchangeAnswer>> expected(1);
-  for (uint64_t step = 1; step <= kSteps; ++step) {
+  for (uint64_t step = 1; step <= kShardCheckpointSteps; ++step) {
     expected.push_back(undisturbed.RunStep(step));
     ASSERT_EQ(expected.back().size(), undisturbed.shard()->bundles());
     if (step == kNamedAt) {
-      EXPECT_EQ(saving.shard()->NameCheckpoint(1), kSaved);
+      EXPECT_EQ(saving.shard()->NameCheckpoint(1), kShardCheckpointSaved);
     }
-    ExpectSame(saving.RunStep(step), expected.back());
-    EXPECT_EQ(saving.has_snapshot(), step >= kSaved);
+    ExpectSameShardCheckpoint(saving.RunStep(step), expected.back());
+    EXPECT_EQ(saving.has_snapshot(), step >= kShardCheckpointSaved);
   }
   EXPECT_FALSE(undisturbed.has_snapshot());
   // One that was just made, and one that had gone elsewhere.
@@ -121,15 +121,15 @@ TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
     for (uint64_t step = 1; step <= strayed; ++step) restored.RunStep(step);
     const absl::Status back = restored.GoBackTo(saving);
     ASSERT_TRUE(back.ok()) << back;
-    EXPECT_EQ(restored.shard()->Stats().highest_closed_step, kSaved);
-    for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
-      if (step == kSaved + 1) {
-        EXPECT_EQ(restored.shard()->NameCheckpoint(0), kSaved + 3);
+    EXPECT_EQ(restored.shard()->Stats().highest_closed_step, kShardCheckpointSaved);
+    for (uint64_t step = kShardCheckpointSaved + 1; step <= kShardCheckpointSteps; ++step) {
+      if (step == kShardCheckpointSaved + 1) {
+        EXPECT_EQ(restored.shard()->NameCheckpoint(0), kShardCheckpointSaved + 3);
       }
-      ExpectSame(restored.RunStep(step), expected[step]);
+      ExpectSameShardCheckpoint(restored.RunStep(step), expected[step]);
     }
     EXPECT_EQ(restored.snapshot().term, 1u);
-    EXPECT_EQ(restored.snapshot().step, kSaved + 3);
+    EXPECT_EQ(restored.snapshot().step, kShardCheckpointSaved + 3);
   }
 }
 

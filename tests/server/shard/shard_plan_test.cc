@@ -9,11 +9,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint32_t kRanks = 2;
+constexpr uint32_t kShardPlanRanks = 2;
 
 // Densities 50% from step 1, 25% from step 4, 50% from step 7.
 ShardOptions PlannedShard(uint32_t shard) {
-  ShardOptions options = SmallShard(kRanks, "topk:10%");
+  ShardOptions options = SmallShard(kShardPlanRanks, "topk:10%");
   options.compression.uplink = Spec("topk:10%");
   options.control = {.policy = "schedule",
                      .schedule = {.kind = job::ScheduleKind::kPiecewise,
@@ -47,7 +47,7 @@ std::vector<protocol::ExchangeAnswer> RunStep(
     const std::shared_ptr<const protocol::CompressionPlan>& told = nullptr) {
   std::vector<protocol::ExchangeAnswer> results;
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t rank = 0; rank < kShardPlanRanks; ++rank) {
       protocol::Exchange exchange = Planned(rank, step, bundle, plan);
       if (bundle == 0) exchange.plan = told;
       for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
@@ -86,7 +86,7 @@ TEST(ShardPlan, SaysWhatItMade) {
   ShardUnderTest shard(PlannedShard(0));
   RunStep(&shard, 1, 1);
   uint64_t made = 0;
-  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+  for (uint32_t rank = 0; rank < kShardPlanRanks; ++rank) {
     for (const ShardEffect& effect : shard.Send(Planned(rank, 2, 0, 1))) {
       if (const auto* plan = std::get_if<PlanMade>(&effect)) made = plan->plan->id;
     }

@@ -8,16 +8,17 @@
 namespace sluice::server {
 namespace {
 
-constexpr uint64_t kSaved = 4;
+constexpr uint64_t kShardReplaySaved = 4;
 constexpr uint64_t kLost = 8;  // The step in which somebody is lost.
-constexpr uint64_t kSteps = 11;
+constexpr uint64_t kShardReplaySteps = 11;
 constexpr uint32_t kLostRank = 1;
 
 using Step = std::vector<std::vector<protocol::Exchange>>;  // By bundle and rank.
 
 // Shard 0 is asked in the same steps in every run.
 void AskForCheckpoints(uint64_t step, Shard* shard) {
-  if (step == kSaved - 2 || step == kLost - 2 || step == kSteps - 2) shard->NameCheckpoint(0);
+  if (step == kShardReplaySaved - 2 || step == kLost - 2 || step == kShardReplaySteps - 2)
+    shard->NameCheckpoint(0);
 }
 
 // What a job went through in which nobody was lost.
@@ -69,7 +70,7 @@ Lived Live(const compress::CodecSpec& spec) {
   }
   Witness witness(shard.get());
   uint64_t due = 0;
-  for (uint64_t step = 1; step <= kSteps; ++step) {
+  for (uint64_t step = 1; step <= kShardReplaySteps; ++step) {
     AskForCheckpoints(step, shard.get());
     Step sent(lived.bundles);
     witness.results.clear();
@@ -86,7 +87,7 @@ Lived Live(const compress::CodecSpec& spec) {
     }
     for (compress::Compressor& worker : workers) {
       EndSmallJobStep(lived.options, step, witness.results, &worker);
-      if (step == kSaved) lived.workers.push_back(worker.Save());
+      if (step == kShardReplaySaved) lived.workers.push_back(worker.Save());
     }
     lived.sent.push_back(std::move(sent));
     lived.results.push_back(witness.results);
@@ -96,8 +97,8 @@ Lived Live(const compress::CodecSpec& spec) {
 }
 
 // What every process must see alike, whoever answers.
-void ExpectSame(const std::vector<protocol::ExchangeAnswer>& got,
-                const std::vector<protocol::ExchangeAnswer>& want) {
+void ExpectSameShardReplay(const std::vector<protocol::ExchangeAnswer>& got,
+                           const std::vector<protocol::ExchangeAnswer>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const auto essence = [](const protocol::ExchangeAnswer& answer) {
@@ -120,7 +121,7 @@ class ReplayOfCodec : public ::testing::TestWithParam<compress::CodecSpec> {
   std::unique_ptr<Shard> Restored() {
     options_.server_incarnation = 6;
     options_.restore = lived_.snapshots[0];
-    options_.first_step = kSaved + 1;
+    options_.first_step = kShardReplaySaved + 1;
     options_.replay = true;
     return *Shard::Create(options_);
   }
@@ -145,9 +146,9 @@ TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
     const protocol::ExchangeAnswer need = witness.Send(lived_.sent[kLost][0][rank]);
     EXPECT_EQ(need.outcome, protocol::Outcome::kNeed);
-    EXPECT_EQ(need.need_from, kSaved + 1);
+    EXPECT_EQ(need.need_from, kShardReplaySaved + 1);
   }
-  for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+  for (uint64_t step = kShardReplaySaved + 1; step <= kShardReplaySteps; ++step) {
     witness.results.clear();
     for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
       for (uint32_t i = 0; i < kSmallJobRanks; ++i) {
@@ -161,13 +162,13 @@ TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
             << repeated.message;
       }
     }
-    ExpectSame(witness.results, lived_.results[step]);
+    ExpectSameShardReplay(witness.results, lived_.results[step]);
     if (HasFailure()) return;
   }
   ASSERT_EQ(witness.snapshots.size(), 2u) << "taken again, by the names that the workers know";
   EXPECT_EQ(*witness.snapshots[0], *lived_.snapshots[1]);
   EXPECT_EQ(*witness.snapshots[1], *lived_.snapshots[2]);
-  EXPECT_EQ(shard->results_from(), kSaved + 1);
+  EXPECT_EQ(shard->results_from(), kShardReplaySaved + 1);
 }
 
 TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
@@ -188,7 +189,7 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
   compress::Compressor worker = Successor();
   ASSERT_TRUE(shard->SetMembership(2, options_.incarnations).ok());
   EXPECT_EQ(witness.Send(lived_.sent[kLost].back()[kLostRank]).outcome, protocol::Outcome::kFenced);
-  for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+  for (uint64_t step = kShardReplaySaved + 1; step <= kShardReplaySteps; ++step) {
     witness.results.clear();
     if (step > kLost) AskForCheckpoints(step, shard.get());
     for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
@@ -201,7 +202,7 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
       const protocol::ExchangeAnswer answer = witness.Send(sent);
       ASSERT_EQ(answer.outcome, protocol::Outcome::kResult) << answer.message;
     }
-    ExpectSame(witness.results, lived_.results[step]);
+    ExpectSameShardReplay(witness.results, lived_.results[step]);
     if (HasFailure()) return;
     EndSmallJobStep(options_, step, witness.results, &worker);
   }
@@ -215,9 +216,9 @@ TEST_P(ReplayOfCodec, WorkerAndShardKilledTogether) {
   const auto live = [](uint32_t rank) { return rank != kLostRank; };
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
     if (!live(rank)) continue;
-    EXPECT_EQ(witness.Send(lived_.sent[kLost][0][rank]).need_from, kSaved + 1);
+    EXPECT_EQ(witness.Send(lived_.sent[kLost][0][rank]).need_from, kShardReplaySaved + 1);
   }
-  for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+  for (uint64_t step = kShardReplaySaved + 1; step <= kShardReplaySteps; ++step) {
     witness.results.clear();
     for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
       for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
@@ -225,7 +226,7 @@ TEST_P(ReplayOfCodec, WorkerAndShardKilledTogether) {
       }
       witness.Send(SmallJobContribution(options_, &worker, kLostRank, step, bundle));
     }
-    ExpectSame(witness.results, lived_.results[step]);
+    ExpectSameShardReplay(witness.results, lived_.results[step]);
     if (HasFailure()) return;
     EndSmallJobStep(options_, step, witness.results, &worker);
   }

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kSize = 64;
+constexpr size_t kPipelinePlanSize = 64;
 
 // One worker, tensors a and b, each one bundle, b first.
 class PipelinePlanTest : public testing::Test {
@@ -21,16 +21,17 @@ class PipelinePlanTest : public testing::Test {
     compression_.min_elements = 0;
     PipelineOptions options;
     for (const char* name : {"a", "b"}) {
-      options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
+      options.table.push_back({.name = name, .shape = {kPipelinePlanSize}, .strides = {}});
     }
-    options.layout = *protocol::BuildLayout(options.table, 1, {kSize, kSize});
+    options.layout =
+        *protocol::BuildLayout(options.table, 1, {kPipelinePlanSize, kPipelinePlanSize});
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.first_step = first_step;
     options.makes_plans = makes_plans;
     options.compression = compression_;
     encoder_.emplace(options.table, options.layout, compression_, 0);
     pipeline_.emplace(std::move(options));
-    for (size_t i = 0; i < kSize; ++i) gradient_[i] = static_cast<float>(i) - 10.5f;
+    for (size_t i = 0; i < kPipelinePlanSize; ++i) gradient_[i] = static_cast<float>(i) - 10.5f;
   }
   static protocol::CompressionPlan PlanFrom(uint64_t step, uint64_t id, const char* codec) {
     protocol::CompressionPlan plan{.id = id, .effective_step = step};
@@ -71,7 +72,7 @@ class PipelinePlanTest : public testing::Test {
   }
 
   protocol::CompressionSpec compression_;
-  std::vector<float> gradient_ = std::vector<float>(kSize);
+  std::vector<float> gradient_ = std::vector<float>(kPipelinePlanSize);
   std::optional<Pipeline> pipeline_;
   std::optional<BundleEncoder> encoder_;
 };

@@ -13,21 +13,22 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr size_t kSize = 16;  // Elements of each tensor; each is one bundle.
-constexpr uint64_t kPlenty = 1 << 20;
+constexpr size_t kPipelineReplaySize = 16;  // Elements of each tensor; each is one bundle.
+constexpr uint64_t kPipelineReplayPlenty = 1 << 20;
 
 // One worker, two bundles on one shard.
 class ReplayTest : public testing::Test {
  protected:
-  void Make(uint64_t replay_bytes = kPlenty, uint64_t first_step = 1,
+  void Make(uint64_t replay_bytes = kPipelineReplayPlenty, uint64_t first_step = 1,
             bool parameters_agree = true) {
     protocol::CompressionSpec compression;
     compression.uplink = *compress::ParseCodecSpec("none");
     compression.min_elements = 0;
-    compression.layout = {.chunk_elements = kSize, .bundle_elements = kSize};
+    compression.layout = {.chunk_elements = kPipelineReplaySize,
+                          .bundle_elements = kPipelineReplaySize};
     PipelineOptions options;
     for (const char* name : {"a", "b"}) {
-      options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
+      options.table.push_back({.name = name, .shape = {kPipelineReplaySize}, .strides = {}});
     }
     options.layout = *protocol::BuildLayout(options.table, 1, compression.layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
@@ -41,7 +42,8 @@ class ReplayTest : public testing::Test {
   }
 
   void Ready(uint32_t tensor) {
-    gradient_[tensor].assign(kSize, static_cast<float>(pipeline_->step() * 10 + tensor));
+    gradient_[tensor].assign(kPipelineReplaySize,
+                             static_cast<float>(pipeline_->step() * 10 + tensor));
     ASSERT_TRUE(pipeline_->TensorReady(tensor, gradient_[tensor]).ok());
     while (std::optional<EncodeTask> task = pipeline_->NextEncoding()) {
       pipeline_->Encoded(encoder_->Encode(*task), &effects_);
@@ -114,7 +116,7 @@ class ReplayTest : public testing::Test {
 };
 
 TEST_F(ReplayTest, KeepsFromTheFirstStepOnUntilRelease) {
-  Make(kPlenty, /*first_step=*/4);
+  Make(kPipelineReplayPlenty, /*first_step=*/4);
   EXPECT_EQ(pipeline_->replay_from(), 4u);
   FinishSteps(9);
   EXPECT_EQ(pipeline_->replay_from(), 4u);
@@ -343,7 +345,7 @@ TEST_F(ReplayTest, ABundleMayBeEncodedMeanwhile) {
   FinishSteps(1);
   pipeline_->StartStep();
   Ready(1);
-  gradient_[0].assign(kSize, 3.0f);
+  gradient_[0].assign(kPipelineReplaySize, 3.0f);
   ASSERT_TRUE(pipeline_->TensorReady(0, gradient_[0]).ok());
   std::optional<EncodeTask> task = pipeline_->NextEncoding();
   ASSERT_TRUE(task.has_value());
@@ -412,7 +414,7 @@ TEST_F(ReplayTest, NothingIsLetGoWhileAShardNeedsIt) {
 
 // What the worker that held the rank before had sent.
 TEST_F(ReplayTest, ResultsThatCameOfAPredecessorsWorkAreNotAwaited) {
-  Make(kPlenty, /*first_step=*/3);
+  Make(kPipelineReplayPlenty, /*first_step=*/3);
   pipeline_->StartStep();
   Ready(1);
   const auto sends = TakeSends();

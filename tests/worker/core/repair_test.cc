@@ -20,7 +20,7 @@ constexpr uint32_t kWorkers = 2;
 constexpr uint32_t kShards = 2;
 constexpr uint64_t kSteps = 7;
 constexpr uint64_t kCheckpoint = 3;  // Due after this step, where there is one.
-constexpr size_t kSize = 32;         // Elements of each tensor; each is one bundle.
+constexpr size_t kRepairSize = 32;   // Elements of each tensor; each is one bundle.
 constexpr size_t kTensors = 5;
 
 // Shard `victim` is started again when so many messages have arrived, at each of `after`.
@@ -35,12 +35,12 @@ class Job {
  public:
   explicit Job(const Fate& fate) : fate_(fate) {
     for (size_t i = 0; i < kTensors; ++i) {
-      table_.push_back({.name = absl::StrCat("t", i), .shape = {kSize}, .strides = {}});
+      table_.push_back({.name = absl::StrCat("t", i), .shape = {kRepairSize}, .strides = {}});
     }
     compression_.uplink = *compress::ParseCodecSpec("topk:20%");
     compression_.downlink = *compress::ParseCodecSpec("topk:25%/ef");
     compression_.min_elements = 0;
-    compression_.layout = {.chunk_elements = kSize, .bundle_elements = kSize};
+    compression_.layout = {.chunk_elements = kRepairSize, .bundle_elements = kRepairSize};
     layout_ = *protocol::BuildLayout(table_, kShards, compression_.layout);
     for (uint32_t shard = 0; shard < kShards; ++shard) shards_[shard].core = MakeShard(shard, 1);
     if (fate.checkpoint) shards_[0].core->NameCheckpoint(kCheckpoint);
@@ -96,7 +96,7 @@ class Job {
     std::vector<std::vector<float>> gradients = std::vector<std::vector<float>>(kTensors);
     size_t ready = 0;  // Tensors, in the open step.
     std::optional<EncodedBundle> encoding{};
-    std::vector<float> sums = std::vector<float>(kTensors * kSize);
+    std::vector<float> sums = std::vector<float>(kTensors * kRepairSize);
     uint64_t done = 0;
     Link links[kShards];
   };
@@ -242,10 +242,10 @@ class Job {
   }
   static void FinishStep(Worker* worker, uint64_t step) {
     worker->done = step;
-    std::vector<float> mean(kSize);
+    std::vector<float> mean(kRepairSize);
     for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
       Check(worker->pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "it can be decoded");
-      for (size_t i = 0; i < kSize; ++i) worker->sums[tensor * kSize + i] += mean[i];
+      for (size_t i = 0; i < kRepairSize; ++i) worker->sums[tensor * kRepairSize + i] += mean[i];
     }
   }
 
@@ -264,9 +264,9 @@ class Job {
     std::vector<float>& gradient = worker.gradients[tensor];
     gradient = {};
     // Of what was learnt, too, so that a wrong result changes all that comes.
-    for (size_t i = 0; i < kSize; ++i) {
+    for (size_t i = 0; i < kRepairSize; ++i) {
       gradient.push_back(static_cast<float>(random.Uniform() - 0.5) -
-                         0.1f * worker.sums[tensor * kSize + i]);
+                         0.1f * worker.sums[tensor * kRepairSize + i]);
     }
     Check(pipeline.TensorReady(static_cast<uint32_t>(tensor), gradient).ok(), "it fits");
     return true;

@@ -14,10 +14,10 @@ std::shared_ptr<const protocol::Exchange> ExchangeOf(uint64_t step, uint32_t bun
   return exchange;
 }
 
-constexpr uint64_t kPlenty = 1 << 30;
+constexpr uint64_t kReplayBufferPlenty = 1 << 30;
 
 TEST(ReplayBufferTest, KeepsAllFromTheFirstStepOn) {
-  ReplayBuffer buffer(2, kPlenty, /*first_step=*/5);
+  ReplayBuffer buffer(2, kReplayBufferPlenty, /*first_step=*/5);
   EXPECT_EQ(buffer.from(), 5u);
   for (uint64_t step = 5; step <= 7; ++step) {
     for (const uint32_t bundle : {0, 1}) buffer.Add(1, ExchangeOf(step, bundle));
@@ -36,7 +36,7 @@ TEST(ReplayBufferTest, KeepsAllFromTheFirstStepOn) {
 }
 
 TEST(ReplayBufferTest, BundlesOfAStepMayComeInAnyOrder) {
-  ReplayBuffer buffer(1, kPlenty, 1);
+  ReplayBuffer buffer(1, kReplayBufferPlenty, 1);
   for (uint64_t step = 1; step <= 2; ++step) {
     for (const uint32_t bundle : {2, 0, 3, 1}) buffer.Add(0, ExchangeOf(step, bundle));
   }
@@ -49,14 +49,14 @@ TEST(ReplayBufferTest, BundlesOfAStepMayComeInAnyOrder) {
 }
 
 TEST(ReplayBufferTest, SharesWhatItKeeps) {
-  ReplayBuffer buffer(1, kPlenty, 1);
+  ReplayBuffer buffer(1, kReplayBufferPlenty, 1);
   const auto exchange = ExchangeOf(1, 0);
   buffer.Add(0, exchange);
   EXPECT_EQ(buffer.Find(0, 1, 0)->exchange, exchange);
 }
 
 TEST(ReplayBufferTest, RemembersResults) {
-  ReplayBuffer buffer(1, kPlenty, 1);
+  ReplayBuffer buffer(1, kReplayBufferPlenty, 1);
   buffer.Add(0, ExchangeOf(1, 0));
   EXPECT_FALSE(buffer.Find(0, 1, 0)->result_checksum.has_value());
   buffer.Find(0, 1, 0)->result_checksum = 7;
@@ -65,7 +65,7 @@ TEST(ReplayBufferTest, RemembersResults) {
 }
 
 TEST(ReplayBufferTest, ReleaseForgetsUpToAStep) {
-  ReplayBuffer buffer(2, kPlenty, 1);
+  ReplayBuffer buffer(2, kReplayBufferPlenty, 1);
   for (uint64_t step = 1; step <= 4; ++step) {
     for (const uint32_t shard : {0, 1}) buffer.Add(shard, ExchangeOf(step, 0));
   }
@@ -81,7 +81,7 @@ TEST(ReplayBufferTest, ReleaseForgetsUpToAStep) {
 
 // A worker that goes through steps anew while their checkpoint becomes complete.
 TEST(ReplayBufferTest, WhatIsReleasedBeforeItIsSentIsNotKept) {
-  ReplayBuffer buffer(1, kPlenty, 3);
+  ReplayBuffer buffer(1, kReplayBufferPlenty, 3);
   buffer.Release(5);
   EXPECT_EQ(buffer.from(), 6u);
   for (uint64_t step = 3; step <= 7; ++step) buffer.Add(0, ExchangeOf(step, 0));
@@ -91,7 +91,7 @@ TEST(ReplayBufferTest, WhatIsReleasedBeforeItIsSentIsNotKept) {
 }
 
 TEST(ReplayBufferTest, TheOldestStepGoesFirstInAllShards) {
-  ReplayBuffer measure(1, kPlenty, 1);
+  ReplayBuffer measure(1, kReplayBufferPlenty, 1);
   measure.Add(0, ExchangeOf(1, 0));
   ReplayBuffer buffer(2, 6 * measure.bytes(), 1);
   for (uint64_t step = 1; step <= 3; ++step) {

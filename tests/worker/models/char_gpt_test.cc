@@ -9,11 +9,11 @@
 namespace sluice::worker {
 namespace {
 
-constexpr SampleShape kText = {.context = 12, .classes = 11};
+constexpr SampleShape kCharGptText = {.context = 12, .classes = 11};
 
 std::shared_ptr<Model> Small(double dropout = 0) {
   torch::manual_seed(5);
-  return MakeCharGpt({.layers = 2, .heads = 2, .width = 16, .dropout = dropout}, kText);
+  return MakeCharGpt({.layers = 2, .heads = 2, .width = 16, .dropout = dropout}, kCharGptText);
 }
 
 // One thread: a second one waits for its turn on a machine that builds something else.
@@ -65,7 +65,7 @@ TEST_F(CharGptTest, DropsOutWhileItTrainsOnly) {
 
 TEST_F(CharGptTest, StartsNearUniformScores) {
   const torch::NoGradGuard no_grad;
-  const auto model = MakeCharGpt({.layers = 8, .heads = 4, .width = 64}, kText);
+  const auto model = MakeCharGpt({.layers = 8, .heads = 4, .width = 64}, kCharGptText);
   for (const auto& entry : model->named_parameters()) {
     if (entry.value().dim() < 2) continue;
     const bool adds = absl::EndsWith(entry.key(), "c_proj.weight");

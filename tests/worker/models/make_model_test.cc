@@ -28,7 +28,7 @@ SampleShape Grey(uint32_t height, uint32_t width) {
   return {.channels = 1, .height = height, .width = width, .classes = 10};
 }
 
-int64_t CountElements(const torch::nn::Module& module) {
+int64_t MakeModelCountElements(const torch::nn::Module& module) {
   int64_t count = 0;
   for (const at::Tensor& tensor : module.parameters()) count += tensor.numel();
   return count;
@@ -43,7 +43,7 @@ class MakeModelTest : public ::testing::Test {
 TEST_F(MakeModelTest, SimpleCnnHasItsSizeAndGivesScores) {
   auto model = MakeModel(Named("simple_cnn"), Grey(28, 28));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(CountElements(**model), 215370);
+  EXPECT_EQ(MakeModelCountElements(**model), 215370);
   EXPECT_EQ((*model)->forward(torch::zeros({3, 1, 28, 28})).sizes(), at::IntArrayRef({3, 10}));
   EXPECT_EQ((*model)->named_parameters()[0].key(), "conv1.weight");
   EXPECT_FALSE(MakeModel(Named("simple_cnn"), Grey(3, 28)).ok());
@@ -52,7 +52,7 @@ TEST_F(MakeModelTest, SimpleCnnHasItsSizeAndGivesScores) {
 TEST_F(MakeModelTest, MlpHasTheLayersOfTheJob) {
   auto model = MakeModel(Named("mlp", {20, 30}), Grey(4, 5));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(CountElements(**model), 20 * 20 + 20 + 20 * 30 + 30 + 30 * 10 + 10);
+  EXPECT_EQ(MakeModelCountElements(**model), 20 * 20 + 20 + 20 * 30 + 30 + 30 * 10 + 10);
   EXPECT_EQ((*model)->forward(torch::zeros({3, 1, 4, 5})).sizes(), at::IntArrayRef({3, 10}));
 }
 

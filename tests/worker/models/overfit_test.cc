@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kBatch = 8;
 constexpr SampleShape kColour = {.channels = 3, .height = 16, .width = 16, .classes = 10};
 
-struct Case {
+struct OverfitCase {
   std::string name;
   SampleShape shape;
   double rate;
@@ -31,14 +31,14 @@ struct Case {
   std::function<std::shared_ptr<Model>(const SampleShape&)> make;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const OverfitCase& c, std::ostream* out) { *out << c.name; }
 
 ResNetOptions Narrow(ResNetOptions options) {
   options.width = 16;
   return options;
 }
 
-std::vector<Case> Cases() {
+std::vector<OverfitCase> OverfitCases() {
   const SampleShape grey = {.channels = 1, .height = 28, .width = 28, .classes = 10};
   const SampleShape middling = {.channels = 3, .height = 32, .width = 32, .classes = 10};
   const SampleShape large = {.channels = 3, .height = 64, .width = 64, .classes = 10};
@@ -70,10 +70,10 @@ std::vector<Case> Cases() {
   };
 }
 
-class OverfitTest : public ::testing::TestWithParam<Case> {};
+class OverfitTest : public ::testing::TestWithParam<OverfitCase> {};
 
 TEST_P(OverfitTest, LearnsABatchByHeart) {
-  const Case& c = GetParam();
+  const OverfitCase& c = GetParam();
   at::set_num_threads(1);
   torch::manual_seed(1);
   const std::shared_ptr<Model> model = c.make(c.shape);
@@ -100,7 +100,7 @@ TEST_P(OverfitTest, LearnsABatchByHeart) {
   EXPECT_LT(loss().item<float>(), 0.1f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OverfitTest, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Models, OverfitTest, ::testing::ValuesIn(OverfitCases()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -28,16 +28,16 @@ constexpr double kRate = 0.002;
 // In double precision; relative, or of 1.
 constexpr double kTolerance = 1e-8;
 
-struct Case {
+struct ReferenceStepCase {
   std::string name;
   SampleShape shape;
   at::IntArrayRef inputs;
   std::function<std::shared_ptr<Model>(const SampleShape&)> make;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const ReferenceStepCase& c, std::ostream* out) { *out << c.name; }
 
-std::vector<Case> Cases() {
+std::vector<ReferenceStepCase> ReferenceStepCases() {
   static constexpr int64_t kMlp[] = {5, 3, 4, 5}, kGrey[] = {3, 1, 28, 28};
   static constexpr int64_t kCifar[] = {4, 3, 32, 32}, kSmall[] = {2, 3, 16, 16};
   static constexpr int64_t kMiddling[] = {2, 3, 64, 64}, kText[] = {2, 9};
@@ -111,10 +111,10 @@ void ExpectRecorded(const std::string& model, const std::string& what,
   }
 }
 
-class ReferenceStepTest : public ::testing::TestWithParam<Case> {};
+class ReferenceStepTest : public ::testing::TestWithParam<ReferenceStepCase> {};
 
 TEST_P(ReferenceStepTest, IsPyTorchs) {
-  const Case& c = GetParam();
+  const ReferenceStepCase& c = GetParam();
   at::set_num_threads(1);
   const std::shared_ptr<Model> model = c.make(c.shape);
   model->to(at::kDouble);
@@ -148,7 +148,7 @@ TEST_P(ReferenceStepTest, IsPyTorchs) {
   ExpectRecorded(c.name, "scores", std::vector<double>(values, values + scores.numel()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ReferenceStepTest, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Models, ReferenceStepTest, ::testing::ValuesIn(ReferenceStepCases()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

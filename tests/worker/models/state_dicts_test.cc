@@ -21,9 +21,9 @@ namespace {
 using ::testing::ElementsAreArray;
 
 constexpr SampleShape kImageNet = {.channels = 3, .height = 224, .width = 224, .classes = 1000};
-constexpr SampleShape kCifar = {.channels = 3, .height = 32, .width = 32, .classes = 10};
+constexpr SampleShape kStateDictsCifar = {.channels = 3, .height = 32, .width = 32, .classes = 10};
 
-int64_t CountElements(const torch::nn::Module& module) {
+int64_t StateDictsCountElements(const torch::nn::Module& module) {
   int64_t count = 0;
   for (const at::Tensor& tensor : module.parameters()) count += tensor.numel();
   return count;
@@ -78,7 +78,7 @@ class TorchvisionTest : public ::testing::TestWithParam<Published> {};
 TEST_P(TorchvisionTest, SizeNamesShapesAndOrderAreItsOwn) {
   const auto model = MakeModel(GetParam().spec, kImageNet);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(CountElements(**model), GetParam().parameters);
+  EXPECT_EQ(StateDictsCountElements(**model), GetParam().parameters);
   const StateDict ours = StateDictOf(**model);
   const StateDict theirs = Torchvision(GetParam().torchvision);
   ASSERT_FALSE(theirs.parameters.empty());
@@ -95,17 +95,17 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& instance) { return std::string(instance.param.torchvision); });
 
 TEST(PublishedSizeTest, ResNet20IsThePapersWithShortcutsOfOptionA) {
-  const auto model = MakeModel({.name = "resnet20"}, kCifar);
+  const auto model = MakeModel({.name = "resnet20"}, kStateDictsCifar);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(CountElements(**model), 269722);
+  EXPECT_EQ(StateDictsCountElements(**model), 269722);
 }
 
 // torchvision has no such models; all but the stem stays as it is.
 TEST(PublishedSizeTest, TheSmallStemHasSmallerFilters) {
   for (const auto& [name, elements] : {std::pair{"resnet18", 11173962}, {"resnet50", 23520842}}) {
-    const auto model = MakeModel({.name = name}, kCifar);
+    const auto model = MakeModel({.name = name}, kStateDictsCifar);
     ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ(CountElements(**model), elements) << name;
+    EXPECT_EQ(StateDictsCountElements(**model), elements) << name;
     const StateDict state = StateDictOf(**model);
     std::vector<std::string> expected = Torchvision(name).parameters;
     expected.front() = "conv1.weight 64 3 3 3";
@@ -119,10 +119,10 @@ TEST(PublishedSizeTest, TheSmallStemHasSmallerFilters) {
 TEST(PublishedSizeTest, ATransformerAsLargeAsGpt2HasAsManyParameters) {
   const auto model =
       MakeCharGpt({.layers = 12, .heads = 12, .width = 768}, {.context = 1024, .classes = 50257});
-  EXPECT_EQ(CountElements(*model), 124439808);
+  EXPECT_EQ(StateDictsCountElements(*model), 124439808);
   const auto usual = MakeModel({.name = "char_gpt"}, {.context = 64, .classes = 65});
   ASSERT_TRUE(usual.ok()) << usual.status();
-  EXPECT_EQ(CountElements(**usual), 809856);  // As docs/job-file.md says.
+  EXPECT_EQ(StateDictsCountElements(**usual), 809856);  // As docs/job-file.md says.
 }
 
 TEST(PublishedSizeTest, ATransformersTensorsAreNamedAsGpt2s) {

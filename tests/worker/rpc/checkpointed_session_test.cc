@@ -20,12 +20,12 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr size_t kSize = 64;
+constexpr size_t kCheckpointedSessionSize = 64;
 constexpr uint64_t kJobUid = 77;  // The fake server's.
 
-protocol::TensorTable Table() {
-  return {{.name = "a", .shape = {kSize}, .strides = {}},
-          {.name = "b", .shape = {kSize}, .strides = {}}};
+protocol::TensorTable CheckpointedSessionTable() {
+  return {{.name = "a", .shape = {kCheckpointedSessionSize}, .strides = {}},
+          {.name = "b", .shape = {kCheckpointedSessionSize}, .strides = {}}};
 }
 
 class CheckpointedSessionTest : public testing::Test {
@@ -54,7 +54,7 @@ class CheckpointedSessionTest : public testing::Test {
   static absl::StatusOr<StepResult> Step(Session* session, uint64_t step) {
     std::vector<float> gradients[2];
     for (size_t tensor = 0; tensor < 2; ++tensor) {
-      for (size_t i = 0; i < kSize; ++i) {
+      for (size_t i = 0; i < kCheckpointedSessionSize; ++i) {
         gradients[tensor].push_back(static_cast<float>((i * 37 + step * 11 + tensor) % 64));
       }
     }
@@ -106,7 +106,7 @@ class CheckpointedSessionTest : public testing::Test {
   std::vector<std::string> TrainAndSave() {
     FakeServer server({.name_at_step = 1, .checkpoint_step = 3});
     const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-    EXPECT_TRUE(session->Join(Table(), "").ok());
+    EXPECT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
     for (uint64_t step = 1; step <= 3; ++step) EXPECT_TRUE(Step(session.get(), step).ok());
     EXPECT_TRUE(session->SaveCheckpoint("state", {{"parameters.pt", "weights"}}).ok());
     EXPECT_TRUE(Step(session.get(), 4).ok());
@@ -122,7 +122,7 @@ class CheckpointedSessionTest : public testing::Test {
 TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
   FakeServer server({.term = 2, .name_at_step = 1, .checkpoint_step = 3});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   for (uint64_t step = 1; step <= 4; ++step) {
     const absl::StatusOr<StepResult> result = Step(session.get(), step);
     ASSERT_TRUE(result.ok()) << result.status();
@@ -159,7 +159,7 @@ TEST_F(CheckpointedSessionTest, RestoresAndGoesOnWithTheSameBytes) {
   const std::vector<std::string> undisturbed = TrainAndSave();
   FakeServer server({.term = 1, .restore_step = 3});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "");
+  const absl::StatusOr<JoinInfo> info = session->Join(CheckpointedSessionTable(), "");
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->first_step, 4u);
   EXPECT_EQ(info->restored_step, 3u);
@@ -181,7 +181,7 @@ TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
   }
   FakeServer server({.term = 1, .restore_step = 3});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  const absl::Status status = session->Join(Table(), "").status();
+  const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
   EXPECT_TRUE(IsRollback(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
   EXPECT_EQ(session->Submit(0, {}), status);
@@ -199,7 +199,7 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   RemoteSessionOptions options = Options(server);
   options.wait_limit = absl::Milliseconds(100);
   const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
-  const absl::Status status = session->Join(Table(), "").status();
+  const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(IsRollback(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("all servers and workers see"));
@@ -223,7 +223,7 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
     while (!fails()) server.AwaitHeartbeat();
     std::filesystem::rename(away, dir_);
   });
-  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "");
+  const absl::StatusOr<JoinInfo> info = session->Join(CheckpointedSessionTable(), "");
   mount.join();
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->restored, "state");
@@ -241,7 +241,7 @@ TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
   ASSERT_TRUE(protocol::WriteManifest(dir_, manifest_).ok());
   FakeServer server({.term = 1, .restore_step = 3});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  const absl::Status status = session->Join(Table(), "").status();
+  const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("is of run 5"));
 }
@@ -250,7 +250,7 @@ TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
   { std::ofstream file(dir_); }  // A file where the folder should be.
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->SaveCheckpoint("state", {}).ok());
   ASSERT_TRUE(Step(session.get(), 2).ok());
@@ -265,7 +265,7 @@ TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
   { std::ofstream file(dir_); }  // A file where the folder should be.
   FakeServer server({.heartbeat_ms = 1, .name_at_step = 1, .checkpoint_step = 1});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->SaveCheckpoint("state", {}).ok());
   server.AwaitParts(1);
@@ -292,7 +292,7 @@ class RestOfCheckpointTest : public CheckpointedSessionTest {
       return rest_;
     };
     session_ = MakeRemoteSession(std::move(options));
-    ASSERT_TRUE(session_->Join(Table(), "").ok());
+    ASSERT_TRUE(session_->Join(CheckpointedSessionTable(), "").ok());
     ASSERT_TRUE(Step(session_.get(), 1).ok());
     ASSERT_TRUE(session_->SaveCheckpoint("", {}).ok());
     MutexLock lock(&mutex_);
@@ -342,7 +342,7 @@ TEST_F(RestOfCheckpointTest, NobodyWaitsForItAtTheEnd) {
 TEST_F(CheckpointedSessionTest, AProgramThatDoesNotSaveIsTold) {
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(Step(session.get(), 2).ok());
   server.AwaitParts(1);
@@ -353,7 +353,7 @@ TEST_F(CheckpointedSessionTest, AProgramThatDoesNotSaveIsTold) {
 TEST_F(CheckpointedSessionTest, LeaveWaitsForThePartsOfTheLastStep) {
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->SaveCheckpoint(std::string(1 << 20, 's'), {}).ok());
   ASSERT_TRUE(session->Leave().ok());
@@ -363,7 +363,7 @@ TEST_F(CheckpointedSessionTest, LeaveWaitsForThePartsOfTheLastStep) {
 TEST_F(CheckpointedSessionTest, AHigherTermInAHeartbeatIsARollback) {
   FakeServer server({.silent = true});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
   server.RaiseTerm(1);
   const absl::Status status = session->Wait().status();
@@ -374,7 +374,7 @@ TEST_F(CheckpointedSessionTest, AHigherTermInAHeartbeatIsARollback) {
 TEST_F(CheckpointedSessionTest, AFenceOfAHigherTermIsARollback) {
   FakeServer server({.fence_term = 4});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(IsRollback(status)) << status;
@@ -390,7 +390,7 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   options.wait_limit = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(IsRollback(status)) << status;
@@ -405,7 +405,7 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
   options.wait_limit = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_GE(SteadyClock().Now() - started, absl::Milliseconds(400));
@@ -416,7 +416,7 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
 TEST_F(CheckpointedSessionTest, AFailedJobIsNoRollback) {
   FakeServer server({.failure = "rank 1 diverged", .silent = true});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_EQ(status.message(), "rank 1 diverged");
@@ -427,16 +427,17 @@ TEST_F(CheckpointedSessionTest, RejoiningWaitsForTheCoordinator) {
   FakeServer server({.joins_unavailable = 20});
   RemoteSessionOptions options = Options(server);
   options.join_timeout = absl::Milliseconds(1);
-  EXPECT_FALSE(MakeRemoteSession(options)->Join(Table(), "").ok());
+  EXPECT_FALSE(MakeRemoteSession(options)->Join(CheckpointedSessionTable(), "").ok());
   options.rejoining = true;
-  const absl::StatusOr<JoinInfo> info = MakeRemoteSession(options)->Join(Table(), "");
+  const absl::StatusOr<JoinInfo> info =
+      MakeRemoteSession(options)->Join(CheckpointedSessionTable(), "");
   EXPECT_TRUE(info.ok()) << info.status();
 }
 
 TEST_F(CheckpointedSessionTest, LeaveIsRepeatedUntilAllHaveFinished) {
   FakeServer server({.heartbeat_ms = 1, .leaves_early = 3});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->Leave().ok());
   EXPECT_EQ(server.leaves().size(), 4u);
@@ -448,7 +449,7 @@ TEST_F(CheckpointedSessionTest, WithoutCheckpointsLeaveIsSaidOnce) {
   RemoteSessionOptions options = Options(server);
   options.checkpoint = {};
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   ASSERT_TRUE(session->Leave().ok());
   EXPECT_EQ(server.leaves().size(), 1u);
 }
@@ -456,7 +457,7 @@ TEST_F(CheckpointedSessionTest, WithoutCheckpointsLeaveIsSaidOnce) {
 TEST_F(CheckpointedSessionTest, ARollbackFindsAWorkerThatWaitsToLeave) {
   FakeServer server({.heartbeat_ms = 1, .leaves_early = 1000000});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   std::thread lost([&] {
     server.AwaitLeaves(2);
     server.RaiseTerm(1);
@@ -469,7 +470,7 @@ TEST_F(CheckpointedSessionTest, ARollbackFindsAWorkerThatWaitsToLeave) {
 TEST_F(CheckpointedSessionTest, ASignalEndsTheWaitToLeave) {
   FakeServer server({.heartbeat_ms = 3600000, .leaves_early = 1000000});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
   std::thread watcher([&] {
     server.AwaitLeaves(1);
     session->Abandon("stopped by a signal");

@@ -21,11 +21,11 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr size_t kSize = 64;
+constexpr size_t kRemoteSessionSize = 64;
 
-protocol::TensorTable Table() {
-  return {{.name = "a", .shape = {kSize}, .strides = {}},
-          {.name = "b", .shape = {kSize}, .strides = {}}};
+protocol::TensorTable RemoteSessionTable() {
+  return {{.name = "a", .shape = {kRemoteSessionSize}, .strides = {}},
+          {.name = "b", .shape = {kRemoteSessionSize}, .strides = {}}};
 }
 
 RemoteSessionOptions Options(const std::string& coordinator) {
@@ -42,8 +42,8 @@ RemoteSessionOptions Options(const std::string& coordinator) {
 }
 
 std::vector<float> Gradient(float at) {
-  std::vector<float> gradient(kSize);
-  for (size_t i = 0; i < kSize; ++i) gradient[i] = at + static_cast<float>(i);
+  std::vector<float> gradient(kRemoteSessionSize);
+  for (size_t i = 0; i < kRemoteSessionSize; ++i) gradient[i] = at + static_cast<float>(i);
   return gradient;
 }
 
@@ -55,7 +55,7 @@ void DoStep(Session* session, const std::vector<float>& gradient) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->n_min, 1u);
   for (const uint32_t tensor : {0, 1}) {
-    std::vector<float> mean(kSize);
+    std::vector<float> mean(kRemoteSessionSize);
     ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
     EXPECT_EQ(mean, gradient);
   }
@@ -68,11 +68,11 @@ TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
     RemoteSessionOptions options = Options(server.address());
     options.shards_update = shards_update;
     const std::unique_ptr<Session> session = MakeRemoteSession(options);
-    ASSERT_TRUE(session->Join(Table(), "abc").ok());
+    ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
     const std::vector<float> gradient = Gradient(1);
     for (const uint32_t tensor : {1, 0}) ASSERT_TRUE(session->Submit(tensor, gradient).ok());
     ASSERT_TRUE(session->Wait().ok());
-    std::vector<float> values(kSize);
+    std::vector<float> values(kRemoteSessionSize);
     const absl::Status status = shards_update ? session->Apply(0, absl::MakeSpan(values))
                                               : session->ApplyUpdate(0, absl::MakeSpan(values));
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -86,7 +86,7 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   options.quality_every = 2;
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   EXPECT_FALSE(session->figures().has_value());
-  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
   ASSERT_TRUE(session->figures().has_value());
   EXPECT_FALSE(session->figures()->quality.has_value());
   for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(1));
@@ -95,7 +95,7 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   ASSERT_TRUE(figures.has_value());
   EXPECT_EQ(figures->traffic.steps, 3u);
   EXPECT_EQ(figures->traffic.bytes_up, server.bytes_read());
-  EXPECT_EQ(figures->dense_bytes, 3 * 2 * kSize * sizeof(float));
+  EXPECT_EQ(figures->dense_bytes, 3 * 2 * kRemoteSessionSize * sizeof(float));
   EXPECT_EQ(figures->bytes_in_flight, 0u);
   EXPECT_EQ(figures->progress.samples, 48u);
   EXPECT_EQ(figures->seconds.steps, 2u);
@@ -120,7 +120,7 @@ TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
   options.device = device.get();
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   EXPECT_TRUE(session->TakesGpuViews());
-  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
   for (int step = 0; step < 3; ++step) {
     const std::vector<float> gradient = Gradient(static_cast<float>(step));
     for (const uint32_t tensor : {1, 0}) {
@@ -130,11 +130,12 @@ TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
     }
     ASSERT_TRUE(session->Wait().ok());
     std::vector<float> means[2] = {Gradient(7), Gradient(7)};
-    const absl::Status applied =
-        session->ApplyOnGpu({{0, means[0].data(), kSize}, {1, means[1].data(), kSize}}, nullptr);
+    const absl::Status applied = session->ApplyOnGpu(
+        {{0, means[0].data(), kRemoteSessionSize}, {1, means[1].data(), kRemoteSessionSize}},
+        nullptr);
     ASSERT_TRUE(applied.ok()) << applied;
     for (const uint32_t tensor : {0, 1}) {
-      std::vector<float> mean(kSize);
+      std::vector<float> mean(kRemoteSessionSize);
       ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
       EXPECT_EQ(means[tensor], mean);
       EXPECT_NEAR(mean[3], gradient[3], 1) << "of int8";
@@ -154,7 +155,7 @@ TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
   options.compression.uplink = *compress::ParseCodecSpec("int8");
   options.device = device.get();
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
   const std::vector<float> gradient = Gradient(1);
   for (const uint32_t tensor : {1, 0}) {
     GradientView view(gradient);
@@ -169,7 +170,7 @@ TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
 TEST(RemoteSessionTest, StepsAndLeaves) {
   FakeServer server({});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "abc");
+  const absl::StatusOr<JoinInfo> info = session->Join(RemoteSessionTable(), "abc");
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->world_size, 1u);
   for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(static_cast<float>(step)));
@@ -196,7 +197,7 @@ TEST(RemoteSessionTest, StepsAndLeaves) {
   EXPECT_EQ(joins[0].job_hash(), 9u);
   EXPECT_EQ(joins[0].parameters_sha256(), "abc");
   EXPECT_EQ(joins[0].pid(), static_cast<uint32_t>(getpid()));
-  EXPECT_EQ(joins[0].table().hash(), protocol::HashTensorTable(Table()));
+  EXPECT_EQ(joins[0].table().hash(), protocol::HashTensorTable(RemoteSessionTable()));
   const std::vector<v1::LeaveRequest> leaves = server.leaves();
   ASSERT_EQ(leaves.size(), 1u);
   EXPECT_TRUE(leaves[0].finished());
@@ -212,7 +213,7 @@ TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
   options.shards = 2;
   options.connect_timeout = absl::Seconds(2);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   const std::vector<float> gradient = Gradient(0);
   (void)session->Submit(1, gradient);
   (void)session->Submit(0, gradient);
@@ -229,7 +230,7 @@ TEST(RemoteSessionTest, AnUnreachableCoordinatorIsNamed) {
   RemoteSessionOptions options = Options(deaf.address());
   options.join_timeout = absl::Seconds(2);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  const absl::Status status = session->Join(Table(), "").status();
+  const absl::Status status = session->Join(RemoteSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr(deaf.address()));
   EXPECT_THAT(std::string(status.message()), HasSubstr("connection refused"));
@@ -240,7 +241,7 @@ TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
   FakeServer server(
       {.join = {grpc::StatusCode::INVALID_ARGUMENT, "tensor 1 is b here and c there"}});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  const absl::Status status = session->Join(Table(), "").status();
+  const absl::Status status = session->Join(RemoteSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 1 is b here and c there"));
   EXPECT_EQ(server.joins().size(), 1u);
@@ -249,7 +250,7 @@ TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
 TEST(RemoteSessionTest, ARepeatedJoinIsTheSameMember) {
   FakeServer server({.joins_unavailable = 2});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   const std::vector<v1::JoinRequest> joins = server.joins();
   ASSERT_EQ(joins.size(), 3u);
   EXPECT_NE(joins[0].nonce(), 0u);
@@ -261,7 +262,7 @@ TEST(RemoteSessionTest, AJoinReplyWithoutAllShardsIsRefused) {
   RemoteSessionOptions options = Options(server.address());
   options.shards = 2;
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  EXPECT_THAT(std::string(session->Join(Table(), "").status().message()),
+  EXPECT_THAT(std::string(session->Join(RemoteSessionTable(), "").status().message()),
               HasSubstr("names 1 shards, the job has 2"));
 }
 
@@ -269,7 +270,7 @@ TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
   FakeServer server({.streams_broken = 2});
   RemoteSessionOptions options = Options(server.address());
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(3));
   DoStep(session.get(), Gradient(4));
   const std::vector<v1::ExchangeRequest> exchanges = server.exchanges();
@@ -287,7 +288,7 @@ TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
 TEST(RemoteSessionTest, BusyIsAskedAgain) {
   FakeServer server({.busy = 5});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(3));
   EXPECT_EQ(server.exchanges().size(), 7u);
 }
@@ -295,7 +296,7 @@ TEST(RemoteSessionTest, BusyIsAskedAgain) {
 TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
   FakeServer server({.stream = {grpc::StatusCode::PERMISSION_DENIED, "no token"}});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
 }
@@ -304,7 +305,7 @@ TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
 TEST(RemoteSessionTest, ATokenThatIsRefusedForAWhileEndsNoSession) {
   FakeServer server({.heartbeats_refused = 3, .streams_refused = 2});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(3));
   while (server.heartbeats().size() < 5) server.AwaitHeartbeat();
   DoStep(session.get(), Gradient(4));
@@ -316,7 +317,7 @@ TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
                      .silent = true,
                      .lease_ms = 300});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
@@ -336,7 +337,7 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   FakeServer server({.silent = true});
   FakeServer later({.incarnation = 6});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   std::thread tells([&] {
     while (server.exchanges().empty()) server.AwaitHeartbeat();
     AwaitKnownShard(&server, 5);
@@ -355,7 +356,7 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   RemoteSessionOptions options = Options(server.address());
   options.connect_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(3));
   server.TellOfShard(server.address(), 6);
   AwaitKnownShard(&server, 6);
@@ -369,7 +370,7 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
 TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
   FakeServer server({.garbage = true});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
@@ -380,7 +381,7 @@ TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
 TEST(RemoteSessionTest, AFailedJobWakesWait) {
   FakeServer server({.failure = "rank 1 on host-b was lost", .silent = true});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_EQ(status.message(), "rank 1 on host-b was lost");
@@ -391,7 +392,7 @@ TEST(RemoteSessionTest, ASilentCoordinatorEndsTheSessionAfterALease) {
   FakeServer server(
       {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 2000});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_THAT(std::string(status.message()),
@@ -403,7 +404,7 @@ TEST(RemoteSessionTest, ASilentCoordinatorEndsTheSessionAfterALease) {
 TEST(RemoteSessionTest, HeartbeatsTellProgress) {
   FakeServer server({});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(1));
   session->Report({.step = 1, .total_steps = 8, .loss = 0.5, .seconds_left = 100});
   server.AwaitHeartbeat();  // May have been composed before the report.
@@ -416,7 +417,7 @@ TEST(RemoteSessionTest, HeartbeatsTellProgress) {
   EXPECT_LT(last.progress().seconds_left(), 100);
   EXPECT_GT(last.progress().seconds_left(), 0);
   EXPECT_EQ(last.progress().bytes_up(), server.bytes_read());
-  EXPECT_EQ(last.progress().dense_bytes_up(), 2 * 4 * kSize);
+  EXPECT_EQ(last.progress().dense_bytes_up(), 2 * 4 * kRemoteSessionSize);
 }
 
 TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
@@ -425,7 +426,7 @@ TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
   options.quality_every = 1;
   options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   const std::vector<float> gradient = Gradient(1);  // Read until Wait is over.
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   ASSERT_TRUE(session->Submit(0, gradient).ok());
@@ -448,7 +449,7 @@ TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
   RemoteSessionOptions options = Options(server.address());
   options.rank = 1;
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   std::vector<float> a = Gradient(0);
   std::vector<float> b = Gradient(1);
   const absl::Status status = session->AgreeOnParameters({absl::MakeSpan(a), absl::MakeSpan(b)});
@@ -462,7 +463,7 @@ TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
 TEST(RemoteSessionTest, RankZeroSendsOnlyFiniteParameters) {
   FakeServer server({.parameters_agree = false});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   std::vector<float> a = Gradient(0);
   std::vector<float> b = Gradient(1);
   b[9] = std::numeric_limits<float>::infinity();
@@ -475,7 +476,7 @@ TEST(RemoteSessionTest, WaitingWithoutATensorIsAnError) {
   FakeServer server({});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
   EXPECT_FALSE(session->Wait().ok());
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   const std::vector<float> gradient = Gradient(0);
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("before a was submitted"));
@@ -484,7 +485,7 @@ TEST(RemoteSessionTest, WaitingWithoutATensorIsAnError) {
 TEST(RemoteSessionTest, AbandonTellsWhy) {
   FakeServer server({});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   session->Abandon("the disk is full");
   const std::vector<v1::LeaveRequest> leaves = server.leaves();
   ASSERT_EQ(leaves.size(), 1u);
@@ -499,7 +500,7 @@ TEST(RemoteSessionTest, AbandonEndsAJoinThatStillTries) {
   options.join_timeout = absl::Hours(1);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   std::thread watcher([&] { session->Abandon("stopped by a signal"); });
-  EXPECT_EQ(session->Join(Table(), "").status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(session->Join(RemoteSessionTable(), "").status().code(), absl::StatusCode::kCancelled);
   watcher.join();
 }
 
@@ -507,7 +508,7 @@ TEST(RemoteSessionTest, GoingAwayInMidStepIsQuiet) {
   const std::vector<float> gradient = Gradient(0);  // Outlives the session.
   FakeServer server({.silent = true});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   ASSERT_TRUE(session->Submit(1, gradient).ok());
 }
 

@@ -11,9 +11,9 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint32_t kSide = 32;
+constexpr uint32_t kCifarFilesSide = 32;
 constexpr uint32_t kChannels = 3;
-constexpr uint32_t kPixelBytes = kSide * kSide * kChannels;
+constexpr uint32_t kPixelBytes = kCifarFilesSide * kCifarFilesSide * kChannels;
 
 struct Layout {
   uint32_t label_bytes;
@@ -107,8 +107,8 @@ absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& pa
   }
   LabelledImages images;
   images.channels = kChannels;
-  images.height = kSide;
-  images.width = kSide;
+  images.height = kCifarFilesSide;
+  images.width = kCifarFilesSide;
   images.classes = layout.classes;
   images.pixels.reserve(wanted * kPixelBytes);
   images.labels.reserve(wanted);

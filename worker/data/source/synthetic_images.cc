@@ -13,9 +13,9 @@ constexpr uint64_t kSeed = 2836;
 
 enum Stream : uint64_t { kPatterns = 1, kImages = 2, kColorImages = 3 };
 
-constexpr uint32_t kSide = 28;
+constexpr uint32_t kSyntheticImagesSide = 28;
 constexpr uint32_t kCell = 4;  // A pattern is made of squares of so many pixels.
-constexpr uint32_t kCells = kSide / kCell;
+constexpr uint32_t kCells = kSyntheticImagesSide / kCell;
 constexpr int kNoise = 96;
 
 uint8_t PatternAt(uint32_t label, uint32_t y, uint32_t x) {
@@ -24,8 +24,8 @@ uint8_t PatternAt(uint32_t label, uint32_t y, uint32_t x) {
 }
 
 void AppendImage(uint32_t label, CounterRandom* random, std::vector<uint8_t>* pixels) {
-  for (uint32_t y = 0; y < kSide; ++y) {
-    for (uint32_t x = 0; x < kSide; ++x) {
+  for (uint32_t y = 0; y < kSyntheticImagesSide; ++y) {
+    for (uint32_t x = 0; x < kSyntheticImagesSide; ++x) {
       const int noise = static_cast<int>(random->Below(2 * kNoise + 1)) - kNoise;
       pixels->push_back(static_cast<uint8_t>(std::clamp(PatternAt(label, y, x) + noise, 0, 255)));
     }
@@ -121,8 +121,9 @@ LabelledImages MakeImages(Stream stream, const PlaneShape& shape, uint32_t first
 }  // namespace
 
 LabelledImages MakeSyntheticImages(uint32_t first, uint32_t count) {
-  return MakeImages(kImages, {.channels = 1, .height = kSide, .width = kSide}, first, count,
-                    &AppendImage);
+  return MakeImages(kImages,
+                    {.channels = 1, .height = kSyntheticImagesSide, .width = kSyntheticImagesSide},
+                    first, count, &AppendImage);
 }
 
 LabelledImages MakeSyntheticColorImages(uint32_t first, uint32_t count) {

@@ -12,7 +12,7 @@ namespace sluice::compress::gpu {
 namespace {
 
 template <class Kernel>
-void ExpectSameSum(const std::string& spec, float threshold = 0) {
+void ExpectSameSumAddSparse(const std::string& spec, float threshold = 0) {
   for (const ThreadOrder order : kOrders) {
     Made made(spec, false, threshold);
     const uint32_t chunks = made.chunk_count();
@@ -48,9 +48,9 @@ constexpr const char* kIndexes[] = {"rice", "packed", "bytes", "bitmap"};
 TEST(CudaAddSparse, AllValues) {
   for (const char* values : {"", "+int8", "+int4", "+sign"}) {
     for (const char* threshold : {"0.5", "0.003", "0.00001"}) {
-      ExpectSameSum<AddSparse>(std::string("threshold:") + threshold + values);
+      ExpectSameSumAddSparse<AddSparse>(std::string("threshold:") + threshold + values);
     }
-    ExpectSameSum<AddSparse>(std::string("topk_exact:1%") + values);
+    ExpectSameSumAddSparse<AddSparse>(std::string("topk_exact:1%") + values);
   }
 }
 
@@ -58,31 +58,31 @@ TEST(CudaAddSparse, AllCodings) {
   for (const char* index : kIndexes) {
     const std::string spec = std::string("topk:1%,index=") + index;
     for (const float tau : {1.0f, 0.0078125f, 0.00001525878906f}) {
-      ExpectSameSum<AddSparse>(spec, tau);
-      ExpectSameSum<AddSparse>(spec + "+sign", tau);
+      ExpectSameSumAddSparse<AddSparse>(spec, tau);
+      ExpectSameSumAddSparse<AddSparse>(spec + "+sign", tau);
     }
   }
 }
 
 TEST(CudaAddSparse, Ternary) {
   for (const char* share : {"0.5", "0.9", "1", "0.0000001"}) {
-    ExpectSameSum<AddTernary>(std::string("ternary:") + share);
+    ExpectSameSumAddSparse<AddTernary>(std::string("ternary:") + share);
   }
   for (const char* index : kIndexes) {
-    ExpectSameSum<AddTernary>(std::string("ternary:0.7,index=") + index);
+    ExpectSameSumAddSparse<AddTernary>(std::string("ternary:0.7,index=") + index);
   }
 }
 
 TEST(CudaAddSparse, ValuesWithPlaces) {
   for (const char* values : {"", "+int8", "+int4", "+sign"}) {
     for (const char* places : {"4", "256", "4096"}) {
-      ExpectSameSum<AddBlockTopK>(std::string("blocktopk:") + places + values);
+      ExpectSameSumAddSparse<AddBlockTopK>(std::string("blocktopk:") + places + values);
     }
     for (const char* places : {"5%", "100%"}) {
-      ExpectSameSum<AddRandomK>(std::string("randomk:") + places + values);
+      ExpectSameSumAddSparse<AddRandomK>(std::string("randomk:") + places + values);
     }
   }
-  ExpectSameSum<AddRandomK>("randomk:30%,unbiased");
+  ExpectSameSumAddSparse<AddRandomK>("randomk:30%,unbiased");
 }
 
 TEST(CudaAddSparse, NumberAt) {

@@ -140,7 +140,7 @@ TEST(CudaKernels, IntSum) {
 
 // What the kernel adds is what a receiver adds.
 template <class Kernel>
-void ExpectSameSum(const std::string& spec, bool with_residual = false) {
+void ExpectSameSumDense(const std::string& spec, bool with_residual = false) {
   Made made(spec, with_residual);
   std::vector<std::vector<float>> sums(made.chunk_count()), wanted(made.chunk_count());
   for (uint32_t i = 0; i < made.chunk_count(); ++i) {
@@ -158,30 +158,30 @@ void ExpectSameSum(const std::string& spec, bool with_residual = false) {
 }
 
 TEST(CudaKernels, DecodeAdd) {
-  ExpectSameSum<AddCast<ToFp16>>("fp16");
-  ExpectSameSum<AddCast<ToBf16>>("bf16");
-  ExpectSameSum<AddFp8<E4m3>>("fp8");
-  ExpectSameSum<AddFp8<E5m2>>("fp8:e5m2");
-  ExpectSameSum<AddLinear<8>>("int8");
-  ExpectSameSum<AddLinear<4>>("int4");
-  ExpectSameSum<AddLinear<2>>("int2");
-  ExpectSameSum<AddMinMax<8>>("int8:minmax");
-  ExpectSameSum<AddMinMax<4>>("int4:minmax");
-  ExpectSameSum<AddQsgd<2>>("qsgd:2");
-  ExpectSameSum<AddQsgd<4>>("qsgd:4");
-  ExpectSameSum<AddQsgd<8>>("qsgd:8");
-  ExpectSameSum<AddNatural>("natural");
+  ExpectSameSumDense<AddCast<ToFp16>>("fp16");
+  ExpectSameSumDense<AddCast<ToBf16>>("bf16");
+  ExpectSameSumDense<AddFp8<E4m3>>("fp8");
+  ExpectSameSumDense<AddFp8<E5m2>>("fp8:e5m2");
+  ExpectSameSumDense<AddLinear<8>>("int8");
+  ExpectSameSumDense<AddLinear<4>>("int4");
+  ExpectSameSumDense<AddLinear<2>>("int2");
+  ExpectSameSumDense<AddMinMax<8>>("int8:minmax");
+  ExpectSameSumDense<AddMinMax<4>>("int4:minmax");
+  ExpectSameSumDense<AddQsgd<2>>("qsgd:2");
+  ExpectSameSumDense<AddQsgd<4>>("qsgd:4");
+  ExpectSameSumDense<AddQsgd<8>>("qsgd:8");
+  ExpectSameSumDense<AddNatural>("natural");
   for (const bool with_residual : {false, true}) {  // Two rotations, and one.
-    ExpectSameSum<AddRotated>("eden:1", with_residual);
-    ExpectSameSum<AddRotated>("eden:3", with_residual);
-    ExpectSameSum<AddRotated>("eden:4", with_residual);
+    ExpectSameSumDense<AddRotated>("eden:1", with_residual);
+    ExpectSameSumDense<AddRotated>("eden:3", with_residual);
+    ExpectSameSumDense<AddRotated>("eden:4", with_residual);
   }
-  ExpectSameSum<AddIntSum<8>>("intsum:8");
-  ExpectSameSum<AddIntSum<4>>("intsum:4");
-  ExpectSameSum<AddIntSum<2>>("intsum:2");
-  ExpectSameSum<AddSign<SignMeans::kOne>>("sign");
-  ExpectSameSum<AddSign<SignMeans::kTwo>>("onebit");
-  ExpectSameSum<AddSign<SignMeans::kNone>>("signsgd");
+  ExpectSameSumDense<AddIntSum<8>>("intsum:8");
+  ExpectSameSumDense<AddIntSum<4>>("intsum:4");
+  ExpectSameSumDense<AddIntSum<2>>("intsum:2");
+  ExpectSameSumDense<AddSign<SignMeans::kOne>>("sign");
+  ExpectSameSumDense<AddSign<SignMeans::kTwo>>("onebit");
+  ExpectSameSumDense<AddSign<SignMeans::kNone>>("signsgd");
 }
 
 // Gradients of 16 bits are encoded as their fp32 values are.

@@ -8,8 +8,8 @@
 namespace sluice::compress::gpu {
 namespace {
 
-struct Buffers {
-  explicit Buffers(const Made& made)
+struct PlacedBuffers {
+  explicit PlacedBuffers(const Made& made)
       : positions(made.elements(), 7),
         packed_positions(positions),
         kept(made.chunk_count(), 7),
@@ -26,7 +26,7 @@ struct Buffers {
 // After what chooses places: payloads, their sizes, residuals, and what is said to be kept.
 template <class Values, Placed kHow>
 void ExpectSamePlaced(const Made& made, const std::vector<uint32_t>& places, uint32_t bits,
-                      ThreadOrder order, Buffers* buffers) {
+                      ThreadOrder order, PlacedBuffers* buffers) {
   RunOnHost(
       FinishPlaced<Values, kHow>{made.chunks(), places.data(), bits, buffers->slots(),
                                  buffers->packed(), buffers->kept.data(), buffers->sizes.data()},
@@ -42,7 +42,7 @@ void ExpectSamePlaced(const Made& made, const std::vector<uint32_t>& places, uin
 template <class Values>
 void ExpectSameBlockTopK(const std::string& spec, uint32_t bits) {
   ForEachMade(spec, [&](Made& made, ThreadOrder order) {
-    Buffers buffers(made);
+    PlacedBuffers buffers(made);
     std::vector<uint32_t> places;
     for (uint32_t i = 0; i < made.chunk_count(); ++i) {
       places.push_back(PlacesOfBlocks(made.chunks()[i].count, static_cast<int>(bits)));
@@ -65,7 +65,7 @@ template <class Values, bool kUnbiased>
 void ExpectSameRandomK(const std::string& spec) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
   ForEachMade(spec, [&](Made& made, ThreadOrder order) {
-    Buffers buffers(made);
+    PlacedBuffers buffers(made);
     std::vector<uint32_t> places;
     for (uint32_t i = 0; i < made.chunk_count(); ++i) {
       places.push_back(static_cast<uint32_t>(std::ceil(parsed.level * made.chunks()[i].count)));

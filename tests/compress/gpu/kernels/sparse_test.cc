@@ -12,8 +12,8 @@ namespace sluice::compress::gpu {
 namespace {
 
 // Buffers that kernels share; what is in them before means nothing.
-struct Buffers {
-  explicit Buffers(const Made& made)
+struct SparseBuffers {
+  explicit SparseBuffers(const Made& made)
       : positions(made.elements(), 7),
         packed_positions(positions),
         gaps(positions),
@@ -32,7 +32,7 @@ struct Buffers {
 };
 
 // All that kernels leave of a step. `kept_at` is where a payload says how many values it has.
-void ExpectSameStep(const Made& made, const Buffers& buffers, size_t kept_at) {
+void ExpectSameStep(const Made& made, const SparseBuffers& buffers, size_t kept_at) {
   made.ExpectPayloads();
   made.ExpectResiduals();
   for (uint32_t i = 0; i < made.chunk_count(); ++i) {
@@ -48,7 +48,7 @@ template <class Values>
 void ExpectSameSparse(const std::string& spec, float threshold) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
   ForEachMade(spec, threshold, [&](Made& made, ThreadOrder order) {
-    Buffers buffers(made);
+    SparseBuffers buffers(made);
     const std::vector<float> taus(made.chunk_count(),
                                   threshold > 0 ? threshold : static_cast<float>(parsed.level));
     RunOnHost(SelectAbove<Fp32>{made.chunks(), made.tiles(), taus.data(), buffers.slots()},
@@ -83,7 +83,7 @@ TEST(CudaKernels, Sparse) {
 void ExpectSameTernary(const std::string& spec) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
   ForEachMade(spec, [&](Made& made, ThreadOrder order) {
-    Buffers buffers(made);
+    SparseBuffers buffers(made);
     RunOnHost(EncodeTernary<Fp32>{made.chunks(), made.tiles(), static_cast<float>(parsed.level),
                                   buffers.slots(), buffers.scales.data()},
               made.tile_count(), order);
