@@ -1,0 +1,129 @@
+#include "sluice/session.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/log.h"
+#include "client/conversions.h"
+#include "job/file/job_file.h"
+#include "net/grpc/transport.h"
+#include "worker/local/local_session.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice::client {
+namespace {
+
+Logger MakeLogger(const SessionOptions& options) {
+  LogOptions log;
+  if (options.log) {
+    log.sink = [sink = options.log](sluice::LogLevel level, absl::string_view component,
+                                    absl::string_view text) {
+      sink(static_cast<LogLevel>(level), {component.data(), component.size()},
+           {text.data(), text.size()});
+    };
+  }
+  return Logger(absl::StrCat("worker-", options.rank), std::move(log));
+}
+
+absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOptions& options,
+                                                             const job::JobSpec& job) {
+  if (options.coordinator.empty()) {
+    return worker::MakeLocalSession(
+        {.compression = job.compression, .buffer_sync_interval = job.buffer_sync_interval});
+  }
+  const Logger logger = MakeLogger(options);
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open({.tls_cert = options.tls_cert,
+                            .tls_key = options.tls_key,
+                            .tls_ca = options.tls_ca,
+                            .token_file = options.token_file},
+                           logger);
+  if (!transport.ok()) return transport.status();
+  worker::RemoteSessionOptions remote =
+      worker::OptionsFromJob(job, options.coordinator, options.rank);
+  remote.join_timeout = absl::Seconds(options.join_timeout_seconds);
+  remote.transport = *std::move(transport);
+  remote.logger = logger;
+  return worker::MakeRemoteSession(std::move(remote));
+}
+
+}  // namespace
+
+struct Session::State {
+  std::unique_ptr<worker::Session> session;
+  JobSummary job;
+};
+
+Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
+  const absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(ToView(text), ToView(name), {});
+  if (!job.ok()) return FromStatus(job.status());
+  return Summarize(*job);
+}
+
+Result<std::unique_ptr<Session>> Session::Create(const SessionOptions& options) {
+  const absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(options.job, options.job_name, {});
+  if (!job.ok()) return FromStatus(job.status());
+  absl::StatusOr<std::unique_ptr<worker::Session>> session = MakeSession(options, *job);
+  if (!session.ok()) return FromStatus(session.status());
+  auto state = std::make_unique<State>();
+  state->session = *std::move(session);
+  state->job = Summarize(*job);
+  return std::unique_ptr<Session>(new Session(std::move(state)));
+}
+
+Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Session::~Session() = default;
+
+Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
+                             std::string_view parameters_sha256) {
+  const absl::StatusOr<worker::JoinInfo> joined =
+      state_->session->Join(ToTable(tensors), ToView(parameters_sha256));
+  if (!joined.ok()) return FromStatus(joined.status());
+  return FromJoin(*joined);
+}
+
+Status Session::AgreeOnParameters(const std::vector<std::span<float>>& parameters) {
+  std::vector<absl::Span<float>> spans;
+  spans.reserve(parameters.size());
+  for (const std::span<float> values : parameters) spans.emplace_back(values.data(), values.size());
+  return FromStatus(state_->session->AgreeOnParameters(spans));
+}
+
+bool Session::BuffersDue() const { return state_->session->BuffersDue(); }
+
+Status Session::Submit(uint32_t tensor, const Gradient& gradient) {
+  return FromStatus(state_->session->Submit(tensor, ToView(gradient)));
+}
+
+Status Session::Skip() { return FromStatus(state_->session->Skip()); }
+
+Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
+  const auto result = state_->session->WaitFor(absl::Seconds(seconds));
+  if (!result.ok()) return FromStatus(result.status());
+  if (!result->has_value()) return std::optional<StepResult>();
+  return std::optional<StepResult>(FromResult(**result));
+}
+
+Status Session::Apply(uint32_t tensor, std::span<float> mean) {
+  return FromStatus(state_->session->Apply(tensor, {mean.data(), mean.size()}));
+}
+
+void Session::ReportParameters(uint64_t step, std::string_view sha256) {
+  state_->session->ReportParameters(step, ToView(sha256));
+}
+
+Status Session::Leave() { return FromStatus(state_->session->Leave()); }
+
+void Session::Abandon(std::string_view reason) { state_->session->Abandon(ToView(reason)); }
+
+Figures Session::figures() const {
+  const std::optional<worker::SessionFigures> figures = state_->session->figures();
+  return figures.has_value() ? FromFigures(*figures) : Figures();
+}
+
+const JobSummary& Session::job() const { return state_->job; }
+
+}  // namespace sluice::client

@@ -1,0 +1,171 @@
+// Session: one process's participation in a job, for programs in any language. The headers in
+// include/sluice use only types of the standard library, so a program needs no other part of Sluice
+// to compile. All waiting happens on the calling thread. Abandon ends the waiting from another
+// thread.
+//
+// In each step, call Submit for every tensor, or Skip once. Then call WaitFor until it gives a
+// result, and then Apply for every tensor. Submit accepts tensors in any order; the reverse of the
+// table's order overlaps best. Submit may run on a different thread than the other calls, but never
+// on two threads at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/status.h"
+
+namespace sluice::client {
+
+enum class ElementType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
+
+enum class LogLevel : uint8_t { kInfo = 0, kWarning = 1, kError = 2 };
+
+// Receives log lines. Any thread may call the sink, even while it holds locks, so the sink must not
+// block and must not call back.
+using LogSink =
+    std::function<void(LogLevel level, std::string_view component, std::string_view text)>;
+
+// The parts of a job file that a client needs.
+struct JobSummary {
+  std::string name{};
+  std::string mode{};
+  uint32_t workers = 1;
+  uint32_t shards = 1;
+  std::string uplink{};  // Codec specs in their canonical form.
+  std::string downlink{};
+  bool shards_update = false;  // True if the shards run the optimizer.
+  // True if workers take steps of their own and send the resulting weight changes.
+  bool sends_weights = false;
+  bool checkpoints = false;
+};
+
+// Reads a job from YAML or JSON. Fails with INVALID_ARGUMENT and lists every problem with its line.
+// Messages use `name` as the name of the text.
+[[gnu::visibility("default")]] Result<JobSummary> ReadJob(std::string_view text,
+                                                          std::string_view name);
+
+struct SessionOptions {
+  std::string job{};             // YAML or JSON. All processes of the job must pass the same text.
+  std::string job_name = "job";  // Name of the text in messages.
+  // HOST:PORT of shard 0. If it is empty, the process runs alone, without servers.
+  std::string coordinator{};
+  uint32_t rank = 0;
+  double join_timeout_seconds = 60;
+  std::string token_file{};  // Paths of files; each may be empty (docs/security.md).
+  std::string tls_cert{};
+  std::string tls_key{};
+  std::string tls_ca{};
+  LogSink log{};  // If it is not set, log lines go to stderr.
+};
+
+// A row of the tensor table. All ranks must have the same table.
+struct Tensor {
+  std::string name{};
+  std::vector<int64_t> shape{};
+  // In elements; empty means row-major. Strides must leave no gaps and must not overlap.
+  std::vector<int64_t> strides{};
+  ElementType type = ElementType::kFloat32;
+  // Buffers are not trained but averaged at intervals. They come after all trained tensors.
+  bool is_buffer = false;
+};
+
+// A gradient in memory, in storage order.
+struct Gradient {
+  const void* data = nullptr;
+  size_t size = 0;  // Number of elements.
+  ElementType type = ElementType::kFloat32;
+  float scale = 1;  // The library multiplies each element by this factor when it reads the element.
+};
+
+struct Joined {
+  uint32_t rank = 0;
+  uint32_t world_size = 0;
+  uint64_t first_step = 1;
+  // Step of the checkpoint that the job continues from. 0 means that there is none.
+  uint64_t restored_step = 0;
+  bool parameters_agree = true;  // If false, call AgreeOnParameters before the first step.
+};
+
+struct StepResult {
+  uint64_t step = 0;
+  // The smallest and the largest number of contributions in a mean of this step.
+  uint32_t n_min = 0;
+  uint32_t n_max = 0;
+  uint32_t bundles = 0;
+  // Bundles that this rank skipped because a gradient was not finite.
+  uint32_t bundles_skipped_here = 0;
+  std::string first_skipped_tensor{};
+  std::vector<uint32_t> without_mean{};  // Tensors to which no rank contributed.
+  bool buffers_averaged = false;
+  bool checkpoint_due = false;
+  uint64_t staleness = 0;  // Number of updates by other workers that the contribution lags behind.
+};
+
+// Sums since Join. All times are in seconds.
+struct Figures {
+  uint64_t step = 0;
+  uint64_t steps = 0;
+  uint64_t bytes_up = 0;
+  uint64_t bytes_down = 0;
+  uint64_t dense_bytes = 0;  // Bytes that each direction would have carried in fp32.
+  uint64_t skipped_bundles = 0;
+  double encode_seconds = 0;
+  double decode_seconds = 0;
+  double exposed_seconds = 0;  // Time spent in WaitFor.
+};
+
+class [[gnu::visibility("default")]] Session {
+ public:
+  // Creates a session. It opens no connection before Join. Fails with INVALID_ARGUMENT if the job
+  // or a file is invalid; the message states the problem.
+  static Result<std::unique_ptr<Session>> Create(const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Waits for all ranks and shards. The ranks compare `parameters_sha256`, which has 32 bytes or is
+  // empty.
+  Result<Joined> Join(const std::vector<Tensor>& tensors, std::string_view parameters_sha256);
+  // On every rank, replaces `parameters` (one span per tensor) by rank 0's values. The transfer is
+  // lossless.
+  Status AgreeOnParameters(const std::vector<std::span<float>>& parameters);
+
+  // Returns whether buffers are averaged in the open step, or in the next step if none is open.
+  bool BuffersDue() const;
+  // Submits a tensor's gradient without blocking. The memory that `gradient` refers to must stay
+  // unchanged until WaitFor returns the step's result.
+  Status Submit(uint32_t tensor, const Gradient& gradient);
+  // Takes part in the step without a contribution. Call Skip instead of all calls of Submit for the
+  // step.
+  Status Skip();
+  // Returns the step's result, or no value if the step is still open after `seconds`.
+  Result<std::optional<StepResult>> WaitFor(double seconds);
+  // Writes the mean of `tensor`, or 0 where no rank contributed.
+  Status Apply(uint32_t tensor, std::span<float> mean);
+  // Reports the hash of the parameters after `step`. If ranks report different hashes for a step,
+  // the job ends with an error.
+  void ReportParameters(uint64_t step, std::string_view sha256);
+
+  // Leaves the job after the last step.
+  Status Leave();
+  // Leaves the job before its end and gives the coordinator the reason. A Join, WaitFor or Leave
+  // that is waiting on another thread ends with CANCELLED. Thread-safe.
+  void Abandon(std::string_view reason);
+  // Thread-safe.
+  Figures figures() const;
+  const JobSummary& job() const;
+
+ private:
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace sluice::client

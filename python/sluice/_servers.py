@@ -1,0 +1,135 @@
+"""Shards that this process starts, and that end with it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+
+from ._errors import SluiceError
+from ._programs import program
+
+_LINES_KEPT = 20
+_all: weakref.WeakSet[ShardProcess] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """A forked child must not hold the shards' standard input open: they would outlive the parent."""
+    for shard in list(_all):
+        shard.let_go()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class TokenFile:
+    """A secret in memory, which this process and those that it starts read as a file. Nothing of it is left behind."""
+
+    def __init__(self, token: str) -> None:
+        self.fd = os.memfd_create("sluice-token", os.MFD_CLOEXEC)
+        os.write(self.fd, token.encode() + b"\n")
+
+    @property
+    def path(self) -> str:
+        """The path of the secret, in this process and in one that inherits `fd`."""
+        return f"/proc/self/fd/{self.fd}"
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+
+class ShardProcess:
+    """One ``sluice-server``. It gets the job through its standard input, and ends when that is closed.
+
+    Args:
+        job: The text of the job.
+        shard: The number of the shard.
+        host: The address to listen on; the port is any free one.
+        coordinator: ``HOST:PORT`` of shard 0; empty for shard 0.
+        http: ``HOST:PORT`` of the status page, or ``"off"``.
+        token: The secret of the job.
+
+    Raises:
+        SluiceError: The program did not start. The message has its last lines.
+    """
+
+    def __init__(self, job: str, shard: int, host: str, coordinator: str, http: str, token: TokenFile) -> None:
+        self.shard = shard
+        arguments = [program("sluice-server"), "--job", "-", "--with-parent", "--shard", str(shard)]
+        arguments += ["--listen", f"{host}:0", "--http-listen", http, "--token-file", token.path]
+        if coordinator:
+            arguments += ["--coordinator", coordinator]
+        # A session of its own: Ctrl-C in a terminal is for the script, which then tells the others why it ends.
+        self._process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[token.fd],
+            start_new_session=True,
+        )
+        _all.add(self)
+        self._lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
+        self._reader = threading.Thread(target=self._read_log, name=f"sluice-shard-{shard}", daemon=True)
+        self._reader.start()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        announced = b""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(job.encode() + b"\n...\n")
+            self._process.stdin.flush()
+            announced = self._process.stdout.readline()
+        if not announced:
+            self.end()
+            raise SluiceError(f"shard {shard} did not start: {self.last_words()}", code="UNAVAILABLE")
+        ports = json.loads(announced)
+        self.address: str = ports["address"]
+        self.status_page: str | None = ports["status_page"] or None
+
+    def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        for raw in self._process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            self._lines.append(line)
+            if " WARNING " in line:
+                print(line, file=sys.stderr, flush=True)
+
+    def last_words(self) -> str:
+        """Returns the last line that the program logged."""
+        self._reader.join(timeout=1 if self._process.poll() is not None else 0)
+        return self._lines[-1] if self._lines else f"exit code {self._process.poll()}"
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, limit: float | None = None) -> Iterator[None]:
+        """Waits in short parts, between which a signal can act, until the program has ended or `limit` seconds are over."""
+        deadline = None if limit is None else time.monotonic() + limit
+        while self.running() and (deadline is None or time.monotonic() < deadline):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=0.05)
+            yield
+
+    def end(self) -> None:
+        """Ends the program: first by the end of its input, then by a signal."""
+        self.let_go()
+        for limit, act in ((10.0, self._process.terminate), (5.0, self._process.kill)):
+            for _ in self.wait(limit):
+                pass
+            if self.running():
+                act()
+        self._process.wait()
+
+    def let_go(self) -> None:
+        """Closes this process's end of the program's standard input."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()

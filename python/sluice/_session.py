@@ -1,0 +1,411 @@
+"""Session: one process's seat in a job."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import _sluice
+from ._errors import ForkError, SluiceError
+from ._figures import Figures, Sink, scalars_of, show_bytes, sink_of
+from ._servers import ShardProcess, TokenFile
+from ._tensors import Row, describe, element_type, sha256, target_of, to_host
+
+if TYPE_CHECKING:
+    import torch
+
+_POLL_SECONDS = 0.05  # So often a waiting session lets a signal act.
+_T = TypeVar("_T")
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_LEVELS = ("INFO", "WARNING", "ERROR")
+
+
+class Session:
+    """One process's seat in a job. `sluice.init` and `sluice.attach` make it.
+
+    A session is a context manager: it closes at the end of the block, and tells the others if the block raised. A session
+    that is still open at the end of the process closes by itself.
+
+    Attributes:
+        rank: The rank of this process.
+        world_size: The number of ranks.
+        step: The last step that ended; 0 before the first.
+        restored_step: The checkpoint that the job continued from; 0 if it started without one.
+        status_page: The URL of the status page; None on ranks that started no shard 0.
+    """
+
+    def __init__(
+        self,
+        core: _sluice.Session,
+        *,
+        rank: int,
+        world_size: int,
+        shards: Sequence[ShardProcess] = (),
+        token: TokenFile | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.step = 0
+        self.restored_step = 0
+        self.status_page = next((shard.status_page for shard in shards if shard.shard == 0), None)
+        self._core: _sluice.Session | None = core
+        self._job = core.job()
+        self._shards = list(shards)
+        self._token = token
+        self._quiet = quiet
+        self._pid = os.getpid()
+        self._rows: list[Row] = []
+        self._index: dict[int, int] = {}  # By the address of the parameter's data.
+        self._last: _sluice.StepResult | None = None
+        self._held: list[tuple[int, torch.Tensor]] = []  # What the core reads until the step ends.
+        self._pending: list[tuple[Any, Any]] = []  # Of the DDP hook: buckets and their futures.
+        self._sinks: list[tuple[Sink, int, list[Figures]]] = []
+        self._told_of_skips = False
+        _open.add(self)
+
+    # What a session is about.
+
+    @property
+    def joined(self) -> bool:
+        """Whether the tensors are known and all ranks are there."""
+        return bool(self._rows)
+
+    def join(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """Tells the job which tensors this rank trains, and waits for all ranks.
+
+        Where the ranks' values differ, all take those of rank 0.
+
+        Args:
+            parameters: Names and tensors, the same on all ranks, in the order in which the forward pass uses them.
+
+        Raises:
+            SluiceError: The ranks disagree, a rank does not come, or a parameter cannot be exchanged.
+        """
+        if self.joined:
+            raise SluiceError("this session has joined already: one session exchanges one model", code="FAILED_PRECONDITION")
+        core = self._live()
+        rows = [describe(name, parameter) for name, parameter in parameters]
+        tensors = [parameter for _, parameter in parameters]
+        found = self._patient(lambda: core.join(rows, sha256(tensors)))
+        self._rows = rows
+        self._index = {id(parameter): i for i, parameter in enumerate(tensors)}
+        self.restored_step = found.restored_step
+        if not found.parameters_agree:
+            self._agree(tensors)
+        if self.rank == 0 and not self._quiet:
+            page = f", status page {self.status_page}" if self.status_page else ""
+            shards = "1 shard" if self._job.shards == 1 else f"{self._job.shards} shards"
+            print(
+                f"sluice: {self.world_size} ranks, {shards}, uplink {self._job.uplink}, downlink {self._job.downlink}{page}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _agree(self, tensors: Sequence[torch.Tensor]) -> None:
+        core = self._live()
+        places = []
+        values = []
+        for tensor, row in zip(tensors, self._rows, strict=True):
+            target = target_of(tensor.detach(), row)
+            if target.data_ptr() != tensor.data_ptr():
+                target.copy_(tensor.detach().reshape(row[1]))
+            values.append(target)
+            places.append((target.data_ptr(), target.numel()))
+        self._patient(lambda: core.agree_on_parameters(places))
+        for tensor, value in zip(tensors, values, strict=True):
+            if value.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(value.reshape(tensor.shape))
+
+    def index_of(self, parameter: torch.Tensor) -> int | None:
+        """Returns the number of a parameter in the tensor table; None: it is not one of those that were joined with."""
+        return self._index.get(id(parameter))
+
+    # A step.
+
+    def submit(self, tensor: int, gradient: torch.Tensor, scale: float = 1.0) -> None:
+        """Hands a gradient over. It must stay as it is until `wait` returns. Does not wait.
+
+        Args:
+            tensor: The number of the parameter in the tensor table.
+            gradient: A dense tensor of the parameter's shape, of any floating-point type.
+            scale: Each element is multiplied by it.
+        """
+        core = self._live()
+        row = self._rows[tensor]
+        host = to_host(gradient, row)
+        self._held.append((tensor, host))
+        self._located(lambda: core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale), f"gradient of {row[0]}")
+
+    def skip(self) -> None:
+        """Takes part in the step with nothing, instead of all its gradients: this rank has no data left."""
+        core = self._live()
+        self._located(core.skip, "skipping the step")
+
+    def wait(self) -> None:
+        """Waits until the step is closed on all shards. Ctrl-C ends the waiting, and tells the other ranks."""
+        core = self._live()
+        names = f" of {self._rows[self._held[-1][0]][0]} and {len(self._held) - 1} more" if self._held else ""
+        self._last = self._located(lambda: self._poll(core), f"exchange{names}")
+        self._held.clear()
+        self.step = self._last.step
+        if self._last.bundles_skipped_here and not self._told_of_skips:
+            self._told_of_skips = True
+            self._say(
+                1,
+                f"rank {self.rank}, step {self.step}: the gradient of {self._last.first_skipped_tensor} is not finite, so "
+                f"{self._last.bundles_skipped_here} of {self._last.bundles} parts of this rank's gradient were left out "
+                "(Session.figures counts them; this is said once)",
+            )
+
+    def _poll(self, core: _sluice.Session) -> _sluice.StepResult:
+        while (result := core.wait_for(_POLL_SECONDS)) is None:
+            self._drain_log()
+        return result
+
+    def apply(self, tensor: int, mean: torch.Tensor) -> None:
+        """Writes the mean of a parameter's gradients over all ranks into `mean`. After `wait`.
+
+        Args:
+            tensor: The number of the parameter in the tensor table.
+            mean: A dense tensor of the parameter's shape, of any floating-point type.
+        """
+        core = self._live()
+        row = self._rows[tensor]
+        target = target_of(mean, row)
+        self._located(lambda: core.apply(tensor, target.data_ptr(), target.numel()), f"mean of {row[0]}")
+        if target.data_ptr() != mean.data_ptr():
+            mean.copy_(target.reshape(mean.shape))
+
+    def without_mean(self) -> set[int]:
+        """Returns the numbers of the parameters that no rank has contributed a finite gradient to. After `wait`."""
+        return set(self._last.without_mean) if self._last else set()
+
+    def end_step(self) -> None:
+        """Writes to the sinks of `log_to` that are due. `ddp_hook` calls it after each step."""
+        self._drain_log()
+        for sink, every, before in self._sinks:
+            if self.step % every == 0:
+                now = self.figures()
+                sink(scalars_of(now, before[0]), self.step)
+                before[0] = now
+
+    # What is said about it.
+
+    def figures(self) -> Figures:
+        """Returns sums since the session joined. Thread-safe."""
+        sums = self._live().figures()
+        last = self._last
+        return Figures(
+            step=self.step,
+            steps=sums.steps,
+            bytes_up=sums.bytes_up,
+            bytes_down=sums.bytes_down,
+            dense_bytes=sums.dense_bytes,
+            exposed_seconds=sums.exposed_seconds,
+            encode_seconds=sums.encode_seconds,
+            decode_seconds=sums.decode_seconds,
+            contributions_min=last.n_min if last else 0,
+            contributions_max=last.n_max if last else 0,
+            skipped_bundles=sums.skipped_bundles,
+            staleness=last.staleness if last else 0,
+            uplink=self._job.uplink,
+            downlink=self._job.downlink,
+        )
+
+    def scalars(self) -> dict[str, float]:
+        """Returns means per step since the session joined, under the names of `docs/job-file.md`.
+
+        ``bytes/up`` and ``bytes/down`` are bytes, ``ratio/up`` and ``ratio/down`` say how many times fewer they are than in
+        float32, ``time/exposed_ms`` is what the script waited, in milliseconds.
+        """
+        return scalars_of(self.figures())
+
+    def postfix(self) -> dict[str, str]:
+        """Returns figures for a progress bar: ``bar.set_postfix(session.postfix())`` shows ``up=9.2 KiB (98x), wait=4 ms``."""
+        scalars = self.scalars()
+        return {
+            "up": f"{show_bytes(scalars['bytes/up'])} ({scalars['ratio/up']:.0f}x)",
+            "wait": f"{scalars['time/exposed_ms']:.0f} ms",
+        }
+
+    def log_to(self, target: Any, every: int = 10) -> None:
+        """Writes the scalars of every `every`-th step, as means over the steps in between.
+
+        Args:
+            target: A ``SummaryWriter`` of TensorBoard, an object with a method ``log(dict, step=...)`` such as a run of
+                Weights & Biases, or a function of (dict, step).
+            every: Steps, at least 1.
+        """
+        if every < 1:
+            raise SluiceError(f"log_to: every is {every}, and must be at least 1", code="INVALID_ARGUMENT")
+        self._sinks.append((sink_of(target), every, [self.figures()]))
+
+    def compare_parameters(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Tells the job the sha256 of this rank's parameters. A rank that differs ends the job with an error."""
+        self._live().report_parameters(self.step, sha256(parameters))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what identifies this point of the job: version, step, codecs.
+
+        What compression still owes is not in it: a run that is loaded goes on without it.
+        """
+        return {"version": 1, "step": self.step, "uplink": self._job.uplink, "downlink": self._job.downlink}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Checks that a state is one of `state_dict`'s, with the same codecs.
+
+        Raises:
+            SluiceError: The version is another one, or the codecs differ, which would change the run without a word.
+        """
+        if state.get("version") != 1:
+            raise SluiceError(f"the state has version {state.get('version')!r}, wanted 1", code="INVALID_ARGUMENT")
+        for key, own in (("uplink", self._job.uplink), ("downlink", self._job.downlink)):
+            if state.get(key) != own:
+                raise SluiceError(f"the state was saved with {key} {state.get(key)!r}, and this job has {own!r}", code="FAILED_PRECONDITION")
+
+    # Its end.
+
+    def close(self) -> None:
+        """Leaves the job in order. The rank that started shards waits until all ranks have left."""
+        core, self._core = self._core, None
+        if core is None or os.getpid() != self._pid:
+            return
+        try:
+            if self.joined:
+                self._patient(core.leave, core)
+                for shard in self._shards:
+                    for _ in shard.wait():
+                        self._drain_log(core)
+        finally:
+            self._end(core)
+
+    def abandon(self, why: str) -> None:
+        """Gives up, and tells the other ranks why, so that they end with the reason. Never raises."""
+        core, self._core = self._core, None
+        if core is None or os.getpid() != self._pid:
+            return
+        try:
+            core.abandon(why)
+        finally:
+            self._end(core)
+
+    def _end(self, core: _sluice.Session) -> None:
+        for shard in self._shards:
+            # The shard tells the other ranks first.
+            for _ in shard.wait(2.0 if self.joined else 0.0):
+                pass
+            shard.end()
+        if self._token is not None:
+            self._token.close()
+        self._drain_log(core)
+        core.close()
+        _open.discard(self)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon(_in_a_word(error))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # DDP objects are pickled, and their hook's state with them. The copy takes no part in the job.
+        return {"rank": self.rank, "world_size": self.world_size, "step": self.step, "_core": None, "_pid": self._pid}
+
+    def _live(self) -> _sluice.Session:
+        if os.getpid() != self._pid:
+            raise ForkError(
+                f"this session belongs to process {self._pid}, which forked process {os.getpid()}: use it there alone",
+                code="FAILED_PRECONDITION",
+                rank=self.rank,
+            )
+        if self._core is None:
+            raise SluiceError("this session is closed", code="FAILED_PRECONDITION", rank=self.rank)
+        return self._core
+
+    def _located(self, call: Callable[[], _T], what: str) -> _T:
+        """Calls, with the rank, the step and the tensor in the message of an error. An interrupt tells the other ranks."""
+        try:
+            return call()
+        except SluiceError as error:
+            self._drain_log()
+            raise error.located(self.rank, self.step + 1, what) from None
+        except KeyboardInterrupt:
+            self.abandon("interrupted by the user")
+            raise
+
+    def _patient(self, call: Callable[[], _T], core: _sluice.Session | None = None) -> _T:
+        """Calls on a thread of its own, so that a signal can act here meanwhile."""
+        core = core or self._live()
+        values: list[_T] = []
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                values.append(call())
+            except BaseException as error:  # noqa: BLE001
+                errors.append(error)
+
+        thread = threading.Thread(target=run, name="sluice-call", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            run()  # Python 3.12 starts no threads once the script has ended.
+        try:
+            while thread.is_alive():
+                thread.join(_POLL_SECONDS)
+                self._drain_log(core)
+        except BaseException as error:
+            core.abandon("interrupted by the user" if isinstance(error, KeyboardInterrupt) else _in_a_word(error))
+            thread.join()
+            raise
+        if errors:
+            failure = errors[0]
+            raise failure.located(self.rank, None, "job") if isinstance(failure, SluiceError) else failure
+        return values[0]
+
+    def _drain_log(self, core: _sluice.Session | None = None) -> None:
+        core = core or self._core
+        if core is None:
+            return
+        for level, component, text in core.take_log():
+            self._say(level, f"{component}: {text}")
+
+    def _say(self, level: int, text: str) -> None:
+        if level > 0 or not self._quiet:
+            print(f"sluice: {_LEVELS[level]} {text}", file=sys.stderr, flush=True)
+
+
+class LocalSession(Session):
+    """A session of a process that is alone: both codecs run with their error feedback, and nothing is sent."""
+
+
+def _in_a_word(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by the user"
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+def _close_all() -> None:
+    """Closes the session when the process ends. After an uncaught exception, it reports the exception to the other ranks."""
+    error = getattr(sys, "last_value", None)
+    for session in list(_open):
+        if error is not None and not (isinstance(error, SystemExit) and not error.code):
+            session.abandon(_in_a_word(error))
+            continue
+        try:
+            session.close()
+        except SluiceError as failure:
+            print(f"sluice: ERROR {failure}", file=sys.stderr, flush=True)
+
+
+atexit.register(_close_all)

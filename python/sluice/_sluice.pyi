@@ -1,0 +1,97 @@
+from typing import Any, Optional, final
+
+def read_job(text: str, name: str) -> JobSummary: ...
+def codecs() -> list[CodecInfo]: ...
+def canonical_spec(spec: str) -> str: ...
+def momentum_with(uplink: str, downlink: str, momentum: float) -> float: ...
+def decoded_size(frames: bytes) -> int: ...
+def decode_add(frames: bytes, address: int, elements: int) -> None: ...
+
+@final
+class JobSummary:
+    name: str
+    mode: str
+    workers: int
+    shards: int
+    uplink: str
+    downlink: str
+    shards_update: bool
+    sends_weights: bool
+    checkpoints: bool
+
+@final
+class Joined:
+    rank: int
+    world_size: int
+    first_step: int
+    restored_step: int
+    parameters_agree: bool
+
+@final
+class StepResult:
+    step: int
+    n_min: int
+    n_max: int
+    bundles: int
+    bundles_skipped_here: int
+    first_skipped_tensor: str
+    without_mean: list[int]
+    buffers_averaged: bool
+    checkpoint_due: bool
+    staleness: int
+
+@final
+class Figures:
+    step: int
+    steps: int
+    bytes_up: int
+    bytes_down: int
+    dense_bytes: int
+    skipped_bundles: int
+    encode_seconds: float
+    decode_seconds: float
+    exposed_seconds: float
+
+@final
+class CodecInfo:
+    name: str
+    example: str
+    summary: str
+
+@final
+class Session:
+    def __init__(
+        self,
+        job: str,
+        job_name: str,
+        coordinator: str,
+        rank: int,
+        join_timeout: float,
+        token_file: str = ...,
+        tls_cert: str = ...,
+        tls_key: str = ...,
+        tls_ca: str = ...,
+    ) -> None: ...
+    def join(self, tensors: list[tuple[str, list[int], list[int], int, bool]], parameters_sha256: bytes) -> Joined: ...
+    def agree_on_parameters(self, places: list[tuple[int, int]]) -> None: ...
+    def buffers_due(self) -> bool: ...
+    def submit(self, tensor: int, address: int, elements: int, type: int, scale: float) -> None: ...
+    def skip(self) -> None: ...
+    def wait_for(self, seconds: float) -> Optional[StepResult]: ...
+    def apply(self, tensor: int, address: int, elements: int) -> None: ...
+    def report_parameters(self, step: int, sha256: bytes) -> None: ...
+    def leave(self) -> None: ...
+    def abandon(self, reason: str) -> None: ...
+    def close(self) -> None: ...
+    def figures(self) -> Figures: ...
+    def job(self) -> JobSummary: ...
+    def take_log(self) -> list[tuple[int, str, str]]: ...
+
+@final
+class Codec:
+    @staticmethod
+    def create(spec: str, shape: list[int], seed: int, sender: int) -> Codec: ...
+    def encode(self, gradient: Any) -> bytes: ...
+    def residual(self, address: int, elements: int) -> None: ...
+    @property
+    def spec(self) -> str: ...

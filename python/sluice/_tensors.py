@@ -1,0 +1,114 @@
+"""PyTorch tensors as the core takes them: an address, a number of elements, a type."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._errors import SluiceError
+
+if TYPE_CHECKING:
+    import torch
+
+# Name, shape, strides in elements, element type, whether it is a buffer.
+Row = tuple[str, list[int], list[int], int, bool]
+
+FLOAT32 = 0
+
+
+def element_type(tensor: torch.Tensor) -> int:
+    """Returns the core's number of the tensor's type; float32 for a type that the core cannot read."""
+    import torch
+
+    return {torch.bfloat16: 1, torch.float16: 2}.get(tensor.dtype, FLOAT32)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Returns whether elements of these strides lie without gaps and overlaps, in any order of dimensions."""
+    expected = 1
+    for stride, size in sorted((st, n) for st, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def describe(name: str, tensor: torch.Tensor) -> Row:
+    """Returns the row of the tensor table for a parameter.
+
+    Raises:
+        SluiceError: The parameter cannot be exchanged. The message names it.
+    """
+    if not tensor.is_floating_point():
+        raise SluiceError(
+            f"parameter {name} has dtype {tensor.dtype}, and only floating-point parameters can be exchanged", code="INVALID_ARGUMENT"
+        )
+    if tensor.numel() == 0:
+        raise SluiceError(f"parameter {name} has no elements: its shape is {tuple(tensor.shape)}", code="INVALID_ARGUMENT")
+    shape = list(tensor.shape) or [1]
+    strides = list(tensor.stride()) or [1]
+    if not is_dense(shape, strides):
+        strides = []
+    return (name, shape, strides, element_type(tensor), False)
+
+
+def _laid_as(tensor: torch.Tensor, row: Row) -> bool:
+    """Returns whether the tensor lies in the host's memory as the row of the table says."""
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() and not row[2]:
+        return False
+    strides = list(tensor.stride()) or [1]
+    shape = row[1]
+    return not row[2] or all(a == b for a, b, n in zip(strides, row[2], shape, strict=True) if n != 1)
+
+
+def _new(row: Row, dtype: torch.dtype) -> torch.Tensor:
+    import torch
+
+    if row[2]:
+        return torch.empty_strided(row[1], row[2], dtype=dtype)
+    return torch.empty(row[1], dtype=dtype)
+
+
+def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
+    """Returns the tensor itself where the core can read it, else a copy in the host's memory that the core can read.
+
+    Raises:
+        SluiceError: The tensor is sparse, or has another shape than the parameter.
+    """
+    import torch
+
+    if tensor.layout != torch.strided:
+        raise SluiceError(
+            f"the gradient of {row[0]} is sparse, and only dense ones can be exchanged: "
+            "make the layer's gradient dense (embeddings: sparse=False)",
+            code="INVALID_ARGUMENT",
+        )
+    if (list(tensor.shape) or [1]) != row[1]:
+        raise SluiceError(f"the gradient of {row[0]} has shape {tuple(tensor.shape)}, wanted {tuple(row[1])}", code="INVALID_ARGUMENT")
+    readable = tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    if readable and _laid_as(tensor, row):
+        return tensor
+    copy = _new(row, tensor.dtype if readable else torch.float32)
+    copy.copy_(tensor.detach().reshape(row[1]))
+    return copy
+
+
+def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
+    """Returns where the core writes the float32 mean: the tensor itself where it can, else a new tensor to copy from."""
+    import torch
+
+    if tensor.dtype == torch.float32 and _laid_as(tensor, row):
+        return tensor
+    return _new(row, torch.float32)
+
+
+def sha256(tensors: Sequence[torch.Tensor]) -> bytes:
+    """Returns 32 bytes over the values of the tensors, in order."""
+    import torch
+
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        here: Any = tensor.detach().to("cpu").contiguous().reshape(-1)
+        digest.update(here.view(torch.uint8).numpy().data)
+    return digest.digest()

@@ -1,0 +1,50 @@
+"""The momentum of an optimizer for the codecs in force."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import _sluice
+from ._session import Session
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _tune_group(group: dict[str, Any], session: Session) -> str:
+    """Lowers the momentum of one group. Returns what it did, or nothing."""
+    is_adam = "betas" in group
+    momentum = float(group["betas"][0] if is_adam else group.get("momentum", 0.0))
+    if momentum == 0:
+        return ""
+    figures = session.figures()
+    lower = _sluice.momentum_with(figures.uplink, figures.downlink, momentum)
+    if lower >= momentum:
+        return ""
+    if is_adam:
+        # beta1 averages, and does not amplify: the rate stays.
+        group["betas"] = (lower, *group["betas"][1:])
+        return f"beta1 {momentum:g} -> {lower:g}"
+    factor = (1 - lower) / (1 - momentum)
+    for key in ("lr", "initial_lr"):
+        if key in group:
+            group[key] = group[key] * factor
+    group["momentum"] = lower
+    return f"momentum {momentum:g} -> {lower:g}, rate times {factor:.3g}"
+
+
+def tune(optimizer: torch.optim.Optimizer, session: Session) -> None:
+    """Lowers an optimizer's momentum where the session's codecs delay gradients, and prints one line.
+
+    Codecs such as ``topk:1%`` and ``ternary`` send parts of a gradient in later steps, and momentum amplifies that delay.
+    SGD and RMSprop keep ``lr / (1 - momentum)``; Adam and AdamW keep their rate, and get a lower beta1.
+    Call it before a scheduler of learning rates is made. Codecs such as ``int8`` need nothing.
+
+    Args:
+        optimizer: Any optimizer of PyTorch.
+        session: The session that exchanges its gradients.
+    """
+    changes = dict.fromkeys(filter(None, (_tune_group(group, session) for group in optimizer.param_groups)))
+    if changes and session.rank == 0:
+        print(f"sluice: {'; '.join(changes)}, because the codecs delay gradients (docs/compression.md, Momentum)", file=sys.stderr, flush=True)

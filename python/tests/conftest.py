@@ -1,0 +1,116 @@
+"""Starts real ranks: processes that each run a script of tests/ranks, as torchrun would start them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+RANKS = pathlib.Path(__file__).parent / "ranks"
+PATIENCE = 120.0  # Seconds until a state that must come counts as missing, on a busy machine.
+
+
+def await_that(condition: Callable[[], Any], what: str) -> Any:
+    """Returns what `condition` returns once it is true."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for this: {what}"
+        time.sleep(0.02)
+    return value
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+class Rank:
+    """One process. What it says with `say` of ranks/common.py can be awaited."""
+
+    def __init__(self, script: str, arguments: list[str], rank: int, size: int, folder: pathlib.Path, env: dict[str, str]) -> None:
+        self.rank = rank
+        self.said = folder / f"said-{rank}"
+        self.said.touch()
+        self.output = folder / f"output-{rank}"
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(size), OMP_NUM_THREADS="1", SLUICE_TEST_FOLDER=str(folder), **env)
+        for name in ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
+            environment.pop(name, None)
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(RANKS / script), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                # A shell that starts the tests in the background ignores SIGINT, and so would the ranks.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+
+    def await_word(self, key: str) -> Any:
+        def found() -> list[Any]:
+            ended = self.process.poll() is not None
+            for line in self.said.read_text().splitlines():
+                with contextlib.suppress(json.JSONDecodeError):
+                    said = json.loads(line)
+                    if key in said:
+                        return [said[key]]
+            assert not ended, f"rank {self.rank} ended before it said {key!r}:\n{self.text()}"
+            return []
+
+        return await_that(found, f"rank {self.rank} says {key!r}")[0]
+
+    def words(self, key: str) -> list[Any]:
+        """All that the rank has said under the key so far, in order."""
+        said = [json.loads(line) for line in self.said.read_text().splitlines()]
+        return [words[key] for words in said if key in words]
+
+    def await_end(self) -> int:
+        await_that(lambda: self.process.poll() is not None, f"rank {self.rank} ends:\n{self.text()}")
+        return self.process.returncode
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+
+Start = Callable[..., list[Rank]]
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Starts ranks; those that a test leaves running are ended."""
+    started: list[Rank] = []
+
+    def begin(script: str, *arguments: str, size: int = 2, **env: str) -> list[Rank]:
+        folder = tmp_path_factory.mktemp(script.removesuffix(".py"))
+        ranks = [Rank(script, list(arguments), rank, size, folder, env) for rank in range(size)]
+        started.extend(ranks)
+        return ranks
+
+    yield begin
+    for rank in started:
+        if rank.process.poll() is None:
+            rank.process.kill()
+            rank.process.wait()
+
+
+def await_all(ranks: list[Rank]) -> None:
+    """All ranks end well."""
+    codes = [rank.await_end() for rank in ranks]
+    assert codes == [0] * len(ranks), "\n".join(rank.text() for rank in ranks)

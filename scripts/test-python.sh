@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs the Python package as a user does, into a new virtual environment, and runs its tests with PyTorch from .deps/python.
+# usage: scripts/test-python.sh [PYTEST ARGUMENTS]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/setup.sh --python
+# ccache finds object files again, also those of the release preset, if the compiler has the same name.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 SLUICE_COMPILER_LAUNCHER=ccache CXX=c++
+venv=build/python-venv
+rm -rf "$venv"
+/usr/bin/python3 -m venv "$venv"
+# The environment uses PyTorch and pytest from .deps/python, because a copy would take 5 GB.
+"$PWD/.deps/python/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' \
+  >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch.pth"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check .
+"$venv/bin/python" -m pytest -q "$@"

@@ -1,0 +1,320 @@
+#include "worker/local/local_session.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/mutex.h"
+#include "compress/aggregator.h"
+#include "compress/compressor.h"
+#include "compress/frame.h"
+#include "protocol/layout.h"
+#include "worker/core/bundle_encoder.h"
+
+namespace sluice::worker {
+namespace {
+
+absl::Span<const std::byte> BytesOf(const std::string& frame) {
+  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
+}
+
+double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now() - begin); }
+
+// State that exists once the tensors are known.
+struct Coding {
+  Coding(const LocalSessionOptions& options, const protocol::TensorTable& its_table,
+         protocol::Layout its_layout)
+      : table(its_table),
+        layout(std::move(its_layout)),
+        encoder(table, layout, options.compression, /*rank=*/0),
+        downlink(protocol::ChunkConfigs(options.compression, table, layout,
+                                        protocol::Direction::kDownlink),
+                 {.seed = options.compression.seed,
+                  .sender = compress::Compressor::kShardSender,
+                  .owes_lossless = true}),
+        published(layout.chunks.size()),
+        gradients(table.size()) {
+    for (const compress::ChunkConfig& config :
+         protocol::ChunkConfigs(options.compression, table, layout, protocol::Direction::kUplink)) {
+      aggregators.push_back(compress::MakeAggregator(config, /*senders=*/1));
+    }
+  }
+
+  const protocol::TensorTable table;
+  const protocol::Layout layout;
+  BundleEncoder encoder;
+  compress::Compressor downlink;
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators;  // By chunk.
+  std::vector<std::string> published;   // By chunk; empty without a mean.
+  std::vector<GradientView> gradients;  // By tensor, of the open step.
+};
+
+class LocalSession final : public Session {
+ public:
+  explicit LocalSession(LocalSessionOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table, absl::string_view) override;
+  absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>>) override { return Ready(); }
+  bool BuffersDue() const override {
+    return coding_ != nullptr && protocol::TrainedTensors(coding_->table) < coding_->table.size() &&
+           step_ % options_.buffer_sync_interval == 0;
+  }
+  absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
+  absl::Status Skip() override;
+  void SetRate(float) override {}
+  absl::StatusOr<StepResult> Wait() override;
+  absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
+  absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
+  absl::Status ApplyUpdate(uint32_t, absl::Span<float>) override {
+    return absl::FailedPreconditionError(
+        "a process that is alone has no shards that do updates: use Apply");
+  }
+  absl::Status SaveCheckpoint(std::string, std::vector<CheckpointFile>) override {
+    return absl::FailedPreconditionError("a process that is alone takes no checkpoints");
+  }
+  void Report(const Progress& progress) override {
+    MutexLock lock(&mutex_);
+    figures_.progress = progress;
+  }
+  void ReportParameters(uint64_t, absl::string_view) override {}
+  TrafficCounters traffic() const override {
+    MutexLock lock(&mutex_);
+    return figures_.traffic;
+  }
+  std::optional<SessionFigures> figures() const override {
+    MutexLock lock(&mutex_);
+    return figures_;
+  }
+  absl::Status Leave() override { return Ready(); }
+  void Abandon(absl::string_view reason) override {
+    MutexLock lock(&mutex_);
+    if (status_.ok()) status_ = absl::CancelledError(absl::StrCat("this worker gave up: ", reason));
+  }
+
+ private:
+  absl::Status Ready() const {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return status_;
+    return coding_ != nullptr ? absl::OkStatus()
+                              : absl::FailedPreconditionError(
+                                    "this worker has not joined the job: call Join first");
+  }
+  absl::Status CheckSubmitted() const;
+  absl::Status Exchange(uint32_t bundle, StepResult* result);
+  absl::Status Publish(const protocol::Bundle& bundle, const EncodedBundle& encoded);
+  void Count(double encode_seconds, uint64_t bytes_up, uint64_t bytes_down);
+
+  const LocalSessionOptions options_;
+  std::unique_ptr<Coding> coding_;  // Null before Join.
+  uint64_t step_ = 1;               // The open step, or the next one if none is open.
+  bool skips_ = false;
+  bool has_result_ = false;
+  mutable Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  SessionFigures figures_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<JoinInfo> LocalSession::Join(const protocol::TensorTable& table, absl::string_view) {
+  if (coding_ != nullptr) {
+    return absl::FailedPreconditionError("this worker has joined already");
+  }
+  const protocol::CompressionSpec& compression = options_.compression;
+  absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
+      table, /*shards=*/1, compression.layout, protocol::WholeRows(compression, table));
+  if (!layout.ok()) return layout.status();
+  coding_ = std::make_unique<Coding>(options_, table, *std::move(layout));
+  return JoinInfo{.rank = 0, .world_size = 1};
+}
+
+absl::Status LocalSession::Submit(uint32_t tensor, const GradientView& gradient) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (tensor >= coding_->table.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no tensor ", tensor, ", only ", coding_->table.size()));
+  }
+  const protocol::TensorInfo& info = coding_->table[tensor];
+  if (gradient.size != info.elements()) {
+    return absl::InvalidArgumentError(absl::StrCat("the gradient of ", info.name, " has ",
+                                                   gradient.size, " elements, wanted ",
+                                                   info.elements()));
+  }
+  if (skips_ || coding_->gradients[tensor].data != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(info.name, " was submitted or skipped already in step ", step_));
+  }
+  if (info.role == protocol::TensorRole::kBuffer && !BuffersDue()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", info.name, " was submitted in step ", step_,
+                     ", in which buffers are not averaged: ask BuffersDue first"));
+  }
+  coding_->gradients[tensor] = gradient;
+  has_result_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status LocalSession::Skip() {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  skips_ = true;
+  has_result_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status LocalSession::CheckSubmitted() const {
+  const size_t wanted =
+      BuffersDue() ? coding_->table.size() : protocol::TrainedTensors(coding_->table);
+  for (size_t tensor = 0; tensor < wanted && !skips_; ++tensor) {
+    if (coding_->gradients[tensor].data != nullptr) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("Wait was called in step ", step_, " before ", coding_->table[tensor].name,
+                     " was submitted: submit zeros for a tensor that has no gradient"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> LocalSession::Wait() {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (absl::Status status = CheckSubmitted(); !status.ok()) return status;
+  const absl::Time started = absl::Now();
+  StepResult result;
+  result.step = step_;
+  result.n_min = 1;
+  result.buffers_averaged = BuffersDue() && !skips_;
+  const std::vector<protocol::Bundle>& bundles = coding_->layout.bundles[0];
+  std::vector<bool> has_mean(coding_->table.size(), false);
+  for (uint32_t bundle = 0; bundle < bundles.size(); ++bundle) {
+    if (bundles[bundle].buffers && !result.buffers_averaged) continue;
+    if (absl::Status status = Exchange(bundle, &result); !status.ok()) return status;
+  }
+  for (size_t chunk = 0; chunk < coding_->published.size(); ++chunk) {
+    if (!coding_->published[chunk].empty()) has_mean[coding_->layout.chunks[chunk].tensor] = true;
+  }
+  for (uint32_t tensor = 0; tensor < protocol::TrainedTensors(coding_->table); ++tensor) {
+    if (!has_mean[tensor]) result.without_mean.push_back(tensor);
+  }
+  coding_->downlink.EndStep(step_);
+  std::fill(coding_->gradients.begin(), coding_->gradients.end(), GradientView());
+  skips_ = false;
+  has_result_ = true;
+  ++step_;
+  MutexLock lock(&mutex_);
+  ++figures_.traffic.steps;
+  figures_.progress.step = result.step;
+  figures_.dense_bytes += sizeof(float) * protocol::TrainedElements(coding_->table);
+  figures_.skipped_bundles += result.bundles_skipped_here;
+  figures_.traffic.exposed_seconds += SecondsSince(started);
+  return result;
+}
+
+absl::Status LocalSession::Exchange(uint32_t bundle, StepResult* result) {
+  const protocol::Bundle& place = coding_->layout.bundles[0][bundle];
+  const auto& bundles = coding_->layout.bundles[0];
+  EncodeTask task;
+  task.step = step_;
+  task.bundle = bundle;
+  task.nothing = skips_;
+  task.chunks = place.chunks;
+  task.last_of_step = bundle + 1 == bundles.size() || bundles[bundle + 1].buffers;
+  std::vector<std::string> published;
+  for (const uint32_t id : place.chunks) {
+    const protocol::Chunk& chunk = coding_->layout.chunks[id];
+    const GradientView& gradient = coding_->gradients[chunk.tensor];
+    task.gradients.push_back(skips_ ? GradientView() : gradient.Part(chunk.offset, chunk.count));
+    published.push_back(std::move(coding_->published[id]));
+    coding_->published[id].clear();
+  }
+  if (!published.front().empty()) task.published = published;
+  const absl::Time started = absl::Now();
+  const EncodedBundle encoded = coding_->encoder.Encode(task);
+  if (!encoded.failure.ok()) return encoded.failure;
+  Count(SecondsSince(started), 0, 0);
+  ++result->bundles;
+  if (encoded.skipped || skips_) {
+    result->n_min = 0;
+    if (skips_) return absl::OkStatus();
+    if (result->bundles_skipped_here++ == 0) {
+      result->first_skipped_tensor = coding_->table[encoded.skipped_tensor].name;
+    }
+    return absl::OkStatus();
+  }
+  result->n_max = 1;
+  return Publish(place, encoded);
+}
+
+// Processes the frames as a shard with a single worker does.
+absl::Status LocalSession::Publish(const protocol::Bundle& bundle, const EncodedBundle& encoded) {
+  std::vector<float> sum;
+  uint64_t up = 0, down = 0;
+  for (size_t i = 0; i < bundle.chunks.size(); ++i) {
+    const uint32_t id = bundle.chunks[i];
+    compress::Aggregator& aggregator = *coding_->aggregators[id];
+    sum.assign(coding_->layout.chunks[id].count, 0);
+    const compress::SenderFrame frame{.sender = 0, .frame = BytesOf(encoded.frames[i])};
+    absl::Status status = aggregator.Validate(0, frame.frame);
+    if (!status.ok()) return status;
+    aggregator.Add({&frame, 1}, absl::MakeSpan(sum));
+    aggregator.Close(1, absl::MakeSpan(sum));
+    std::vector<std::byte> mean;
+    status = coding_->downlink.Encode(id, step_, sum, &mean);
+    if (!status.ok()) return status;
+    coding_->downlink.Observe(id, mean);
+    aggregator.AppendShared(&mean);
+    coding_->published[id].assign(reinterpret_cast<const char*>(mean.data()), mean.size());
+    up += frame.frame.size();
+    down += mean.size();
+  }
+  Count(0, up, down);
+  return absl::OkStatus();
+}
+
+void LocalSession::Count(double encode_seconds, uint64_t bytes_up, uint64_t bytes_down) {
+  MutexLock lock(&mutex_);
+  figures_.traffic.encode_seconds += encode_seconds;
+  figures_.traffic.bytes_up += bytes_up;
+  figures_.traffic.bytes_down += bytes_down;
+}
+
+absl::Status LocalSession::Apply(uint32_t tensor, absl::Span<float> mean) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (!has_result_) return absl::FailedPreconditionError("Apply was called before Wait");
+  if (tensor >= coding_->table.size() || mean.size() != coding_->table[tensor].elements()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no tensor ", tensor, " of ", mean.size(), " elements"));
+  }
+  const absl::Time started = absl::Now();
+  const std::vector<protocol::Chunk>& chunks = coding_->layout.chunks;
+  const auto first = std::find_if(chunks.begin(), chunks.end(),
+                                  [tensor](const auto& chunk) { return chunk.tensor == tensor; });
+  for (auto id = static_cast<size_t>(first - chunks.begin());
+       id < chunks.size() && chunks[id].tensor == tensor; ++id) {
+    const protocol::Chunk& chunk = chunks[id];
+    const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
+    const bool is_buffer = coding_->table[tensor].role == protocol::TensorRole::kBuffer;
+    if (coding_->published[id].empty() && is_buffer) continue;
+    std::fill(part.begin(), part.end(), 0.0f);
+    if (coding_->published[id].empty()) continue;
+    absl::Status status = compress::DecodeAddFrames(BytesOf(coding_->published[id]), part);
+    if (!status.ok()) return status;
+  }
+  MutexLock lock(&mutex_);
+  figures_.traffic.decode_seconds += SecondsSince(started);
+  return absl::OkStatus();
+}
+
+absl::Status LocalSession::ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) {
+  std::vector<float> mean(values.size());
+  if (absl::Status status = Apply(tensor, absl::MakeSpan(mean)); !status.ok()) return status;
+  for (size_t i = 0; i < mean.size(); ++i) values[i] += scale * mean[i];
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::unique_ptr<Session> MakeLocalSession(LocalSessionOptions options) {
+  return std::make_unique<LocalSession>(std::move(options));
+}
+
+}  // namespace sluice::worker
