@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts what `sluice codecs --support` prints into docs/compression.md.
+# Writes the output of `sluice codecs --support` into docs/compression.md.
 #
 # usage: tools/update_support_table.sh [BUILD_DIR]     default: build/release
 set -euo pipefail
