@@ -30,9 +30,8 @@ std::shared_ptr<const protocol::ShardSnapshot> Forged(AsyncBug bug,
   return forged;
 }
 
-protocol::ExchangeAnswer Forged(AsyncBug bug, uint32_t rank,
-                                const protocol::ExchangeAnswer& answer) {
-  protocol::ExchangeAnswer forged = answer;
+protocol::ExchangeReply Forged(AsyncBug bug, uint32_t rank, const protocol::ExchangeReply& answer) {
+  protocol::ExchangeReply forged = answer;
   if (bug == AsyncBug::kNameWithheld && rank == 1 && answer.checkpoint_step > answer.step) {
     forged.checkpoint_step = 0;
   }
@@ -42,7 +41,7 @@ protocol::ExchangeAnswer Forged(AsyncBug bug, uint32_t rank,
   for (std::string& chunk : forged.results) {
     const std::vector<std::byte> bytes = BytesOf(chunk);
     absl::Span<const std::byte> rest = bytes;
-    const absl::Span<const std::byte> first = compress::TakeFrame(&rest);
+    const absl::Span<const std::byte> first = compress::PopFrame(&rest);
     if (rest.empty()) continue;
     if (bug == AsyncBug::kPublicationLost) {
       chunk.erase(0, first.size());

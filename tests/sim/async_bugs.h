@@ -1,4 +1,4 @@
-// What planted bugs make of what an AsyncJob's shards say and keep.
+// Planted bugs that change the answers and snapshots of an AsyncJob's shards.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,10 @@
 
 namespace sluice {
 
-// A snapshot, as a shard with the bug restores it.
+// Returns the snapshot that a shard with the bug restores.
 std::shared_ptr<const protocol::ShardSnapshot> Forged(AsyncBug bug,
                                                       const protocol::ShardSnapshot& snapshot);
-// A result, as the rank is told it.
-protocol::ExchangeAnswer Forged(AsyncBug bug, uint32_t rank,
-                                const protocol::ExchangeAnswer& answer);
+// Returns the result that a rank receives from a shard with the bug.
+protocol::ExchangeReply Forged(AsyncBug bug, uint32_t rank, const protocol::ExchangeReply& answer);
 
 }  // namespace sluice

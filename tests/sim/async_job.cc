@@ -20,6 +20,7 @@
 #include "server/shard/async_shard.h"
 #include "tests/sim/async_bugs.h"
 #include "tests/sim/async_mirror.h"
+#include "tests/sim/sim_data.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
 
@@ -51,15 +52,15 @@ class AsyncJob {
   struct Worker {
     std::unique_ptr<worker::Pipeline> pipeline;
     std::unique_ptr<worker::BundleEncoder> encoder;
-    std::vector<std::vector<float>> values;  // By tensor: what is handed over.
+    std::vector<std::vector<float>> values;  // The gradients to submit, by tensor.
     std::vector<std::vector<float>> parameters;
     uint64_t done = 0;
     bool finished = false;
-    std::vector<uint64_t> streams;  // By shard; a broken one has another number.
+    std::vector<uint64_t> streams;  // By shard; a stream gets a new number when it breaks.
     double pace = 1;
-    uint64_t told_plan = 0;           // With the last result of the bundle that says it,
-    std::optional<uint64_t> told_in;  // the first of this step.
-    uint64_t coded_by = 0;            // In its open step.
+    uint64_t told_plan = 0;  // The plan number in the last result of shard 0's first bundle.
+    std::optional<uint64_t> told_in;  // The step of that result.
+    uint64_t coded_by = 0;            // The plan that codes the open step.
   };
   struct WorkerSave {
     compress::SavedCompressor uplink;
@@ -73,7 +74,7 @@ class AsyncJob {
   };
   struct Event {
     double at = 0;
-    uint64_t number = 0;  // Of two at the same time the first that was made comes first.
+    uint64_t number = 0;  // Orders events of the same time by creation.
     uint32_t term = 0;
     std::function<void()> act;
     bool operator<(const Event& other) const {
@@ -87,7 +88,7 @@ class AsyncJob {
   bool Chance(double share) { return random_.Uniform() < share; }
   void Violated(std::string text) { report_.violations.push_back(std::move(text)); }
 
-  void BeginTerm(uint64_t restore_step);
+  void StartTerm(uint64_t restore_step);
   void MakeShard(uint32_t shard, uint64_t restore_step);
   void MakeWorker(uint32_t rank, uint64_t restore_step);
   void StartStep(uint32_t rank);
@@ -96,16 +97,18 @@ class AsyncJob {
   void CarryOut(uint32_t rank, const worker::Pipeline::Effects& effects);
   void FinishStep(uint32_t rank);
   void Save(uint32_t rank, uint64_t step);
-  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
+  void Send(uint32_t rank, uint32_t shard,
+            std::shared_ptr<const protocol::ExchangeRequest> exchange);
   void Break(uint32_t rank, uint32_t shard);
-  void Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const protocol::Exchange& exchange);
-  void Deliver(uint32_t shard, const protocol::Exchange& request, uint32_t sender,
+  void Arrive(uint32_t rank, uint32_t shard, uint64_t stream,
+              const protocol::ExchangeRequest& exchange);
+  void Deliver(uint32_t shard, const protocol::ExchangeRequest& request, uint32_t sender,
                const std::vector<server::ShardEffect>& effects);
   void Answer(uint32_t rank, uint32_t shard, uint64_t stream,
-              const protocol::ExchangeAnswer& answer);
-  void CheckResult(uint32_t shard, uint32_t rank, const protocol::ExchangeAnswer& answer);
-  void CheckPlan(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange);
-  void CheckBase(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange);
+              const protocol::ExchangeReply& answer);
+  void CheckResult(uint32_t shard, uint32_t rank, const protocol::ExchangeReply& answer);
+  void CheckPlan(uint32_t rank, uint32_t shard, const protocol::ExchangeRequest& exchange);
+  void CheckBase(uint32_t rank, uint32_t shard, const protocol::ExchangeRequest& exchange);
   void RollBack();
   uint64_t LastStep() const { return options_.steps + options_.quiet_steps; }
   bool Finished() const {
@@ -126,12 +129,13 @@ class AsyncJob {
   std::vector<Worker> workers_;
   std::vector<std::unique_ptr<server::Shard>> shards_;
   std::vector<AsyncMirror> mirrors_;
-  std::map<uint64_t, Checkpoint> checkpoints_;           // By step; of this term, or complete.
-  std::set<uint64_t> named_;                             // In this term.
-  std::map<uint64_t, protocol::CompressionPlan> plans_;  // Likewise, those that are known or were.
+  std::map<uint64_t, Checkpoint> checkpoints_;  // By step; complete, or of this term.
+  std::set<uint64_t> named_;                    // Checkpoints named in this term.
+  // Known plans of this term, current and past, by number.
+  std::map<uint64_t, protocol::CompressionPlan> plans_;
 };
 
-void AsyncJob::BeginTerm(uint64_t restore_step) {
+void AsyncJob::StartTerm(uint64_t restore_step) {
   named_.clear();
   plans_.clear();
   shards_.clear();
@@ -157,7 +161,7 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   options.staleness_aware_lr = options_.staleness_aware_lr;
   options.rule = options_.rule;
   options.control = options_.control;
-  // A plan changes nothing of what the mirror reckons with.
+  // Plans do not affect the mirror's arithmetic.
   options.rule_momentum = job::MomentumOf(options_.rule);
   options.momentum = {.base = *options.rule_momentum, .coded = *options.rule_momentum};
   options.job_uid = kJobUid;
@@ -181,7 +185,7 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   Check(made.ok(), made.status().message());
   shards_[shard] = *std::move(made);
   if (const auto plan = shards_[shard]->plan()) plans_[plan->id] = *plan;
-  mirrors_[shard].BeginTerm();
+  mirrors_[shard].ResetForTerm();
 }
 
 void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
@@ -227,16 +231,14 @@ void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
   }
 }
 
-// Other values in each term: training that goes back takes another way.
+// The values depend on the term, so that training takes another course after a rollback.
 std::vector<std::vector<float>> AsyncJob::Gradients(uint32_t rank, uint64_t step) {
   std::vector<std::vector<float>> values;
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
     CounterRandom random(options_.seed, 1000 * uint64_t{term_} + tensor, rank, step);
     std::vector<float>& of = values.emplace_back(table_[tensor].elements());
     if (step > options_.steps) continue;
-    for (float& x : of) {
-      x = static_cast<float>((random.Uniform() - 0.5) * std::exp2(random.Below(6)));
-    }
+    for (float& x : of) x = SimValue(random.Next());
   }
   CounterRandom random(options_.seed, 5000 + term_, rank, step);
   if (step > 0 && random.Uniform() < options_.nan_share) {
@@ -338,7 +340,7 @@ void AsyncJob::Save(uint32_t rank, uint64_t step) {
 }
 
 void AsyncJob::Send(uint32_t rank, uint32_t shard,
-                    std::shared_ptr<const protocol::Exchange> exchange) {
+                    std::shared_ptr<const protocol::ExchangeRequest> exchange) {
   const uint64_t stream = workers_[rank].streams[shard];
   if (Chance(options_.break_share)) {
     Break(rank, shard);
@@ -351,7 +353,7 @@ void AsyncJob::Send(uint32_t rank, uint32_t shard,
   }
 }
 
-// Whatever is on its way over the old stream is lost, both ways.
+// Loses all messages in flight over the old stream, in both directions.
 void AsyncJob::Break(uint32_t rank, uint32_t shard) {
   ++report_.breaks;
   const uint64_t old = std::exchange(workers_[rank].streams[shard], ++next_stream_);
@@ -364,12 +366,12 @@ void AsyncJob::Break(uint32_t rank, uint32_t shard) {
 }
 
 void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream,
-                      const protocol::Exchange& exchange) {
+                      const protocol::ExchangeRequest& exchange) {
   if (workers_[rank].streams[shard] != stream) return;
   AsyncMirror& mirror = mirrors_[shard];
   if (options_.bug == AsyncBug::kContributionLost && !exchange.skip && exchange.step == 5 &&
       mirror.IsNew(exchange)) {
-    protocol::ExchangeAnswer answer;
+    protocol::ExchangeReply answer;
     answer.step = exchange.step;
     answer.bundle = exchange.bundle;
     answer.record.step = exchange.step;
@@ -381,7 +383,7 @@ void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream,
     Answer(rank, shard, stream, answer);
     return;
   }
-  protocol::Exchange taken = exchange;
+  protocol::ExchangeRequest taken = exchange;
   if (options_.bug == AsyncBug::kRepeatCountsAgain && !mirror.IsNew(exchange)) ++taken.step;
   if (options_.bug == AsyncBug::kPlanNotPassedOn) taken.plan = nullptr;
   const auto effects = shards_[shard]->Handle(stream, taken, absl::UnixEpoch());
@@ -394,12 +396,12 @@ void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream,
   if (stats.log_bytes > stats.log_limit) Violated("a log is over its limit");
 }
 
-void AsyncJob::Deliver(uint32_t shard, const protocol::Exchange& request, uint32_t sender,
+void AsyncJob::Deliver(uint32_t shard, const protocol::ExchangeRequest& request, uint32_t sender,
                        const std::vector<server::ShardEffect>& effects) {
   for (const server::ShardEffect& effect : effects) {
     if (const auto* named = std::get_if<server::CheckpointNamed>(&effect)) {
       named_.insert(named->step);
-    } else if (const auto* taken = std::get_if<server::TakeSnapshot>(&effect)) {
+    } else if (const auto* taken = std::get_if<server::WriteSnapshot>(&effect)) {
       Checkpoint& checkpoint = checkpoints_[taken->snapshot->step];
       checkpoint.shards.resize(options_.shards);
       checkpoint.mirrors.resize(options_.shards);
@@ -416,7 +418,7 @@ void AsyncJob::Deliver(uint32_t shard, const protocol::Exchange& request, uint32
         Violated(absl::StrCat("there are two plans ", made->plan->id));
       }
     }
-    const auto* reply = std::get_if<server::Reply>(&effect);
+    const auto* reply = std::get_if<server::SendReply>(&effect);
     if (reply == nullptr) continue;
     if (reply->answer->outcome == protocol::Outcome::kPending) ++report_.waits;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
@@ -425,7 +427,7 @@ void AsyncJob::Deliver(uint32_t shard, const protocol::Exchange& request, uint32
         CheckResult(shard, rank, *reply->answer);
       if (options_.bug == AsyncBug::kWaitingForgotten && rank != sender && request.step > 0)
         continue;
-      const protocol::ExchangeAnswer answer = Forged(options_.bug, rank, *reply->answer);
+      const protocol::ExchangeReply answer = Forged(options_.bug, rank, *reply->answer);
       if (Chance(options_.break_share)) {
         Break(rank, shard);
         continue;
@@ -439,16 +441,17 @@ void AsyncJob::Deliver(uint32_t shard, const protocol::Exchange& request, uint32
   }
 }
 
-void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const protocol::ExchangeAnswer& answer) {
+void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const protocol::ExchangeReply& answer) {
   if (answer.exact) ++report_.exact_results;
   report_.staleness_max = std::max(report_.staleness_max, answer.staleness);
-  protocol::ExchangeAnswer told = answer;
+  protocol::ExchangeReply told = answer;
   if (options_.bug == AsyncBug::kStalenessForgotten) told.staleness = 0;
   const std::string wrong = mirrors_[shard].CheckResult(rank, told);
   if (!wrong.empty()) Violated(wrong);
   if (shard == 0 && answer.bundle == 0) {
     const auto plan = shards_[0]->plan();
-    // Of who waits, as it was when it came.
+    // The check covers only mode async: in ssp, a rank that waited gets the plan of the time when
+    // its request arrived.
     if (options_.mode == "async" && plan != nullptr && answer.record.plan_id != plan->id) {
       Violated(absl::StrCat("a result says plan ", answer.record.plan_id, ", plan ", plan->id,
                             " is made"));
@@ -463,7 +466,7 @@ void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const protocol::Exchan
 }
 
 void AsyncJob::Answer(uint32_t rank, uint32_t shard, uint64_t stream,
-                      const protocol::ExchangeAnswer& answer) {
+                      const protocol::ExchangeReply& answer) {
   if (workers_[rank].streams[shard] != stream) return;
   worker::Pipeline::Effects effects;
   Worker& worker = workers_[rank];
@@ -476,8 +479,8 @@ void AsyncJob::Answer(uint32_t rank, uint32_t shard, uint64_t stream,
   CarryOut(rank, effects);
 }
 
-// Whoever was told of a plan codes by it from the next step on, and says so.
-void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange) {
+// Checks that a rank which received a plan uses and names the plan from the next step on.
+void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const protocol::ExchangeRequest& exchange) {
   const Worker& worker = workers_[rank];
   if (exchange.plan_id != worker.coded_by) {
     Violated(absl::StrCat("rank ", rank, " codes step ", exchange.step, " by plan ",
@@ -502,8 +505,8 @@ void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const protocol::Exchange
   }
 }
 
-// Parameters that a contribution says it was made on are those of that version.
-void AsyncJob::CheckBase(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange) {
+// Checks that the parameters of the contribution's base version are those of that version.
+void AsyncJob::CheckBase(uint32_t rank, uint32_t shard, const protocol::ExchangeRequest& exchange) {
   if (exchange.base_version == 0 || exchange.step == 0) return;
   const protocol::Bundle& bundle = layout_.bundles[shard][exchange.bundle];
   std::vector<float> have;
@@ -533,11 +536,11 @@ void AsyncJob::RollBack() {
     if (shards && workers) newest = step;
   }
   std::erase_if(checkpoints_, [newest](const auto& entry) { return entry.first != newest; });
-  BeginTerm(newest);
+  StartTerm(newest);
 }
 
 AsyncReport AsyncJob::Run() {
-  BeginTerm(0);
+  StartTerm(0);
   const double length = static_cast<double>(options_.steps) * (options_.slowest + 0.5);
   for (uint32_t i = 0; i < options_.checkpoints; ++i) {
     events_.push({length * random_.Uniform(), ++events_made_, ~uint32_t{0},

@@ -20,7 +20,7 @@ std::string PlaceIn(uint32_t rank, uint64_t step, uint32_t bundle) {
   return absl::StrCat("rank ", rank, ", step ", step, ", bundle ", bundle);
 }
 
-std::vector<float> Decoded(const protocol::Exchange& exchange,
+std::vector<float> Decoded(const protocol::ExchangeRequest& exchange,
                            const std::vector<uint32_t>& counts) {
   std::vector<float> all;
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -49,7 +49,7 @@ AsyncMirror::AsyncMirror(Options options) : options_(std::move(options)) {
   }
 }
 
-void AsyncMirror::BeginTerm() {
+void AsyncMirror::ResetForTerm() {
   for (BundleMirror& bundle : bundles_) {
     if (bundle.versions.empty()) continue;
     bundle.versions.erase(bundle.versions.begin(), std::prev(bundle.versions.end()));
@@ -57,21 +57,21 @@ void AsyncMirror::BeginTerm() {
   }
 }
 
-bool AsyncMirror::IsNew(const protocol::Exchange& exchange) const {
+bool AsyncMirror::IsNew(const protocol::ExchangeRequest& exchange) const {
   return exchange.step == bundles_[exchange.bundle].next[exchange.sender.rank];
 }
 
-void AsyncMirror::Begin(const protocol::Exchange& exchange, BundleMirror* bundle) const {
+void AsyncMirror::Begin(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const {
   bundle->parameters = Decoded(exchange, bundle->counts);
   bundle->slots.assign(server::UpdateRule::Create(options_.rule)->slots(),
                        std::vector<float>(bundle->parameters.size()));
   bundle->versions[1] = {bundle->parameters, 0};
 }
 
-void AsyncMirror::Update(const protocol::Exchange& exchange, BundleMirror* bundle) const {
+void AsyncMirror::Update(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const {
   const uint64_t base = exchange.base_version == 0 ? bundle->oldest : exchange.base_version;
   const auto made_on = bundle->versions.find(base);
-  // A version that never was is told by CheckHeld.
+  // CheckHeld reports a version that never existed.
   const uint64_t before = made_on == bundle->versions.end() ? 0 : made_on->second.updates;
   Entry entry{.rank = exchange.sender.rank,
               .step = exchange.step,
@@ -87,7 +87,8 @@ void AsyncMirror::Update(const protocol::Exchange& exchange, BundleMirror* bundl
              absl::MakeSpan(bundle->parameters), slots);
 }
 
-std::string AsyncMirror::Took(const protocol::Exchange& exchange, const server::AsyncShard& shard) {
+std::string AsyncMirror::Took(const protocol::ExchangeRequest& exchange,
+                              const server::AsyncShard& shard) {
   BundleMirror& bundle = bundles_[exchange.bundle];
   const std::string place = PlaceIn(exchange.sender.rank, exchange.step, exchange.bundle);
   if (IsNew(exchange)) {
@@ -132,7 +133,7 @@ std::string AsyncMirror::Compare(const BundleMirror& bundle,
   return "";
 }
 
-std::string AsyncMirror::CheckResult(uint32_t rank, const protocol::ExchangeAnswer& answer) const {
+std::string AsyncMirror::CheckResult(uint32_t rank, const protocol::ExchangeReply& answer) const {
   const BundleMirror& bundle = bundles_[answer.bundle];
   const std::string place = PlaceIn(rank, answer.step, answer.bundle);
   if (answer.step == 0) {

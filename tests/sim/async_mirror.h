@@ -1,6 +1,6 @@
-// AsyncMirror: what one shard of a job whose workers do not wait for each other must be like, kept
-// apart from it: every rank's place, all updates in the order in which they were made, and the
-// parameters that they add up to.
+// AsyncMirror models one shard of an asynchronous job independently of the shard's code: the clock
+// of every rank, all updates in the order in which the shard applied them, and the resulting
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +29,16 @@ class AsyncMirror {
   AsyncMirror() = default;
   explicit AsyncMirror(Options options);
 
-  // The shard begins anew from what this was copied with. Nobody's version is known.
-  void BeginTerm();
-  bool IsNew(const protocol::Exchange& exchange) const;
+  // The shard restarts from the state that this mirror was copied with. Forgets the versions that
+  // ranks hold.
+  void ResetForTerm();
+  bool IsNew(const protocol::ExchangeRequest& exchange) const;
 
-  // Each says what is wrong; empty: nothing.
-  // After the shard has handled a valid request.
-  std::string Took(const protocol::Exchange& exchange, const server::AsyncShard& shard);
-  std::string CheckResult(uint32_t rank, const protocol::ExchangeAnswer& answer) const;
-  // What a rank holds as that version of a bundle.
+  // Each check returns a description of the violation, or an empty string.
+  //  Call Took() after the shard has handled a valid request.
+  std::string Took(const protocol::ExchangeRequest& exchange, const server::AsyncShard& shard);
+  std::string CheckResult(uint32_t rank, const protocol::ExchangeReply& answer) const;
+  // Checks the values that a rank holds as that version of a bundle.
   std::string CheckHeld(uint32_t rank, uint32_t bundle, uint64_t version,
                         const std::vector<float>& values) const;
   std::string CheckClocks(const std::vector<uint64_t>& clocks) const;
@@ -61,7 +62,7 @@ class AsyncMirror {
     bool buffers = false;
     uint32_t first_local = 0;
     std::vector<uint32_t> counts;
-    std::vector<uint64_t> next;  // By rank.
+    std::vector<uint64_t> next;  // The next step by rank.
     std::vector<Entry> updates;
     std::vector<float> parameters;
     std::vector<std::vector<float>> slots;
@@ -69,8 +70,8 @@ class AsyncMirror {
     uint64_t oldest = 1;
   };
 
-  void Begin(const protocol::Exchange& exchange, BundleMirror* bundle) const;
-  void Update(const protocol::Exchange& exchange, BundleMirror* bundle) const;
+  void Begin(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const;
+  void Update(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const;
   std::string Compare(const BundleMirror& bundle, const server::AsyncShard& shard) const;
 
   Options options_;

@@ -1,5 +1,5 @@
-// Balance: of one chunk on one sender, what was to be sent and what was. Feedback loses nothing: it
-// ends with a residual that is the difference.
+// Balance compares the total that one chunk's sender was to send with the total that it sent. Error
+// feedback loses nothing: their difference is the sender's final residual.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace sluice {
 
-// What is sent and the residual add up to the gradients, whatever a schedule does. A sketch is only
-// decoded when all are summed.
+// Returns whether the sent values and the residual add up to the gradients under any schedule. They
+// do not for a sketch, because a sketch is decoded only after the sum.
 inline bool Balances(const compress::CodecSpec& spec) {
   if (spec.codec == compress::CodecId::kCountSketch) return false;
   return spec.codec == compress::CodecId::kNone ||
@@ -23,9 +23,9 @@ inline bool Balances(const compress::CodecSpec& spec) {
 }
 
 struct Balance {
-  std::vector<double> wanted;  // Gradients, or means, added up per element.
-  std::vector<double> got;     // What was decoded from frames.
-  double magnitude = 0;        // The largest value that was wanted.
+  std::vector<double> wanted;  // The sum of gradients or means, by element.
+  std::vector<double> got;     // The sum of the decoded frames, by element.
+  double magnitude = 0;        // The largest absolute value in the input.
 
   void Want(absl::Span<const float> values) {
     wanted.resize(values.size());
@@ -39,7 +39,7 @@ struct Balance {
     got.resize(decoded.size());
     for (size_t i = 0; i < decoded.size(); ++i) got[i] += decoded[i];
   }
-  // Empty: they add up, but for rounding.
+  // Returns an empty string if the totals agree up to rounding.
   std::string WhatIsOff(absl::Span<const float> residual, uint64_t steps) const {
     const double allowed = 1e-5 * magnitude * static_cast<double>(steps);
     for (size_t i = 0; i < wanted.size(); ++i) {

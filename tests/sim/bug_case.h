@@ -1,4 +1,4 @@
-// Planted bugs of simulated jobs, each with what finding it looks like.
+// Planted bugs of simulated jobs, each with the symptom that reveals it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,12 +14,12 @@ namespace sluice {
 struct BugCase {
   SurvivalBug bug;
   const char* name;
-  const char* symptom;  // What a violation must say.
+  const char* symptom;  // Text that a violation must contain.
 };
 
 inline std::string NameOf(const testing::TestParamInfo<BugCase>& bug) { return bug.param.name; }
 
-// Runs jobs of the seeds from 1 on until one shows the bug; a failure of the test if none does.
+// Runs jobs with seeds from 1 on until one reveals the bug; the test fails if none does.
 inline void ExpectFound(const BugCase& bug, uint64_t seeds,
                         SurvivalOptions (*options_of)(uint64_t seed)) {
   std::string seen;

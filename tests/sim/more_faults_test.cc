@@ -1,5 +1,5 @@
-// Jobs that many more faults strike than those of the usual seeds: one after the other, all the way
-// through, so that what one of them left behind meets the next.
+// Jobs with many more faults than the usual seeds. The faults follow one another throughout the
+// run, so that each fault meets the state that the previous one left behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr uint64_t kMoreFaultsSeeds = 150;
 #endif
 constexpr size_t kFaults = 24;
 
-// A successor that computes otherwise may end the job early: nothing would be left to strike.
+// Draws a fault. It excludes kOtherBytes, which may end the job before the other faults strike.
 Fault SomeFault(CounterRandom* random, bool elastic) {
   if (elastic && random->Below(4) == 0) {
     return random->Below(2) == 0 ? Fault::kAway : Fault::kGivesUp;
@@ -38,9 +38,11 @@ void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     SurvivalOptions options = job(seed);
     CounterRandom random(seed, 28);
-    options.checkpoint_every = std::max<uint64_t>(options.checkpoint_every, 1 + random.Below(6));
+    options.checkpoint_interval =
+        std::max<uint64_t>(options.checkpoint_interval, 1 + random.Below(6));
     options.steps = 60 + random.Below(80);
-    options.tight_memory = false;  // With checkpoints a shard would drop what it keeps for replay.
+    // With checkpoints, a shard under memory pressure would drop results that replay needs.
+    options.tight_memory = false;
     options.faults.clear();
     while (options.faults.size() < kFaults) {
       options.faults.push_back(SomeFault(&random, options.elastic));

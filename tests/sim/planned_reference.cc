@@ -26,8 +26,8 @@ PlannedReference::PlannedReference(const SurvivalOptions& options,
                                    const protocol::Layout& layout)
     : options_(options), table_(table), layout_(layout) {}
 
-std::string PlannedReference::Told(uint32_t rank, uint64_t step, const Plan& plan,
-                                   bool* knower_lost) {
+std::string PlannedReference::CheckAnnounced(uint32_t rank, uint64_t step, const Plan& plan,
+                                             bool* knower_lost) {
   Announcement& told = told_.try_emplace(step, Announcement{plan, {}}).first->second;
   if (!Same(told.plan, plan)) {
     if (!told.ranks.empty()) {
@@ -36,7 +36,7 @@ std::string PlannedReference::Told(uint32_t rank, uint64_t step, const Plan& pla
     }
     *knower_lost = true;
     told.plan = plan;
-    // Nobody can have coded by the other: whoever did had the results of all.
+    // No worker can have coded by the lost plan: that needs the results of all ranks for the step.
     reference_.reset();
   }
   told.ranks.insert(rank);
@@ -80,7 +80,7 @@ server::StepMeasurements MadeUpMeasurements(const SurvivalOptions& options,
   server::StepMeasurements measured;
   measured.step = step;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
-    // For some steps the same: else nothing but the slowest would count.
+    // Some consecutive steps share a measurement. Otherwise only the slowest step would count.
     CounterRandom random(options.data_seed, 2000 + rank, step / 3, incarnation);
     server::RankMeasurements& of_rank = measured.ranks.emplace_back();
     of_rank.compute_s = kComputeSeconds;

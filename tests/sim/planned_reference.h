@@ -1,6 +1,7 @@
-// PlannedReference: the reference of a job whose plans go by what is measured, so that they follow
-// from nothing: it goes by what workers were told, step after step, and finds who was told
-// something else than others. And what such a job measures, made up.
+// PlannedReference is the reference of a job whose plans depend on measurements, so that they
+// cannot be derived in advance. It follows the plans that workers receive, step by step, and
+// reports ranks that received different plans. The file also makes up the measurements of such a
+// job.
 #pragma once
 
 #include <map>
@@ -18,16 +19,17 @@ class PlannedReference final : public JobReference {
  public:
   using Plan = std::shared_ptr<const protocol::CompressionPlan>;
 
-  // All outlive it.
+  // All arguments outlive it.
   PlannedReference(const SurvivalOptions& options, const protocol::TensorTable& table,
                    const protocol::Layout& layout);
 
-  // The rank has the result of this step, which announced the plan; null: none. What is wrong with
-  // that; empty: nothing. `knower_lost`: set if others had been told something else, who are gone.
-  std::string Told(uint32_t rank, uint64_t step, const Plan& plan, bool* knower_lost);
-  // What the rank was told is forgotten with it.
+  // Records that the rank received the result of `step`, which announced `plan` (null if none).
+  // Returns a description of the violation, or an empty string. Sets `knower_lost` if other ranks
+  // had received another plan and all of them are lost.
+  std::string CheckAnnounced(uint32_t rank, uint64_t step, const Plan& plan, bool* knower_lost);
+  // Forgets the plans that the lost rank received.
   void Lost(uint32_t rank);
-  // The job goes on from the checkpoint after `step`.
+  // The job rolls back to the checkpoint after `step`.
   void GoBack(uint64_t step);
 
   const ReferenceBundle& bundle(const BundleKey& key) const override {
@@ -42,24 +44,25 @@ class PlannedReference final : public JobReference {
   absl::Span<const float> DownlinkResidual(uint32_t chunk) const override {
     return At(options_.steps).DownlinkResidual(chunk);
   }
-  // At the job's end.
+  // Call it at the job's end.
   std::vector<std::string> violations() const;
 
  private:
   struct Announcement {
     Plan plan;
-    std::set<uint32_t> ranks;  // That know of it and live.
+    std::set<uint32_t> ranks;  // Live ranks that received the announcement.
   };
   const Reference& At(uint64_t step) const;
 
   const SurvivalOptions& options_;
   const protocol::TensorTable& table_;
   const protocol::Layout& layout_;
-  std::map<uint64_t, Announcement> told_;         // By the step whose result it came with.
-  mutable std::unique_ptr<Reference> reference_;  // As far as it was asked for.
+  std::map<uint64_t, Announcement> told_;         // By the step whose result announced the plan.
+  mutable std::unique_ptr<Reference> reference_;  // Computed as far as a caller needed.
 };
 
-// Links whose rates change all the time, so that plans are many. By step and process alone.
+// Makes up measurements of links whose rates change all the time, so that plans are frequent. They
+// depend only on the step and the processes.
 server::StepMeasurements MadeUpMeasurements(const SurvivalOptions& options,
                                             const protocol::TensorTable& table, uint64_t step,
                                             uint64_t incarnation);

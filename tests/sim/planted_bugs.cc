@@ -42,7 +42,7 @@ std::vector<std::byte> DenseFrame(const std::vector<float>& values) {
   return frame;
 }
 
-// A BundleEncoder that does not treat its residuals as it should.
+// A BundleEncoder that mishandles its residuals.
 class CarelessEncoder final : public SimEncoder {
  public:
   CarelessEncoder(SurvivalBug bug, const protocol::TensorTable& table,
@@ -73,7 +73,7 @@ class CarelessEncoder final : public SimEncoder {
         encoded.frames.emplace_back(reinterpret_cast<const char*>(frames[i].data()),
                                     frames[i].size());
         if (bug_ == SurvivalBug::kResidualTakenBackTwice && task.step == 2) {
-          Check(compressor_.TakeBack(task.chunks[i], frames[i]).ok(), "its own frame");
+          Check(compressor_.ReturnFrame(task.chunks[i], frames[i]).ok(), "its own frame");
         }
       }
     }
@@ -109,7 +109,7 @@ class CarelessEncoder final : public SimEncoder {
                               compressor_.residual(chunk).end());
       if (owed.empty()) continue;
       for (float& x : owed) x = -x;
-      Check(compressor_.TakeBack(chunk, DenseFrame(owed)).ok(), "a residual is finite");
+      Check(compressor_.ReturnFrame(chunk, DenseFrame(owed)).ok(), "a residual is finite");
     }
   }
 
@@ -140,47 +140,48 @@ void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot) {
   }
 }
 
-void AnswerForger::Arrived(uint32_t shard, const protocol::Exchange& exchange) {
+void AnswerForger::Arrived(uint32_t shard, const protocol::ExchangeRequest& exchange) {
   if (!enabled() || exchange.keys_only) return;
-  std::vector<protocol::Exchange>& arrived = arrived_[{exchange.step, shard, exchange.bundle}];
-  for (const protocol::Exchange& before : arrived) {
+  std::vector<protocol::ExchangeRequest>& arrived =
+      arrived_[{exchange.step, shard, exchange.bundle}];
+  for (const protocol::ExchangeRequest& before : arrived) {
     if (before.sender.rank == exchange.sender.rank) return;
   }
   arrived.push_back(exchange);
 }
 
-std::shared_ptr<const protocol::ExchangeAnswer> AnswerForger::Answer(
-    uint32_t shard, std::shared_ptr<const protocol::ExchangeAnswer> answer) {
+std::shared_ptr<const protocol::ExchangeReply> AnswerForger::Answer(
+    uint32_t shard, std::shared_ptr<const protocol::ExchangeReply> answer) {
   if (!enabled() || answer->outcome != protocol::Outcome::kResult || answer->step == 0 ||
       answer->record.n == 0) {
     return answer;
   }
   const BundleKey key{answer->step, shard, answer->bundle};
-  // Only where the same arithmetic without the bug gives what the shard gave.
+  // Forges the answer only if the same arithmetic without the bug reproduces the shard's results.
   const auto honest = Sum(key, *answer, SurvivalBug::kNone);
   if (honest == nullptr || honest->results != answer->results) return answer;
   return Sum(key, *answer, options_.bug);
 }
 
-std::shared_ptr<const protocol::ExchangeAnswer> AnswerForger::Sum(
-    const BundleKey& key, const protocol::ExchangeAnswer& answer, SurvivalBug bug) const {
+std::shared_ptr<const protocol::ExchangeReply> AnswerForger::Sum(
+    const BundleKey& key, const protocol::ExchangeReply& answer, SurvivalBug bug) const {
   const auto found = arrived_.find(key);
   if (found == arrived_.end()) return nullptr;
-  std::vector<protocol::Exchange> arrived = found->second;
+  std::vector<protocol::ExchangeRequest> arrived = found->second;
   if (bug != SurvivalBug::kSumInArrivalOrder) {
     std::sort(arrived.begin(), arrived.end(),
-              [](const protocol::Exchange& a, const protocol::Exchange& b) {
+              [](const protocol::ExchangeRequest& a, const protocol::ExchangeRequest& b) {
                 return a.sender.rank < b.sender.rank;
               });
   }
   const uint32_t divisor =
       bug == SurvivalBug::kDividedByWorldSize ? options_.ranks : answer.record.n;
-  auto forged = std::make_shared<protocol::ExchangeAnswer>(answer);
+  auto forged = std::make_shared<protocol::ExchangeReply>(answer);
   forged->results.clear();
   const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
   for (size_t i = 0; i < chunks.size(); ++i) {
     std::vector<float> sum(layout_.chunks[chunks[i]].count);
-    for (const protocol::Exchange& exchange : arrived) {
+    for (const protocol::ExchangeRequest& exchange : arrived) {
       if (exchange.skip) continue;
       const absl::Status added =
           compress::DecodeAddFrames(protocol::FrameBytes(exchange.frames[i]), absl::MakeSpan(sum));

@@ -1,4 +1,5 @@
-// Adapters around a worker's encoder and a shard's answers: as they are, or with a planted bug.
+// Adapters around a worker's encoder and a shard's answers, which pass data through unchanged or
+// plant a bug.
 #pragma once
 
 #include <map>
@@ -30,33 +31,33 @@ std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const protocol::Tens
                                            const protocol::CompressionSpec& compression,
                                            uint32_t rank);
 
-// What a shard with the bug would read of its part of a checkpoint.
+// Changes `snapshot` to the state that a shard with the bug would read from its checkpoint part.
 void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot);
 
-// What a shard with the bug would answer: it sums what arrived, as it arrived.
+// Forges the answers of a shard with the bug. It sums the contributions in order of arrival.
 class AnswerForger {
  public:
   AnswerForger(const SurvivalOptions& options, const protocol::Layout& layout)
       : options_(options), layout_(layout) {}
 
-  void Arrived(uint32_t shard, const protocol::Exchange& exchange);
-  // The answer itself unless the bug concerns it.
-  std::shared_ptr<const protocol::ExchangeAnswer> Answer(
-      uint32_t shard, std::shared_ptr<const protocol::ExchangeAnswer> answer);
+  void Arrived(uint32_t shard, const protocol::ExchangeRequest& exchange);
+  // Returns the answer unchanged unless the bug concerns it.
+  std::shared_ptr<const protocol::ExchangeReply> Answer(
+      uint32_t shard, std::shared_ptr<const protocol::ExchangeReply> answer);
 
  private:
   bool enabled() const {
     return options_.bug == SurvivalBug::kSumInArrivalOrder ||
            options_.bug == SurvivalBug::kDividedByWorldSize;
   }
-  std::shared_ptr<const protocol::ExchangeAnswer> Sum(const BundleKey& key,
-                                                      const protocol::ExchangeAnswer& answer,
-                                                      SurvivalBug bug) const;
+  std::shared_ptr<const protocol::ExchangeReply> Sum(const BundleKey& key,
+                                                     const protocol::ExchangeReply& answer,
+                                                     SurvivalBug bug) const;
 
   const SurvivalOptions& options_;
   const protocol::Layout& layout_;
-  std::map<BundleKey, std::vector<protocol::Exchange>>
-      arrived_;  // First copies, in order of arrival.
+  std::map<BundleKey, std::vector<protocol::ExchangeRequest>>
+      arrived_;  // The first copy of each contribution, in order of arrival.
 };
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The simulation is only worth something if it finds what is wrong: each planted bug, within the
-// seeds that continuous integration runs anyway.
+// Each planted bug must be found within the seeds that continuous integration runs, which shows
+// that the simulation can find bugs.
 #include <gtest/gtest.h>
 
 #include "tests/sim/bug_case.h"

@@ -104,7 +104,7 @@ void QuorumLedger::Begin(uint32_t term, uint32_t written_in_term, uint64_t step)
   if (step > 0 && hash != hashes_.end()) hashes_[{term, step}] = hash->second;
 }
 
-void QuorumLedger::Sent(uint32_t shard, const protocol::Exchange& exchange) {
+void QuorumLedger::Sent(uint32_t shard, const protocol::ExchangeRequest& exchange) {
   const auto term = terms_.find(exchange.sender.term);
   if (term == terms_.end() || exchange.keys_only) return;
   const uint32_t rank = exchange.sender.rank;
@@ -121,7 +121,8 @@ void QuorumLedger::Members(uint32_t term, const std::vector<uint64_t>& incarnati
   terms_[term].members = incarnations;
 }
 
-// What `included` names: of a rank's holders, the one that has sent those bytes.
+// Finds the work that an `included` entry names. If a rank had several holders, the checksum tells
+// which one sent it.
 QuorumLedger::Work* QuorumLedger::FindWork(Term* term, uint32_t shard, uint32_t bundle,
                                            const protocol::Included& included) {
   Work* found = nullptr;
@@ -140,7 +141,8 @@ QuorumLedger::Work* QuorumLedger::FindWork(Term* term, uint32_t shard, uint32_t 
   return found;
 }
 
-// Of the lowest rank's work for the step itself; of late work where there is no other.
+// Returns the rate from the lowest rank with work for the step itself, or from the first late work
+// if there is none.
 float QuorumLedger::RateOf(const protocol::ClosingRecord& record) const {
   uint64_t step = 0;
   for (const protocol::Included& included : record.included) {
@@ -151,7 +153,7 @@ float QuorumLedger::RateOf(const protocol::ClosingRecord& record) const {
   return SimRate(step);
 }
 
-bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeAnswer& answer) {
+bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeReply& answer) {
   const protocol::ClosingRecord& record = answer.record;
   const std::string name = QuorumLedgerName(record.step, shard, record.bundle);
   uint32_t n = 0;
@@ -205,7 +207,7 @@ void QuorumLedger::CodeBy(uint64_t plan, ShardModel* model) const {
   model->coded_by = plan;
 }
 
-// All bundles of a step close before any of the next.
+// All bundles of a step close before any bundle of the next step.
 void QuorumLedger::Advance(uint32_t shard, uint64_t step, ShardModel* model) const {
   (void)shard;
   for (; model->step < step; ++model->step) {
@@ -213,7 +215,7 @@ void QuorumLedger::Advance(uint32_t shard, uint64_t step, ShardModel* model) con
   }
 }
 
-void QuorumLedger::Closed(uint32_t shard, const protocol::ExchangeAnswer& answer) {
+void QuorumLedger::Closed(uint32_t shard, const protocol::ExchangeReply& answer) {
   const auto found = terms_.find(answer.record.term);
   if (found == terms_.end()) return;
   Term& term = found->second;
@@ -274,7 +276,7 @@ std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
   return results;
 }
 
-void QuorumLedger::Told(uint32_t shard, const protocol::ExchangeAnswer& answer) {
+void QuorumLedger::CheckAnswer(uint32_t shard, const protocol::ExchangeReply& answer) {
   const auto term = terms_.find(answer.record.term);
   if (term == terms_.end()) return;
   const auto closed = term->second.closed.find({answer.step, shard, answer.bundle});
@@ -286,7 +288,8 @@ void QuorumLedger::Told(uint32_t shard, const protocol::ExchangeAnswer& answer) 
                        ": another result in term ", answer.record.term));
 }
 
-// Nothing that was sent up to its step is left for later, and all of it is in the state.
+// Checks that the checkpoint covers all work that was sent up to its step, and that its state
+// contains that work.
 void QuorumLedger::Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot) {
   const auto term = terms_.find(snapshot.term);
   if (term == terms_.end()) return;
@@ -321,7 +324,7 @@ void QuorumLedger::CheckAllIncluded(uint32_t shard, uint32_t term) {
   }
 }
 
-// Of who was removed it may be.
+// Work of a removed worker may be lost.
 void QuorumLedger::CheckNotLost(const Term& term, const WorkKey& key, const Work& work,
                                 const std::string& where) {
   const auto& [shard, bundle, rank, step, incarnation] = key;

@@ -1,8 +1,8 @@
-// QuorumLedger: what a job whose steps may close without some ranks must keep to. Who is included
-// depends on what came when, so that there is no one way to hold it against: instead it keeps book.
-// Every piece of work is in exactly one closed bundle, but for that of workers that were removed,
-// which is in none or one; every result is recomputed from its record
-// and what was sent; all ranks are equal wherever they have been.
+// QuorumLedger checks a job whose steps may close without some ranks. The included ranks depend on
+// arrival times, so that no single reference run exists. The ledger therefore records events and
+// checks invariants: every piece of work is in exactly one closed bundle (at most one for a removed
+// worker); every result can be recomputed from its record and the contributions; and all ranks have
+// equal parameters after the same step.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
 #include "protocol/snapshot.h"
-#include "server/shard/replica.h"
+#include "server/shard/shard_parameters.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/survival.h"
 
@@ -30,52 +30,53 @@ class QuorumLedger {
   QuorumLedger(const SurvivalOptions& options, const protocol::TensorTable& table,
                const protocol::Layout& layout);
 
-  // The term goes on from the checkpoint after `step` that an earlier term wrote; 0: from nothing.
+  // The term starts from the checkpoint after `step` that an earlier term wrote, or from nothing if
+  // `step` is 0.
   void Begin(uint32_t term, uint32_t written_in_term, uint64_t step);
-  // Who is there, as shards are told.
+  // Records the members that the coordinator announced to shards.
   void Members(uint32_t term, const std::vector<uint64_t>& incarnations);
-  // Plans by which results are coded, before the first that is.
+  // Records a plan. Call it before the first result that the plan codes.
   void Knows(const protocol::CompressionPlan& plan) { plans_[plan.id] = plan; }
-  // Of work, all but keys; also again.
-  void Sent(uint32_t shard, const protocol::Exchange& exchange);
-  // In the order in which the shard closes.
-  void Closed(uint32_t shard, const protocol::ExchangeAnswer& answer);
-  // What somebody is told must be what was closed.
-  void Told(uint32_t shard, const protocol::ExchangeAnswer& answer);
+  // Records work, but not requests that only carry keys. A repeated call has no effect.
+  void Sent(uint32_t shard, const protocol::ExchangeRequest& exchange);
+  // Call it in the order in which the shard closes bundles.
+  void Closed(uint32_t shard, const protocol::ExchangeReply& answer);
+  // Checks that the answer to a worker is the recorded result of the bundle.
+  void CheckAnswer(uint32_t shard, const protocol::ExchangeReply& answer);
   void Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot);
   void Reached(uint32_t rank, uint32_t term, uint64_t step, uint32_t parameters_hash);
-  // At the end, when what waits was taken into a last step.
+  // Call it at the end, after a last step has included all waiting work.
   void CheckAllIncluded(uint32_t shard, uint32_t term);
   absl::Span<const float> DownlinkResidual(uint32_t shard, uint32_t term, uint32_t chunk) const;
 
-  // Taken by whoever asks.
+  // Returns and clears the violations.
   std::vector<std::string> TakeViolations() { return std::exchange(violations_, {}); }
-  uint64_t late() const { return late_; }          // Included in a later step.
+  uint64_t late() const { return late_; }          // Work that a later step included.
   uint64_t left_out() const { return left_out_; }  // Bundles that closed without some rank.
 
  private:
-  // A shard's arithmetic, done again.
+  // Recomputes a shard's arithmetic.
   struct ShardModel {
-    std::vector<compress::ChunkConfig> base;  // Of results, as the job file has it.
+    std::vector<compress::ChunkConfig> base;  // The results' configuration in the job file.
     std::optional<compress::Compressor> downlink;
-    uint64_t coded_by = 0;  // The plan; 0: the job file.
+    uint64_t coded_by = 0;  // The plan's number; 0 is the job file's configuration.
     std::map<uint32_t, std::unique_ptr<compress::Aggregator>> aggregators;  // By chunk.
-    std::optional<server::Replica> replica;                                 // By chunk.
-    uint64_t step = 0;                                                      // That closes.
+    std::optional<server::ShardParameters> replica;                         // By chunk.
+    uint64_t step = 0;  // The step whose bundles close next.
   };
   struct Work {
     std::vector<std::string> frames;
     bool skip = false;
     uint32_t checksum = 0;
-    std::optional<uint64_t> in_step;  // That included it.
+    std::optional<uint64_t> in_step;  // The step that included it.
   };
-  // Shard, bundle, rank, step, incarnation.
+  // The key is (shard, bundle, rank, step, incarnation).
   using WorkKey = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t, uint64_t>;
   struct Term {
     std::vector<ShardModel> shards;
     std::map<WorkKey, Work> work;
     std::map<BundleKey, protocol::ClosingRecord> closed;
-    std::vector<uint64_t> members;  // Incarnations, by rank.
+    std::vector<uint64_t> members;  // Incarnations by rank.
   };
   static Work* FindWork(Term* term, uint32_t shard, uint32_t bundle,
                         const protocol::Included& included);
@@ -86,7 +87,7 @@ class QuorumLedger {
   protocol::ShardSnapshot Save(uint32_t shard, ShardModel* model) const;
   void Restore(const protocol::ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const;
   float RateOf(const protocol::ClosingRecord& record) const;
-  bool CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeAnswer& answer);
+  bool CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeReply& answer);
   void CodeBy(uint64_t plan, ShardModel* model) const;
   void Advance(uint32_t shard, uint64_t step, ShardModel* model) const;
   std::vector<std::string> Recompute(Term* term, uint32_t shard,
@@ -99,8 +100,9 @@ class QuorumLedger {
   std::map<uint32_t, Term> terms_;
   std::map<uint64_t, protocol::CompressionPlan> plans_;  // By number.
   std::map<std::tuple<uint32_t, uint64_t, uint32_t>, protocol::ShardSnapshot>
-      written_;                                               // Term, step, shard.
-  std::map<std::pair<uint32_t, uint64_t>, uint32_t> hashes_;  // Of parameters, by term and step.
+      written_;  // By term, step and shard.
+  // Hashes of parameters, by term and step.
+  std::map<std::pair<uint32_t, uint64_t>, uint32_t> hashes_;
   uint64_t late_ = 0;
   uint64_t left_out_ = 0;
   std::vector<std::string> violations_;

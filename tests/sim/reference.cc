@@ -64,7 +64,8 @@ Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable
   if (options.rule.has_value()) {
     std::vector<uint32_t> counts;
     for (const protocol::Chunk& chunk : layout.chunks) counts.push_back(chunk.count);
-    // What it owes is all that is kept of what an encoding leaves out.
+    // The difference between parameters and replica already records what an encoding leaves out, so
+    // the downlink keeps no residual.
     for (compress::ChunkConfig& chunk : downlink)
       chunk.spec.compensator = {.id = compress::CompensatorId::kNone};
     replica_.emplace(*server::UpdateRule::Create(*options.rule), counts);
@@ -80,11 +81,11 @@ Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable
        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
     aggregators_.push_back(compress::MakeAggregator(chunk, options.ranks));
   }
-  // Then there are many ways: QuorumLedger.
+  // Such a job has no single course; QuorumLedger checks it.
   if (GoesManyWays(options)) return;
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
   for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
-  if (options.control.measures()) return;  // Nor is it known how: PlannedReference.
+  if (options.control.measures()) return;  // PlannedReference supplies the plans.
   RunTo(options.steps, {});
   CheckAll();
 }
@@ -92,7 +93,7 @@ Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable
 void Reference::RunTo(uint64_t step, const Plans& plans) {
   for (; next_step_ <= step; ++next_step_) {
     const auto begins = plans.find(next_step_);
-    if (begins != plans.end()) TakeUp(begins->second);
+    if (begins != plans.end()) Adopt(begins->second);
     RunStep(next_step_);
   }
 }
@@ -122,15 +123,15 @@ void Reference::FollowSchedule(uint64_t step) {
       plan->entries.push_back({.direction = direction, .codec = codec, .tensors = {tensor}});
     }
   }
-  TakeUp(std::move(plan));
+  Adopt(std::move(plan));
 }
 
-void Reference::TakeUp(std::shared_ptr<const protocol::CompressionPlan> plan) {
+void Reference::Adopt(std::shared_ptr<const protocol::CompressionPlan> plan) {
   plan_ = std::move(plan);
   for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) RecodeDownlink(shard);
 }
 
-// Chunks of other shards are in none of its groups, which share a threshold.
+// The groups of this shard share a threshold and exclude the chunks of other shards.
 void Reference::RecodeDownlink(uint32_t shard) {
   std::vector<compress::CodecSpec> specs =
       protocol::SpecsUnder(plan_.get(), protocol::Direction::kDownlink, 0, downlink_base_);
@@ -215,8 +216,8 @@ std::vector<worker::EncodedBundle> Reference::EncodeBundles(uint64_t step, uint3
   return sent;
 }
 
-// `frame` is null if the bundle was skipped for a gradient that is not finite: then what is owed
-// has taken the others in.
+// `frame` is null if the bundle was skipped because a gradient was not finite. In that case the
+// residual has absorbed the finite gradients.
 void Reference::AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
                             const std::string* frame) {
   const bool finite =
@@ -260,7 +261,6 @@ Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundl
 
 Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_t>& chunks,
                                         uint32_t n, std::vector<std::vector<float>>* sums) {
-  std::vector<absl::Span<const float>> means;
   for (size_t i = 0; i < chunks.size(); ++i) {
     std::vector<float>& sum = (*sums)[i];
     aggregators_[chunks[i]]->Close(n, absl::MakeSpan(sum));
@@ -270,11 +270,11 @@ Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_
     } else {
       downlink_totals_[chunks[i]].Want(sum);
     }
-    means.push_back(sum);
   }
   std::vector<std::vector<std::byte>> encoded;
   compress::Compressor& downlink = downlinks_[layout_.chunks[chunks[0]].shard];
-  Check(downlink.EncodeAll(chunks, step, means, &encoded).ok(), "means are finite");
+  const auto mean_of = [&](size_t i) { return absl::MakeConstSpan((*sums)[i]); };
+  Check(downlink.EncodeEach(chunks, step, mean_of, &encoded).ok(), "means are finite");
   Frames frames;
   for (size_t i = 0; i < chunks.size(); ++i) {
     downlink.Observe(chunks[i], encoded[i]);
@@ -299,7 +299,7 @@ absl::Span<const float> Reference::Update(uint64_t step, uint32_t chunk,
   return replica_->Owed(chunk);
 }
 
-// Without compression the mean is the plain sum in rank order, divided once.
+// Without compression, the mean is the plain sum in rank order, divided once.
 void Reference::CheckPlainSum(uint64_t step, uint32_t chunk_id,
                               const std::vector<worker::EncodedBundle>& sent,
                               const std::vector<float>& mean) {
@@ -333,7 +333,7 @@ void Reference::CheckBalances() {
   }
 }
 
-// What the workers have is what the shards believe them to have.
+// Checks that the workers' parameters equal the shards' record of them.
 void Reference::CheckReplica() {
   for (uint32_t id = 0; id < layout_.chunks.size() && replica_.has_value(); ++id) {
     const protocol::Chunk& chunk = layout_.chunks[id];

@@ -1,7 +1,7 @@
-// Reference: the one way in which a job of mode `sync` can go, with updates on the workers or on
-// the shards, computed step by step without messages, processes or faults; what every shard and
-// worker does is held against it. It proves for itself that no gradient is lost: what was sent and
-// the residuals add up to the gradients.
+// Reference computes the only valid course of a `sync` job, with updates on the workers or on the
+// shards, step by step without messages, processes or faults. The simulation compares every shard
+// and worker with the reference. It also proves that no gradient is lost: the sent values and the
+// residuals add up to the gradients.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 #include "compress/compressor.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
-#include "server/shard/replica.h"
+#include "server/shard/shard_parameters.h"
 #include "tests/sim/balance.h"
 #include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"
@@ -38,12 +38,12 @@ struct ReferenceBundle {
   uint32_t result_checksum = 0;
 };
 
-// How one job can go.
+// The valid course of one job.
 class JobReference {
  public:
   virtual ~JobReference() = default;
   virtual const ReferenceBundle& bundle(const BundleKey& key) const = 0;
-  // The rest is of the job's end.
+  // The remaining methods describe the end of the job.
   virtual const std::vector<std::vector<float>>& parameters() const = 0;
   virtual absl::Span<const float> UplinkResidual(uint32_t rank, uint32_t chunk) const = 0;
   virtual absl::Span<const float> DownlinkResidual(uint32_t chunk) const = 0;
@@ -65,25 +65,25 @@ class Reference final : public JobReference {
   }
   const std::vector<std::string>& violations() const { return violations_; }
 
-  // Of a job whose plans go by what is measured, which is not run when this is made. Plans of the
-  // steps up to `step` are known, by their first step, but for that of the job's first.
+  // For a job whose plans depend on measurements, which the constructor does not run. `plans` holds
+  // the plans of the steps up to `step` by their first step, except the job's first plan.
   using Plans = std::map<uint64_t, std::shared_ptr<const protocol::CompressionPlan>>;
   void RunTo(uint64_t step, const Plans& plans);
-  // Once, after the last step.
+  // Call it once, after the last step.
   void CheckAll();
 
  private:
   using Frames = std::vector<std::string>;
 
   void RunStep(uint64_t step);
-  // As the job's schedule says, whoever makes plans.
+  // Follows the job's schedule, independently of the plan maker.
   void FollowSchedule(uint64_t step);
-  void TakeUp(std::shared_ptr<const protocol::CompressionPlan> plan);
+  void Adopt(std::shared_ptr<const protocol::CompressionPlan> plan);
   void RecodeDownlink(uint32_t shard);
   std::vector<worker::EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
   void AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
                    const std::string* frame);
-  // The result's frames. Parameters of step 0, as rank 0 sent them, are `sent`.
+  // Returns the result's frames. In step 0, `sent` holds rank 0's parameters.
   Frames Close(uint64_t step, uint32_t shard, uint32_t bundle,
                const std::vector<worker::EncodedBundle>& sent);
   Frames EncodeMean(uint64_t step, const std::vector<uint32_t>& chunks, uint32_t n,
@@ -96,32 +96,34 @@ class Reference final : public JobReference {
   void CheckReplica();
   void TakeResult(uint64_t step, uint32_t chunk, const std::string& frame,
                   const std::vector<worker::EncodedBundle>& sent);
-  // Gives what is to be published of a chunk whose mean this is.
+  // Applies the chunk's mean and returns the values to publish.
   absl::Span<const float> Update(uint64_t step, uint32_t chunk, absl::Span<const float> mean);
 
   const SurvivalOptions options_;
   const protocol::TensorTable& table_;
   const protocol::Layout& layout_;
-  std::vector<worker::BundleEncoder> encoders_;            // By rank.
-  std::vector<compress::Compressor> downlinks_;            // By shard: thresholds are its own.
-  std::vector<compress::ChunkConfig> downlink_base_;       // Without a plan, by chunk.
-  std::shared_ptr<const protocol::CompressionPlan> plan_;  // Of a job with a schedule: of the step.
+  std::vector<worker::BundleEncoder> encoders_;  // By rank.
+  // By shard, because each shard has its own thresholds.
+  std::vector<compress::Compressor> downlinks_;
+  std::vector<compress::ChunkConfig> downlink_base_;  // Configuration without a plan, by chunk.
+  // The current step's plan in a job with a schedule.
+  std::shared_ptr<const protocol::CompressionPlan> plan_;
   uint64_t next_step_;
-  std::optional<server::Replica> replica_;                          // With a rule; by chunk.
+  std::optional<server::ShardParameters> replica_;                  // Only with a rule; by chunk.
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk.
-  std::vector<std::vector<std::vector<float>>> values_;  // Of the step, by rank and tensor.
-  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Frames> published_;  // Not yet observed, by
-                                                                          // rank, shard, bundle.
+  std::vector<std::vector<std::vector<float>>> values_;  // The step's values, by rank and tensor.
+  // Results to observe, by rank, shard, bundle.
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Frames> published_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> momentum_;
-  std::vector<std::vector<float>> means_;  // Of the step, by tensor.
+  std::vector<std::vector<float>> means_;  // The step's means, by tensor.
   std::map<BundleKey, ReferenceBundle> bundles_;
   std::map<std::pair<uint32_t, uint32_t>, Balance> uplink_totals_;  // By rank and chunk.
   std::map<uint32_t, Balance> downlink_totals_;                     // By chunk.
   std::vector<std::string> violations_;
 };
 
-// How the workers of a simulated job apply a step's mean; of step 0 it is the parameters.
+// Applies a step's mean as a simulated job's workers do. In step 0, the mean is the parameters.
 void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,
                absl::Span<float> momentum);
 

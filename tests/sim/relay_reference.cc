@@ -60,7 +60,8 @@ worker::EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank,
     const std::vector<float>& values = given.values[i];
     const bool finite =
         std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-    // Skipped for one that is not finite: what is owed has taken the others in.
+    // The bundle was skipped because a value was not finite. The residual has absorbed the finite
+    // chunks.
     if (encoded.skipped && (!finite || UplinkResidual(rank, chunk).empty())) continue;
     Balance& balance = uplink_balances_[{rank, chunk}];
     balance.Want(values);
@@ -76,7 +77,8 @@ std::pair<PartReference::Values, uint32_t> PartReference::Sum(const BundleKey& k
   Values sums;
   for (const uint32_t id : chunks) sums.emplace_back(layout_.chunks[id].count);
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-    // Who has nothing at all encodes nothing; a relay does, for what was published.
+    // A worker without data encodes nothing. A relay encodes an empty contribution, because it must
+    // account for published results.
     worker::EncodedBundle sent;
     sent.skipped = true;
     if (!given[rank].values.empty()) sent = Encode(key, rank, given[rank]);
@@ -103,7 +105,7 @@ std::pair<PartReference::Values, uint32_t> PartReference::Sum(const BundleKey& k
 
 PartReference::Values PartReference::Close(const BundleKey& key, uint32_t n, Values sum) {
   const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
-  if (key.step == 0) {  // As rank 0 sent them.
+  if (key.step == 0) {  // Rank 0 sent the parameters.
     bundles_[key].result_checksum = bundles_[key].included[0].checksum;
     return sum;
   }
@@ -121,10 +123,10 @@ PartReference::Values PartReference::Publish(const BundleKey& key, uint32_t n, c
   for (const std::vector<float>& values : mean) decoded.emplace_back(values.size());
   if (n == 0) return decoded;
   std::vector<std::string> frames;
-  std::vector<absl::Span<const float>> means(mean.begin(), mean.end());
   std::vector<std::vector<std::byte>> encoded;
   compress::Compressor& downlink = downlinks_[key.shard];
-  Check(downlink.EncodeAll(chunks, key.step, means, &encoded).ok(), "means are finite");
+  const auto mean_of = [&](size_t i) { return absl::MakeConstSpan(mean[i]); };
+  Check(downlink.EncodeEach(chunks, key.step, mean_of, &encoded).ok(), "means are finite");
   for (size_t i = 0; i < chunks.size(); ++i) {
     frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
     decoded[i] = DecodeRelayReference(frames[i], mean[i].size());
@@ -189,7 +191,7 @@ void RelayReference::RunStep(uint64_t step) {
       std::vector<PartReference::Given> handed_on(racks_.size());
       for (uint32_t relay = 0; relay < racks_.size(); ++relay) {
         auto [sum, n] = racks_[relay]->Sum(key, GivenIn(relay, key));
-        // Parameters are relay 0's.
+        // Only relay 0 passes on parameters.
         if (step > 0 || relay == 0) handed_on[relay] = {.values = std::move(sum), .weight = n};
       }
       auto [sum, n] = above_->Sum(key, handed_on);

@@ -1,7 +1,7 @@
-// RelayReference: the one way in which a job with relays can go, computed step by step without
-// messages, processes or faults: what each rack's workers send and its relay hands on, what the
-// relays send, and what comes back down. It proves for itself that no gradient is lost at either
-// level: what was sent and the residuals add up to what was to be sent.
+// RelayReference computes the only valid course of a job with relays, step by step without
+// messages, processes or faults: each rack's contributions, the sums that its relay forwards, the
+// relays' contributions, and the results on the way down. It also proves that no gradient is lost
+// at either level: the sent values and the residuals add up to the input.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 
 namespace sluice {
 
-// One of the jobs that make it up.
+// One of the jobs that make up a job with relays.
 class PartReference final : public JobReference {
  public:
-  // All outlive it. `parameters` are those of the workers.
+  // All arguments outlive it. `parameters` are the workers' parameters.
   PartReference(const SurvivalOptions& options, const protocol::TensorTable& table,
                 const protocol::Layout& layout, const std::vector<std::vector<float>>& parameters);
 
@@ -37,16 +37,16 @@ class PartReference final : public JobReference {
 
   using Values = std::vector<std::vector<float>>;  // By position in the bundle.
 
-  // What each rank gives of the bundle's chunks: the values, of how many contributions. Returns
-  // their sum, and how many are in it; of step 0 rank 0's.
+  // `given` holds each rank's values for the bundle's chunks and the number of contributions in
+  // them. Returns their sum and its number of contributions. In step 0, only rank 0's values count.
   struct Given {
     Values values;
-    uint32_t weight = 0;  // 0: it skips.
+    uint32_t weight = 0;  // 0 if the rank skips the step.
   };
   std::pair<Values, uint32_t> Sum(const BundleKey& key, const std::vector<Given>& given);
-  // Closes it with a mean over n; what the ranks decode.
+  // Closes the bundle with a mean over `n` and returns the values that the ranks decode.
   Values Publish(const BundleKey& key, uint32_t n, const Values& mean);
-  // As a job does that has nothing above it.
+  // Closes the bundle as a job without a parent does.
   Values Close(const BundleKey& key, uint32_t n, Values sum);
   void EndStep(uint64_t step, uint32_t shard) { downlinks_[shard].EndStep(step); }
   void CheckBalances(const std::string& whose, std::vector<std::string>* violations) const;
@@ -76,7 +76,7 @@ class RelayReference {
 
  private:
   void RunStep(uint64_t step);
-  // Of the workers of a rack: what they compute in this step.
+  // Returns what the workers of a rack compute in this step.
   std::vector<PartReference::Given> GivenIn(uint32_t relay, const BundleKey& key) const;
   void TakeMean(const BundleKey& key, const PartReference::Values& mean);
 
@@ -86,7 +86,7 @@ class RelayReference {
   const protocol::Layout layout_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> momentum_;
-  std::vector<std::vector<float>> means_;                             // Of the step, by tensor.
+  std::vector<std::vector<float>> means_;  // The step's means, by tensor.
   std::vector<std::vector<std::vector<std::vector<float>>>> values_;  // By relay, rank and tensor.
   std::unique_ptr<PartReference> above_;
   std::vector<std::unique_ptr<PartReference>> racks_;

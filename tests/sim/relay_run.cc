@@ -16,26 +16,26 @@ void RackRun::StartServers() {
   for (const ProcessId process : serving_) Start(process);
 }
 
-void RackRun::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) {
-  if (HasBug(SurvivalBug::kRackBeginsWithItsNewest) && !disk_.manifests.empty() &&
-      HasCheckpoint(disk_.manifests.rbegin()->first)) {
-    restore_step = disk_.manifests.rbegin()->first;
+void RackRun::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) {
+  if (HasBug(SurvivalBug::kRackBeginsWithItsNewest) && !disk_.manifests().empty() &&
+      HasCheckpoint(disk_.manifests().rbegin()->first)) {
+    restore_step = disk_.manifests().rbegin()->first;
   }
   server::Coordinator::Effects effects;
-  coordinator_->BeginTerm(term, restore_step, parameters_agree, Now(), &effects);
+  coordinator_->StartRackTerm(term, restore_step, parameters_agree, Now(), &effects);
   CarryOut(effects);
 }
 
-void RackRun::AboveLost(uint32_t term) {
+void RackRun::ParentLost(uint32_t term) {
   server::Coordinator::Effects effects;
-  coordinator_->AboveLost(term, "the job above goes back", Now(), &effects);
+  coordinator_->ParentLost(term, "the job above goes back", Now(), &effects);
   CarryOut(effects);
 }
 
-void RackRun::FinishAbove(uint32_t term) {
+void RackRun::FinishParent(uint32_t term) {
   if (coordinator_ == nullptr) return;
   server::Coordinator::Effects effects;
-  coordinator_->FinishAbove(term, &effects);
+  coordinator_->FinishParent(term, &effects);
   CarryOut(effects);
 }
 
@@ -81,25 +81,21 @@ void RackRun::CutOffWorkers() {
 }
 
 void RackRun::LoseServersDisk() {
-  for (const auto& [step, manifest] : disk_.manifests) {
-    for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-      const std::string name = protocol::ShardPartName(shard, manifest.term);
-      disk_.parts[step].erase(name);
-      damaged_.insert({step, name});
-    }
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    disk_.Lose([shard](uint32_t term) { return protocol::ShardPartName(shard, term); });
   }
 }
 
-void RackRun::Asked(const server::AskAbove& ask) { above_.Ask(relay_, ask); }
+void RackRun::Asked(const server::AskParent& ask) { above_.Ask(relay_, ask); }
 
-void RackRun::Finished(const server::LeaveAbove& leave) { above_.Finish(relay_, leave); }
+void RackRun::Finished(const server::LeaveParent& leave) { above_.Finish(relay_, leave); }
 
 void RackRun::Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) {
-  above_.TakeSum(relay_, shard, std::move(sum));
+  above_.HandleSum(relay_, shard, std::move(sum));
 }
 
-// From the servers' threads to the one between the two sides.
-void AboveRun::Queue(uint32_t index, std::function<void()> what) {
+// Posts work from the servers' threads to the thread between the two sides.
+void ParentRun::Queue(uint32_t index, std::function<void()> what) {
   const ProcessId process = WorkerProcess(index);
   ArriveAt({"relay", index}, process, processes_[process].life, &relays_[index].last,
            [this, index, what = std::move(what)] {
@@ -108,7 +104,7 @@ void AboveRun::Queue(uint32_t index, std::function<void()> what) {
            });
 }
 
-void AboveRun::DoQueued(uint32_t index) {
+void ParentRun::DoQueued(uint32_t index) {
   Relay& relay = relays_[index];
   while (!relay.busy && !relay.from_below.empty()) {
     const std::function<void()> what = std::move(relay.from_below.front());
@@ -117,16 +113,16 @@ void AboveRun::DoQueued(uint32_t index) {
   }
 }
 
-void AboveRun::Ask(uint32_t index, const server::AskAbove& ask) {
+void ParentRun::Ask(uint32_t index, const server::AskParent& ask) {
   Queue(index, [this, index, term = ask.term] { JoinAbove(index, term); });
 }
 
-void AboveRun::TakeSum(uint32_t index, uint32_t shard,
-                       std::shared_ptr<const server::BundleSum> sum) {
+void ParentRun::HandleSum(uint32_t index, uint32_t shard,
+                          std::shared_ptr<const server::BundleSum> sum) {
   Queue(index, [this, index, shard, sum = std::move(sum)] { HandUp(index, shard, *sum); });
 }
 
-void AboveRun::Finish(uint32_t index, const server::LeaveAbove& leave) {
+void ParentRun::Finish(uint32_t index, const server::LeaveParent& leave) {
   Queue(index, [this, index, term = leave.term] {
     Relay& relay = relays_[index];
     if (term != relay.term || relay.lost || !Talks(ranks_[index])) return;
@@ -137,24 +133,24 @@ void AboveRun::Finish(uint32_t index, const server::LeaveAbove& leave) {
   });
 }
 
-// What was before is over on this side.
-void AboveRun::JoinAbove(uint32_t index, uint32_t term) {
+// Starts the relay's upper side again for a new term of its rack.
+void ParentRun::JoinAbove(uint32_t index, uint32_t term) {
   SimRank& rank = ranks_[index];
   Relay& relay = relays_[index];
   relay.step.reset();
   relay.published.clear();
   relay.term = term;
   relay.lost = false;
-  if (disk_.record.has_value() && disk_.record->finished) {
+  if (disk_.finished()) {
     rank.state = SimRank::State::kDone;
     return racks_[index]->EndWithTheJob();
   }
   const bool had_session = Talks(rank);
-  // Within a step it cannot begin another one.
+  // A session cannot restart within a step.
   const bool may_go_on = had_session && !relay.begun && !rank.pipeline->step_open();
   if (may_go_on && HasBug(SurvivalBug::kRelayKeepsItsSession)) {
     relay.step.emplace(table_, layout_, rank.restored + 1, rank.restored > 0);
-    return racks_[index]->BeginTerm(term, rank.restored, rank.restored > 0);
+    return racks_[index]->StartRackTerm(term, rank.restored, rank.restored > 0);
   }
   for (uint32_t shard = 0; shard < rank.links.size(); ++shard) BreakLink(index, shard);
   rank.links.clear();
@@ -165,23 +161,23 @@ void AboveRun::JoinAbove(uint32_t index, uint32_t term) {
   BeginSession(index);
 }
 
-absl::Status AboveRun::MayRestore(uint32_t index, uint64_t step) {
+absl::Status ParentRun::MayRestore(uint32_t index, uint64_t step) {
   if (racks_[index]->HasCheckpoint(step) || HasBug(SurvivalBug::kRackNotAsked))
     return absl::OkStatus();
   excuse_ = "a rack has no such checkpoint";
-  refused_.insert(step);
+  disk_.Refuse(step);
   return absl::DataLossError(absl::StrCat("the rack of relay ", index, " has none"));
 }
 
-void AboveRun::BeginWork(uint32_t index, const server::JoinGrant& grant) {
+void ParentRun::BeginWork(uint32_t index, const protocol::JoinGrant& grant) {
   Relay& relay = relays_[index];
   relay.step.emplace(table_, layout_, grant.first_step, grant.parameters_agree);
   relay.begun = relay.busy = relay.joining = false;
-  racks_[index]->BeginTerm(relay.term, grant.restore_step, grant.parameters_agree);
+  racks_[index]->StartRackTerm(relay.term, grant.restore_step, grant.parameters_agree);
   DoQueued(index);
 }
 
-void AboveRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& sum) {
+void ParentRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& sum) {
   Relay& relay = relays_[index];
   if (sum.term != relay.term || !relay.step.has_value()) return;
   if (relay.lost) return LoseSession(index);
@@ -203,7 +199,7 @@ void AboveRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& s
   }
   if (!std::exchange(relay.begun, true)) pipeline.StartStep();
   relay.busy = step.complete();
-  PlantInStep(&relay, ready);
+  PlantInStep(&relay, sum.n, ready);
   Check(pipeline.SetWeight(shard, sum.bundle, PlantedWeight(sum.n)).ok(), "it is a bundle");
   for (const uint32_t tensor : ready) {
     if (!pipeline.TensorReady(tensor, absl::Span<const float>(step.values(tensor))).ok()) return;
@@ -211,20 +207,19 @@ void AboveRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& s
   EncodeNext(index);
 }
 
-uint32_t AboveRun::PlantedWeight(uint32_t n) const {
+uint32_t ParentRun::PlantedWeight(uint32_t n) const {
   if (HasBug(SurvivalBug::kWeightForgotten)) return std::min(n, 1u);
   return HasBug(SurvivalBug::kNothingCountsAsOne) ? std::max(n, 1u) : n;
 }
 
-void AboveRun::PlantInStep(Relay* relay, const std::vector<uint32_t>& ready) const {
+void ParentRun::PlantInStep(Relay* relay, uint32_t n, const std::vector<uint32_t>& ready) const {
   for (const uint32_t tensor : ready) {
     if (!HasBug(SurvivalBug::kSumDivided)) return;
-    const uint32_t n = relay->step->Weight(0, 0);
     for (float& x : relay->step->values(tensor)) x /= static_cast<float>(std::max(n, 1u));
   }
 }
 
-void AboveRun::AgreeOnParameters(uint32_t index) {
+void ParentRun::AgreeOnParameters(uint32_t index) {
   Relay& relay = relays_[index];
   SimRank& rank = ranks_[index];
   relay.busy = true;
@@ -241,7 +236,7 @@ void AboveRun::AgreeOnParameters(uint32_t index) {
   EncodeNext(index);
 }
 
-void AboveRun::FinishStep(uint32_t index) {
+void ParentRun::FinishStep(uint32_t index) {
   Relay& relay = relays_[index];
   SimRank& rank = ranks_[index];
   if (!Talks(rank) || !relay.step.has_value()) return;
@@ -264,9 +259,9 @@ void AboveRun::FinishStep(uint32_t index) {
   DoQueued(index);
 }
 
-// In Join it tries again. Else the thread sees it at once if it waits for the job above, or when
-// something comes from below, or when it looks.
-void AboveRun::SessionEnded(uint32_t index) {
+// While it joins, the relay tries again. Otherwise its thread notices at once if it waits for the
+// parent job, and later when a message arrives from the rack or the thread polls.
+void ParentRun::SessionEnded(uint32_t index) {
   Relay& relay = relays_[index];
   if (relay.joining) return SurvivalRun::SessionEnded(index);
   relay.lost = true;
@@ -276,30 +271,30 @@ void AboveRun::SessionEnded(uint32_t index) {
   });
 }
 
-void AboveRun::LoseSession(uint32_t index) {
+void ParentRun::LoseSession(uint32_t index) {
   Relay& relay = relays_[index];
   relay.step.reset();
   relay.lost = relay.busy = false;
-  if (!HasBug(SurvivalBug::kLossAboveNotTold)) racks_[index]->AboveLost(relay.term);
+  if (!HasBug(SurvivalBug::kLossAboveNotTold)) racks_[index]->ParentLost(relay.term);
   DoQueued(index);
 }
 
-void AboveRun::StateHeard(uint32_t index) {
+void ParentRun::StateHeard(uint32_t index) {
   if (ranks_[index].pipeline->durable_step() > 0) {
     racks_[index]->Release(ranks_[index].pipeline->durable_step());
   }
 }
 
-void AboveRun::Done(uint32_t index) {
+void ParentRun::Done(uint32_t index) {
   Relay& relay = relays_[index];
   const bool joining = std::exchange(relay.joining, false);
   relay.busy = false;
   if (joining) return racks_[index]->EndWithTheJob();
-  racks_[index]->FinishAbove(relay.term);
+  racks_[index]->FinishParent(relay.term);
   DoQueued(index);
 }
 
-void AboveRun::KillAndRestartRelay(uint32_t index) {
+void ParentRun::KillAndRestartRelay(uint32_t index) {
   const ProcessId process = WorkerProcess(index);
   Kill(process);
   Relay& relay = relays_[index];
@@ -307,13 +302,13 @@ void AboveRun::KillAndRestartRelay(uint32_t index) {
   relay.begun = relay.joining = relay.busy = relay.lost = false;
   relay.from_below.clear();
   racks_[index]->KillServers();
-  At(2'000 + Below({"restart", process}, 40'000), kNobody, [this, index, process] {
+  At(2'000 + Below({"restart", process}, 40'000), kNoProcess, [this, index, process] {
     Start(process);
     racks_[index]->StartServers();
   });
 }
 
-std::string AboveRun::WhereRelaysAre() const {
+std::string ParentRun::WhereRelaysAre() const {
   std::string where;
   for (uint32_t index = 0; index < options_.ranks; ++index) {
     const Relay& relay = relays_[index];
@@ -326,26 +321,22 @@ std::string AboveRun::WhereRelaysAre() const {
   return where;
 }
 
-void AboveRun::KillAndRestartShards() {
+void ParentRun::KillAndRestartShards() {
   for (const auto& [process, server] : servers_) Kill(process);
   for (const ProcessId process : serving_) KillAndRestart(process);
 }
 
-void AboveRun::PauseRelay(uint32_t index, Micros until) {
+void ParentRun::PauseRelay(uint32_t index, Micros until) {
   processes_[WorkerProcess(index)].StandStill(until);
   racks_[index]->PauseRelay(until);
 }
 
-void AboveRun::PauseShard(Micros until) {
+void ParentRun::PauseShard(Micros until) {
   processes_[serving_[Some("shard", options_.shards)]].StandStill(until);
 }
 
-void AboveRun::LoseRelaysDisk(uint32_t index) {
-  for (const auto& [step, manifest] : disk_.manifests) {
-    const std::string name = protocol::WorkerPartName(index, manifest.term);
-    disk_.parts[step].erase(name);
-    damaged_.insert({step, name});
-  }
+void ParentRun::LoseRelaysDisk(uint32_t index) {
+  disk_.Lose([index](uint32_t term) { return protocol::WorkerPartName(index, term); });
   racks_[index]->LoseServersDisk();
   KillAndRestartRelay(index);
 }

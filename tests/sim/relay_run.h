@@ -1,6 +1,7 @@
-// A simulated job with relays: a job above, whose workers are the relays, and one for each rack,
-// whose servers are in its relay's process. AboveRun and RackRun are those jobs; what a relay has
-// between its two sides (relay/relay.cc) is AboveRun's. docs/simulation.md.
+// A simulated job with relays consists of a parent job, whose workers are the relays, and one job
+// per rack, whose servers run in the relay's process. ParentRun and RackRun are those jobs.
+// ParentRun also has the part of a relay between its two sides (relay/relay.cc). See
+// docs/simulation.md.
 #pragma once
 
 #include <deque>
@@ -15,25 +16,26 @@
 
 namespace sluice {
 
-class AboveRun;
+class ParentRun;
 
 class RackRun final : public SurvivalRun {
  public:
   RackRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference,
-          uint32_t relay, AboveRun* above)
+          uint32_t relay, ParentRun* above)
       : SurvivalRun(options, world, reference), relay_(relay), above_(*above) {}
 
-  // The relay's process.
+  // Kills and starts the servers in the relay's process.
   void KillServers();
   void StartServers();
-  // What its upper side says, as of Server.
-  void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
-  void AboveLost(uint32_t term);
-  void FinishAbove(uint32_t term);
+  // Messages of the relay's upper side to its servers, as in Server.
+  void StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
+  void ParentLost(uint32_t term);
+  void FinishParent(uint32_t term);
   void Publish(uint32_t term, const std::vector<std::vector<server::Publication>>& publications);
   void Release(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
-  // The job had finished, and its relay was lost before it could say so.
+  // Ends the rack's job: the parent job finished, but its relay was lost before it could report
+  // that.
   void EndWithTheJob();
   bool ended_with_the_job() const { return ended_with_the_job_; }
 
@@ -42,37 +44,37 @@ class RackRun final : public SurvivalRun {
   void StrikeWorker(Fault fault);
   void PauseRelay(Micros until);
   void PauseWorker(Micros until);
-  // The rack's network, for a while.
+  // Cuts off the rack's network for a while.
   void CutOffWorkers();
   void LoseServersDisk();
 
  private:
-  void Asked(const server::AskAbove& ask) override;
-  void Finished(const server::LeaveAbove& leave) override;
+  void Asked(const server::AskParent& ask) override;
+  void Finished(const server::LeaveParent& leave) override;
   void Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) override;
 
   const uint32_t relay_;
-  AboveRun& above_;
+  ParentRun& above_;
   bool ended_with_the_job_ = false;
 };
 
-class AboveRun final : public SurvivalRun {
+class ParentRun final : public SurvivalRun {
  public:
-  AboveRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference)
+  ParentRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference)
       : SurvivalRun(options, world, reference), relays_(options.ranks) {}
-  // Before StartAll.
+  // Call it before StartAll.
   void SetRacks(const std::vector<RackRun*>& racks) { racks_ = racks; }
 
-  // What a rack's servers have for the job above, in order.
-  void Ask(uint32_t relay, const server::AskAbove& ask);
-  void TakeSum(uint32_t relay, uint32_t shard, std::shared_ptr<const server::BundleSum> sum);
-  void Finish(uint32_t relay, const server::LeaveAbove& leave);
+  // Messages from a rack's servers to the parent job, in order.
+  void Ask(uint32_t relay, const server::AskParent& ask);
+  void HandleSum(uint32_t relay, uint32_t shard, std::shared_ptr<const server::BundleSum> sum);
+  void Finish(uint32_t relay, const server::LeaveParent& leave);
 
   uint64_t rollbacks() const { return rollbacks_; }
   uint64_t reexecuted() const { return reexecuted_; }
   void KillAndRestartRelay(uint32_t relay);
   void KillAndRestartShards();
-  // For people.
+  // Describes the relays for logs.
   std::string WhereRelaysAre() const;
   void StrikeAt(Fault fault) { Strike(fault); }
   void CutOffRelay(uint32_t relay) { CutOff(WorkerProcess(relay)); }
@@ -81,28 +83,29 @@ class AboveRun final : public SurvivalRun {
   void LoseRelaysDisk(uint32_t relay);
 
  private:
-  // What a relay's process holds.
+  // The state in a relay's process.
   struct Relay {
-    uint32_t term = 0;  // Of the rack.
+    uint32_t term = 0;  // The rack's term.
     std::optional<relay::RelayStep> step;
-    bool begun = false;    // The open step, above.
-    bool joining = false;  // Above.
-    bool busy = false;     // Its thread waits for the job above: to join, for a step, for the end.
-    bool lost = false;     // The session is over, which the thread has not seen yet.
+    bool begun = false;    // The open step has begun in the parent job.
+    bool joining = false;  // The relay joins the parent job.
+    // The relay's thread waits for the parent job: to join, to finish a step, or to end.
+    bool busy = false;
+    bool lost = false;  // The session is over, but the thread has not noticed.
     std::deque<std::function<void()>> from_below;
-    Micros last = 0;                                          // Of what comes from below.
+    Micros last = 0;  // Arrival time of the last message from the rack.
     std::vector<std::vector<server::Publication>> published;  // For planted bugs.
   };
 
-  // A relay's session begins when its rack asks.
+  // A relay's session begins when its rack asks for it.
   void BeginWorker(uint32_t /*relay*/) override {}
   absl::Status MayRestore(uint32_t relay, uint64_t step) override;
-  void BeginWork(uint32_t relay, const server::JoinGrant& grant) override;
+  void BeginWork(uint32_t relay, const protocol::JoinGrant& grant) override;
   void FinishStep(uint32_t relay) override;
   void SessionEnded(uint32_t relay) override;
   void StateHeard(uint32_t relay) override;
   void Done(uint32_t relay) override;
-  void CheckEnd(uint32_t /*relay*/) override {}  // A relay has no parameters of its own.
+  void CheckEnd(uint32_t /*relay*/) override {}  // A relay has no parameters.
 
   void Queue(uint32_t relay, std::function<void()> what);
   void DoQueued(uint32_t relay);
@@ -111,7 +114,7 @@ class AboveRun final : public SurvivalRun {
   void AgreeOnParameters(uint32_t relay);
   void LoseSession(uint32_t relay);
   uint32_t PlantedWeight(uint32_t n) const;
-  void PlantInStep(Relay* relay, const std::vector<uint32_t>& ready) const;
+  void PlantInStep(Relay* relay, uint32_t n, const std::vector<uint32_t>& ready) const;
 
   std::vector<RackRun*> racks_;
   std::vector<Relay> relays_;

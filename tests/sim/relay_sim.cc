@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kRelaySimEventsMax = 1'500'000;  // A run that takes more does not end.
+constexpr uint64_t kRelaySimEventsMax = 1'500'000;  // A run with more events counts as endless.
 constexpr Micros kRelaySimTimeMax = 120'000'000;
 constexpr Micros kRelaySimFaultSpread = 60'000;
 constexpr Micros kRelaySimMessagesUntil = 60'000;
@@ -29,7 +29,7 @@ constexpr absl::string_view kRelaySimNames[] = {
     "lose relay's disk", "disk full"};
 static_assert(std::size(kRelaySimNames) == kRelayFaults);
 
-// As JobOfRack has it.
+// Builds the racks' options as JobOfRack does.
 std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
   std::vector<SurvivalOptions> racks;
   uint32_t first = 0;
@@ -42,7 +42,8 @@ std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
     rack.compression.uplink = options.uplink;
     rack.compression.downlink = *compress::ParseCodecSpec("none");
     rack.replay_limit = 0;
-    if (rack.checkpoint_every > 0) rack.checkpoint_every = std::numeric_limits<uint64_t>::max() / 2;
+    if (rack.checkpoint_interval > 0)
+      rack.checkpoint_interval = std::numeric_limits<uint64_t>::max() / 2;
     first += workers;
   }
   return racks;
@@ -192,7 +193,7 @@ class RelaySim {
   const std::vector<SurvivalOptions> rack_options_;
   const RelayReference reference_;
   SimWorld world_;
-  AboveRun above_;
+  ParentRun above_;
   std::vector<std::unique_ptr<RackRun>> racks_;
   RelaySimReport report_;
 };
@@ -222,11 +223,12 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   above.tight_memory = false;
   above.shards = 1 + static_cast<uint32_t>(random.Below(2));
   above.steps = 20 + random.Below(40);
-  // Ranks of a relay's rack cannot be told from those of others, so there is a step 0 anyway.
+  // A relay cannot tell whether other racks' workers have equal parameters, so that there is always
+  // a step 0.
   above.compression.uplink = *compress::ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
   above.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
   options.uplink = *compress::ParseCodecSpec(kInside[random.Below(std::size(kInside))]);
-  // Two of two, mostly.
+  // Half of the jobs have two racks of two workers.
   options.racks = {2, 2};
   if (random.Below(2) == 0) {
     options.racks.clear();
@@ -237,9 +239,9 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   }
   above.ranks = static_cast<uint32_t>(options.racks.size());
   above.weights = options.racks;
-  // So that some racks have nothing for a bundle, and some bundles nobody.
+  // Some racks then have no contribution to a bundle, and some bundles have none at all.
   if (random.Below(3) == 0) above.skip_share = 0.5;
-  if (above.checkpoint_every == 0) return options;
+  if (above.checkpoint_interval == 0) return options;
   const uint64_t faults = 1 + random.Below(7);
   for (uint64_t i = 0; i < faults; ++i) {
     options.faults.push_back(static_cast<RelayFault>(random.Below(kRelayFaults)));

@@ -1,6 +1,6 @@
-// RelaySim: a whole job with relays on one thread, as Survival has it of one without: the real
-// coordinators, shards and encoders of the job above and of every rack, and the real RelayStep
-// between them, with faults from seeds. Whatever happens, every step must go at both levels as in
+// RelaySim runs a whole job with relays on one thread, as Survival does for a job without relays.
+// It uses the real coordinators, shards and encoders of the parent job and of every rack, and the
+// real RelayStep between them, with faults from seeds. Every step must agree at both levels with
 // RelayReference, which has no network.
 #pragma once
 
@@ -13,50 +13,50 @@
 namespace sluice {
 
 enum class RelayFault {
-  kKillRelay,   // And with it all servers of its rack.
-  kKillWorker,  // Of a rack.
-  kKillShard,   // Above; any but shard 0.
+  kKillRelay,   // Kills a relay and all servers of its rack.
+  kKillWorker,  // Kills a worker of a rack.
+  kKillShard,   // Kills a shard of the parent job, except shard 0.
   kKillCoordinator,
-  kKillTwo,      // Of relays, workers and servers above.
-  kPowerCut,     // Everything at once.
-  kPauseRelay,   // It stands still for a while; so do the next two.
-  kPauseWorker,  //
-  kPauseShard,   // Above.
-  kClockGap,     // Of the coordinator above.
-  kCutRelay,     // Its rack from the job above, for a while.
-  kCutWorker,    // From its relay.
-  kMuteRelay,    // Its heartbeats are lost for a while.
+  kKillTwo,     // Kills two of the relays, workers and parent servers.
+  kPowerCut,    // Kills all processes.
+  kPauseRelay,  // The relay stands still for a while.
+  kPauseWorker,
+  kPauseShard,  // Pauses a shard of the parent job.
+  kClockGap,    // The parent job's coordinator stands still.
+  kCutRelay,    // Separates a rack from the parent job for a while.
+  kCutWorker,   // Separates a worker from its relay for a while.
+  kMuteRelay,   // The relay's heartbeats are lost for a while.
   kMuteWorker,
-  kBreakAbove,  // A stream of a relay and a shard.
+  kBreakAbove,  // Breaks a stream between a relay and a shard.
   kBreakInRack,
-  kBreakControl,  // Of a shard above.
-  kTwoInstances,  // Of a shard above.
+  kBreakControl,  // Breaks the control stream of a shard of the parent job.
+  kTwoInstances,  // A shard of the parent job runs twice.
   kDamageAbove,   // A file of the newest checkpoint changes on disk.
   kDamageInRack,
-  kLoseRelaysDisk,  // It dies, and all that it ever wrote is gone.
-  kDiskFull,        // Nothing can be written for a while.
+  kLoseRelaysDisk,  // A relay dies and loses all files that it wrote.
+  kDiskFull,        // All writes fail for a while.
 };
 inline constexpr size_t kRelayFaults = static_cast<size_t>(RelayFault::kDiskFull) + 1;
 std::string ToString(RelayFault fault);
 
 struct RelaySimOptions {
-  SurvivalOptions above;        // Its ranks are relays; its data is the job's.
-  std::vector<uint32_t> racks;  // Workers of each.
-  compress::CodecSpec uplink;   // Of workers to their relay.
+  SurvivalOptions above;        // The relays are its ranks; its data is the whole job's.
+  std::vector<uint32_t> racks;  // Workers per rack.
+  compress::CodecSpec uplink;   // From workers to their relay.
   std::vector<RelayFault> faults;
 };
 
 struct RelaySimReport {
-  SurvivalReport all;  // Of all jobs together; rollbacks too.
+  SurvivalReport all;  // Totals over all jobs, including rollbacks.
   std::vector<uint64_t> faults = std::vector<uint64_t>(kRelayFaults);
   uint64_t rollbacks_above = 0;
   uint64_t rollbacks_in_racks = 0;
-  uint64_t relays_back = 0;  // That took up their steps again while the others waited.
+  uint64_t relays_back = 0;  // Relays that resumed their steps while the other relays waited.
 };
 
 RelaySimReport RunRelays(const RelaySimOptions& options);
 
-// A job, codecs and faults drawn from `seed`.
+// Draws a job, codecs and faults from `seed`.
 RelaySimOptions RandomRelayOptions(uint64_t seed);
 
 std::string Describe(const RelaySimOptions& options);

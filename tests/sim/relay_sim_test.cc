@@ -1,5 +1,5 @@
-// Jobs with relays, by seeds. To run one again: SLUICE_SIM_SEED=<seed>; for more:
-// SLUICE_SIM_SEEDS=<count>.
+// Runs seeds of jobs with relays. SLUICE_SIM_SEED=<seed> repeats one seed; SLUICE_SIM_SEEDS=<count>
+// changes their number.
 #include "tests/sim/relay_sim.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 #ifdef SLUICE_SANITIZED
 constexpr uint64_t kRelaySimSeeds = 30;
 #else
-constexpr uint64_t kRelaySimSeeds = 400;
+constexpr uint64_t kRelaySimSeeds = 1'000;
 #endif
 
 std::string RelaySimFailure(const RelaySimOptions& options, const RelaySimReport& report) {
@@ -55,7 +55,7 @@ TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   record("rollbacks in racks", total.rollbacks_in_racks);
   record("relays brought back", total.relays_back);
   if (seeds < 100) return;
-  // The faults were really there.
+  // Every kind of fault must have struck often enough.
   for (size_t i = 0; i < kRelayFaults; ++i) {
     EXPECT_GT(33 * total.faults[i], seeds) << ToString(static_cast<RelayFault>(i));
   }
@@ -87,8 +87,9 @@ TEST(RelaySimTest, OtherDelaysAndFaultsGiveTheSameParameters) {
   }
 }
 
-// The power is cut when one rack and the job above have finished, and the other rack has not: the
-// workers of the first one are started again after their relay has found that the job is over.
+// The power fails after the parent job and one rack have finished, but not the other rack. The
+// workers of the finished rack restart after their relay has found that the job is over. The job
+// must still end correctly.
 TEST(RelaySimTest, PowerIsCutAsTheJobAboveEnds) {
   const RelaySimOptions options = RandomRelayOptions(9801039);
   const RelaySimReport report = RunRelays(options);
@@ -96,7 +97,7 @@ TEST(RelaySimTest, PowerIsCutAsTheJobAboveEnds) {
   EXPECT_TRUE(report.all.violations.empty()) << RelaySimFailure(options, report);
 }
 
-// As planted_bugs_test.cc has it for jobs without relays.
+// Each planted bug must be found, as in planted_bugs_test.cc.
 class RelayBugTest : public testing::TestWithParam<BugCase> {};
 
 TEST_P(RelayBugTest, IsFound) {

@@ -1,4 +1,4 @@
-// The options of a simulated job as lines of a replay script, field by field.
+// Writes the options of a simulated job as lines of a replay script, field by field.
 #include <charconv>
 #include <functional>
 
@@ -15,7 +15,7 @@ std::string Write(uint64_t value) { return absl::StrCat(value); }
 std::string Write(uint32_t value) { return absl::StrCat(value); }
 std::string Write(int64_t value) { return absl::StrCat(value); }
 std::string Write(bool value) { return value ? "yes" : "no"; }
-// As short as gives the same number.
+// Writes the shortest text that parses to the same number.
 std::string Write(double value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
@@ -103,7 +103,7 @@ OptionField Field(const char* name, Access access) {
           }};
 }
 
-// A job has a rule if a line names one of its fields.
+// A job has a rule if any line names one of the rule's fields.
 job::OptimizerSpec* Rule(SurvivalOptions* options) {
   if (!options->rule.has_value()) options->rule.emplace();
   return &*options->rule;
@@ -120,7 +120,7 @@ const std::vector<OptionField>& JobFields() {
                                    SLUICE_FIELD(ranks),
                                    SLUICE_FIELD(shards),
                                    SLUICE_FIELD(steps),
-                                   SLUICE_FIELD(checkpoint_every),
+                                   SLUICE_FIELD(checkpoint_interval),
                                    SLUICE_FIELD(replay_limit),
                                    SLUICE_FIELD(compression.uplink),
                                    SLUICE_FIELD(compression.downlink),
@@ -158,7 +158,7 @@ const std::vector<OptionField>& RuleFields() {
       SLUICE_RULE_FIELD(name),      SLUICE_RULE_FIELD(lr),         SLUICE_RULE_FIELD(momentum),
       SLUICE_RULE_FIELD(nesterov),  SLUICE_RULE_FIELD(beta1),      SLUICE_RULE_FIELD(beta2),
       SLUICE_RULE_FIELD(eps),       SLUICE_RULE_FIELD(alpha),      SLUICE_RULE_FIELD(weight_decay),
-      SLUICE_RULE_FIELD(clip_norm), SLUICE_RULE_FIELD(clip_value), SLUICE_RULE_FIELD(on)};
+      SLUICE_RULE_FIELD(clip_norm), SLUICE_RULE_FIELD(clip_value), SLUICE_RULE_FIELD(location)};
   return *fields;
 }
 

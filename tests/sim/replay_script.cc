@@ -22,7 +22,7 @@ std::optional<Fault> FaultOf(absl::string_view name) {
   return std::nullopt;
 }
 
-// "draws up/1/0: 3 7": as many lines as it takes.
+// Appends lines such as "draws up/1/0: 3 7", as many as the numbers need.
 template <typename Numbers>
 void AppendNumbers(const std::string& head, const Numbers& numbers, std::string* text) {
   std::string line;
@@ -68,7 +68,7 @@ absl::Status ParseFault(const Words& words, ReplayScript* script) {
   return absl::OkStatus();
 }
 
-// Numbers after "up/1/0:", which is word `at`.
+// Parses the numbers after a channel such as "up/1/0:", which is word `at`.
 absl::Status ParseNumbers(const Words& words, size_t at, std::string* channel,
                           std::vector<uint64_t>* numbers) {
   absl::string_view name = at < words.size() ? words[at] : "";
@@ -141,7 +141,7 @@ std::string ScriptName(Fault fault) { return absl::StrReplaceAll(ToString(fault)
 absl::StatusOr<uint64_t> CountOf(absl::string_view name, const SurvivalReport& report) {
   if (name == "rollbacks") return report.rollbacks;
   if (name == "checkpoints") return report.checkpoints;
-  if (name == "learners") return report.learners;
+  if (name == "late_joiners") return report.late_joiners;
   if (name == "starts_unheard") return report.starts_unheard;
   if (name == "late_failed_writes") return report.late_failed_writes;
   const std::optional<Fault> fault = FaultOf(name);

@@ -1,6 +1,6 @@
-// ReplayScript: one simulated job and everything that happens to it, written out, so that a later
-// change of how jobs and faults are drawn from a seed does not change it. docs/simulation.md has
-// the format.
+// ReplayScript records one simulated job and all its events explicitly, so that the script stays
+// valid when the drawing of jobs and faults from seeds changes. docs/simulation.md describes the
+// format.
 #pragma once
 
 #include <cstdint>
@@ -22,40 +22,42 @@ struct ReplayFault {
   std::vector<std::pair<std::string, uint64_t>> choices{};  // Targets and durations, by name.
 };
 
-// Channels are named as ToString(Channel) writes them.
+// Channel names are those of ToString(Channel).
 struct ReplayScript {
-  SurvivalOptions options;  // Its faults are those below, in this order.
+  SurvivalOptions options;  // `options.faults` repeats the faults below, in the same order.
   std::vector<ReplayFault> faults{};
-  std::map<std::string, std::vector<uint64_t>> draws{};  // The first ones of each channel.
-  std::map<std::pair<Fault, std::string>, std::set<uint64_t>> struck{};  // Messages, from 0 on.
-  uint64_t otherwise = 0;  // The seed of the channels' later draws.
-  std::vector<std::pair<std::string, uint64_t>> expected{};  // At least so many must be counted.
-  std::string shows{};    // How the violation began for which the script was written.
-  std::string comment{};  // For people; lines without "# ".
+  std::map<std::string, std::vector<uint64_t>> draws{};  // The first draws of each channel.
+  // Numbers of the struck messages, from 0.
+  std::map<std::pair<Fault, std::string>, std::set<uint64_t>> struck{};
+  uint64_t otherwise = 0;  // Seeds all later draws of the channels.
+  std::vector<std::pair<std::string, uint64_t>> expected{};  // Minimum counts of events.
+  std::string shows{};    // The beginning of the violation that the script reproduced.
+  std::string comment{};  // A description, without the leading "# " of its lines.
 };
 
 std::string FormatReplay(const ReplayScript& script);
 
-// INVALID_ARGUMENT names the line and what is wrong with it.
+// Fails with INVALID_ARGUMENT, which names the line and the problem.
 absl::StatusOr<ReplayScript> ParseReplay(absl::string_view text);
 
-// One line "option NAME VALUE" for each field.
+// Writes one line "option NAME VALUE" per field.
 std::string FormatOptions(const SurvivalOptions& options);
 absl::Status SetOption(absl::string_view name, absl::string_view value, SurvivalOptions* options);
 
-// As names in scripts: without spaces.
+// Returns the fault's name in scripts, without spaces.
 std::string ScriptName(Fault fault);
-// What may be expected of a report: a fault by its name, "rollbacks", ...; INVALID_ARGUMENT.
+// Returns an event's count in `report`: a fault by its name, "rollbacks", ... Fails with
+// INVALID_ARGUMENT for an unknown name.
 absl::StatusOr<uint64_t> CountOf(absl::string_view name, const SurvivalReport& report);
 
-// Runs the job and writes it down: the script goes as the job did.
+// Runs the job and records it. Replaying the script repeats the same run.
 ReplayScript Record(const SurvivalOptions& options, SurvivalReport* report);
 
-// Runs the job; if it breaks a promise, writes FOLDER/seed_N.replay, which breaks the same promise
-// with as few listed draws as that takes.
+// Runs the job. If the job violates a promise, writes the script that Shrink returns to
+// FOLDER/seed_N.replay.
 SurvivalReport RunAndExport(const SurvivalOptions& options, const std::string& folder);
 
-// Runs it. Equal scripts give equal runs.
+// Runs the script. Equal scripts give equal runs.
 SurvivalReport RunReplay(const ReplayScript& script);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// Replays of jobs that once broke a promise, each as a script that no change of the generator
-// touches; docs/simulation.md has the format.
+// Replays jobs that once violated a promise. Each script is independent of the generator;
+// docs/simulation.md describes the format.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-// SLUICE_SIM_REPLAY=FILE: that one alone.
+// SLUICE_SIM_REPLAY=FILE runs only that file.
 std::vector<std::string> Scripts() {
   if (const char* path = std::getenv("SLUICE_SIM_REPLAY"); path != nullptr) return {path};
   std::vector<std::string> paths;
@@ -45,7 +45,7 @@ TEST_P(ReplayTest, KeepsEveryPromise) {
   EXPECT_TRUE(report.violations.empty())
       << GetParam() << "\n  " << absl::StrJoin(report.violations, "\n  ")
       << "\n  before its fault was fixed it showed: " << script->shows;
-  // What the script is about happens, or it shows nothing.
+  // The events that the script is about must happen; otherwise the replay tests nothing.
   EXPECT_FALSE(script->expected.empty()) << GetParam();
   for (const auto& [name, count] : script->expected) {
     EXPECT_GE(*CountOf(name, report), count) << GetParam() << ": " << name;
@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(All, ReplayTest, testing::ValuesIn(Scripts()), NameOfSc
 
 TEST(ReplayScriptTest, ThereAreScripts) { EXPECT_GE(Scripts().size(), 1u); }
 
-// A script that lists every draw goes exactly as its seed, through its text.
+// A script that lists every draw must repeat the run of its seed, also after the script was written
+// and parsed.
 TEST(ReplayScriptTest, GoesAsTheSeedThatItWasWrittenFrom) {
   for (const auto job : {RandomSurvivalOptions, RandomQuorumOptions, RandomElasticOptions,
                          RandomPlanOptions, RandomMeasuredOptions}) {
@@ -81,7 +82,7 @@ TEST(ReplayScriptTest, GoesAsTheSeedThatItWasWrittenFrom) {
   }
 }
 
-// Draws that are not listed come from streams that know neither the seed nor the generator.
+// Draws that a script does not list come from streams independent of the job's seed and generator.
 TEST(ReplayScriptTest, WithoutListedDrawsItGoesItsOwnWay) {
   SurvivalReport report;
   ReplayScript script = Record(RandomSurvivalOptions(3), &report);

@@ -1,5 +1,5 @@
-// Schedules by name, each over some moments at which it can strike. There are no plans yet; the
-// name of a checkpoint travels as they will, on the results of shard 0.
+// Named fault schedules, each at several moments at which it can strike. These jobs have no plans.
+// Results of shard 0 carry checkpoint names just as they would carry plans.
 #include <gtest/gtest.h>
 
 #include "tests/sim/sim_failure.h"
@@ -15,7 +15,7 @@ struct Schedule {
   std::vector<Fault> faults;
   Rollback rollback = Rollback::kNever;
   bool shard_is_replayed = false;  // In some seeds.
-  bool rank_goes_again = false;    // Likewise.
+  bool rank_goes_again = false;    // In some seeds.
   void (*prepare)(SurvivalOptions*) = nullptr;
 };
 
@@ -147,10 +147,10 @@ INSTANTIATE_TEST_SUITE_P(
             true}),
     [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
 
-// The parameters are on the shards, with an optimizer that remembers. Before the first checkpoint
-// they are lost with a shard, and so is where a worker began.
+// The shards hold the parameters and an optimizer with state. Before the first checkpoint, a lost
+// shard loses the parameters and the workers' starting point.
 void OnShards(SurvivalOptions* options) {
-  options->rule = job::OptimizerSpec{.name = "adamw", .weight_decay = 0.01, .on = "shards"};
+  options->rule = job::OptimizerSpec{.name = "adamw", .weight_decay = 0.01, .location = "shards"};
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,5 +1,5 @@
-// Which seeds a simulation runs: SLUICE_SIM_SEED=<seed> runs that one, SLUICE_SIM_SEEDS=<count> so
-// many.
+// Selects the seeds that a simulation runs: SLUICE_SIM_SEED=<seed> runs only that seed,
+// SLUICE_SIM_SEEDS=<count> runs that many seeds.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// SimChance: all that a simulation draws. From a seed it is one stream, in the order of the events.
-// From a script each channel has a list and a stream of its own, so that a message more or less on
-// one channel moves nothing on the others.
+// SimChance supplies every random draw of a simulation. With a seed, one stream serves all draws in
+// the order of events. With a script, each channel has its own list and stream, so that an extra or
+// missing message on one channel does not affect the others.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// What a draw is for: "up", a rank and a shard, for example.
+// The purpose of a draw, for example "up", a rank and a shard.
 struct Channel {
   static constexpr uint32_t kNone = 0xFFFFFFFF;
   const char* name;
@@ -28,7 +28,7 @@ class SimChance {
  public:
   explicit SimChance(uint64_t seed) : random_(seed, 21) {}
 
-  // Before the first draw; what they point to outlives this.
+  // Call one of these before the first draw. Their arguments outlive this object.
   void Follow(const ReplayScript* script) { script_ = script; }
   void RecordInto(std::vector<std::pair<std::string, uint64_t>>* draws, ReplayScript* script) {
     recorded_draws_ = draws;
@@ -37,11 +37,11 @@ class SimChance {
 
   uint64_t Next(const Channel& channel);
   uint64_t Below(const Channel& channel, uint64_t bound);
-  // Whether a message is struck; never, where `may` is false, unless a script says so.
+  // Returns whether a fault strikes a message. If `may` is false, only a script can make it strike.
   bool Strikes(Fault fault, const Channel& channel, double share, bool may);
-  // When the next scheduled fault is due, from 0 on: less than `spread` after `earliest`.
+  // Returns the time of scheduled fault `index` (from 0): less than `spread` after `earliest`.
   int64_t FaultAt(size_t index, Fault fault, int64_t earliest, uint64_t spread);
-  // Choices are of this fault from here on.
+  // Later choices belong to fault `index`.
   void BeginFault(size_t index) { fault_ = index; }
   uint64_t Choose(const char* name, uint64_t bound);
 
@@ -49,7 +49,7 @@ class SimChance {
   static constexpr size_t kNoFault = ~size_t{0};
 
   uint64_t Drawn(const Channel& channel, uint64_t fresh);
-  // Draws of one channel: those that the script lists, then those of the channel's stream.
+  // Draws of one channel: first those that the script lists, then those of the channel's stream.
   bool Listed(const std::string& channel, uint64_t* value);
   uint64_t FromStream(const std::string& channel);
 
@@ -57,10 +57,11 @@ class SimChance {
   const ReplayScript* script_ = nullptr;
   ReplayScript* recorded_ = nullptr;
   std::vector<std::pair<std::string, uint64_t>>* recorded_draws_ = nullptr;
-  std::map<std::string, uint64_t> drawn_;                     // By channel: how many.
-  std::map<std::pair<Fault, std::string>, uint64_t> passed_;  // Messages that a fault might strike.
+  std::map<std::string, uint64_t> drawn_;  // Number of draws by channel.
+  // Number of messages that a fault might have struck.
+  std::map<std::pair<Fault, std::string>, uint64_t> passed_;
   size_t fault_ = kNoFault;
-  std::map<std::pair<size_t, std::string>, size_t> chosen_;  // By fault and name: how many.
+  std::map<std::pair<size_t, std::string>, size_t> chosen_;  // Number of choices by fault and name.
 };
 
 }  // namespace sluice

@@ -1,8 +1,7 @@
-// SimData: the tensors of a simulated job and every rank's values at every step, as a function of
-// the data seed.
+// SimData: the tensors of a simulated job and each rank's values in each step, as functions of the
+// data seed.
 #pragma once
 
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -37,17 +36,27 @@ inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t st
          options.skip_share;
 }
 
-// Of updates on the shards.
+// The learning rate of updates on the shards.
 inline float SimRate(uint64_t step) { return 0.1f / static_cast<float>(1 + step % 3); }
 
-// Whether there is a step 0, which brings the shards, or ranks that differ or are in racks, rank
-// 0's parameters.
+// Returns whether the job has a step 0, which gives rank 0's parameters to the shards, to ranks
+// whose parameters differ, or to ranks in racks.
 inline bool HasStepZero(const SurvivalOptions& options) {
   return !options.parameters_agree || options.rule.has_value() || options.rack_of > 0 ||
          !options.weights.empty();
 }
 
-// Step 0: parameters, else gradients.
+// Makes a value from one draw. Magnitudes vary so widely that the order of a sum shows in the bits
+// of the result. One value in 16 is exactly zero.
+inline float SimValue(uint64_t drawn) {
+  if ((drawn & 15) == 0) return 0.0f;
+  const auto of = [drawn](int shift) { return static_cast<float>(drawn >> shift & 0xFFFF); };
+  // Dividing by three fills all bits of the mantissa.
+  const float u = (of(16) + of(32) + of(48)) * 0x1.0p-16f / 3 - 0.5f;
+  return u * static_cast<float>(1u << (drawn >> 4 & 7));
+}
+
+// Returns parameters in step 0 and gradients in later steps.
 inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
                                                  const protocol::TensorTable& table, uint32_t rank,
                                                  uint64_t step) {
@@ -56,11 +65,7 @@ inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
   for (uint32_t tensor = 0; tensor < table.size(); ++tensor) {
     CounterRandom random(options.data_seed, 2 + tensor, rank, step);
     std::vector<float>& of_tensor = values.emplace_back(table[tensor].elements());
-    for (float& x : of_tensor) {
-      const double u = random.Uniform() + random.Uniform() + random.Uniform() - 1.5;
-      // Wide enough that the order of a sum shows in its bits; some exact zeros.
-      x = random.Below(16) == 0 ? 0.0f : static_cast<float>(u * std::exp2(random.Below(8)));
-    }
+    for (float& x : of_tensor) x = SimValue(random.Next());
   }
   CounterRandom random(options.data_seed, 1000, rank, step);
   if (step > 0 && random.Uniform() < options.nan_share) {

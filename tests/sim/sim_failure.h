@@ -1,4 +1,4 @@
-// How tests of the simulation say what they have found.
+// Formats the violations that simulation tests report.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline std::string Failure(const SurvivalOptions& options, const SurvivalReport&
                       absl::StrJoin(report.violations, "\n  "));
 }
 
-// A job of a size that most schedules fit into.
+// A job of a size that suits most schedules.
 inline SurvivalOptions UsualJob(uint64_t seed) {
   SurvivalOptions options;
   options.data_seed = seed;

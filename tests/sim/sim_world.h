@@ -1,5 +1,5 @@
-// SimWorld: time, chance, and what is due, of all simulated jobs that run together: one, or those
-// of a job with relays.
+// SimWorld holds the time, the random draws and the event queue of the simulated jobs that run
+// together: one job, or all jobs of a job with relays.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace sluice {
 using Micros = int64_t;
 
 struct SimProcess {
-  // Never for shorter than it does already: what waits for the later time would be overtaken.
+  // Never shortens a pause: events that wait for the later time would be overtaken.
   void StandStill(Micros until) { stands_still_until = std::max(stands_still_until, until); }
 
   bool up = false;
-  uint64_t life = 0;  // Rises at each start and each end.
+  uint64_t life = 0;  // Increases at each start and each end.
   Micros stands_still_until = 0;
   Micros cut_off_until = 0;
 };
@@ -29,7 +29,7 @@ struct SimProcess {
 struct SimEvent {
   Micros at = 0;
   uint64_t sequence = 0;
-  const SimProcess* process = nullptr;  // Null: nobody's.
+  const SimProcess* process = nullptr;  // Null if the event belongs to no process.
   uint64_t life = 0;
   std::function<void()> what;
   bool operator<(const SimEvent& other) const {
@@ -44,7 +44,7 @@ struct SimWorld {
     events.push({now + delay, ++sequence, process, process == nullptr ? 0 : process->life,
                  std::move(what)});
   }
-  // Does what is due next; of a process that has another life by then, nothing.
+  // Runs the next event, unless its process has ended or restarted since the event was scheduled.
   void DoNext() {
     SimEvent event = events.top();
     events.pop();

@@ -15,18 +15,14 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kSurvivalEventsMax = 400'000;  // A run that takes more does not end.
-constexpr Micros kSurvivalTimeMax = 120'000'000;  // Nor does one that takes longer.
-constexpr Micros kRestartMin = 2'000;             // A supervisor needs so long.
+constexpr uint64_t kSurvivalEventsMax = 400'000;  // A run with more events counts as endless.
+constexpr Micros kSurvivalTimeMax = 120'000'000;  // A run that takes longer counts as endless.
+constexpr Micros kRestartMin = 2'000;             // The supervisor's shortest restart delay.
 constexpr Micros kRestartSpread = 40'000;
-constexpr Micros kAwayMin = 40'000;  // Beyond a lease.
+constexpr Micros kAwayMin = 40'000;  // Longer than a lease.
 constexpr Micros kAwaySpread = 150'000;
 constexpr Micros kNewcomersUntil = 150'000;
-constexpr Micros kSlow = 20;  // Times as long as usual.
-
-absl::Span<const std::byte> Bytes(const std::string& bytes) {
-  return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
-}
+constexpr Micros kSlow = 20;  // Times the usual delay.
 
 }  // namespace
 
@@ -44,7 +40,8 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
       report_(world->report),
       processes_(options.shards + options.ranks),
       serving_(options.shards),
-      ranks_(options.ranks) {
+      ranks_(options.ranks),
+      disk_(world) {
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     serving_[shard] = shard;
     servers_[shard].shard = shard;
@@ -53,28 +50,28 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
 
 void SurvivalRun::StartAll() {
   for (ProcessId process = 0; process < options_.shards + options_.ranks; ++process) {
-    // Those who do not begin come at any time.
+    // Workers that do not begin with the job join at any time.
     const bool later = options_.elastic && process >= options_.shards + options_.begin;
     if (!later) {
       Start(process);
     } else {
-      At(Below({"arrival", process}, kNewcomersUntil), kNobody,
+      At(Below({"arrival", process}, kNewcomersUntil), kNoProcess,
          [this, process] { Start(process); });
     }
   }
 }
 
 void SurvivalRun::CheckAtTheEnd() {
-  if (HasCheckpoints() && (!disk_.record.has_value() || !disk_.record->finished)) {
+  if (HasCheckpoints() && !disk_.finished()) {
     Violate("the job has ended, but its record does not say so");
   }
   CheckShards();
-  TakeLedger();
+  CollectViolations();
   report_.left_out = ledger_.left_out();
   report_.late = ledger_.late();
 }
 
-void SurvivalRun::TakeLedger() {
+void SurvivalRun::CollectViolations() {
   for (std::string& violation : ledger_.TakeViolations()) Violate(std::move(violation));
 }
 
@@ -94,15 +91,16 @@ std::string SurvivalRun::WhereRanksAre() const {
     const bool runs = server != servers_.end() && server->second.core != nullptr;
     where.push_back(runs ? absl::StrCat("shard@", server->second.core->open_step()) : "shard down");
   }
-  where.push_back(absl::StrCat("term ", disk_.record.has_value() ? disk_.record->term : 0));
+  where.push_back(absl::StrCat("term ", disk_.term()));
   return absl::StrJoin(where, ", ");
 }
 
 void SurvivalRun::At(Micros delay, ProcessId process, std::function<void()> what) {
-  world_.At(delay, process == kNobody ? nullptr : &processes_[process], std::move(what));
+  world_.At(delay, process == kNoProcess ? nullptr : &processes_[process], std::move(what));
 }
 
-// A message in order after those before it; lost if the process has another life by then.
+// Delivers a message after the previous ones of its channel. The message is lost if the process
+// restarts before it arrives.
 void SurvivalRun::ArriveAt(const Channel& channel, ProcessId process, uint64_t life, Micros* last,
                            std::function<void()> what) {
   *last = std::max(*last + 1, now_ + Delay(channel));
@@ -139,7 +137,7 @@ void SurvivalRun::Start(ProcessId process) {
 
 void SurvivalRun::Kill(ProcessId process) {
   SimProcess& at = processes_[process];
-  // A worker that is done has ended by itself.
+  // A worker that is done has ended normally.
   if (IsWorker(process) && ranks_[process - options_.shards].state == SimRank::State::kDone) {
     return;
   }
@@ -179,64 +177,16 @@ void SurvivalRun::KillWorker(uint32_t index) {
 
 void SurvivalRun::KillAndRestart(ProcessId process) {
   Kill(process);
-  At(kRestartMin + Below({"restart", process}, kRestartSpread), kNobody, [this, process] {
-    // Unless another instance was started meanwhile.
+  At(kRestartMin + Below({"restart", process}, kRestartSpread), kNoProcess, [this, process] {
+    // Restarts the process unless another instance was started in the meantime.
     if (IsWorker(process) || serving_[servers_[process].shard] == process) Start(process);
   });
 }
 
 void SurvivalRun::KillAndRestartLater(ProcessId process) {
   Kill(process);
-  At(kAwayMin + Below({"away", process}, kAwaySpread), kNobody,
+  At(kAwayMin + Below({"away", process}, kAwaySpread), kNoProcess,
      [this, process] { Start(process); });
-}
-
-protocol::CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step,
-                                                const std::string& name, std::string bytes) {
-  protocol::CheckpointPart part;
-  part.term = term;
-  part.step = step;
-  part.name = name;
-  if (disk_full()) {
-    if (disk_.manifests.contains(step)) ++report_.late_failed_writes;
-    part.error = "no space is left";
-    return part;
-  }
-  part.bytes = bytes.size();
-  part.checksum = Crc32c(Bytes(bytes));
-  damaged_.erase({step, name});
-  disk_.parts[step][name] = std::move(bytes);
-  return part;
-}
-
-bool SurvivalRun::IsWhole(const protocol::CheckpointManifest& manifest) const {
-  return std::none_of(manifest.parts.begin(), manifest.parts.end(), [&](const auto& part) {
-    return damaged_.contains({manifest.step, part.name});
-  });
-}
-
-absl::StatusOr<std::string> SurvivalRun::ReadPart(uint64_t step, const std::string& name) {
-  const auto manifest = disk_.manifests.find(step);
-  if (manifest == disk_.manifests.end()) {
-    return absl::DataLossError(absl::StrCat("there is no checkpoint after step ", step));
-  }
-  for (const protocol::CheckpointPart& part : manifest->second.parts) {
-    if (part.name != name) continue;
-    const std::string& bytes = disk_.parts[step][name];
-    if (bytes.size() == part.bytes && Crc32c(Bytes(bytes)) == part.checksum) return bytes;
-    ++report_.damaged_refused;
-    return absl::DataLossError(absl::StrCat(name, " is damaged"));
-  }
-  return absl::DataLossError(absl::StrCat(name, " is not in the manifest"));
-}
-
-// As a coordinator that starts finds them: it reads everything.
-std::vector<protocol::CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
-  std::vector<protocol::CheckpointManifest> usable;
-  for (const auto& [step, manifest] : disk_.manifests) {
-    if (IsWhole(manifest)) usable.push_back(manifest);
-  }
-  return usable;
 }
 
 SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
@@ -260,7 +210,7 @@ SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
       break;
     }
     world.DoNext();
-    run.TakeLedger();
+    run.CollectViolations();
   }
   if (world.report.violations.empty() && !world.report.ended_by_alarm) run.CheckAtTheEnd();
   if (measures && world.report.violations.empty() && !world.report.ended_by_alarm) {

@@ -1,4 +1,4 @@
-// What a simulated job must keep to, whatever happens.
+// Checks the promises of a simulated job.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kPlenty = uint64_t{1} << 20;  // To keep all of a simulated job.
+constexpr uint64_t kPlenty = uint64_t{1} << 20;  // Enough to keep all results of a job.
 constexpr Micros kLease = 30'000;
 
 std::string SurvivalChecksName(uint64_t step, uint32_t shard, uint32_t bundle) {
@@ -21,12 +21,13 @@ std::string SurvivalChecksName(uint64_t step, uint32_t shard, uint32_t bundle) {
 
 }  // namespace
 
-void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange) {
+void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard,
+                            const protocol::ExchangeRequest& exchange) {
   if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
-  // What others encode can depend on its results.
+  // The other worker's results can affect what the others encode.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
-  // Of steps that will go otherwise, by other plans.
-  if (planned_ != nullptr && exchange.sender.term < disk_.record->term) return;
+  // Later steps of an old term are repeated in the next term with other plans.
+  if (planned_ != nullptr && exchange.sender.term < disk_.record()->term) return;
   const protocol::Included& wanted =
       reference_.bundle({exchange.step, shard, exchange.bundle}).included[rank];
   if (exchange.skip == wanted.skipped && exchange.weight == wanted.weight &&
@@ -38,11 +39,11 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const protocol::Excha
                        exchange.sender.term));
 }
 
-void SurvivalRun::CheckResult(uint32_t shard, const protocol::ExchangeAnswer& answer) {
-  if (GoesManyWays(options_)) return ledger_.Told(shard, answer);
-  if (computes_otherwise_) return;  // Then those who have seen the other result say so.
-  // Nobody goes on from what a shard says that has not heard of a rollback yet.
-  if (disk_.record.has_value() && answer.record.term < disk_.record->term) return;
+void SurvivalRun::CheckResult(uint32_t shard, const protocol::ExchangeReply& answer) {
+  if (GoesManyWays(options_)) return ledger_.CheckAnswer(shard, answer);
+  if (computes_otherwise_) return;  // Workers that have seen the other result report it.
+  // Ignores a shard that has not learned of a rollback; no worker continues from its answers.
+  if (disk_.record().has_value() && answer.record.term < disk_.record()->term) return;
   const ReferenceBundle& wanted = reference_.bundle({answer.step, shard, answer.bundle});
   if (answer.record.included == wanted.included && answer.record.n == wanted.n &&
       answer.record.rate == wanted.rate &&
@@ -60,60 +61,57 @@ void SurvivalRun::CheckManifest(const protocol::CheckpointManifest& manifest) {
                          " parts"));
   }
   for (const protocol::CheckpointPart& part : manifest.parts) {
-    const auto& parts = disk_.parts[manifest.step];
-    const auto found = parts.find(part.name);
-    if (part.term != manifest.term || found == parts.end() || found->second.size() != part.bytes) {
+    const std::string* const bytes = disk_.FindPart(manifest.step, part.name);
+    if (part.term != manifest.term || bytes == nullptr || bytes->size() != part.bytes) {
       Violate(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
                            " of term ", part.term, ", which is not there"));
     }
   }
 }
 
-// What a worker learns of plans with the result of its open step.
-void SurvivalRun::CheckTold(uint32_t rank, const protocol::ExchangeAnswer& answer) {
+// Checks the plans that a worker learns with a result of its open step.
+void SurvivalRun::CheckTold(uint32_t rank, const protocol::ExchangeReply& answer) {
   const worker::Pipeline& pipeline = *ranks_[rank].pipeline;
   if (planned_ == nullptr || answer.outcome != protocol::Outcome::kResult || answer.bundle != 0)
     return;
   if (answer.step != pipeline.step() || answer.step == 0 || computes_otherwise_) return;
-  if (disk_.record.has_value() && ranks_[rank].sender.term < disk_.record->term) return;
+  if (disk_.record().has_value() && ranks_[rank].sender.term < disk_.record()->term) return;
   bool knower_lost = false;
-  const std::string wrong = planned_->Told(rank, answer.step, answer.plan, &knower_lost);
+  const std::string wrong = planned_->CheckAnnounced(rank, answer.step, answer.plan, &knower_lost);
   if (!wrong.empty()) Violate(wrong);
   if (knower_lost) excuse_ = "who knew of a plan is lost";
 }
 
-void SurvivalRun::CheckStart(const server::StartShard& start) {
+void SurvivalRun::CheckStart(const protocol::StartShard& start) {
   if (planned_ != nullptr && start.term > planned_term_) {
     planned_term_ = start.term;
     planned_->GoBack(start.restore_step);
-    report_.parameters_hash = 0;  // Of ranks that had finished, which come again.
+    report_.parameters_hash = 0;  // Finished ranks rejoin, so their hash is void.
   }
   if (GoesManyWays(options_)) {
-    const auto manifest = disk_.manifests.find(start.restore_step);
-    ledger_.Begin(start.term, manifest == disk_.manifests.end() ? 0 : manifest->second.term,
-                  start.restore_step);
+    ledger_.Begin(start.term, disk_.TermOf(start.restore_step), start.restore_step);
   }
   if (!HasCheckpoints()) return;
-  if (!disk_.record.has_value() || disk_.record->term != start.term) {
+  if (!disk_.record().has_value() || disk_.record()->term != start.term) {
     Violate(absl::StrCat("term ", start.term, " was announced before it was on disk"));
     return;
   }
   CheckMembers(start.generation, start.incarnations);
   ledger_.Members(start.term, start.incarnations);
-  // Of a rack that is for the job above to say.
-  for (const auto& [step, manifest] : disk_.manifests) {
-    if (in_rack() || refused_.contains(step) || not_usable_.contains(step)) continue;
-    if (step > start.restore_step && IsWhole(manifest)) {
+  // The parent job chooses a rack's checkpoint.
+  for (const auto& [step, manifest] : disk_.manifests()) {
+    if (in_rack() || !disk_.CanBeRestored(step)) continue;
+    if (step > start.restore_step && disk_.IsWhole(manifest)) {
       Violate(absl::StrCat("term ", start.term, " goes back to step ", start.restore_step,
                            " though the checkpoint of step ", step, " is good"));
     }
   }
 }
 
-// Nobody hears of a member that a coordinator could forget.
+// A member may be announced only after the run record contains it.
 void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations) {
   if (!HasCheckpoints() || options_.replay_limit == 0) return;
-  const protocol::RunRecord& record = *disk_.record;
+  const protocol::RunRecord& record = *disk_.record();
   bool same = record.generation == generation && record.members.size() == incarnations.size();
   for (size_t rank = 0; same && rank < incarnations.size(); ++rank) {
     same = record.members[rank].incarnation == incarnations[rank];
@@ -122,9 +120,9 @@ void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>&
   Violate(absl::StrCat("generation ", generation, " was announced before it was on disk"));
 }
 
-void SurvivalRun::CheckGrant(const server::JoinGrant& grant) {
+void SurvivalRun::CheckGrant(const protocol::JoinGrant& grant) {
   if (!HasCheckpoints() || options_.replay_limit == 0) return;
-  const protocol::RunRecord& record = *disk_.record;
+  const protocol::RunRecord& record = *disk_.record();
   if (record.term == grant.term && record.generation >= grant.generation &&
       grant.rank < record.members.size() &&
       record.members[grant.rank].incarnation == grant.incarnation) {
@@ -134,15 +132,15 @@ void SurvivalRun::CheckGrant(const server::JoinGrant& grant) {
                        " was announced before it was on disk"));
 }
 
-// The term rises only where what is kept cannot bring back what was lost.
+// The term may rise only if the kept state cannot restore what was lost.
 void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
   ++report_.rollbacks;
   ++rollbacks_;
-  const bool agreement_lost = HasStepZero(options_) && NewestCheckpoint() == 0;
-  const bool announced = disk_.record->generation > 0;
-  // One that nobody was heard of for a lease is as good as lost.
+  const bool agreement_lost = HasStepZero(options_) && disk_.NewestToRestore() == 0;
+  const bool announced = disk_.record()->generation > 0;
+  // A term whose workers were all silent for a lease counts as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
-  // What is lost of a shard, or of the coordinator, takes one; of workers nothing does.
+  // In an elastic job, a lost shard or coordinator may cause a rollback; lost workers may not.
   const bool workers_alone =
       std::all_of(options_.faults.begin(), options_.faults.end(), [](Fault fault) {
         return fault == Fault::kKillWorker || fault == Fault::kMute || fault == Fault::kAway ||
@@ -150,14 +148,16 @@ void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
                fault == Fault::kBreakControl || fault == Fault::kDiskFull;
       });
   if (options_.elastic && !workers_alone) excuse_ = "a shard may be lost";
-  if (options_.elastic && disk_.manifests.empty()) excuse_ = "newcomers have nothing to begin with";
-  const bool damaged = !damaged_.empty() || dropped_damaged_;
+  if (options_.elastic && disk_.manifests().empty())
+    excuse_ = "newcomers have nothing to begin with";
+  const bool damaged = disk_.HasDamage();
   const bool expected = !announced || !excuse_.empty() || damaged || agreement_lost ||
                         options_.replay_limit < kPlenty;
-  // What the next term is measured by.
+  // The next term starts without an excuse.
   excuse_.clear();
-  // Unless all who could know were lost before that checkpoint: then the job goes on with it.
-  if (NewestCheckpoint() < otherwise_from_) computes_otherwise_ = false;
+  // If the other values began after the restored checkpoint, no live process has seen them: the
+  // reference is valid again.
+  if (disk_.NewestToRestore() < otherwise_from_) computes_otherwise_ = false;
   if (expected) return;
   std::string why = "no word why";
   for (const server::CoordinatorEffect& effect : effects) {
@@ -167,32 +167,23 @@ void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
   Violate(absl::StrCat("a rollback without need: ", why));
 }
 
-// That the coordinator can go back to.
-uint64_t SurvivalRun::NewestCheckpoint() const {
-  uint64_t newest = 0;
-  for (const auto& [step, manifest] : disk_.manifests) {
-    if (!not_usable_.contains(step) && !refused_.contains(step)) newest = step;
-  }
-  return newest;
-}
-
-// What a worker told of its parameters before it was lost can be the only trace of what it had
-// seen. If its successor's come out otherwise, the job goes back. It ends if it cannot: when the
-// newest checkpoint has what was computed otherwise.
+// The parameters' hash that a worker reported before it was lost can be the only trace of its
+// results. If its successor's parameters differ, the job rolls back. It ends only if the newest
+// checkpoint already contains the differing values.
 bool SurvivalRun::MayEndByAlarm(absl::string_view failure) const {
   uint64_t step = 0;
   if (!computes_otherwise_ || !absl::StrContains(failure, "differ from those of")) return false;
   if (!absl::ConsumePrefix(&failure, "after step ")) return false;
   if (!absl::SimpleAtoi(failure.substr(0, failure.find(' ')), &step)) return false;
-  return otherwise_from_ <= step && step <= NewestCheckpoint();
+  return otherwise_from_ <= step && step <= disk_.NewestToRestore();
 }
 
 void SurvivalRun::CheckCaps(const SimServer& server) {
-  // Two steps, and what a worker that goes through its steps anew still needs, are kept anyway.
+  // A shard always keeps two steps, and the results that a re-executing worker still needs.
   const server::ShardStats stats = server.core->Stats();
   const uint64_t limit = server.core->options().log.bytes;
   const uint64_t steps = stats.open_step - std::min(stats.open_step, server.core->results_from());
-  if (stats.log_bytes <= limit || steps <= options_.checkpoint_every + 2) return;
+  if (stats.log_bytes <= limit || steps <= options_.checkpoint_interval + 2) return;
   Violate(absl::StrCat("shard ", server.shard, " keeps ", stats.log_bytes, " bytes of ",
                        stats.log_results, " results; the limit is ", limit));
 }
@@ -200,20 +191,20 @@ void SurvivalRun::CheckCaps(const SimServer& server) {
 void SurvivalRun::CheckCaps(const SimRank& rank) {
   const worker::Pipeline& pipeline = *rank.pipeline;
   if (pipeline.kept_bytes() <= options_.replay_limit) return;
-  // Never what may be unresolved: the newest step of which anything was sent.
+  // The limit does not cover unresolved work: the newest step with a contribution sent.
   if (pipeline.replay_from() + 1 >= pipeline.step()) return;
   Violate(absl::StrCat("a worker keeps ", pipeline.kept_bytes(), " bytes from step ",
                        pipeline.replay_from(), " on; the limit is ", options_.replay_limit));
 }
 
-// Without anybody who was in the term, a rollback is the only way.
+// If no worker of the term is alive, a rollback is the only way to continue.
 void SurvivalRun::NoteWhoIsAlive() {
-  if (!HasCheckpoints() || !disk_.record.has_value()) return;
+  if (!HasCheckpoints() || !disk_.record().has_value()) return;
   for (uint32_t index = 0; index < options_.ranks; ++index) {
     const SimRank& rank = ranks_[index];
     const bool in = rank.state == SimRank::State::kTraining ||
                     rank.state == SimRank::State::kLeaving || rank.state == SimRank::State::kDone;
-    if (in && rank.sender.term == disk_.record->term) return;
+    if (in && rank.sender.term == disk_.record()->term) return;
   }
   excuse_ = "all workers are lost";
 }
@@ -221,10 +212,10 @@ void SurvivalRun::NoteWhoIsAlive() {
 void SurvivalRun::CheckEnd(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const uint32_t hash = HashParameters(rank.parameters);
-  // A rollback has come in between, after which steps go by other plans.
-  if (planned_ != nullptr && disk_.record.has_value() && rank.sender.term < disk_.record->term)
+  // A rollback happened in between, after which later steps may use other plans.
+  if (planned_ != nullptr && disk_.record().has_value() && rank.sender.term < disk_.record()->term)
     return;
-  // Of its term, whose ledger knows what others have.
+  // The ledger of the rank's term compares the ranks' parameters.
   if (GoesManyWays(options_)) {
     report_.parameters_hash = hash;
     return;
@@ -233,7 +224,7 @@ void SurvivalRun::CheckEnd(uint32_t index) {
     return Violate(absl::StrCat("rank ", index, " ends with other parameters than another"));
   }
   report_.parameters_hash = hash;
-  // When all who had seen other results are lost with the shard that gave them, nobody can know.
+  // If every process that saw the other results is lost, no one can detect them.
   if (computes_otherwise_) return;
   if (hash != HashParameters(reference_.parameters())) {
     return Violate(absl::StrCat("rank ", index, " ends with other parameters than the reference"));
@@ -249,12 +240,12 @@ void SurvivalRun::CheckUplink(uint32_t index) {
   }
 }
 
-// Those that have closed the last step.
+// Checks the shards that have closed the last step.
 void SurvivalRun::CheckShards() {
   for (const ProcessId process : serving_) {
     const auto at = servers_.find(process);
     if (at == servers_.end() || at->second.core == nullptr) continue;
-    TakeLastWork(process);
+    FinishLastWork(process);
     const server::Shard& core = *at->second.core;
     const server::ShardStats stats = core.Stats();
     report_.repeats += stats.repeats;

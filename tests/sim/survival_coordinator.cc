@@ -1,4 +1,4 @@
-// The coordinator of a simulated job and what carries out its effects.
+// The coordinator of a simulated job, and the code that carries out its effects.
 #include <algorithm>
 #include <utility>
 
@@ -28,28 +28,23 @@ void SurvivalRun::StartCoordinator() {
   options.lease = Of(kLeaseBeats * kHeartbeat);
   options.heartbeat = Of(kHeartbeat);
   options.join_timeout = absl::Seconds(60);
-  options.wait_limit = absl::Seconds(60);
-  options.checkpoint_every = options_.checkpoint_every;
+  options.rejoin_timeout = absl::Seconds(60);
+  options.checkpoint_interval = options_.checkpoint_interval;
   options.checkpoint_keep = 2;
   options.replay_limit = options_.replay_limit;
   options.job_uid = kJobUid;
   options.relays = of_relays();
   options.in_rack = in_rack();
-  if (disk_.record.has_value() && disk_.record->finished) {
-    // The program would say so and end: nothing is left to do.
+  if (disk_.finished()) {
+    // The program would report that the run has finished and exit. All workers are done.
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       ranks_[rank].state = SimRank::State::kDone;
       Done(rank);
     }
     return;
   }
-  options.run = disk_.record;
-  options.checkpoints = UsableCheckpoints();
-  // Though a shard that takes its steps up again may write a lost part once more.
-  not_usable_.clear();
-  for (const auto& [step, manifest] : disk_.manifests) {
-    if (!IsWhole(manifest)) not_usable_.insert(step);
-  }
+  options.run = disk_.record();
+  options.checkpoints = disk_.UsableCheckpoints();
   if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
     options.checkpoints.pop_back();
   }
@@ -79,19 +74,15 @@ void SurvivalRun::CarryOut(const server::Coordinator::Effects& effects) {
       Persist(persist->record, effects);
     } else if (const auto* write = std::get_if<server::WriteCheckpoint>(&effect)) {
       CarryOut(*write);
-    } else if (const auto* ask = std::get_if<server::AskAbove>(&effect)) {
+    } else if (const auto* ask = std::get_if<server::AskParent>(&effect)) {
       Asked(*ask);
-    } else if (const auto* leave = std::get_if<server::LeaveAbove>(&effect)) {
+    } else if (const auto* leave = std::get_if<server::LeaveParent>(&effect)) {
       Finished(*leave);
     } else if (const auto* drop = std::get_if<server::DropCheckpoint>(&effect)) {
-      disk_.manifests.erase(drop->step);
-      disk_.parts.erase(drop->step);
-      const size_t parts =
-          std::erase_if(damaged_, [&](const auto& part) { return part.first == drop->step; });
-      dropped_damaged_ = dropped_damaged_ || parts > 0;
+      disk_.Drop(drop->step);
     }
   }
-  if (coordinator_->phase() != server::JobPhase::kFailed) return;
+  if (coordinator_->phase() != protocol::JobPhase::kFailed) return;
   if (MayEndByAlarm(coordinator_->failure())) {
     report_.ended_by_alarm = true;
   } else {
@@ -111,7 +102,7 @@ void SurvivalRun::CarryOut(const server::AnswerJoin& join) {
      });
 }
 
-// Both ends see that the stream is closed; a shard that was replaced ends.
+// Closes the stream at both ends. A replaced shard ends.
 void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
   const auto control = controls_.find(refusal.stream);
   if (control == controls_.end()) return;
@@ -120,9 +111,9 @@ void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
   if (processes_[process].life != life || servers_[process].control != refusal.stream) return;
   servers_[process].control = 0;
   const bool may_come_again = absl::IsAborted(refusal.why) || absl::IsUnavailable(refusal.why);
-  // Or it is started again when the job has ended.
+  // The shard may also have restarted after the job ended.
   const bool replaced = serving_[servers_[process].shard] != process ||
-                        coordinator_->phase() == server::JobPhase::kFinished;
+                        coordinator_->phase() == protocol::JobPhase::kFinished;
   if (!may_come_again && !replaced) {
     return Violate(
         absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
@@ -139,36 +130,21 @@ void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
 
 void SurvivalRun::Persist(const protocol::RunRecord& record,
                           const server::Coordinator::Effects& effects) {
-  const bool rolled_back = disk_.record.has_value() && record.term > disk_.record->term;
+  const bool rolled_back = disk_.record().has_value() && record.term > disk_.record()->term;
   if (rolled_back) CheckRollback(effects);
   if (HasBug(SurvivalBug::kTermNotPersisted) && rolled_back) return;
   if (HasBug(SurvivalBug::kMemberNotPersisted) && !rolled_back && record.generation > 1 &&
       !record.finished) {
     return;
   }
-  disk_.record = record;
+  disk_.WriteRecord(record);
 }
 
 void SurvivalRun::CarryOut(const server::WriteCheckpoint& write) {
   const uint64_t step = write.manifest.step;
-  // An earlier coordinator may have given it up, and removed what was there.
-  const auto& files = disk_.parts[step];
-  const bool all_there =
-      std::all_of(write.manifest.parts.begin(), write.manifest.parts.end(),
-                  [&](const protocol::CheckpointPart& part) { return files.contains(part.name); });
-  absl::Status written = absl::OkStatus();
-  if (disk_full()) {
-    written = absl::ResourceExhaustedError("no space is left");
-  } else if (!all_there && !HasBug(SurvivalBug::kReportedBeforeDurable)) {
-    written = absl::DataLossError("a part is gone");
-  } else {
-    CheckManifest(write.manifest);
-    disk_.manifests[step] = write.manifest;
-    dropped_damaged_ = false;
-    not_usable_.erase(step);
-    refused_.erase(step);
-    ++report_.checkpoints;
-  }
+  const absl::Status written =
+      disk_.WriteManifest(write.manifest, !HasBug(SurvivalBug::kReportedBeforeDurable));
+  if (written.ok()) CheckManifest(write.manifest);
   server::Coordinator::Effects more;
   coordinator_->CheckpointWritten(step, written, Now(), &more);
   CarryOut(more);
@@ -178,12 +154,12 @@ void SurvivalRun::Command(const server::CommandShard& command) {
   const auto control = controls_.find(command.stream);
   if (control == controls_.end()) return;
   const auto [process, life] = control->second;
-  if (const auto* start = std::get_if<server::StartShard>(&command.command)) {
+  if (const auto* start = std::get_if<protocol::StartShard>(&command.command)) {
     CheckStart(*start);
     if (start->replay) ++report_.shards_replayed;
-  } else if (const auto* members = std::get_if<server::SetMembers>(&command.command)) {
+  } else if (const auto* members = std::get_if<protocol::SetMembers>(&command.command)) {
     CheckMembers(members->generation, members->incarnations);
-    ledger_.Members(disk_.record->term, members->incarnations);
+    ledger_.Members(disk_.record()->term, members->incarnations);
   }
   ArriveAt({"command", process}, process, life, &servers_[process].last_command,
            [this, process = process, command] {

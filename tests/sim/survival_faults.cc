@@ -1,4 +1,4 @@
-// What happens to a simulated job.
+// The faults of a simulated job.
 #include <algorithm>
 #include <utility>
 
@@ -9,9 +9,9 @@ namespace sluice {
 namespace {
 
 constexpr Micros kSurvivalFaultsFaultSpread =
-    25'000;  // From one fault to the next, and from the start.
+    25'000;  // Longest time before the first fault and between faults.
 constexpr Micros kSurvivalFaultsMessagesUntil =
-    60'000;  // So long single messages are struck, if nothing else.
+    60'000;  // Message faults end at this time if there are no other faults.
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void SurvivalRun::ScheduleFaults() {
     const Fault fault = options_.faults[i];
     at = chance_.FaultAt(i, fault, at + 500, kSurvivalFaultsFaultSpread);
     last = std::max(last, at);
-    At(at, kNobody, [this, fault, i] {
+    At(at, kNoProcess, [this, fault, i] {
       chance_.BeginFault(i);
       Strike(fault);
     });
@@ -86,7 +86,7 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kOtherBytes:
       return KillAndComputeOtherwise(rank);
     case Fault::kDamage:
-      if (!DamageNewest()) --report_.faults[fault];
+      if (!disk_.DamageNewest()) --report_.faults[fault];
       return;
     case Fault::kLoseDisk:
       return LoseDisk(SomeProcess());
@@ -98,18 +98,18 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kGivesUp:
       return GiveUp(rank);
     default:
-      return;  // Of single messages.
+      return;  // Faults of single messages.
   }
 }
 
-// As a program that was told to stop. The last words may be lost.
+// Leaves as a program that was told to stop. The last message may be lost.
 void SurvivalRun::GiveUp(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const bool talks = rank.state == SimRank::State::kTraining && Reaches(WorkerProcess(index), 0);
   if (talks) {
     At(Delay({"leave", index}), 0, [this, last = Compose(index)] {
       server::Coordinator::Effects effects;
-      server::WorkerLeave leave;
+      protocol::WorkerLeave leave;
       leave.last = last;
       leave.reason = "told to stop";
       (void)coordinator_->Leave(leave, Now(), &effects);
@@ -130,7 +130,7 @@ ProcessId SurvivalRun::SomeOtherServer() {
 bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
   const SimProcess& a = processes_[from];
   const SimProcess& b = processes_[to];
-  // A coordinator that finds a finished run has ended, and its program with it.
+  // A coordinator that finds a finished run exits together with its program.
   if ((from == 0 || to == 0) && coordinator_ == nullptr) return false;
   return a.up && b.up && (from == to || std::max(a.cut_off_until, b.cut_off_until) <= now_);
 }
@@ -147,7 +147,7 @@ void SurvivalRun::CutOff(ProcessId process) {
   }
 }
 
-// Its address leads to the new one from here on; streams to the old one stay as they are.
+// The shard's address leads to the new process from now on. Streams to the old process stay open.
 void SurvivalRun::StartSecondInstance(uint32_t shard) {
   const auto process = static_cast<ProcessId>(processes_.size());
   processes_.emplace_back();
@@ -156,7 +156,7 @@ void SurvivalRun::StartSecondInstance(uint32_t shard) {
   Start(process);
 }
 
-// At a step that everybody has seen the results of.
+// The successor recomputes a step whose results all ranks have seen.
 void SurvivalRun::KillAndComputeOtherwise(uint32_t rank) {
   uint64_t step = ranks_[rank].step;
   for (const SimRank& other : ranks_) step = std::min(step, other.step);
@@ -172,25 +172,11 @@ void SurvivalRun::KillAndComputeOtherwise(uint32_t rank) {
   KillAndRestart(WorkerProcess(rank));
 }
 
-bool SurvivalRun::DamageNewest() {
-  if (disk_.manifests.empty()) return false;
-  const auto& [step, manifest] = *disk_.manifests.rbegin();
-  const protocol::CheckpointPart& part = manifest.parts[Some("part", manifest.parts.size())];
-  std::string& bytes = disk_.parts[step][part.name];
-  if (bytes.empty()) return false;
-  bytes[Some("byte", bytes.size())] ^= 1;
-  damaged_.insert({step, part.name});
-  return true;
-}
-
 void SurvivalRun::LoseDisk(ProcessId process) {
-  for (const auto& [step, manifest] : disk_.manifests) {
-    const std::string name =
-        IsWorker(process) ? protocol::WorkerPartName(process - options_.shards, manifest.term)
-                          : protocol::ShardPartName(servers_[process].shard, manifest.term);
-    disk_.parts[step].erase(name);
-    damaged_.insert({step, name});
-  }
+  disk_.Lose([&](uint32_t term) {
+    return IsWorker(process) ? protocol::WorkerPartName(process - options_.shards, term)
+                             : protocol::ShardPartName(servers_[process].shard, term);
+  });
   KillAndRestart(process);
 }
 

@@ -1,5 +1,5 @@
-// The streams between a simulated job's workers and shards: what is on the way may be lost,
-// repeated or late.
+// The streams between a simulated job's workers and shards, with messages that are lost, repeated
+// or delayed.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-constexpr Micros kNoticedLate = 3'000;  // A broken stream, by the shard.
+constexpr Micros kNoticedLate = 3'000;  // Until the shard notices a broken stream.
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void SurvivalRun::OpenLink(uint32_t index, uint32_t shard) {
   ranks_[index].links[shard] = links_.size();
 }
 
-// The worker sees it at once, the shard some time later: until then what was under way arrives,
+// The worker notices the break at once, the shard later. Until then, messages in flight arrive,
 // even after the first messages of the next stream.
 void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
   SimRank& rank = ranks_[index];
@@ -60,10 +60,11 @@ void SurvivalRun::Redial(uint32_t index, uint32_t shard) {
   CarryOut(index, effects);
 }
 
-// Where the coordinator says, unless it was answered from there already.
-void SurvivalRun::GoWhereShardsAre(uint32_t index, const server::JobState& state) {
+// Reconnects to each shard at the place that the coordinator names, unless that process has already
+// answered.
+void SurvivalRun::GoWhereShardsAre(uint32_t index, const protocol::JobState& state) {
   SimRank& rank = ranks_[index];
-  for (const server::ShardPlace& place : state.shards) {
+  for (const protocol::ShardPlace& place : state.shards) {
     if (place.server_incarnation <= rank.told[place.shard]) continue;
     rank.told[place.shard] = place.server_incarnation;
     if (place.server_incarnation > rank.known[place.shard]) BreakLink(index, place.shard);
@@ -71,12 +72,12 @@ void SurvivalRun::GoWhereShardsAre(uint32_t index, const server::JobState& state
 }
 
 void SurvivalRun::Send(uint32_t index, uint32_t shard,
-                       std::shared_ptr<const protocol::Exchange> exchange) {
+                       std::shared_ptr<const protocol::ExchangeRequest> exchange) {
   exchange = Planted(index, shard, std::move(exchange));
   if (exchange == nullptr) return;
   CheckSent(index, shard, *exchange);
   const server::StreamId id = ranks_[index].links[shard];
-  if (id == 0) return;  // It is repeated when the link is open again.
+  if (id == 0) return;  // The pipeline repeats it when the link is open again.
   if (StrikesMessage(Fault::kLostRequest, {"up", index, shard}, options_.lost_share))
     return BreakLink(index, shard);
   SimLink& link = links_[id - 1];
@@ -90,12 +91,12 @@ void SurvivalRun::Send(uint32_t index, uint32_t shard,
 }
 
 void SurvivalRun::Deliver(server::StreamId id,
-                          const std::shared_ptr<const protocol::Exchange>& exchange,
+                          const std::shared_ptr<const protocol::ExchangeRequest>& exchange,
                           bool reply_is_lost) {
   const SimLink& link = links_[id - 1];
   if (link.closed || link.server_life != processes_[link.server].life) return;
   Trace(4, link.rank, exchange->step, exchange->bundle);
-  protocol::Exchange request = *exchange;
+  protocol::ExchangeRequest request = *exchange;
   request.sender.server_incarnation = link.known_incarnation;
   Handle(id, request);
   const SimRank& rank = ranks_[link.rank];
@@ -104,7 +105,7 @@ void SurvivalRun::Deliver(server::StreamId id,
 }
 
 void SurvivalRun::Answer(server::StreamId id,
-                         std::shared_ptr<const protocol::ExchangeAnswer> answer) {
+                         std::shared_ptr<const protocol::ExchangeReply> answer) {
   SimLink& link = links_[id - 1];
   if (servers_[link.server].is_to_end) {
     return Violate(absl::StrCat("an instance of shard ", link.shard, " serves after its end"));
@@ -112,7 +113,7 @@ void SurvivalRun::Answer(server::StreamId id,
   if (answer->outcome == protocol::Outcome::kResult) CheckResult(link.shard, *answer);
   if (answer->outcome == protocol::Outcome::kBusy) ++report_.busy;
   const uint64_t incarnation = servers_[link.server].incarnation;
-  const auto arrives = [this, id, answer, incarnation] { Hear(id, *answer, incarnation); };
+  const auto arrives = [this, id, answer, incarnation] { ReceiveAnswer(id, *answer, incarnation); };
   ArriveAt({"down", link.rank, link.shard}, WorkerProcess(link.rank), link.worker_life,
            &link.last_down, arrives);
   if (!StrikesMessage(Fault::kRepeated, {"down", link.rank, link.shard}, options_.repeat_share)) {
@@ -123,8 +124,8 @@ void SurvivalRun::Answer(server::StreamId id,
      arrives);
 }
 
-void SurvivalRun::Hear(server::StreamId id, const protocol::ExchangeAnswer& answer,
-                       uint64_t incarnation) {
+void SurvivalRun::ReceiveAnswer(server::StreamId id, const protocol::ExchangeReply& answer,
+                                uint64_t incarnation) {
   const SimLink& link = links_[id - 1];
   const uint32_t index = link.rank;
   const uint32_t shard = link.shard;
@@ -140,13 +141,13 @@ void SurvivalRun::Hear(server::StreamId id, const protocol::ExchangeAnswer& answ
   if (answer.outcome == protocol::Outcome::kResult && !first) ApplyAgain(index, shard, answer);
   if (first && answer.step > 0 && answer.step == options_.crash_after_result_of &&
       shard + 1 == options_.shards && !std::exchange(crashed_after_result_, true)) {
-    At(0, kNobody, [this, server = link.server] { KillAndRestart(server); });
+    At(0, kNoProcess, [this, server = link.server] { KillAndRestart(server); });
   }
   worker::Pipeline::Effects effects;
   if (incarnation > rank.known[shard] && !HasBug(SurvivalBug::kReplacementNotNoticed)) {
     rank.pipeline->ShardReplaced(shard, &effects);
   }
-  rank.known[shard] = std::max(rank.known[shard], incarnation);  // 0: not numbered yet.
+  rank.known[shard] = std::max(rank.known[shard], incarnation);  // 0 if it has no number yet.
   if (shard == 0) CheckTold(index, answer);
   rank.pipeline->Answer(shard, answer, &effects);
   CarryOut(index, effects);

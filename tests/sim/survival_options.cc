@@ -38,17 +38,17 @@ std::string ToString(Fault fault) {
 
 namespace {
 
-// One in three jobs has its updates on the shards.
+// One job in three has updates on the shards.
 std::optional<job::OptimizerSpec> RandomRule(uint64_t seed, const compress::CodecSpec& uplink) {
   static constexpr absl::string_view kRules[] = {"sgd", "adam", "adamw", "rmsprop"};
   CounterRandom random(seed, 23);
   if (random.Below(3) != 0) return std::nullopt;
   job::OptimizerSpec rule;
-  rule.on = "shards";
+  rule.location = "shards";
   rule.momentum = random.Below(2) == 0 ? 0.0 : 0.5;
   rule.nesterov = rule.momentum > 0 && random.Below(2) == 0;
   rule.weight_decay = random.Below(2) == 0 ? 0.0 : 0.01;
-  // The support table has no other for /dgc.
+  // /dgc supports no other rule.
   if (uplink.compensator.id != compress::CompensatorId::kDgc) {
     rule.name = std::string(kRules[random.Below(std::size(kRules))]);
   }
@@ -79,7 +79,7 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   options.ranks = 1 + static_cast<uint32_t>(random.Below(4));
   options.shards = 1 + static_cast<uint32_t>(random.Below(3));
   options.steps = 8 + random.Below(20);
-  options.checkpoint_every = 1 + random.Below(5);
+  options.checkpoint_interval = 1 + random.Below(5);
   options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
   options.compression.downlink =
       *compress::ParseCodecSpec(kDownlinks[random.Below(std::size(kDownlinks))]);
@@ -96,15 +96,15 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   options.lost_share = kShares[random.Below(std::size(kShares))];
   options.repeat_share = kShares[random.Below(std::size(kShares))];
   options.lost_heartbeat_share = random.Below(2) == 0 ? 0.0 : 0.05;
-  // Some jobs have no checkpoints: then nobody may be lost, but any message.
+  // Some jobs have no checkpoints. Their processes must survive, but messages may be lost.
   if (random.Below(8) == 0) {
-    options.checkpoint_every = 0;
+    options.checkpoint_interval = 0;
     options.lost_share = 0.03;
     options.repeat_share = 0.05;
     options.tight_memory = random.Below(2) == 0;
     return options;
   }
-  // Some keep nothing for replay, or less than they need.
+  // Some jobs keep nothing for replay, or less than they need.
   const uint64_t keeps = random.Below(8);
   if (keeps == 0) options.replay_limit = 0;
   if (keeps == 1) options.replay_limit = uint64_t{1} << (8 + random.Below(8));
@@ -184,8 +184,8 @@ SurvivalOptions RandomMeasuredOptions(uint64_t seed) {
       options.control.candidates.push_back(*compress::ParseCodecSpec(candidate));
     }
   }
-  // Shard 0 makes the plans.
-  if (options.checkpoint_every > 0 && random.Below(2) == 0) {
+  // Killing the coordinator's process also kills shard 0, which makes the plans.
+  if (options.checkpoint_interval > 0 && random.Below(2) == 0) {
     options.faults.push_back(Fault::kKillCoordinator);
   }
   return options;
@@ -210,7 +210,7 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
   options.begin = 1 + static_cast<uint32_t>(random.Below(options.ranks));
   options.least = random.Below(3) == 0 ? options.begin : 1;
   options.steps = 40 + random.Below(120);
-  options.checkpoint_every = 2 + random.Below(8);
+  options.checkpoint_interval = 2 + random.Below(8);
   options.tight_memory = false;
   options.replay_limit =
       random.Below(4) == 0 ? uint64_t{1} << (10 + random.Below(7)) : uint64_t{1} << 30;
@@ -220,7 +220,7 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
       options.rule.has_value()) {
     options.rule->name = "sgd";
   }
-  // Half of them lose nothing but workers; then nothing may take a rollback.
+  // Half of the jobs lose only workers, which must never cause a rollback.
   const bool of_workers = random.Below(2) == 0;
   options.faults.clear();
   const uint64_t faults = 2 + random.Below(8);
@@ -237,7 +237,7 @@ std::string Describe(const SurvivalOptions& options) {
   return absl::StrCat(
       "data seed ", options.data_seed, ", fault seed ", options.fault_seed, ": ", options.ranks,
       " ranks, ", options.shards, " shards, ", options.steps, " steps, a checkpoint every ",
-      options.checkpoint_every, ", replay limit ", options.replay_limit, ", window ",
+      options.checkpoint_interval, ", replay limit ", options.replay_limit, ", window ",
       options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
       options.lost_share, ", repeated ", options.repeat_share, ", up ",
       ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),

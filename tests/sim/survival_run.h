@@ -1,6 +1,6 @@
-// SurvivalRun: one simulated job with everything around it: processes, connections, timers, a disk.
-// Where there are relays it is one of several jobs, which are joined by relay_run.h.
-// Stands in for the programs' hosts (server/rpc, worker/rpc) as thinly as they do it.
+// SurvivalRun simulates one job with its processes, connections, timers and disk. With relays, it
+// is one of several jobs, which relay_run.h connects. It is a thin replacement for the programs'
+// hosts (server/rpc, worker/rpc).
 #pragma once
 
 #include <deque>
@@ -21,32 +21,26 @@
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/quorum_ledger.h"
 #include "tests/sim/reference.h"
+#include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_world.h"
 #include "tests/sim/survival.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice {
 
-// Times that processes have in common.
+// Delays that all processes share.
 inline constexpr Micros kHeartbeat = 5'000;
-inline constexpr Micros kRetry = 3'000;     // Of a worker that got no answer.
-inline constexpr Micros kRedial = 5'000;    // Of a shard that lost the coordinator.
-inline constexpr Micros kWriteMax = 8'000;  // Of a part of a checkpoint.
+inline constexpr Micros kRetry = 3'000;     // Until a worker without an answer tries again.
+inline constexpr Micros kRedial = 5'000;    // Until a shard that lost the coordinator redials.
+inline constexpr Micros kWriteMax = 8'000;  // The longest write of a checkpoint part.
 
 inline absl::Duration Of(Micros micros) { return absl::Microseconds(micros); }
 
-// Servers come first, by shard, then workers, by rank, then second instances of shards.
+// Servers come first, by shard. Workers follow, by rank, and then second instances of shards.
 using ProcessId = uint32_t;
-inline constexpr ProcessId kNobody = 0xFFFFFFFF;
+inline constexpr ProcessId kNoProcess = 0xFFFFFFFF;
 
-// The folder that all processes share. What is in it is durable.
-struct SimDisk {
-  std::map<uint64_t, std::map<std::string, std::string>> parts;  // By step, by name.
-  std::map<uint64_t, protocol::CheckpointManifest> manifests;    // By step.
-  std::optional<protocol::RunRecord> record;
-};
-
-// A worker's stream to a shard. Messages of each direction stay in order.
+// A worker's stream to a shard. Each direction keeps the order of its messages.
 struct SimLink {
   uint32_t rank = 0;
   uint32_t shard = 0;
@@ -54,64 +48,66 @@ struct SimLink {
   uint64_t session = 0;
   ProcessId server = 0;
   uint64_t server_life = 0;
-  uint64_t known_incarnation = 0;  // What the worker had seen of the shard.
-  bool closed = false;             // As the server knows it.
+  uint64_t known_incarnation = 0;  // The shard's incarnation that the worker knew.
+  bool closed = false;             // Whether the server has noticed the end.
   Micros last_up = 0;
   Micros last_down = 0;
 };
 
 struct SimServer {
   uint32_t shard = 0;
-  uint64_t number = 0;       // Number of the process, for made-up measurements.
-  uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
+  uint64_t number = 0;       // The process's number, for made-up measurements.
+  uint64_t incarnation = 0;  // Assigned by the coordinator; 0 if none yet.
   std::unique_ptr<server::Shard> core;
-  uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
-  uint32_t term = 0;                     // Of the last Start or Suspend.
-  server::ControlStreamId control = 0;   // To the coordinator; 0: none.
-  bool is_to_end = false;                // The coordinator has said so.
-  // Said again on every new control stream.
+  uint64_t coordinator_incarnation = 0;  // The coordinator whose Start the core obeyed.
+  uint32_t term = 0;                     // The term of the last Start or Suspend.
+  server::ControlStreamId control = 0;   // The control stream; 0 if none.
+  bool is_to_end = false;                // The coordinator has ended the shard.
+  // Reported again on every new control stream.
   std::optional<uint64_t> named;
   std::optional<protocol::CheckpointPart> part;
   std::shared_ptr<const protocol::ShardSnapshot> last_owed;  // For planted bugs.
-  std::optional<server::StartShard> start;                   // Likewise.
-  std::vector<uint64_t> members;                             // Likewise: incarnations, by rank.
-  std::map<uint32_t, server::StreamId> latest;               // That a rank was heard on.
-  uint64_t start_told = 0;  // The coordinator's life then; 0: it was heard.
+  std::optional<protocol::StartShard> start;                 // For planted bugs.
+  std::vector<uint64_t> members;                // For planted bugs: incarnations, by rank.
+  std::map<uint32_t, server::StreamId> latest;  // The last stream with a message of each rank.
+  // Steps and bundles of this core whose results are in the ledger.
+  std::set<std::pair<uint64_t, uint32_t>> recorded;
+  uint64_t start_told = 0;  // The coordinator's life at an unacknowledged Start, else 0.
   Micros last_report = 0;
   Micros last_command = 0;
-  Micros tick_at = 0;  // The next that the core asked for; 0: none.
+  Micros tick_at = 0;  // When the core asked for a tick; 0 if not at all.
 };
 
 struct SimRank {
   enum class State { kOut, kJoining, kTraining, kLeaving, kDone };
   State state = State::kOut;
-  uint64_t session = 0;  // Rises when one begins.
-  server::WorkerJoin join;
+  uint64_t session = 0;  // Increases when a session begins.
+  protocol::WorkerJoin join;
   protocol::Sender sender;
   std::unique_ptr<worker::Pipeline> pipeline;
   std::unique_ptr<SimEncoder> encoder;
-  std::vector<server::StreamId> links;         // By shard; 0: down.
-  std::vector<uint64_t> known;                 // By shard: the highest instance that answered.
-  std::vector<uint64_t> told;                  // By shard: the highest of which it was told.
-  std::vector<std::vector<float>> values;      // Of this step.
+  std::vector<server::StreamId> links;  // By shard; 0 if down.
+  std::vector<uint64_t> known;          // By shard: the highest instance that answered.
+  std::vector<uint64_t> told;  // By shard: the highest instance that the coordinator named.
+  std::vector<std::vector<float>> values;      // Values of this step.
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
-  uint64_t step = 0;                                    // Finished ones.
-  uint64_t skips_left = 0;                              // Of steps that closed without it.
-  bool learns = false;                                  // It was waited for in no step so far.
-  uint32_t giver = 0;                                   // Of the parameters of step 0.
-  uint64_t restored = 0;                                // The step it went on from.
-  std::optional<protocol::CheckpointPart> part;         // Newest durable one; said in heartbeats.
-  std::deque<std::pair<uint64_t, std::string>> hashes;  // Of parameters, until they were heard.
+  uint64_t step = 0;        // Finished steps.
+  uint64_t skips_left = 0;  // Steps still to skip, which closed without this rank.
+  bool learns = false;      // No step has waited for this rank yet.
+  uint32_t giver = 0;       // The rank that gives the parameters in step 0.
+  uint64_t restored = 0;    // The step of the restored checkpoint.
+  std::optional<protocol::CheckpointPart> part;         // Newest durable part, for heartbeats.
+  std::deque<std::pair<uint64_t, std::string>> hashes;  // Parameter hashes not yet acknowledged.
   Micros muted_until = 0;
-  bool computes_otherwise = false;  // kOtherBytes has had its effect.
+  bool computes_otherwise = false;  // kOtherBytes has taken effect.
   // For planted bugs.
-  std::map<BundleKey, worker::EncodeTask> tasks;  // Of this step.
+  std::map<BundleKey, worker::EncodeTask> tasks;  // Tasks of this step.
   std::set<BundleKey> sent;
-  std::set<BundleKey> answered;  // Got its result.
+  std::set<BundleKey> answered;  // Bundles with a result.
 };
 
-// One job, to its end or its first violation.
+// Runs one job to its end or first violation.
 SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* world);
 
 inline bool Talks(const SimRank& rank) {
@@ -120,24 +116,25 @@ inline bool Talks(const SimRank& rank) {
 
 class SurvivalRun {
  public:
-  // Both outlive it.
+  // `world` and `reference` outlive it.
   SurvivalRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference);
   virtual ~SurvivalRun() = default;
   SurvivalRun(const SurvivalRun&) = delete;
   SurvivalRun& operator=(const SurvivalRun&) = delete;
 
-  // Of a job whose plans go by what is measured; it is the reference, too, and outlives this.
+  // For a job whose plans depend on measurements. `planned` is also the reference, and outlives
+  // this object.
   void Follow(PlannedReference* planned) { planned_ = planned; }
   void StartAll();
   void ScheduleFaults();
   bool JobIsOver() const;
   void CheckAtTheEnd();
-  void TakeLedger();
-  // For people.
+  void CollectViolations();
+  // Describes the ranks for logs.
   std::string WhereRanksAre() const;
 
  protected:
-  // The world.
+  // Events and their delays.
   void At(Micros delay, ProcessId process, std::function<void()> what);
   void ArriveAt(const Channel& channel, ProcessId process, uint64_t life, Micros* last,
                 std::function<void()> what);
@@ -161,36 +158,27 @@ class SurvivalRun {
     return process >= options_.shards && process < options_.shards + options_.ranks;
   }
   bool HasBug(SurvivalBug bug) const { return options_.bug == bug; }
-  bool HasCheckpoints() const { return options_.checkpoint_every > 0; }
+  bool HasCheckpoints() const { return options_.checkpoint_interval > 0; }
 
-  // Faults: survival_faults.cc.
+  // Faults; see survival_faults.cc.
   void Strike(Fault fault);
   bool StrikesMessage(Fault fault, const Channel& channel, double share);
-  // What a fault strikes, or for how long: by a name that is written into replay scripts.
+  // Draws the target or duration of a fault. Replay scripts record the draw under `name`.
   uint32_t Some(const char* name, size_t count) {
     return static_cast<uint32_t>(chance_.Choose(name, count));
   }
-  // A shard's or a rank's, as it is now.
+  // Returns the current process of a shard or rank.
   ProcessId Present(uint32_t index) const;
   ProcessId SomeProcess() { return Present(Some("process", options_.shards + options_.ranks)); }
   ProcessId SomeOtherServer();
   void CutOff(ProcessId process);
   void StartSecondInstance(uint32_t shard);
   void KillAndComputeOtherwise(uint32_t rank);
-  bool DamageNewest();
   void LoseDisk(ProcessId process);
-  // Both are up and nothing lies between them.
+  // Returns whether both processes are up and no fault separates them.
   bool Reaches(ProcessId from, ProcessId to) const;
 
-  // The disk.
-  protocol::CheckpointPart WritePart(uint32_t term, uint64_t step, const std::string& name,
-                                     std::string bytes);
-  absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
-  std::vector<protocol::CheckpointManifest> UsableCheckpoints() const;
-  bool IsWhole(const protocol::CheckpointManifest& manifest) const;
-  bool disk_full() const { return now_ < world_.disk_full_until; }
-
-  // The coordinator in server 0.
+  // The coordinator, which runs in server 0.
   void StartCoordinator();
   void TickCoordinator();
   void CarryOut(const server::Coordinator::Effects& effects);
@@ -205,69 +193,75 @@ class SurvivalRun {
   void Dial(ProcessId process);
   void LoseControl(ProcessId process);
   void Beat(ProcessId process);
-  void TellHealth(ProcessId process);
-  void Tell(ProcessId process,
-            std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what);
-  void TellPart(ProcessId process, protocol::CheckpointPart part);
+  void ReportHealth(ProcessId process);
+  void Report(ProcessId process,
+              std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what);
+  void ReportPart(ProcessId process, protocol::CheckpointPart part);
   void Obey(ProcessId process, const server::CommandShard& command);
-  bool Begin(ProcessId process, const server::StartShard& start);
+  bool Begin(ProcessId process, const protocol::StartShard& start);
   absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ReadShardSnapshot(
-      SimServer* server, const server::StartShard& start, bool survived);
+      SimServer* server, const protocol::StartShard& start, bool survived);
   uint64_t MaxMemory(uint32_t shard, const protocol::Layout& layout) const;
-  void Suspend(ProcessId process, const server::SuspendShard& suspend);
+  void Suspend(ProcessId process, const protocol::SuspendShard& suspend);
   void CarryOut(ProcessId process, const std::vector<server::ShardEffect>& effects);
   void TickWhenDue(ProcessId process);
-  void Record(const SimServer& server, const std::vector<server::ShardEffect>& effects);
-  void TakeLastWork(ProcessId process);
-  bool PlantInLateWork(ProcessId process, server::StreamId id, const protocol::Exchange& exchange);
+  void Record(SimServer* server, const std::vector<server::ShardEffect>& effects);
+  void FinishLastWork(ProcessId process);
+  bool PlantInLateWork(ProcessId process, server::StreamId id,
+                       const protocol::ExchangeRequest& exchange);
   void AnswerTheOthersToo(ProcessId process, const std::vector<server::ShardEffect>& effects);
-  void WriteSnapshot(ProcessId process, const server::TakeSnapshot& take);
-  void Answer(server::StreamId id, std::shared_ptr<const protocol::ExchangeAnswer> answer);
-  void Handle(server::StreamId id, const protocol::Exchange& exchange);
+  void WriteSnapshot(ProcessId process, const server::WriteSnapshot& take);
+  void Answer(server::StreamId id, std::shared_ptr<const protocol::ExchangeReply> answer);
+  void Handle(server::StreamId id, const protocol::ExchangeRequest& exchange);
 
   // Workers.
   std::vector<protocol::CompressionPlan> FirstPlans() const;
   void BeginSession(uint32_t rank);
   void SendJoin(uint32_t rank);
   void WatchJoin(uint32_t rank, server::JoinToken token, uint64_t server_life);
-  void Joined(uint32_t rank, const absl::StatusOr<server::JoinGrant>& grant);
-  absl::Status Restore(uint32_t rank, const server::JoinGrant& grant);
-  std::string PartToBeginWith(uint32_t rank, const server::JoinGrant& grant, bool* own) const;
+  void Joined(uint32_t rank, const absl::StatusOr<protocol::JoinGrant>& grant);
+  absl::Status Restore(uint32_t rank, const protocol::JoinGrant& grant);
+  std::string PartToBeginWith(uint32_t rank, const protocol::JoinGrant& grant, bool* own) const;
   void EndSession(uint32_t rank);
   void InSession(uint32_t rank, Micros delay, std::function<void()> what);
   void OpenLink(uint32_t rank, uint32_t shard);
   void BreakLink(uint32_t rank, uint32_t shard);
   void Redial(uint32_t rank, uint32_t shard);
-  void GoWhereShardsAre(uint32_t rank, const server::JobState& state);
-  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
-  void Deliver(server::StreamId id, const std::shared_ptr<const protocol::Exchange>& exchange,
+  void GoWhereShardsAre(uint32_t rank, const protocol::JobState& state);
+  void Send(uint32_t rank, uint32_t shard,
+            std::shared_ptr<const protocol::ExchangeRequest> exchange);
+  void Deliver(server::StreamId id,
+               const std::shared_ptr<const protocol::ExchangeRequest>& exchange,
                bool reply_is_lost);
-  void Hear(server::StreamId id, const protocol::ExchangeAnswer& answer, uint64_t incarnation);
-  std::shared_ptr<const protocol::Exchange> Planted(
-      uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
-  void ApplyAgain(uint32_t rank, uint32_t shard, const protocol::ExchangeAnswer& answer);
+  void ReceiveAnswer(server::StreamId id, const protocol::ExchangeReply& answer,
+                     uint64_t incarnation);
+  std::shared_ptr<const protocol::ExchangeRequest> Planted(
+      uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::ExchangeRequest> exchange);
+  void ApplyAgain(uint32_t rank, uint32_t shard, const protocol::ExchangeReply& answer);
   void CarryOut(uint32_t rank, const worker::Pipeline::Effects& effects);
   void PipelineEnded(uint32_t rank, const absl::Status& status);
   void BeginStep(uint32_t rank);
   void EncodeNext(uint32_t rank);
   void ApplyTensor(SimRank* rank, uint32_t tensor);
   void SaveCheckpoint(uint32_t rank, std::string trainer);
-  void TellWorkerPart(uint32_t rank, const protocol::Sender& sender, protocol::CheckpointPart part);
-  server::WorkerHeartbeat Compose(uint32_t rank) const;
+  void ReportWorkerPart(uint32_t rank, const protocol::Sender& sender,
+                        protocol::CheckpointPart part);
+  protocol::WorkerHeartbeat Compose(uint32_t rank) const;
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);
-  absl::StatusOr<server::JobState> Heard(const absl::StatusOr<server::JobState>& state,
-                                         const protocol::Sender& sender);
-  void HearState(uint32_t rank, const absl::StatusOr<server::JobState>& state, uint64_t hash_step);
+  absl::StatusOr<protocol::JobState> DeliverState(const absl::StatusOr<protocol::JobState>& state,
+                                                  const protocol::Sender& sender);
+  void HandleState(uint32_t rank, const absl::StatusOr<protocol::JobState>& state,
+                   uint64_t hash_step);
 
-  // Promises: survival_checks.cc.
-  void CheckSent(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange);
-  void CheckResult(uint32_t shard, const protocol::ExchangeAnswer& answer);
+  // Promises; see survival_checks.cc.
+  void CheckSent(uint32_t rank, uint32_t shard, const protocol::ExchangeRequest& exchange);
+  void CheckResult(uint32_t shard, const protocol::ExchangeReply& answer);
   void CheckManifest(const protocol::CheckpointManifest& manifest);
-  void CheckStart(const server::StartShard& start);
-  void CheckTold(uint32_t rank, const protocol::ExchangeAnswer& answer);
+  void CheckStart(const protocol::StartShard& start);
+  void CheckTold(uint32_t rank, const protocol::ExchangeReply& answer);
   void CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations);
-  void CheckGrant(const server::JoinGrant& grant);
+  void CheckGrant(const protocol::JoinGrant& grant);
   void CheckRollback(const server::Coordinator::Effects& effects);
   void CheckCaps(const SimServer& server);
   void CheckCaps(const SimRank& rank);
@@ -276,21 +270,20 @@ class SurvivalRun {
   void CheckShards();
   void NoteWhoIsAlive();
   bool MayEndByAlarm(absl::string_view failure) const;
-  uint64_t NewestCheckpoint() const;
 
-  // What is otherwise where there are relays: relay_run.cc.
+  // Differences in jobs with relays; see relay_run.cc.
   bool in_rack() const { return options_.rack_of > 0; }
   bool of_relays() const { return !options_.weights.empty(); }
   virtual void BeginWorker(uint32_t rank) { BeginSession(rank); }
   virtual absl::Status MayRestore(uint32_t /*rank*/, uint64_t /*step*/) { return absl::OkStatus(); }
-  virtual void BeginWork(uint32_t rank, const server::JoinGrant& grant);
+  virtual void BeginWork(uint32_t rank, const protocol::JoinGrant& grant);
   virtual void FinishStep(uint32_t rank);
   virtual void SessionEnded(uint32_t rank);
   virtual void StateHeard(uint32_t /*rank*/) {}
-  // A worker has finished, and knows that all have.
+  // Called when a worker has finished and knows that all ranks have finished.
   virtual void Done(uint32_t /*rank*/) {}
-  virtual void Asked(const server::AskAbove& /*ask*/) {}
-  virtual void Finished(const server::LeaveAbove& /*leave*/) {}
+  virtual void Asked(const server::AskParent& /*ask*/) {}
+  virtual void Finished(const server::LeaveParent& /*leave*/) {}
   virtual void Summed(uint32_t /*shard*/, std::shared_ptr<const server::BundleSum> /*sum*/) {}
 
   const SurvivalOptions options_;
@@ -298,41 +291,37 @@ class SurvivalRun {
   const protocol::Layout layout_;
   const JobReference& reference_;
   PlannedReference* planned_ = nullptr;
-  uint32_t planned_term_ = 0;  // That it is of.
+  uint32_t planned_term_ = 0;  // The term that `planned_` follows.
   QuorumLedger ledger_;
   AnswerForger forger_;
   SimWorld& world_;
-  SimChance& chance_;                 // The world's.
-  const Micros& now_;                 // Likewise.
-  SurvivalReport& report_;            // Likewise.
-  std::deque<SimProcess> processes_;  // Events point at them.
+  SimChance& chance_;                 // Owned by the world.
+  const Micros& now_;                 // Owned by the world.
+  SurvivalReport& report_;            // Owned by the world.
+  std::deque<SimProcess> processes_;  // Events point to its elements.
   std::map<ProcessId, SimServer> servers_;
-  std::vector<ProcessId> serving_;  // By shard: where its address leads.
+  std::vector<ProcessId> serving_;  // By shard: the process at the shard's address.
   std::vector<SimRank> ranks_;
-  std::deque<SimLink> links_;  // By id - 1.
+  std::deque<SimLink> links_;  // The link with a given id is at index id - 1.
   SimDisk disk_;
-  std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
-  // A damaged checkpoint was dropped, and none was completed since.
-  bool dropped_damaged_ = false;
-  std::set<uint64_t> refused_;     // Steps of checkpoints that some rack lacks.
-  std::set<uint64_t> not_usable_;  // Likewise, which the present coordinator found damaged.
-  // By rank: the step at which its next worker of this term computes something else.
+  // By rank: the term, and the step at which the rank's next worker of that term computes other
+  // values.
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
   std::unique_ptr<server::Coordinator> coordinator_;
   uint64_t last_number_ = 0;
-  uint64_t last_id_ = 0;  // Of tokens and control streams.
-  std::map<server::JoinToken, std::pair<uint32_t, uint64_t>> tokens_;           // Rank, session.
-  std::map<server::ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.
+  uint64_t last_id_ = 0;  // For tokens and control streams.
+  std::map<server::JoinToken, std::pair<uint32_t, uint64_t>> tokens_;           // Rank and session.
+  std::map<server::ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // Process and life.
 
   uint64_t rollbacks_ = 0;
-  uint64_t reexecuted_ = 0;  // Ranks.
-  Micros worker_heard_ = 0;  // Some worker of the present term, by the coordinator.
+  uint64_t reexecuted_ = 0;  // Ranks that re-executed steps.
+  Micros worker_heard_ = 0;  // When the coordinator last heard a worker of this term.
   bool crashed_after_result_ = false;
-  // What allows a rollback of the present term; empty: nothing does.
+  // The reason that allows a rollback of the current term; empty if none does.
   std::string excuse_;
-  bool computes_otherwise_ = false;  // Some worker of the present term does,
-  uint64_t otherwise_from_ = 0;      // from this step on.
+  bool computes_otherwise_ = false;  // Some worker of this term computes other values.
+  uint64_t otherwise_from_ = 0;      // The first step with other values.
 };
 
 }  // namespace sluice

@@ -1,10 +1,11 @@
-// The shards of a simulated job, and what stands between them and the coordinator.
+// The shards of a simulated job, and their link to the coordinator.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "protocol/checkpoint/snapshot_format.h"
+#include "tests/server/shard/shard_log_peer.h"
 #include "tests/sim/survival_run.h"
 
 namespace sluice {
@@ -34,7 +35,7 @@ void SurvivalRun::Dial(ProcessId process) {
   }
   if (server.incarnation == 0) {
     server.incarnation = coordinator_->NumberShard();
-    // The process with the higher number serves the shard, whichever process began first.
+    // The process with the higher number serves the shard, regardless of which process began first.
     serving_[server.shard] = process;
   }
   if (server.core != nullptr && server.start_told == processes_[0].life) ++report_.starts_unheard;
@@ -43,29 +44,29 @@ void SurvivalRun::Dial(ProcessId process) {
   controls_[server.control] = {process, processes_[process].life};
   server.last_command = now_;
   server.last_report = now_;
-  server::ShardArrival arrival{.job_name = "sim",
-                               .shard = server.shard,
-                               .address = absl::StrCat("shard-", server.shard),
-                               .server_incarnation = server.incarnation,
-                               .software_version = "1"};
+  protocol::ShardArrival arrival{.job_name = "sim",
+                                 .shard = server.shard,
+                                 .address = absl::StrCat("shard-", server.shard),
+                                 .server_incarnation = server.incarnation,
+                                 .software_version = "1"};
   if (server.start.has_value()) arrival.job_uid = server.start->job_uid;
   arrival.term = server.term;
   arrival.running = server.core != nullptr;
-  Tell(process,
-       [this, arrival](server::ControlStreamId stream, server::Coordinator::Effects* effects) {
-         coordinator_->AttachShard(stream, arrival, Now(), effects);
-       });
+  Report(process,
+         [this, arrival](server::ControlStreamId stream, server::Coordinator::Effects* effects) {
+           coordinator_->AttachShard(stream, arrival, Now(), effects);
+         });
   if (server.named.has_value()) {
-    Tell(process, [this, step = *server.named](server::ControlStreamId stream,
-                                               server::Coordinator::Effects*) {
+    Report(process, [this, step = *server.named](server::ControlStreamId stream,
+                                                 server::Coordinator::Effects*) {
       coordinator_->ShardNamedCheckpoint(stream, step);
     });
   }
-  if (server.part.has_value()) TellPart(process, *server.part);
-  TellHealth(process);
+  if (server.part.has_value()) ReportPart(process, *server.part);
+  ReportHealth(process);
 }
 
-// Both ends see it, each in its time.
+// Both ends notice the loss, each after its own delay.
 void SurvivalRun::LoseControl(ProcessId process) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
@@ -76,8 +77,8 @@ void SurvivalRun::LoseControl(ProcessId process) {
   At(kRedial, process, [this, process] { Dial(process); });
 }
 
-// On the control stream, in order; lost with it.
-void SurvivalRun::Tell(
+// Sends a report on the control stream, in order. The report is lost with the stream.
+void SurvivalRun::Report(
     ProcessId process,
     std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what) {
   SimServer& server = servers_[process];
@@ -91,9 +92,9 @@ void SurvivalRun::Tell(
            });
 }
 
-void SurvivalRun::TellHealth(ProcessId process) {
+void SurvivalRun::ReportHealth(ProcessId process) {
   const SimServer& server = servers_[process];
-  server::ShardHealthReport health;
+  protocol::ShardHealthReport health;
   if (server.core != nullptr) {
     const server::ShardStats stats = server.core->Stats();
     health.highest_closed_step = stats.highest_closed_step;
@@ -101,21 +102,21 @@ void SurvivalRun::TellHealth(ProcessId process) {
     health.results_from = server.core->results_from();
     CheckCaps(server);
   }
-  Tell(process, [this, health](server::ControlStreamId stream, server::Coordinator::Effects*) {
+  Report(process, [this, health](server::ControlStreamId stream, server::Coordinator::Effects*) {
     coordinator_->ShardHealth(stream, health, Now());
   });
 }
 
-void SurvivalRun::TellPart(ProcessId process, protocol::CheckpointPart part) {
-  Tell(process, [this, part = std::move(part)](server::ControlStreamId stream,
-                                               server::Coordinator::Effects* effects) {
+void SurvivalRun::ReportPart(ProcessId process, protocol::CheckpointPart part) {
+  Report(process, [this, part = std::move(part)](server::ControlStreamId stream,
+                                                 server::Coordinator::Effects* effects) {
     coordinator_->ShardPart(stream, part, Now(), effects);
   });
 }
 
 void SurvivalRun::Beat(ProcessId process) {
   SimServer& server = servers_[process];
-  TellHealth(process);
+  ReportHealth(process);
   if (server.core != nullptr) {
     CarryOut(process, server.core->Tick(Now()));
     if (HasBug(SurvivalBug::kResultsLetGoTooEarly) && server.core->open_step() > 1) {
@@ -128,15 +129,15 @@ void SurvivalRun::Beat(ProcessId process) {
 void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
   SimServer& server = servers_[process];
   bool done = true;
-  if (const auto* start = std::get_if<server::StartShard>(&command.command)) {
+  if (const auto* start = std::get_if<protocol::StartShard>(&command.command)) {
     done = Begin(process, *start);
-  } else if (const auto* suspend = std::get_if<server::SuspendShard>(&command.command)) {
+  } else if (const auto* suspend = std::get_if<protocol::SuspendShard>(&command.command)) {
     Suspend(process, *suspend);
   } else if (server.core == nullptr) {
-    // It is in no term: nothing is to be done.
-  } else if (const auto* name = std::get_if<server::NameCheckpoint>(&command.command)) {
+    // The shard is in no term and has nothing to do.
+  } else if (const auto* name = std::get_if<protocol::NameCheckpoint>(&command.command)) {
     (void)server.core->NameCheckpoint(name->minimum_step);
-  } else if (const auto* members = std::get_if<server::SetMembers>(&command.command);
+  } else if (const auto* members = std::get_if<protocol::SetMembers>(&command.command);
              members != nullptr && !HasBug(SurvivalBug::kRemovalNotHeard)) {
     server.members = members->incarnations;
     const absl::Status set = server.core->SetMembership(members->generation, members->incarnations);
@@ -146,38 +147,38 @@ void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
       server.start->generation = members->generation;
       server.start->incarnations = members->incarnations;
       server.core.reset();
-      Begin(process, server::StartShard(*server.start));
+      Begin(process, protocol::StartShard(*server.start));
     }
   } else if (members != nullptr) {
-    // Of who is new it hears.
+    // The shard learns only of new members.
     std::vector<uint64_t> incarnations = members->incarnations;
     for (size_t rank = 0; rank < incarnations.size(); ++rank) {
       if (incarnations[rank] == 0) incarnations[rank] = server.members[rank];
     }
     server.members = incarnations;
     (void)server.core->SetMembership(members->generation, std::move(incarnations));
-  } else if (const auto* release = std::get_if<server::ReleaseResults>(&command.command)) {
+  } else if (const auto* release = std::get_if<protocol::ReleaseResults>(&command.command)) {
     server.core->ReleaseResults(release->durable_step);
   } else {
-    TakeLastWork(process);
+    FinishLastWork(process);
     CarryOut(process, server.core->End("the job has ended"));
   }
   if (!done) return;
-  const bool begins = std::holds_alternative<server::StartShard>(command.command);
+  const bool begins = std::holds_alternative<protocol::StartShard>(command.command);
   if (begins) server.start_told = processes_[0].life;
-  Tell(process, [this, process, begins, sequence = command.sequence](
-                    server::ControlStreamId stream, server::Coordinator::Effects* effects) {
+  Report(process, [this, process, begins, sequence = command.sequence](
+                      server::ControlStreamId stream, server::Coordinator::Effects* effects) {
     if (begins) servers_[process].start_told = 0;
     coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
   });
 }
 
-bool SurvivalRun::Begin(ProcessId process, const server::StartShard& start) {
+bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   SimServer& server = servers_[process];
   if (start.coordinator_incarnation < server.coordinator_incarnation) return false;
   server.coordinator_incarnation = start.coordinator_incarnation;
   if (server.core != nullptr && server.core->options().term >= start.term) return true;
-  // It was not lost if it has anything that it wrote.
+  // A shard that has written something was not lost.
   const bool survived = server.last_owed != nullptr;
   Suspend(process, {.term = start.term, .reason = "rolled back"});
   server.start = start;
@@ -191,7 +192,7 @@ bool SurvivalRun::Begin(ProcessId process, const server::StartShard& start) {
     part.name = protocol::ShardPartName(server.shard, start.term);
     part.error = std::string(snapshot.status().message());
     part.unreadable = true;
-    TellPart(process, std::move(part));
+    ReportPart(process, std::move(part));
     return false;
   }
   server::ShardOptions options;
@@ -202,10 +203,10 @@ bool SurvivalRun::Begin(ProcessId process, const server::StartShard& start) {
   options.control = options_.control;
   options.rule = options_.rule;
   options.quorum = options_.quorum;
-  options.grace = Of(options_.grace_us);
+  options.straggler_timeout = Of(options_.grace_us);
   options.elastic = options_.elastic;
   options.weights = options_.weights;
-  options.hands_on = in_rack();
+  options.forwards_sums = in_rack();
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;
@@ -223,17 +224,17 @@ bool SurvivalRun::Begin(ProcessId process, const server::StartShard& start) {
   absl::StatusOr<std::unique_ptr<server::Shard>> core = server::Shard::Create(std::move(options));
   Check(core.ok(), core.status().message());
   server.core = *std::move(core);
+  server.recorded.clear();
   return true;
 }
 
-// Null: it begins with nothing.
+// Returns null if the shard begins without a snapshot.
 absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> SurvivalRun::ReadShardSnapshot(
-    SimServer* server, const server::StartShard& start, bool survived) {
+    SimServer* server, const protocol::StartShard& start, bool survived) {
   if (start.restore_step == 0) return nullptr;
-  const auto manifest = disk_.manifests.find(start.restore_step);
-  const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
+  const uint32_t term = disk_.TermOf(start.restore_step);
   const absl::StatusOr<std::string> bytes =
-      ReadPart(start.restore_step, protocol::ShardPartName(server->shard, term));
+      disk_.ReadPart(start.restore_step, protocol::ShardPartName(server->shard, term));
   if (!bytes.ok()) return bytes.status();
   absl::StatusOr<protocol::ShardSnapshot> snapshot = protocol::ParseShardSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
@@ -248,7 +249,7 @@ absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> SurvivalRun::Read
   return std::make_shared<const protocol::ShardSnapshot>(*std::move(snapshot));
 }
 
-// Sums, what receivers remember and windows, but hardly a log.
+// Returns a limit that covers sums, receivers' state and windows, but hardly any log.
 uint64_t SurvivalRun::MaxMemory(uint32_t shard, const protocol::Layout& layout) const {
   const std::vector<compress::ChunkConfig> uplinks =
       protocol::ChunkConfigs(options_.compression, table_, layout, protocol::Direction::kUplink);
@@ -259,15 +260,15 @@ uint64_t SurvivalRun::MaxMemory(uint32_t shard, const protocol::Layout& layout) 
       bytes += compress::MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
     }
     if (!options_.rule.has_value()) continue;
-    bytes += server::Replica::BytesPerElement(*server::UpdateRule::Create(*options_.rule)) *
+    bytes += server::ShardParameters::BytesPerElement(*server::UpdateRule::Create(*options_.rule)) *
              bundle.elements;
   }
   return bytes;
 }
 
-void SurvivalRun::Suspend(ProcessId process, const server::SuspendShard& suspend) {
+void SurvivalRun::Suspend(ProcessId process, const protocol::SuspendShard& suspend) {
   SimServer& server = servers_[process];
-  // Told again, after its Start: that core has the right term.
+  // The coordinator repeated the Suspend after its Start. The core already has the right term.
   if (suspend.term < server.term) return;
   if (server.core != nullptr && server.core->options().term >= suspend.term) return;
   if (suspend.term > server.term) {
@@ -283,29 +284,29 @@ void SurvivalRun::Suspend(ProcessId process, const server::SuspendShard& suspend
 void SurvivalRun::CarryOut(ProcessId process, const std::vector<server::ShardEffect>& effects) {
   SimServer& server = servers_[process];
   if (GoesManyWays(options_) && server.core != nullptr) {
-    Record(server, effects);
+    Record(&server, effects);
     TickWhenDue(process);
   }
   if (HasBug(SurvivalBug::kLateAnsweredEarly)) AnswerTheOthersToo(process, effects);
   for (const server::ShardEffect& effect : effects) {
-    if (const auto* reply = std::get_if<server::Reply>(&effect)) {
+    if (const auto* reply = std::get_if<server::SendReply>(&effect)) {
       Answer(reply->stream, forger_.Answer(server.shard, reply->answer));
     } else if (std::holds_alternative<server::PlanMade>(effect)) {
       ++report_.plans;
     } else if (const auto* named = std::get_if<server::CheckpointNamed>(&effect)) {
       server.named = named->step;
-      Tell(process, [this, step = named->step](server::ControlStreamId stream,
-                                               server::Coordinator::Effects*) {
+      Report(process, [this, step = named->step](server::ControlStreamId stream,
+                                                 server::Coordinator::Effects*) {
         coordinator_->ShardNamedCheckpoint(stream, step);
       });
-    } else if (const auto* take = std::get_if<server::TakeSnapshot>(&effect)) {
+    } else if (const auto* take = std::get_if<server::WriteSnapshot>(&effect)) {
       WriteSnapshot(process, *take);
     } else if (const auto* summed = std::get_if<server::BundleSummed>(&effect)) {
       Summed(server.shard, summed->sum);
     } else if (const auto* other = std::get_if<server::NotReproducible>(&effect)) {
       ++report_.not_reproducible;
-      Tell(process, [this, other = *other](server::ControlStreamId stream,
-                                           server::Coordinator::Effects* out) {
+      Report(process, [this, other = *other](server::ControlStreamId stream,
+                                             server::Coordinator::Effects* out) {
         coordinator_->ShardNotReproducible(stream, other.rank, other.text, Now(), out);
       });
     } else if (const auto* alarm = std::get_if<server::Alarm>(&effect)) {
@@ -314,7 +315,7 @@ void SurvivalRun::CarryOut(ProcessId process, const std::vector<server::ShardEff
   }
 }
 
-// As soon as it says, as its host does.
+// Ticks the core when it asks for it, as its host does.
 void SurvivalRun::TickWhenDue(ProcessId process) {
   SimServer& server = servers_[process];
   const absl::Time due = server.core->tick_due();
@@ -330,38 +331,47 @@ void SurvivalRun::TickWhenDue(ProcessId process) {
   });
 }
 
-// Keeps the ledger of what was closed, and of the state after it.
-void SurvivalRun::Record(const SimServer& server, const std::vector<server::ShardEffect>& effects) {
-  std::map<std::pair<uint64_t, uint32_t>, std::shared_ptr<const protocol::ExchangeAnswer>> closed;
+// Gives the ledger all closed bundles and the state after them.
+void SurvivalRun::Record(SimServer* at, const std::vector<server::ShardEffect>& effects) {
+  SimServer& server = *at;
+  std::map<std::pair<uint64_t, uint32_t>, std::shared_ptr<const protocol::ExchangeReply>> closed;
   std::shared_ptr<const protocol::ShardSnapshot> taken;
   for (const server::ShardEffect& effect : effects) {
-    if (const auto* take = std::get_if<server::TakeSnapshot>(&effect)) taken = take->snapshot;
-    const auto* reply = std::get_if<server::Reply>(&effect);
-    // The log tells of all others, whoever hears of them.
+    if (const auto* take = std::get_if<server::WriteSnapshot>(&effect)) taken = take->snapshot;
+    const auto* reply = std::get_if<server::SendReply>(&effect);
+    // Results of later steps come from the log, which has them even if no worker receives them.
     if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult) continue;
     if (reply->answer->step == 0) closed[{0, reply->answer->bundle}] = reply->answer;
   }
   if (const auto plan = server.core->plan()) ledger_.Knows(*plan);
   const uint64_t open = server.core->open_step();
-  for (const auto& result : server.core->ResultsAfter(open < 4 ? 0 : open - 4, {})) {
-    closed[{result->step, result->bundle}] = result;
+  const uint64_t oldest = open < 4 ? 1 : open - 3;
+  server.recorded.erase(server.recorded.begin(), server.recorded.lower_bound({oldest, 0}));
+  for (uint64_t step = oldest; step <= open; ++step) {
+    for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
+      if (server.recorded.contains({step, bundle})) continue;
+      auto result = server::ShardLogPeer::Find(*server.core, step, bundle);
+      if (result != nullptr) closed[{step, bundle}] = std::move(result);
+    }
   }
   for (const auto& [place, answer] : closed) {
     if (taken != nullptr && answer->step > taken->step) {
       ledger_.Wrote(server.shard, *std::exchange(taken, nullptr));
     }
     ledger_.Closed(server.shard, *answer);
+    server.recorded.insert(place);
   }
   if (taken != nullptr) ledger_.Wrote(server.shard, *taken);
 }
 
-// What came late of the last step waits for a step that nobody will begin: one in which all skip.
-void SurvivalRun::TakeLastWork(ProcessId process) {
+// Late work for the last step waits for another step, which no worker begins. This closes such a
+// step, in which all ranks skip.
+void SurvivalRun::FinishLastWork(ProcessId process) {
   SimServer& server = servers_[process];
   if (options_.quorum == 0 || server.core->open_step() <= options_.steps) return;
   for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-      protocol::Exchange skip;
+      protocol::ExchangeRequest skip;
       skip.sender = {.job_uid = server.core->options().job_uid,
                      .term = server.core->options().term,
                      .rank = rank,
@@ -372,19 +382,19 @@ void SurvivalRun::TakeLastWork(ProcessId process) {
       skip.bundle = bundle;
       skip.skip = true;
       ledger_.Sent(server.shard, skip);
-      Record(server, server.core->Handle(/*stream=*/0, skip, Now()));
+      Record(&server, server.core->Handle(/*stream=*/0, skip, Now()));
     }
   }
 }
 
-// True: it was dealt with, as a shard with the bug does.
+// Returns true if it handled the request as a shard with the bug does.
 bool SurvivalRun::PlantInLateWork(ProcessId process, server::StreamId id,
-                                  const protocol::Exchange& exchange) {
+                                  const protocol::ExchangeRequest& exchange) {
   server::Shard& core = *servers_[process].core;
   const bool late = exchange.step > 0 && exchange.step < core.open_step() && !exchange.skip &&
                     !exchange.keys_only && exchange.sender.term == core.options().term;
   if (!late || options_.quorum == 0) return false;
-  protocol::Exchange changed = exchange;
+  protocol::ExchangeRequest changed = exchange;
   if (HasBug(SurvivalBug::kLateWorkDropped)) {
     changed.skip = true;
     changed.frames.clear();
@@ -401,9 +411,9 @@ void SurvivalRun::AnswerTheOthersToo(ProcessId process,
                                      const std::vector<server::ShardEffect>& effects) {
   const SimServer& server = servers_[process];
   std::set<server::StreamId> answered;
-  std::shared_ptr<const protocol::ExchangeAnswer> result;
+  std::shared_ptr<const protocol::ExchangeReply> result;
   for (const server::ShardEffect& effect : effects) {
-    const auto* reply = std::get_if<server::Reply>(&effect);
+    const auto* reply = std::get_if<server::SendReply>(&effect);
     if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult) continue;
     answered.insert(reply->stream);
     result = reply->answer;
@@ -414,7 +424,7 @@ void SurvivalRun::AnswerTheOthersToo(ProcessId process,
   }
 }
 
-void SurvivalRun::WriteSnapshot(ProcessId process, const server::TakeSnapshot& take) {
+void SurvivalRun::WriteSnapshot(ProcessId process, const server::WriteSnapshot& take) {
   SimServer& server = servers_[process];
   auto snapshot = std::make_shared<protocol::ShardSnapshot>(*take.snapshot);
   if (HasBug(SurvivalBug::kStaleSnapshot) && server.last_owed != nullptr) {
@@ -429,14 +439,14 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const server::TakeSnapshot& t
   At(Below({"write", process}, kWriteMax), process,
      [this, process, snapshot = std::move(snapshot)] {
        SimServer& at = servers_[process];
-       at.part = WritePart(snapshot->term, snapshot->step,
-                           protocol::ShardPartName(at.shard, snapshot->term),
-                           protocol::FormatShardSnapshot(*snapshot));
-       TellPart(process, *at.part);
+       at.part = disk_.WritePart(snapshot->term, snapshot->step,
+                                 protocol::ShardPartName(at.shard, snapshot->term),
+                                 protocol::FormatShardSnapshot(*snapshot));
+       ReportPart(process, *at.part);
      });
 }
 
-void SurvivalRun::Handle(server::StreamId id, const protocol::Exchange& exchange) {
+void SurvivalRun::Handle(server::StreamId id, const protocol::ExchangeRequest& exchange) {
   const SimLink& link = links_[id - 1];
   const ProcessId process = link.server;
   SimServer& server = servers_[process];
@@ -454,7 +464,7 @@ void SurvivalRun::Handle(server::StreamId id, const protocol::Exchange& exchange
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       if (rank == exchange.sender.rank) continue;
-      protocol::Exchange skip = exchange;
+      protocol::ExchangeRequest skip = exchange;
       skip.sender.rank = rank;
       skip.sender.incarnation = server.core->options().incarnations[rank];
       skip.skip = true;
@@ -464,7 +474,7 @@ void SurvivalRun::Handle(server::StreamId id, const protocol::Exchange& exchange
     }
     return;
   }
-  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  auto answer = std::make_shared<protocol::ExchangeReply>();
   answer->outcome =
       exchange.sender.term < server.term ? protocol::Outcome::kFenced : protocol::Outcome::kBusy;
   answer->step = exchange.step;

@@ -1,5 +1,5 @@
-// Seeds by the hundred. To run one again: SLUICE_SIM_SEED=<seed>; for more:
-// SLUICE_SIM_SEEDS=<count>.
+// Runs several hundred seeds. SLUICE_SIM_SEED=<seed> repeats one seed; SLUICE_SIM_SEEDS=<count>
+// changes their number.
 #include "tests/sim/survival.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 namespace sluice {
 namespace {
 
-// Sanitizers are some ten times as slow.
+// Sanitizers make a run about ten times slower.
 #ifdef SLUICE_SANITIZED
 constexpr uint64_t kSurvivalSeeds = 500;
 #else
-constexpr uint64_t kSurvivalSeeds = 10'000;
+constexpr uint64_t kSurvivalSeeds = 1'000;
 #endif
 
 void Add(const SurvivalReport& report, SurvivalReport* total) {
@@ -65,7 +65,7 @@ TEST(SurvivalTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   record("not reproducible", total.not_reproducible);
   record("ended by an alarm", alarms);
   if (seeds < 100) return;
-  // The faults were really there.
+  // The messages and faults must have occurred often enough.
   EXPECT_GT(total.delivered, 200 * seeds);
   EXPECT_GT(faults, 3 * seeds);
   for (const Fault fault : kMessageFaults) EXPECT_GT(33 * total.faults[fault], seeds);
@@ -93,7 +93,8 @@ TEST(SurvivalTest, EveryCodecBothWays) {
   }
 }
 
-// Memories of both ends move once for each frame, whatever happens to it.
+// The compensators' state at both ends must advance once per frame, whatever faults strike the
+// frame.
 TEST(SurvivalTest, CompensatorsWithAMemory) {
   for (const char* spec : {"topk:5%/ef21", "int4/ef21", "intsum:4/ef21", "qsgd:4/diana"}) {
     for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 10; ++seed) {

@@ -1,4 +1,4 @@
-// The workers of a simulated job: what a session and a training loop do, as thinly as they do it.
+// The workers of a simulated job: a thin replacement for the session and the training loop.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,10 +14,10 @@
 namespace sluice {
 namespace {
 
-constexpr Micros kLateBy = 4'000;   // The rank that is always late.
-constexpr uint64_t kHashEvery = 4;  // Steps from one report of the parameters' hash to the next.
+constexpr Micros kLateBy = 4'000;   // Delay of the rank that is always late.
+constexpr uint64_t kHashEvery = 4;  // Steps between two reports of the parameters' hash.
 
-// What a trainer keeps: parameters, then momentum.
+// Serializes a trainer's state: the parameters, then the momentum.
 std::string TrainerState(const SimRank& rank) {
   std::string bytes;
   for (const auto* tensors : {&rank.parameters, &rank.momentum}) {
@@ -44,7 +44,8 @@ void SetTrainerState(const std::string& bytes, SimRank* rank) {
 
 void SurvivalRun::BeginSession(uint32_t index) {
   SimRank& rank = ranks_[index];
-  // While it was not up a coordinator has found that the job is over, which goes on in other racks.
+  // While the worker was down, a coordinator found that the job is over, although other racks may
+  // continue.
   if (rank.state == SimRank::State::kDone) return;
   const uint64_t session = rank.session + 1;
   const Micros muted = rank.muted_until;
@@ -52,7 +53,7 @@ void SurvivalRun::BeginSession(uint32_t index) {
   rank.session = session;
   rank.muted_until = muted;
   rank.state = SimRank::State::kJoining;
-  // A relay trains nothing.
+  // A relay does not train.
   if (!of_relays()) {
     rank.parameters =
         SimValues(options_, table_, options_.parameters_agree ? 0 : index, /*step=*/0);
@@ -71,7 +72,7 @@ void SurvivalRun::BeginSession(uint32_t index) {
   SendJoin(index);
 }
 
-// Something of this session; nothing if it is over by then.
+// Schedules a call for this session. The call is dropped if the session ends first.
 void SurvivalRun::InSession(uint32_t rank, Micros delay, std::function<void()> what) {
   At(delay, WorkerProcess(rank),
      [this, rank, session = ranks_[rank].session, what = std::move(what)] {
@@ -98,7 +99,7 @@ void SurvivalRun::SendJoin(uint32_t index) {
   WatchJoin(index, token, server_life);
 }
 
-// A call ends with its server, or when that cannot be reached; then it is made again.
+// A call ends with its server, or when the server becomes unreachable. The worker then calls again.
 void SurvivalRun::WatchJoin(uint32_t index, server::JoinToken token, uint64_t server_life) {
   InSession(index, kRetry, [this, index, token, server_life] {
     if (ranks_[index].state != SimRank::State::kJoining) return;
@@ -114,16 +115,17 @@ void SurvivalRun::WatchJoin(uint32_t index, server::JoinToken token, uint64_t se
   });
 }
 
-void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<server::JoinGrant>& grant) {
+void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGrant>& grant) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kJoining) return;
   if (!grant.ok()) {
-    if (disk_.record.has_value() && disk_.record->finished) {
-      // It died when all had finished and it had not heard of it.
+    if (disk_.finished()) {
+      // The worker died after all ranks had finished and before it learned of the end.
       rank.state = SimRank::State::kDone;
       return Done(index);
     }
-    // Its predecessor is still alive, another call of the same, or a rollback came in between.
+    // The predecessor is still alive, another call of this worker is open, or a rollback came in
+    // between.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
         !absl::IsUnavailable(grant.status()) && !absl::IsAborted(grant.status())) {
       return Violate(absl::StrCat("rank ", index, " was not let in: ", grant.status().message()));
@@ -138,7 +140,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<server::JoinGrant>
     part.name = protocol::WorkerPartName(index, grant->term);
     part.error = std::string(restored.message());
     part.unreadable = true;
-    TellWorkerPart(index, rank.sender, std::move(part));
+    ReportWorkerPart(index, rank.sender, std::move(part));
     return EndSession(index);
   }
   if (grant->generation > 1) {
@@ -159,11 +161,11 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<server::JoinGrant>
   BeginWork(index, *grant);
 }
 
-void SurvivalRun::BeginWork(uint32_t index, const server::JoinGrant& /*grant*/) {
+void SurvivalRun::BeginWork(uint32_t index, const protocol::JoinGrant& /*grant*/) {
   InSession(index, Delay({"begin", index}), [this, index] { BeginStep(index); });
 }
 
-absl::Status SurvivalRun::Restore(uint32_t index, const server::JoinGrant& grant) {
+absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& grant) {
   SimRank& rank = ranks_[index];
   rank.sender = {.job_uid = grant.job_uid,
                  .term = grant.term,
@@ -181,16 +183,16 @@ absl::Status SurvivalRun::Restore(uint32_t index, const server::JoinGrant& grant
   options.quorum = options_.quorum > 0 && !HasBug(SurvivalBug::kQuorumNotKnown);
   options.window_bytes = grant.window_bytes;
   options.elastic = options_.elastic;
-  options.learner = grant.learner && !HasBug(SurvivalBug::kLearnerWorksAtOnce);
+  options.late_joiner = grant.late_joiner && !HasBug(SurvivalBug::kLateJoinerWorksAtOnce);
   options.replay_bytes = HasCheckpoints() && !options_.elastic ? options_.replay_limit : 0;
-  if (grant.learner && HasBug(SurvivalBug::kLearnerLeavesOutOne)) ++options.first_step;
+  if (grant.late_joiner && HasBug(SurvivalBug::kLateJoinerLeavesOutOne)) ++options.first_step;
   options.rack_of = options_.rack_of;
   options.makes_plans = options_.control.makes_plans();
   options.compression = options_.compression;
-  rank.learns = options.learner;
-  rank.skips_left = options.learner ? 1 : 0;
+  rank.learns = options.late_joiner;
+  rank.skips_left = options.late_joiner ? 1 : 0;
   rank.giver = grant.members.empty() ? 0 : grant.members.front();
-  if (rank.learns) ++report_.learners;
+  if (rank.learns) ++report_.late_joiners;
   if (planned_ != nullptr) planned_->Lost(index);
   rank.pipeline = std::make_unique<worker::Pipeline>(std::move(options));
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
@@ -199,12 +201,11 @@ absl::Status SurvivalRun::Restore(uint32_t index, const server::JoinGrant& grant
   if (grant.restore_step == 0) return rank.pipeline->SetPlans(FirstPlans());
   const absl::Status may = MayRestore(index, grant.restore_step);
   if (!may.ok()) return may;
-  const auto manifest = disk_.manifests.find(grant.restore_step);
-  const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
+  const uint32_t term = disk_.TermOf(grant.restore_step);
   bool own = true;
   const std::string name = options_.elastic ? PartToBeginWith(index, grant, &own)
                                             : protocol::WorkerPartName(index, term);
-  const absl::StatusOr<std::string> bytes = ReadPart(grant.restore_step, name);
+  const absl::StatusOr<std::string> bytes = disk_.ReadPart(grant.restore_step, name);
   if (!bytes.ok()) return bytes.status();
   const absl::StatusOr<protocol::WorkerSnapshot> snapshot = protocol::ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
@@ -225,7 +226,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const server::JoinGrant& grant
   return absl::OkStatus();
 }
 
-// As Join brings it.
+// Returns the first plans as Join delivers them.
 std::vector<protocol::CompressionPlan> SurvivalRun::FirstPlans() const {
   const absl::StatusOr<server::PlanMaker::Plan> first =
       server::FirstPlan(options_.control, options_.compression, table_, options_.ranks);
@@ -234,17 +235,17 @@ std::vector<protocol::CompressionPlan> SurvivalRun::FirstPlans() const {
   return {**first};
 }
 
-// The rank's own; of a learner, and where there is none, that of any.
-std::string SurvivalRun::PartToBeginWith(uint32_t index, const server::JoinGrant& grant,
+// Returns the rank's own part, or any rank's part for a late joiner or if the rank has none.
+std::string SurvivalRun::PartToBeginWith(uint32_t index, const protocol::JoinGrant& grant,
                                          bool* own) const {
-  const auto manifest = disk_.manifests.find(grant.restore_step);
-  if (manifest == disk_.manifests.end()) return "";
+  const auto manifest = disk_.manifests().find(grant.restore_step);
+  if (manifest == disk_.manifests().end()) return "";
   std::string any;
   for (uint32_t rank = options_.ranks; rank-- > 0;) {
     const std::string name = protocol::WorkerPartName(rank, manifest->second.term);
     for (const protocol::CheckpointPart& part : manifest->second.parts) {
       if (part.name != name) continue;
-      if (rank == index && !grant.learner) return name;
+      if (rank == index && !grant.late_joiner) return name;
       any = name;
     }
   }
@@ -252,7 +253,8 @@ std::string SurvivalRun::PartToBeginWith(uint32_t index, const server::JoinGrant
   return any;
 }
 
-// A rollback, or something that is taken for one: the program joins again.
+// Ends the session after a rollback, or after an error that looks like one. The program joins
+// again.
 void SurvivalRun::EndSession(uint32_t index) {
   SimRank& rank = ranks_[index];
   for (uint32_t shard = 0; shard < rank.links.size(); ++shard) BreakLink(index, shard);
@@ -290,15 +292,15 @@ void SurvivalRun::CarryOut(uint32_t index, const worker::Pipeline::Effects& effe
 
 void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
   if (worker::IsRollback(status)) return EndSession(index);
-  // The shards have heard of the end before this worker has.
+  // The shards learned of the end before this worker did.
   if (ranks_[index].state == SimRank::State::kLeaving && absl::IsAborted(status)) return;
-  // Whoever was removed, and lives, comes as another.
+  // A live worker that was removed joins again as a new one.
   if (options_.elastic && absl::IsAborted(status)) return EndSession(index);
-  // The program ends and is started again, into the term that has begun meanwhile.
+  // The program ends and restarts in the term that has begun in the meantime.
   const bool term_is_over =
-      disk_.record.has_value() && ranks_[index].sender.term < disk_.record->term;
+      disk_.record().has_value() && ranks_[index].sender.term < disk_.record()->term;
   if (term_is_over && absl::IsDataLoss(status)) return EndSession(index);
-  // Somebody saw that a bundle was closed differently, as the design says.
+  // A worker detected that a bundle was closed with another result, as designed.
   if (computes_otherwise_ && absl::IsDataLoss(status)) {
     report_.ended_by_alarm = true;
     return;
@@ -357,7 +359,7 @@ void SurvivalRun::EncodeNext(uint32_t index) {
   }
   if (HasBug(SurvivalBug::kRetryEncodesAgain)) {
     worker::EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
-    kept.published = {};  // It is gone when the bundle is encoded.
+    kept.published = {};  // Valid only until the bundle is encoded.
   }
   worker::EncodedBundle encoded = rank.encoder->Encode(*task);
   if (encoded.skipped) ++report_.not_finite;
@@ -382,7 +384,7 @@ void SurvivalRun::FinishStep(uint32_t index) {
   }
   if (GoesManyWays(options_)) {
     ledger_.Reached(index, rank.sender.term, step, HashParameters(rank.parameters));
-    // They tell less and less while it skips.
+    // The number of steps behind shrinks with each result while the rank skips.
     rank.skips_left = std::max(rank.skips_left, rank.pipeline->Result().steps_behind);
     if (HasBug(SurvivalBug::kStepsBehindIgnored)) rank.skips_left = 0;
     if (rank.learns && rank.pipeline->Result().steps_behind == 0) {
@@ -432,22 +434,22 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     part.step = snapshot.step;
     part.name = protocol::WorkerPartName(index, snapshot.term);
     part.bytes = protocol::FormatWorkerSnapshot(snapshot).size();
-    TellWorkerPart(index, rank.sender, std::move(part));
+    ReportWorkerPart(index, rank.sender, std::move(part));
   }
-  // The writer outlives a session, as a thread of the process does.
+  // The writer thread belongs to the process and outlives a session.
   At(Below({"write", WorkerProcess(index)}, kWriteMax), WorkerProcess(index),
      [this, index, snapshot = std::move(snapshot), sender = rank.sender] {
-       protocol::CheckpointPart part =
-           WritePart(snapshot.term, snapshot.step, protocol::WorkerPartName(index, snapshot.term),
-                     protocol::FormatWorkerSnapshot(snapshot));
+       protocol::CheckpointPart part = disk_.WritePart(
+           snapshot.term, snapshot.step, protocol::WorkerPartName(index, snapshot.term),
+           protocol::FormatWorkerSnapshot(snapshot));
        SimRank& at = ranks_[index];
        if (at.sender == sender && part.error.empty()) at.part = part;
-       TellWorkerPart(index, sender, std::move(part));
+       ReportWorkerPart(index, sender, std::move(part));
      });
 }
 
-void SurvivalRun::TellWorkerPart(uint32_t index, const protocol::Sender& sender,
-                                 protocol::CheckpointPart part) {
+void SurvivalRun::ReportWorkerPart(uint32_t index, const protocol::Sender& sender,
+                                   protocol::CheckpointPart part) {
   if (!Reaches(WorkerProcess(index), 0)) return;
   At(Delay({"part", index}), 0, [this, sender, part = std::move(part)] {
     server::Coordinator::Effects effects;
@@ -456,9 +458,9 @@ void SurvivalRun::TellWorkerPart(uint32_t index, const protocol::Sender& sender,
   });
 }
 
-server::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
+protocol::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   const SimRank& rank = ranks_[index];
-  server::WorkerHeartbeat heartbeat;
+  protocol::WorkerHeartbeat heartbeat;
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
   heartbeat.replay_from = rank.pipeline->replay_from();
@@ -481,12 +483,12 @@ void SurvivalRun::Heartbeat(uint32_t index) {
     At(Delay({"heartbeat", index}), 0,
        [this, index, heartbeat = Compose(index), session = rank.session] {
          server::Coordinator::Effects effects;
-         const absl::StatusOr<server::JobState> state =
-             Heard(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
+         const absl::StatusOr<protocol::JobState> state =
+             DeliverState(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
          CarryOut(effects);
          At(Delay({"state", index}), WorkerProcess(index),
             [this, index, session, state, step = heartbeat.parameters_hash_step] {
-              if (ranks_[index].session == session) HearState(index, state, step);
+              if (ranks_[index].session == session) HandleState(index, state, step);
             });
        });
   }
@@ -497,37 +499,37 @@ void SurvivalRun::Leave(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kLeaving) return;
   if (Reaches(WorkerProcess(index), 0)) {
-    // Each try repeats the last parameters: the coordinator that heard them may be gone.
-    server::WorkerHeartbeat last = Compose(index);
+    // Each try repeats the last parameters, because the coordinator that received them may be gone.
+    protocol::WorkerHeartbeat last = Compose(index);
     last.parameters_hash_step = rank.step;
     last.parameters_sha256 = absl::StrCat(HashParameters(rank.parameters));
     At(Delay({"leave", index}), 0, [this, index, last = std::move(last), session = rank.session] {
       server::Coordinator::Effects effects;
-      server::WorkerLeave leave;
+      protocol::WorkerLeave leave;
       leave.last = last;
       leave.finished = true;
-      const absl::StatusOr<server::JobState> state =
-          Heard(coordinator_->Leave(leave, Now(), &effects), last.sender);
+      const absl::StatusOr<protocol::JobState> state =
+          DeliverState(coordinator_->Leave(leave, Now(), &effects), last.sender);
       CarryOut(effects);
       At(Delay({"left", index}), WorkerProcess(index), [this, index, session, state] {
-        if (ranks_[index].session == session) HearState(index, state, /*hash_step=*/0);
+        if (ranks_[index].session == session) HandleState(index, state, /*hash_step=*/0);
       });
     });
   }
   InSession(index, kHeartbeat, [this, index] { Leave(index); });
 }
 
-absl::StatusOr<server::JobState> SurvivalRun::Heard(const absl::StatusOr<server::JobState>& state,
-                                                    const protocol::Sender& sender) {
+absl::StatusOr<protocol::JobState> SurvivalRun::DeliverState(
+    const absl::StatusOr<protocol::JobState>& state, const protocol::Sender& sender) {
   if (state.ok() && state->term == sender.term) worker_heard_ = now_;
   return state;
 }
 
-void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<server::JobState>& state,
-                            uint64_t hash_step) {
+void SurvivalRun::HandleState(uint32_t index, const absl::StatusOr<protocol::JobState>& state,
+                              uint64_t hash_step) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
-  // Unknown to a coordinator of this run: it was forgotten by a rollback.
+  // The coordinator of this run does not know the worker, because a rollback removed it.
   if (!state.ok() || state->term > rank.sender.term) return EndSession(index);
   if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
     rank.hashes.pop_front();
@@ -535,7 +537,7 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<server::JobStat
   GoWhereShardsAre(index, *state);
   rank.pipeline->Release(state->durable_step);
   StateHeard(index);
-  const bool may_go = state->phase == server::JobPhase::kFinished || !HasCheckpoints() ||
+  const bool may_go = state->phase == protocol::JobPhase::kFinished || !HasCheckpoints() ||
                       HasBug(SurvivalBug::kLeavesWithoutWaiting);
   if (may_go && rank.state == SimRank::State::kLeaving) {
     CheckEnd(index);
@@ -544,20 +546,20 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<server::JobStat
   }
 }
 
-// What a worker with the bug would send; null: nothing.
-std::shared_ptr<const protocol::Exchange> SurvivalRun::Planted(
-    uint32_t index, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange) {
+// Returns the request that a worker with the bug would send, or null if it sends nothing.
+std::shared_ptr<const protocol::ExchangeRequest> SurvivalRun::Planted(
+    uint32_t index, uint32_t shard, std::shared_ptr<const protocol::ExchangeRequest> exchange) {
   SimRank& rank = ranks_[index];
   const BundleKey key{exchange->step, shard, exchange->bundle};
   if (HasBug(SurvivalBug::kPlanNotPassedOn) && shard > 0 && exchange->plan != nullptr) {
-    auto changed = std::make_shared<protocol::Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::ExchangeRequest>(*exchange);
     changed->plan = nullptr;
     return changed;
   }
   const bool forgets = HasBug(SurvivalBug::kAnnouncedNotRepeated) ||
                        (HasBug(SurvivalBug::kNoPlanNotRepeated) && exchange->announced == nullptr);
   if (forgets && exchange->answered) {
-    auto changed = std::make_shared<protocol::Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::ExchangeRequest>(*exchange);
     changed->answered = false;
     changed->announced = nullptr;
     return changed;
@@ -566,13 +568,13 @@ std::shared_ptr<const protocol::Exchange> SurvivalRun::Planted(
   const bool again = !rank.sent.insert(key).second;
   if (!again) return exchange;
   if (HasBug(SurvivalBug::kRepeatCountsAgain) && key.step < options_.steps) {
-    auto changed = std::make_shared<protocol::Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::ExchangeRequest>(*exchange);
     ++changed->step;
     return changed;
   }
   const auto task = rank.tasks.find(key);
   if (HasBug(SurvivalBug::kRetryEncodesAgain) && task != rank.tasks.end()) {
-    auto changed = std::make_shared<protocol::Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::ExchangeRequest>(*exchange);
     changed->frames = rank.encoder->Encode(task->second).frames;
     return changed;
   }
@@ -584,7 +586,7 @@ std::shared_ptr<const protocol::Exchange> SurvivalRun::Planted(
 }
 
 void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard,
-                             const protocol::ExchangeAnswer& answer) {
+                             const protocol::ExchangeReply& answer) {
   if (!HasBug(SurvivalBug::kResultAppliedTwice) || answer.step == 0) return;
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][answer.bundle].chunks;
   SimRank& rank = ranks_[index];

@@ -1,0 +1,100 @@
+"""Bugs to plant in production code, one at a time, and the test that each must make fail (run.py). docs/promises.md says which promise each breaks.
+
+The simulators have planted bugs of their own (SurvivalBug, AsyncBug), for code that their jobs run. These are for the code around them: files,
+hosts, time-outs, LibTorch and GPUs, and for rules of a core that a named test states more clearly than a seed.
+"""
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Bug:
+    name: str
+    path: str         # From the root.
+    changes: list     # (old, new): each old text stands in the file exactly once.
+    program: str      # The test program, a target of its own.
+    tests: str = ""   # --gtest_filter: tests that pass without the bug and fail with it.
+    kinds: str = ""   # Or, for the program `simulate`: the kinds of jobs whose seeds must find it.
+    shows: str = ""   # Then: a part of the violation that it must report.
+
+
+TRACKER = "server/coordinator/checkpoint_tracker.cc"
+COORDINATOR = "server/coordinator/coordinator.cc"
+REPAIR = "server/coordinator/coordinator_repair.cc"
+CHECKPOINTS = "server/coordinator/coordinator_checkpoints.cc"
+DURABLE = "protocol/checkpoint/durable_file.cc"
+
+BUGS = [
+    # Files.
+    Bug("late_part_replaces_a_complete_one", DURABLE,
+        [("if (::link(unfinished_.c_str(), path_.c_str()) == 0) {", "if (::rename(unfinished_.c_str(), path_.c_str()) == 0) {")],
+        "checkpoint_tests", "TwoWriters.*"),
+    Bug("record_replaced_before_it_is_read_back", DURABLE,
+        [("  if (done.ok()) done = ReadBack();\n  if (done.ok() && may_replace) done = may_replace();\n  if (done.ok()) done = Rename(path_);\n",
+          "  if (done.ok() && may_replace) done = may_replace();\n  if (done.ok()) done = Rename(path_);\n  unfinished_ = path_;\n"
+          "  if (done.ok()) done = ReadBack();\n  if (done.ok()) unfinished_.clear();\n")],
+        "checkpoint_tests", "ReplacedFiles.*"),
+    Bug("unknown_folder_claimed", "server/rpc/parts_claim.cc", [("if (!steps->empty()) {", "if (steps->size() > 1'000'000) {")],
+        "server_rpc_tests", "ShardHostTest.AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs"),
+    Bug("full_disk_ends_a_rollback", "server/rpc/coordinator_host.cc",
+        [("return persist != nullptr && !persist->record.finished && !stopping_ &&",
+          "return persist != nullptr && persist->record.finished && !stopping_ &&")],
+        "server_rpc_tests", "RecoveryTest.ATermThatCannotBeRecordedIsAnnouncedOnceItCan"),
+    # Checkpoints.
+    Bug("slow_rack_blocks_later_checkpoints", TRACKER,
+        [("return under_way_ != 0 && !all_there_ && part.term == term_", "return !options_.in_rack && under_way_ != 0 && !all_there_ && part.term == term_"),
+         ("if (all_there_ && part.step > under_way_) KeepEarly(part);", "")],
+        "relay_core_tests", "SlowRackTest.*"),
+    Bug("missing_part_awaited_forever", TRACKER,
+        [("return !all_there_ && now - waits_since_ > options_.patience;",
+          "return options_.in_lockstep && !all_there_ && now - waits_since_ > options_.patience;")],
+        "server_coordinator_tests", "AtTheirOwnPaceTest.*"),
+    Bug("newcomer_withdraws_rank_0", "server/coordinator/coordinator_elastic.cc",
+        [("book_.WithdrawRank(member->successor.rank, now);", "book_.WithdrawRank(0, now);")],
+        "server_coordinator_tests", "ElasticTest.ANewcomerLeavesThePartsOfOthersInPlace"),
+    Bug("checkpoint_removed_under_its_reader", CHECKPOINTS, [("  book_.Hold(StepsInUse());\n", "")],
+        "server_coordinator_tests", "KeepOneTest.*"),
+    Bug("unwritten_part_discards_a_checkpoint", CHECKPOINTS,
+        [("if (part.unreadable) {", "if (part.unreadable || (!part.error.empty() && part.step == book_.newest())) {")],
+        "simulate", kinds="elastic", shows="is good"),
+    # Which process counts.
+    Bug("unheard_start_blocks_the_job", REPAIR,
+        [("  GrantWhenAcknowledged(now, out);\n  AnswerWhenMembersAreKnown(now, out);\n", "  AnswerWhenMembersAreKnown(now, out);\n")],
+        "simulate", kinds="fixed,elastic,plans", shows="does not end"),
+    Bug("replaced_shard_ends_its_workers", "server/rpc/shard_agent.cc", [("host_->Withdraw(reason);", "host_->End(reason);")],
+        "survival_rpc_tests", "*InstancesTest.*"),
+    Bug("restarted_coordinator_keeps_its_number", COORDINATOR,
+        [("options.run->coordinator_incarnation + 1 : 1;", "options.run->coordinator_incarnation : 1;")],
+        "server_coordinator_tests", "RepairTest.EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordinators"),
+    Bug("later_process_has_the_lower_number", "server/coordinator/coordinator_instances.cc",
+        [("return FirstNumber() + ++numbered_;", "return FirstNumber() + 1000000 - ++numbered_;")],
+        "simulate", kinds="fixed", shows="was refused"),
+    Bug("early_leave_counts_for_the_next_term", COORDINATOR,
+        [("if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);\n  if (!member.left && !leave.finished) {",
+          "if (!member.left && !leave.finished) {"),
+         ("  member.left = false;\n  member.token = token;\n", "  member.token = token;\n")],
+        "server_coordinator_tests", "RestartAtTheStartTest.*"),
+    Bug("leaving_at_min_workers_fails_the_job", "server/coordinator/coordinator_elastic.cc",
+        [("member->gave_up = std::string(why);", 'Fail(absl::StrCat(Describe(*member), " gave up: ", why), out);')],
+        "simulate", kinds="elastic", shows="the job failed"),
+    # Time-outs.
+    Bug("end_does_not_wait_for_heartbeats", "server/rpc/server.cc",
+        [("2 * options_.job.server.heartbeat_interval);", "absl::ZeroDuration());")],
+        "server_rpc_tests", "ServerEnd.StaysUntilWhoAsksOncePerHeartbeatHasAsked"),
+    Bug("stall_never_times_out", COORDINATOR,
+        [("heartbeat.since_progress >= options_.stall_timeout;", "heartbeat.since_progress >= 1000 * options_.stall_timeout;")],
+        "server_coordinator_tests", "StallTest.*"),
+    Bug("join_never_times_out", "server/coordinator/coordinator_leases.cc",
+        [("options_.rejoin_timeout : options_.join_timeout;", "options_.rejoin_timeout : absl::InfiniteDuration();")],
+        "server_coordinator_tests", "CoordinatorTest.WhoNeverCameIsNamed"),
+    Bug("lost_member_awaited_forever", REPAIR, [("if (too_long) {", "if (too_long && lost.size() > 1'000'000) {")],
+        "server_coordinator_tests", "RepairTest.WhoIsLostIsAwaitedUpToTheWaitLimit"),
+    # Gradients.
+    Bug("plan_to_none_loses_the_residual_on_a_gpu", "compress/compressor.cc",
+        [("if (state.on_device) return encoder->has_residual(chunk);", "if (state.on_device) return false;")],
+        "gpu_encoder_tests", "GpuEncoder.WhatAPlanToNoneFlushesStaysOwedWhereItsBundleIsRefused"),
+    Bug("empty_step_moves_parameters", "worker/torch/data_parallel.cc",
+        [("for (const uint32_t tensor : without_mean) {", "for (const uint32_t tensor : without_mean.first(0)) {")],
+        "train_test", "*EmptyStepTest.*"),
+    Bug("overflow_drops_finite_means", "server/shard/sync_shard.cc", [("if (updates == 0) {", "if (!all_finite.ok()) {")],
+        "server_shard_tests", "Shard.TheFiniteMeansBesideOneThatOverflowsStayOwed:Shard.WithARule*"),
+]

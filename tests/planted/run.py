@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Plants each bug of bugs.py in a copy of the tree and runs the test that must find it.
+
+usage: run.py ROOT [NAME...]    builds in ROOT/build/planted; NAME: only these bugs
+       run.py ROOT --check      builds nothing: every bug can still be planted, and docs/promises.md names it, and names nothing unknown
+
+Exits with 1 if a test passes with its bug, or fails without it.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from bugs import BUGS  # noqa: E402
+
+SEEDS = "10000"  # Of each kind, as CI runs them.
+ENUMS = {"SurvivalBug": "tests/sim/survival.h", "AsyncBug": "tests/sim/async_job.h"}
+
+
+def sim_bugs(root):
+    """`SurvivalBug::kName` and the like, as the simulators declare them."""
+    for enum, path in ENUMS.items():
+        body = re.search(rf"enum class {enum} {{(.*?)\n}};", (root / path).read_text(), re.DOTALL)[1]
+        for name in re.findall(r"^\s*(k\w+),", body, re.MULTILINE):
+            yield f"{enum}::{name}"
+
+
+def rows(page):
+    """(promise, names of planted bugs) of each row of the page's tables of promises."""
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if len(cells) == 4 and cells[0] not in ("promise", "---"):
+            yield cells[0], re.findall(r"`([\w:]+)`", cells[2])
+
+
+def problems(root):
+    for bug in BUGS:
+        for old, _ in bug.changes:
+            count = (root / bug.path).read_text().count(old)
+            if count != 1:
+                yield f"{bug.name}: {old!r} stands {count} times in {bug.path}, not once"
+    known = {bug.name for bug in BUGS}
+    named = set()
+    simulated = set(sim_bugs(root))
+    for promise, bugs in rows((root / "docs/promises.md").read_text()):
+        named.update(bugs)
+        if not bugs:
+            yield f"docs/promises.md: no planted bug breaks the promise: {promise}"
+        for bug in bugs:
+            if bug not in known and bug not in simulated:
+                yield f"docs/promises.md: there is no planted bug {bug}"
+    for name in sorted(known - named):
+        yield f"docs/promises.md: no promise names the planted bug {name}"
+
+
+class Copy:
+    """A copy of the tree's tracked files, with a build of its own."""
+
+    def __init__(self, root):
+        self.root, self.folder = root, root / "build/planted/tree"
+        names = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True, text=True).stdout
+        for name in filter(None, names.split("\0")):
+            self.update(name)
+        if not (self.folder / ".deps").exists():
+            (self.folder / ".deps").symlink_to(root / ".deps")
+        self.run("cmake", "--preset", "release", "-DSLUICE_BENCH=OFF")
+
+    def update(self, name):
+        """Keeps the times of files that are the same, so that a second run builds little."""
+        source, target = self.root / name, self.folder / name
+        if not source.is_file() or (target.exists() and target.read_bytes() == source.read_bytes()):
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+
+    def run(self, *command):
+        environment = {**os.environ, "CCACHE_BASEDIR": str(self.folder), "CCACHE_NOHASHDIR": "1"}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+
+    def build(self, *programs):
+        self.run("ninja", "-C", "build/release", *programs)
+
+    def passes(self, bug):
+        arguments = ["--kinds", bug.kinds, "--seeds", SEEDS, "--failures", "1", "--shrinks", "0"] if bug.kinds else [f"--gtest_filter={bug.tests}"]
+        done = subprocess.run([self.folder / "build/release/bin" / bug.program, *arguments], cwd=self.folder, capture_output=True, text=True,
+                              timeout=1800)
+        if "[==========] Running 0 tests" in done.stdout:
+            sys.exit(f"{bug.name}: no test of {bug.program} matches {bug.tests}")
+        return done.returncode == 0 or bug.shows not in done.stdout + done.stderr
+
+    def plant(self, bug):
+        path = self.folder / bug.path
+        text = path.read_text()
+        for old, new in bug.changes:
+            text = text.replace(old, new)
+        path.write_text(text)
+
+    def remove(self, bug):
+        shutil.copy(self.root / bug.path, self.folder / bug.path)
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    root, names = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
+    found = list(problems(root))
+    for problem in found:
+        print(problem)
+    if found or names == ["--check"]:
+        print(f"{len(BUGS)} planted bugs checked, {len(found)} problems")
+        return 1 if found else 0
+    chosen = [bug for bug in BUGS if not names or bug.name in names]
+    copy = Copy(root)
+    copy.build(*sorted({bug.program for bug in chosen}))
+    missed = 0
+    for bug in chosen:
+        if not bug.kinds and not copy.passes(bug):  # CI runs as many seeds of all kinds without bugs.
+            sys.exit(f"{bug.name}: {bug.tests} fails without the bug")
+        copy.plant(bug)
+        copy.build(bug.program)
+        caught = not copy.passes(bug)
+        missed += not caught
+        print(f"{bug.name}: {'found' if caught else 'NOT FOUND'} by {bug.tests or f'simulate, {bug.kinds}'}", flush=True)
+        copy.remove(bug)
+    print(f"{len(chosen) - missed} of {len(chosen)} planted bugs found")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

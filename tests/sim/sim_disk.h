@@ -1,0 +1,85 @@
+// SimDisk is the folder that all processes of a simulated job share. Its contents are durable. It
+// tracks the files that faults have changed, so that checks can tell an allowed rollback from a
+// wrong one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "protocol/snapshot.h"
+#include "tests/sim/sim_world.h"
+
+namespace sluice {
+
+class SimDisk {
+ public:
+  using Manifests = std::map<uint64_t, protocol::CheckpointManifest>;  // By step.
+
+  // `world` outlives it.
+  explicit SimDisk(SimWorld* world) : world_(*world) {}
+
+  const Manifests& manifests() const { return manifests_; }
+  const std::optional<protocol::RunRecord>& record() const { return record_; }
+  bool finished() const { return record_.has_value() && record_->finished; }
+  uint32_t term() const { return record_.has_value() ? record_->term : 0; }
+  bool full() const { return world_.now < world_.disk_full_until; }
+
+  protocol::CheckpointPart WritePart(uint32_t term, uint64_t step, const std::string& name,
+                                     std::string bytes);
+  absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
+  // Returns the bytes of a part, of a complete checkpoint or not; null if the file does not exist.
+  const std::string* FindPart(uint64_t step, const std::string& name) const;
+  // With `checks_parts`, fails unless all files that the manifest lists exist.
+  absl::Status WriteManifest(const protocol::CheckpointManifest& manifest, bool checks_parts);
+  void WriteRecord(const protocol::RunRecord& record) { record_ = record; }
+  void Drop(uint64_t step);
+
+  // Returns the term of the complete checkpoint of `step`, or 0 if there is none.
+  uint32_t TermOf(uint64_t step) const;
+  // Returns whether no fault has changed a file that the manifest lists.
+  bool IsWhole(const protocol::CheckpointManifest& manifest) const;
+  // Returns the checkpoints that a starting coordinator can use, after reading all files. The
+  // others stay unusable as long as this coordinator runs, even if a shard that repeats its steps
+  // rewrites a lost part.
+  std::vector<protocol::CheckpointManifest> UsableCheckpoints();
+  // Marks a checkpoint that some rack lacks.
+  void Refuse(uint64_t step) { refused_.insert(step); }
+  // Returns whether the current coordinator can roll back to the checkpoint.
+  bool CanBeRestored(uint64_t step) const {
+    return !refused_.contains(step) && !not_usable_.contains(step);
+  }
+  uint64_t NewestToRestore() const;
+  // Returns whether a file is damaged, or was in a checkpoint that was dropped with none completed
+  // since.
+  bool HasDamage() const { return !damaged_.empty() || dropped_damaged_; }
+
+  // Changes one file of the newest checkpoint; false if there is no checkpoint.
+  bool DamageNewest();
+  // Removes from each checkpoint the file that `name_of` returns for its manifest's term.
+  template <typename NameOf>
+  void Lose(const NameOf& name_of) {
+    for (const auto& [step, manifest] : manifests_) {
+      const std::string name = name_of(manifest.term);
+      parts_[step].erase(name);
+      damaged_.insert({step, name});
+    }
+  }
+
+ private:
+  SimWorld& world_;
+  std::map<uint64_t, std::map<std::string, std::string>> parts_;  // By step and name.
+  Manifests manifests_;
+  std::optional<protocol::RunRecord> record_;
+  std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
+  bool dropped_damaged_ = false;
+  std::set<uint64_t> refused_;
+  std::set<uint64_t> not_usable_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,58 @@
+#include "tests/sim/sim_kinds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/async_job.h"
+#include "tests/sim/relay_sim.h"
+
+namespace sluice {
+namespace {
+
+template <SurvivalOptions (*Job)(uint64_t seed)>
+SimOutcome RunSurvivalSeed(uint64_t seed) {
+  const SurvivalOptions options = Job(seed);
+  return {.violations = RunSurvival(options).violations, .job = Describe(options)};
+}
+
+SimOutcome RunRelaySeed(uint64_t seed) {
+  const RelaySimOptions options = RandomRelayOptions(seed);
+  return {.violations = RunRelays(options).all.violations, .job = Describe(options)};
+}
+
+// Every second job follows a schedule.
+SimOutcome RunAsyncSeed(uint64_t seed) {
+  const AsyncOptions options =
+      seed % 2 == 0 ? RandomAsyncOptions(seed) : RandomPlannedAsyncOptions(seed);
+  return {.violations = RunAsyncJob(options).violations, .job = Describe(options)};
+}
+
+constexpr SimKind kSimKinds[] = {
+    {"fixed", RunSurvivalSeed<RandomSurvivalOptions>, RandomSurvivalOptions},
+    {"elastic", RunSurvivalSeed<RandomElasticOptions>, RandomElasticOptions},
+    {"quorum", RunSurvivalSeed<RandomQuorumOptions>, RandomQuorumOptions},
+    {"relay", RunRelaySeed, nullptr},
+    {"async", RunAsyncSeed, nullptr},
+    {"plans", RunSurvivalSeed<RandomPlannedJob>, RandomPlannedJob}};
+
+}  // namespace
+
+absl::Span<const SimKind> SimKinds() { return kSimKinds; }
+
+SurvivalOptions RandomPlannedJob(uint64_t seed) {
+  switch (seed % 4) {
+    case 0:
+      return RandomPlanOptions(seed);
+    case 1:
+      return RandomMeasuredOptions(seed);
+    case 2:
+      return WithScheduleOf(seed, RandomQuorumOptions(seed));
+    default: {
+      SurvivalOptions options = WithScheduleOf(seed, RandomElasticOptions(seed));
+      options.steps = std::min<uint64_t>(options.steps, 60);
+      return options;
+    }
+  }
+}
+
+}  // namespace sluice
