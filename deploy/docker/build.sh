@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes the images of deploy/docker/Dockerfile with buildah, on a base made by mmdebstrap: without a registry and without an
-# engine. Debian 12, root. Writes OCI archives, which `ctr images import`, `podman load` and `skopeo` read.
+# Builds the images of deploy/docker/Dockerfile with buildah, on a base made by mmdebstrap, without a registry or an
+# engine. Needs Debian 12 and root. Writes OCI archives, which `ctr images import`, `podman load` and `skopeo` read.
 #
 # usage: deploy/docker/build.sh [--programs BUILD_FOLDER] OUT
-#   --programs build/release   take the programs that are built there and .deps/libtorch, instead of compiling them in an image
-# VARIANT=cuda    sluice-worker for GPUs instead, tagged VERSION-cuda; it is always compiled
-# BASE=image      another base, such as docker.io/library/debian:12.11-slim where a registry can be reached
+#   --programs build/release   uses the programs built there and .deps/libtorch instead of compiling them in an image
+# VARIANT=cuda    builds sluice-worker for GPUs instead, tagged VERSION-cuda; it is always compiled
+# BASE=image      uses another base, such as docker.io/library/debian:12.11-slim if a registry can be reached
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +22,7 @@ case "$variant" in
   *) echo "images: VARIANT is $variant: cpu or cuda" >&2; exit 2 ;;
 esac
 if [ "$variant" = cuda ] && [ -n "$programs_from" ]; then
-  echo "images: VARIANT=cuda takes no --programs: its libraries are fetched where it is compiled" >&2; exit 2
+  echo "images: VARIANT=cuda takes no --programs, because its libraries are fetched where it is compiled" >&2; exit 2
 fi
 export BUILDAH_ISOLATION=chroot
 storage=(--storage-driver overlay)

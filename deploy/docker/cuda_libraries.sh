@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lays NVIDIA's libraries of deploy/docker/cuda-wheels.txt out in OUT, beside LibTorch's own.
+# Unpacks NVIDIA's libraries of deploy/docker/cuda-wheels.txt into OUT, beside LibTorch's own.
 # usage: deploy/docker/cuda_libraries.sh OUT
 set -euo pipefail
 out=${1:?$(sed -n '3s/^# //p' "$0")}

@@ -1,5 +1,5 @@
-// What releases have left behind: today's code reads their frames, their job files and the folders
-// of their checkpoints. make.py writes what is in the folder of a version.
+// Data of earlier releases: the current code reads their frames, job files and checkpoint folders.
+// make.py writes the contents of a version's folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ std::vector<Path> JobsOfAllVersions() {
   return jobs;
 }
 
-// "0_1_sync_store_shards".
+// Returns, for example, "0_1_sync_store_shards".
 std::string NameOf(const testing::TestParamInfo<Path>& info) {
   Path version = info.param.parent_path();
   if (version.filename() == "frames") version = version.parent_path();
@@ -65,7 +65,7 @@ class FrameOfARelease : public testing::TestWithParam<Path> {};
 
 TEST_P(FrameOfARelease, HasTheSameValues) {
   std::map<std::string, std::string> golden = compress::ReadGolden(GetParam());
-  // It goes on from a frame that is not kept: tests/golden encodes that first.
+  // It continues from a frame that is not kept. tests/golden encodes that frame first.
   if (golden.contains("before")) GTEST_SKIP() << "needs the frame before it";
   const std::string spec(absl::StripAsciiWhitespace(golden["spec"]));
   ASSERT_TRUE(compress::ParseCodecSpec(spec).ok()) << spec;
@@ -119,7 +119,7 @@ TEST_P(JobOfARelease, LeftACheckpointThatARunCouldGoOnFrom) {
   EXPECT_EQ(manifest.parts.size(), 4u + parameters) << "two shards, two workers, the parameters";
 }
 
-// Each rack is a run of its own, with a checkpoint after the same step.
+// Each rack is a separate run, with a checkpoint after the same step.
 TEST_P(JobOfARelease, LeftOneOfEachRack) {
   if (kind() != "relays") return;  // It has no racks.
   for (const char* rack : {"/rack-0", "/rack-1"}) {
@@ -131,7 +131,7 @@ TEST_P(JobOfARelease, LeftOneOfEachRack) {
   }
 }
 
-// What each kind of job is there for is in its states.
+// The states contain what each kind of job tests.
 TEST_P(JobOfARelease, LeftStatesOfItsKind) {
   const protocol::CheckpointManifest manifest = Manifest();
   size_t states = 0;

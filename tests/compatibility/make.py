@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Writes what a release leaves behind for the tests of later versions: frames of every codec, and of each kind of job its
-file and a folder with a checkpoint, as its programs wrote it.
+"""Writes a release's data for the tests of later versions: frames of every codec and, for each kind of job, its file and a checkpoint
+folder, as the release's programs wrote them.
 
 usage: make.py FOLDER_OF_PROGRAMS VERSION
 
-Replaces tests/compatibility/VERSION, all but programs.sh. Each job is stopped in its middle, so that a later version can
-go on with it.
+Replaces tests/compatibility/VERSION except programs.sh. Each job is stopped halfway, so that a later version can continue it.
 """
 import pathlib
 import re
@@ -18,10 +17,10 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 FRAMES = HERE.parent / "golden" / "frames"
-LIMIT = 120       # Seconds for one job.
-SIZE_MAX = 1 << 20  # Bytes of all files of a version.
+LIMIT = 120       # In seconds, for one job.
+SIZE_MAX = 1 << 20  # In bytes, for all files of a version.
 
-# As small as a job can be that has all there is in a checkpoint: a model with residuals both ways.
+# The smallest job whose checkpoints contain everything: a model with residuals in both directions.
 COMMON = """name: {name}
 workers: 2
 shards: 2
@@ -32,45 +31,45 @@ steps: 1000000
 lr_schedule: {{name: cosine}}
 seed: 7
 device: cpu
-server: {{heartbeat: 200ms, lease: 60s}}
+server: {{heartbeat_interval: 200ms, lease_timeout: 60s}}
 """
 COMPRESSED = "compression: {uplink: topk:5%+int4, downlink: int8, min_elements: 16}\n"
 JOBS = {
     "sync": COMPRESSED + """optimizer: {name: adam, lr: 0.001}
 ema_decay: 0.99
-checkpoint: {dir: checkpoints, every: 20, keep: 1}
+checkpoint: {dir: checkpoints, interval: 20, keep: 1}
 """,
     "sync-store-shards": COMPRESSED + """optimizer: {name: sgd, lr: 0.1}
-checkpoint: {dir: checkpoints, every: 20, keep: 1, store: shards}
+checkpoint: {dir: checkpoints, interval: 20, keep: 1, store: shards}
 """,
-    "sync-updates-on-shards": COMPRESSED + """optimizer: {name: adam, lr: 0.001, on: shards}
-checkpoint: {dir: checkpoints, every: 20, keep: 1}
+    "sync-updates-on-shards": COMPRESSED + """optimizer: {name: adam, lr: 0.001, location: shards}
+checkpoint: {dir: checkpoints, interval: 20, keep: 1}
 """,
     "async": COMPRESSED + """mode: async
 optimizer: {name: sgd, lr: 0.05, momentum: 0.9}
-checkpoint: {dir: checkpoints, every: 20, keep: 1}
+checkpoint: {dir: checkpoints, interval: 20, keep: 1}
 """,
     "local-sgd": COMPRESSED + """mode: local_sgd
-sync_every: 5
+local_steps: 5
 optimizer: {name: sgd, lr: 0.05}
-checkpoint: {dir: checkpoints, every: 10, keep: 1}
+checkpoint: {dir: checkpoints, interval: 10, keep: 1}
 """,
     "planned": """compression: {uplink: topk:5%+int4, downlink: int8, min_elements: 16}
 control: {policy: schedule, schedule: cyclic, start: 0.5, end: 0.05, steps: 16, stages: 2}
 optimizer: {name: sgd, lr: 0.1}
-checkpoint: {dir: checkpoints, every: 20, keep: 1}
+checkpoint: {dir: checkpoints, interval: 20, keep: 1}
 """,
     "elastic": COMPRESSED + """membership: elastic
 min_workers: 1
 optimizer: {name: sgd, lr: 0.1}
-checkpoint: {dir: checkpoints, every: 20, keep: 1}
+checkpoint: {dir: checkpoints, interval: 20, keep: 1}
 """,
     "relays": COMPRESSED + """relays: {workers: [1, 1], uplink: int8}
 optimizer: {name: sgd, lr: 0.1}
-checkpoint: {dir: checkpoints, every: 200, keep: 2}
+checkpoint: {dir: checkpoints, interval: 200, keep: 2}
 """,
 }
-RACKS = 2  # In the job with relays. Each rack has a run of its own beside the job's.
+RACKS = 2  # In the job with relays. Each rack has its own run beside the job's.
 
 
 def wait_until(condition, what):
@@ -88,7 +87,7 @@ def copy_frames(folder):
 
 
 def runs_of(name, folder):
-    """The folders of runs in a folder of checkpoints."""
+    """Returns the folders of runs in a checkpoint folder."""
     return [folder, *[folder / f"rack-{rack}" for rack in range(RACKS if name == "relays" else 0)]]
 
 
@@ -97,21 +96,21 @@ def complete(run):
 
 
 def common(name, folder):
-    """Steps of which all runs of the job have a complete checkpoint."""
+    """Returns the steps of which all runs of the job have a complete checkpoint."""
     return set.intersection(*[complete(run) for run in runs_of(name, folder)])
 
 
 def run(programs, name, folder):
     """Runs the job of `folder`/job.yaml until it has a checkpoint."""
     with tempfile.TemporaryDirectory() as logs, (folder / "console.txt").open("w+") as console:
-        command = [str(programs / "sluice"), "run", "job.yaml", "--quiet", "--http", "off", "--threads", "1",
+        command = [str(programs / "sluice"), "run", "job.yaml", "--quiet", "--http-listen", "off", "--threads", "1",
                    "--log-dir", logs]
         process = subprocess.Popen(command, cwd=folder, stdout=console, stderr=subprocess.STDOUT)
         try:
             checkpoints = folder / "checkpoints"
             wait_until(lambda: process.poll() is not None or common(name, checkpoints),
                        f"{name} has a checkpoint")
-            # It asks for one more checkpoint, and ends.
+            # The job requests one more checkpoint and ends.
             process.send_signal(signal.SIGINT)
             process.wait(LIMIT)
         finally:
@@ -127,7 +126,7 @@ def run(programs, name, folder):
 
 
 def tidy(name, folder):
-    """Leaves the newest checkpoint; a stop leaves locks and what was begun, too."""
+    """Keeps only the newest checkpoint. A stop also leaves locks and unfinished checkpoints."""
     newest = max(common(name, folder))
     for path in folder.rglob("lock"):
         path.unlink()

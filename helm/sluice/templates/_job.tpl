@@ -1,4 +1,4 @@
-{{/* The job file: what the values say, with what follows from the rest of the release filled in. */}}
+{{/* The job file from the values, completed from the rest of the release. */}}
 {{- define "sluice.job" -}}
 {{- $job := deepCopy .Values.job -}}
 {{- $workers := include "sluice.workerCount" . | int -}}
@@ -22,7 +22,7 @@
 {{- $_ := set $relays "workers" (fromJsonArray $racks) -}}
 {{- $_ := set $job "relays" $relays -}}
 {{- else if $job.relays -}}
-{{- fail "job.relays is set and relay.enabled is false: set relay.enabled and relay.racks, which say how many workers are in each rack, or remove job.relays" -}}
+{{- fail "job.relays is set and relay.enabled is false: set relay.enabled and relay.racks (with the number of workers of each rack), or remove job.relays" -}}
 {{- end -}}
 {{- $checkpoint := default dict $job.checkpoint -}}
 {{- $_ := set $checkpoint "store" (default "shards" $checkpoint.store) -}}
@@ -41,8 +41,11 @@
 {{- if and .Values.worker.persistence.enabled (not (hasKey $job "output")) -}}
 {{- $_ := set $job "output" (printf "%s/result" .Values.worker.persistence.mountPath) -}}
 {{- end -}}
-{{/* Images are pulled, volumes bound, nodes replaced: that takes longer than on machines that are there. */}}
-{{- $_ := set $job "server" (mergeOverwrite (dict "join_timeout" "30m" "connect_timeout" "5m" "wait_limit" "1h") (default dict $job.server)) -}}
+{{/* Pulling images, binding volumes and replacing nodes takes longer than starting processes on existing machines. */}}
+{{- $server := default dict $job.server -}}
+{{/* Values for 0.1 use the name wait_limit. The programs refuse a job that has both names. */}}
+{{- $rejoin := hasKey $server "wait_limit" | ternary "wait_limit" "rejoin_timeout" -}}
+{{- $_ := set $job "server" (mergeOverwrite (dict "join_timeout" "30m" "connect_timeout" "5m" $rejoin "1h") $server) -}}
 {{- toYaml $job -}}
 {{- end -}}
 
@@ -62,7 +65,7 @@
 {{- end -}}
 {{- end -}}
 {{- if not (or .Values.tls.enabled .Values.auth.existingSecret .Values.auth.allowAnonymous) -}}
-{{- fail "nothing says who may join: set auth.existingSecret (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)), tls.enabled, or, on a network you trust, auth.allowAnonymous=true" -}}
+{{- fail "nothing says who may join the job: set auth.existingSecret (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)), tls.enabled, or, on a network you trust, auth.allowAnonymous=true" -}}
 {{- end -}}
 {{- $workers := include "sluice.workerCount" . | int -}}
 {{- with .Values.worker -}}

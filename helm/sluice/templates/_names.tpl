@@ -18,28 +18,28 @@
 {{- default (include "sluice.worker" .) .Values.worker.persistence.existingClaim -}}
 {{- end -}}
 
-{{/* The name under which shard 0 is reached: DNS knows it, and certificates name it. */}}
+{{/* The domain of the servers' addresses, as in DNS and in certificates. */}}
 {{- define "sluice.domain" -}}{{ include "sluice.server" . }}.{{ .Release.Namespace }}.svc{{- end -}}
 {{- define "sluice.coordinator" -}}{{ include "sluice.server" . }}-0.{{ include "sluice.domain" . }}:7070{{- end -}}
 
-{{/* Relays are reached under one Service; that of rack K is pod 0 of StatefulSet K. at: {root: $, rack: "K"} */}}
+{{/* All relays share one Service; the relay of rack K is pod 0 of StatefulSet K. Argument: {root: $, rack: "K"} */}}
 {{- define "sluice.relayDomain" -}}{{ include "sluice.relay" . }}.{{ .Release.Namespace }}.svc{{- end -}}
 {{- define "sluice.relayOfRack" -}}{{ include "sluice.relay" .root }}-{{ .rack }}{{- end -}}
 {{- define "sluice.relayAddress" -}}{{ include "sluice.relayOfRack" . }}-0.{{ include "sluice.relayDomain" .root }}:7070{{- end -}}
 
-{{/* The racks' numbers as strings, a JSON array; without relays one rack that is none, "". */}}
+{{/* The racks' numbers as strings, in a JSON array. Without relays it has one entry, "". */}}
 {{- define "sluice.racks" -}}
 {{- if .Values.relay.enabled -}}{{- until (len .Values.relay.racks) | toStrings | toJson -}}{{- else -}}[""]{{- end -}}
 {{- end -}}
 
-{{/* The racks' sizes, a JSON array. */}}
+{{/* The racks' sizes as a JSON array. */}}
 {{- define "sluice.rackSizes" -}}
 {{- $sizes := list -}}
 {{- range .Values.relay.racks -}}{{- $sizes = append $sizes (int .workers) -}}{{- end -}}
 {{- toJson $sizes -}}
 {{- end -}}
 
-{{/* Workers of the whole job. */}}
+{{/* Number of workers of the whole job. */}}
 {{- define "sluice.workerCount" -}}
 {{- $count := int .Values.worker.replicaCount -}}
 {{- if .Values.relay.enabled -}}
@@ -80,7 +80,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* image: {image: .Values.server.image, root: $} */}}
+{{/* Argument: {image: .Values.server.image, root: $} */}}
 {{- define "sluice.image" -}}
 {{- if .image.digest -}}
 {{ .image.repository }}@{{ .image.digest }}

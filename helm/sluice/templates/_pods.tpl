@@ -1,4 +1,4 @@
-{{/* What all pods have in common. */}}
+{{/* Settings of all pods. */}}
 {{- define "sluice.podSecurity" -}}
 serviceAccountName: {{ include "sluice.serviceAccount" . }}
 automountServiceAccountToken: false
@@ -20,7 +20,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Where pods go. values: .Values.server or .Values.worker */}}
+{{/* Placement of pods. Argument: values such as .Values.server */}}
 {{- define "sluice.placement" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
@@ -39,7 +39,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* What the values of a rack add to those of all relays or workers. {values: .Values.worker, rack: one of relay.racks} */}}
+{{/* Placement in a rack: its values added to those of all relays or workers. Argument: {values: .Values.worker, rack: one of relay.racks} */}}
 {{- define "sluice.placementInRack" -}}
 {{- $selector := merge dict (default dict .rack.nodeSelector) .values.nodeSelector -}}
 {{- $tolerations := concat .values.tolerations (default list .rack.tolerations) -}}
@@ -47,7 +47,7 @@ affinity:
 {{- include "sluice.placement" (dict "priorityClassName" .values.priorityClassName "nodeSelector" $selector "tolerations" $tolerations "affinity" $affinity) -}}
 {{- end -}}
 
-{{/* A job file that is wrong, or of other sizes than the release, is told here, before anything waits for anybody. */}}
+{{/* Reports a job file that is wrong or does not match the release's sizes, before any process waits for others. */}}
 {{- define "sluice.validate" -}}
 - name: validate
   image: {{ include "sluice.image" (dict "image" .Values.server.image "root" .) }}
@@ -95,7 +95,7 @@ readinessProbe:
 {{- define "sluice.servingArgs" -}}
 - --http-listen={{ .Values.server.bindAddress }}:7071
 - --health-listen={{ .Values.server.bindAddress }}:7072
-# A stopped pod comes back: the job waits for it. After the end it stays, to be asked.
+# A stopped pod comes back, because the job waits for it. After the job's end it stays up and answers requests.
 - --supervised
 {{- if .Values.tls.enabled }}
 - --http-tls
@@ -118,7 +118,7 @@ readinessProbe:
 {{- include "sluice.transportMounts" . }}
 {{- end -}}
 
-{{/* persistence: .Values.server.persistence or .Values.relay.persistence */}}
+{{/* Argument: {root: $, persistence: .Values.server.persistence or .Values.relay.persistence} */}}
 {{- define "sluice.servingVolumes" -}}
 - name: job
   configMap: {name: {{ include "sluice.jobConfigMap" .root }}}
@@ -149,7 +149,7 @@ readinessProbe:
     resources: {requests: {storage: {{ .persistence.size }}}}
 {{- end -}}
 
-{{/* Not empty: checkpoints are on the workers' volume. */}}
+{{/* Not empty if checkpoints are on the workers' volume. */}}
 {{- define "sluice.sharedState" -}}
 {{- if and .Values.worker.persistence.enabled (eq "path" (dig "checkpoint" "store" "shards" .Values.job)) -}}shared{{- end -}}
 {{- end -}}

@@ -1,5 +1,5 @@
-{{/* The spec of the Job of all workers or of one rack's, as the values say it: {root: $, rack: "K" or ""}. Nothing in it may follow the
-chart's version: a Job cannot change. */}}
+{{/* The spec of the Job of all workers, or of one rack's, from the values. Argument: {root: $, rack: "K" or ""}. It must not depend on
+the chart's version, because a Job cannot change. */}}
 {{- define "sluice.workerSpec" -}}
 {{- $root := .root -}}
 {{- $worker := $root.Values.worker -}}
@@ -74,9 +74,9 @@ template:
           - --relay={{ $rack }}
           {{- end }}
           {{- if $root.Values.metrics.podMonitor.enabled }}
-          - --metrics-listen={{ $root.Values.server.bindAddress }}:7072
+          - --http-listen={{ $root.Values.server.bindAddress }}:7072
           {{- if $root.Values.tls.enabled }}
-          - --metrics-tls
+          - --http-tls
           {{- end }}
           {{- end }}
           {{- include "sluice.logArgs" $root | nindent 10 }}
@@ -139,17 +139,17 @@ template:
       {{- end }}
 {{- end -}}
 
-{{/* JobSet and Job are of different groups and else alike. */}}
+{{/* JobSet and Job differ in their API group and are otherwise alike. */}}
 {{- define "sluice.workerApi" -}}
 {{- eq .Values.worker.kind "JobSet" | ternary "jobset.x-k8s.io/v1alpha2" "batch/v1" -}}
 {{- end -}}
 
-{{/* With restartOnUpgrade the name follows the spec, so that another spec is another Job and the old one goes. */}}
+{{/* With restartOnUpgrade the name depends on the spec, so that a changed spec makes a new Job and removes the old one. */}}
 {{- define "sluice.workerName" -}}
 {{- $name := include "sluice.workersOfRack" . -}}
 {{- if .root.Values.worker.restartOnUpgrade -}}
 {{- $hash := printf "%s%s" (include "sluice.workerSpec" .) (include "sluice.job" .root) | sha256sum -}}
-{{/* Names of pods have 63 characters for all of this and the rank. */}}
+{{/* A pod's name has at most 63 characters for this name and the rank. */}}
 {{- printf "%s-%s" $name (trunc (eq .rack "" | ternary 8 6) $hash) -}}
 {{- else -}}
 {{- $name -}}
@@ -160,7 +160,7 @@ template:
 {{- include "sluice.worker" .root -}}{{- if .rack -}}-{{ .rack }}{{- end -}}
 {{- end -}}
 
-{{/* What the cluster has of this release's workers; in an installation and without a cluster nothing. {root: $, rack: "K" or ""} */}}
+{{/* The spec of this release's workers in the cluster. Empty in an installation and without a cluster. Argument: {root: $, rack: "K" or ""} */}}
 {{- define "sluice.installedSpec" -}}
 {{- $root := .root -}}
 {{- if and $root.Release.IsUpgrade (not $root.Values.worker.restartOnUpgrade) -}}
@@ -169,7 +169,7 @@ template:
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty: these workers were there and are not any more, since they had finished. {root: $, rack: "K" or ""} */}}
+{{/* Not empty if these workers have finished and were removed. Argument: {root: $, rack: "K" or ""} */}}
 {{- define "sluice.workersAreGone" -}}
 {{- $root := .root -}}
 {{- if and $root.Release.IsUpgrade (not $root.Values.worker.restartOnUpgrade) -}}
@@ -182,17 +182,17 @@ template:
 {{- end -}}
 {{- end -}}
 
-{{/* Processes of two job files do not work together: what counts cannot change under workers that stay. */}}
+{{/* Processes with different job files do not work together, so relevant keys cannot change while the workers stay. */}}
 {{- define "sluice.checkUpgrade" -}}
 {{- if and .Release.IsUpgrade .Values.worker.enabled (not .Values.worker.restartOnUpgrade) -}}
 {{- $installed := lookup "v1" "ConfigMap" .Release.Namespace (include "sluice.jobConfigMap" .) -}}
 {{- with dig "data" "job.yaml" "" (default dict $installed) -}}
-{{- $free := list "output" "scalars_every" "device" "gpus_per_worker" "encode_on" -}}
+{{- $free := list "output" "log_interval" "scalars_every" "device" "gpus_per_worker" "encode_location" "encode_on" -}}
 {{- $old := fromYaml . -}}
 {{- $new := include "sluice.job" $ | fromYaml -}}
 {{- range $key := keys $old $new | uniq | sortAlpha -}}
 {{- if and (not (has $key $free)) (ne (get $old $key | toJson) (get $new $key | toJson)) -}}
-{{- fail (printf "job.%s cannot change while the job runs (it was %s, it is to be %s): workers that stay have the old file. Set worker.restartOnUpgrade=true to start all anew with the new one (docs/kubernetes.md, Changing the job)" $key (get $old $key | toJson) (get $new $key | toJson)) -}}
+{{- fail (printf "job.%s cannot change while the job runs (it was %s and would become %s), because running workers keep the old file. Set worker.restartOnUpgrade=true to restart all with the new one (docs/kubernetes.md, Changing the job)" $key (get $old $key | toJson) (get $new $key | toJson)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
