@@ -12,7 +12,7 @@ void AddJobFlags(CLI::App* app, job::LoadJobOptions* options) {
       ->type_name("JOB.yaml");
   app->add_option("--set", options->set,
                   "Override a key of the job file, as in --set optimizer.lr=0.1; may be repeated. "
-                  "Every process of a job needs the same ones")
+                  "All processes of a job need the same values")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app->add_flag("--dense", options->dense, "Uncompressed, with the job file's baseline: applied");

@@ -1,5 +1,5 @@
-// What the programs of a job have in common at their edge: flags, and the end of a wrong command
-// line.
+// Command-line code that the programs of a job share: flags, and the exit code for an invalid
+// command line.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,12 @@ class App;
 
 namespace sluice::app {
 
-// --job, --set and --dense: which job. `options` must outlive the parsing, here and below.
+// Adds --job, --set and --dense, which select the job. `options` must stay alive while the command
+// line is parsed; this also applies to the functions below.
 void AddJobFlags(CLI::App* app, job::LoadJobOptions* options);
 
-// The exit code if nothing is left to do: the command line was wrong, or asked for --help.
+// Parses the command line. Returns an exit code if the program must end now, because the command
+// line was invalid or asked for --help.
 std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv);
 
 }  // namespace sluice::app

@@ -11,23 +11,22 @@ LogOptions LogFlags::OptionsFor(std::string training_job) const {
 }
 
 void AddLogFlags(CLI::App* app, LogFlags* flags) {
-  CLI::Option* const level =
-      app->add_option_function<std::string>(
-             "--log-level",
-             [flags](const std::string& name) {
-               flags->lowest = name == "error"     ? LogLevel::kError
-                               : name == "warning" ? LogLevel::kWarning
-                                                   : LogLevel::kInfo;
-             },
-             "What is logged: info, warning or error, and what is worse [info]")
-          ->check(CLI::IsMember({"info", "warning", "error"}))
-          ->type_name("LEVEL");
+  CLI::Option* const level = app->add_option_function<std::string>(
+                                    "--log-level",
+                                    [flags](const std::string& name) {
+                                      flags->lowest = name == "error"     ? LogLevel::kError
+                                                      : name == "warning" ? LogLevel::kWarning
+                                                                          : LogLevel::kInfo;
+                                    },
+                                    "Lowest level to log: info, warning or error [info]")
+                                 ->check(CLI::IsMember({"info", "warning", "error"}))
+                                 ->type_name("LEVEL");
   app->add_option_function<std::string>(
          "--log-format",
          [flags](const std::string& name) {
            flags->format = name == "json" ? LogFormat::kJson : LogFormat::kText;
          },
-         "How: text for people, json for programs that collect logs (docs/operations.md) [text]")
+         "Log format: text for people, json for log collectors (docs/operations.md) [text]")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("FORMAT");
   app->add_flag_callback(

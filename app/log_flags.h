@@ -1,4 +1,4 @@
-// The flags that say what a program logs, and how.
+// The flags that control a program's log and its format.
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ struct LogFlags {
   LogOptions OptionsFor(std::string training_job) const;
 };
 
-// --log-level, --log-format and --quiet. `flags` must outlive the parsing.
+// Adds --log-level, --log-format and --quiet. `flags` must stay alive while the command line is
+// parsed.
 void AddLogFlags(CLI::App* app, LogFlags* flags);
 
 }  // namespace sluice::app

@@ -30,7 +30,8 @@ SignalWatch::SignalWatch(std::function<void(int)> on_signal, absl::Duration grac
 
 SignalWatch::~SignalWatch() {
   done_ = true;
-  pthread_kill(thread_.native_handle(), SIGINT);  // It is blocked: only wakes sigwait up.
+  // The signal is blocked, so its only effect is to wake sigwait.
+  pthread_kill(thread_.native_handle(), SIGINT);
   thread_.join();
 }
 

@@ -1,5 +1,5 @@
-// SignalWatch: SIGINT and SIGTERM as a call on a thread of its own, for a program that may be
-// blocked anywhere.
+// SignalWatch: calls a function on a separate thread when SIGINT or SIGTERM arrives, for a program
+// that may be blocked anywhere.
 #pragma once
 
 #include <atomic>
@@ -10,20 +10,21 @@
 
 namespace sluice::app {
 
-// Call first in main: threads that start later inherit it. Signals then wait until a SignalWatch
-// takes them.
+// Blocks SIGINT and SIGTERM. Call this first in main, because threads that start later inherit the
+// blocked signals. A signal then stays pending until a SignalWatch takes it.
 void BlockStopSignals();
 
 class SignalWatch {
  public:
-  // At the first signal calls `on_signal` on the watching thread. If the watch still stands `grace`
-  // later, or at a second signal, the process ends with 128 + signal.
+  // Calls `on_signal` on the watching thread at the first signal. The process ends with exit code
+  // 128 + the first signal's number at a second signal, or if the watch still exists `grace` after
+  // the first signal.
   SignalWatch(std::function<void(int signal)> on_signal, absl::Duration grace);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  // 0: none came yet.
+  // Returns the first signal that arrived, or 0 if none has.
   int received() const { return received_; }
 
  private:

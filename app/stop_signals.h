@@ -1,4 +1,4 @@
-// StopSignals: Ctrl-C and its like as something to poll instead of a sudden end.
+// StopSignals: lets a program poll for Ctrl-C and similar signals, which would otherwise end it.
 #pragma once
 
 #include <signal.h>
@@ -9,8 +9,8 @@
 
 namespace sluice::app {
 
-// Blocks SIGINT, SIGTERM and SIGHUP for the calling thread and for threads started after; make one
-// before any.
+// Blocks SIGINT, SIGTERM and SIGHUP for the calling thread and for threads that start later. Create
+// the object before any other thread starts.
 class StopSignals {
  public:
   static absl::StatusOr<StopSignals> Catch();
@@ -18,9 +18,9 @@ class StopSignals {
   StopSignals(StopSignals&& other) noexcept;
   StopSignals& operator=(StopSignals&&) = delete;
 
-  // Readable when one has come.
+  // Returns a descriptor that becomes readable when a signal has arrived.
   int fd() const { return fd_; }
-  // The next one that came; does not block.
+  // Returns the next signal that has arrived, or no value if there is none. Does not block.
   std::optional<int> Take();
 
  private:

@@ -6,17 +6,17 @@ namespace sluice::app {
 
 void AddTransportFlags(CLI::App* app, net::TransportOptions* options) {
   app->add_option("--tls-cert", options->tls_cert,
-                  "TLS: this process's certificate (PEM); read again when it changes")
+                  "TLS: this process's certificate (PEM); reloaded when it changes")
       ->type_name("FILE");
   app->add_option("--tls-key", options->tls_key, "TLS: the private key of --tls-cert (PEM)")
       ->type_name("FILE");
-  app->add_option("--tls-ca", options->tls_ca,
-                  "TLS: certificates of whom to trust (PEM). On a server clients must then show "
-                  "one of theirs, too")
+  app->add_option(
+         "--tls-ca", options->tls_ca,
+         "TLS: CA certificates to trust (PEM). A server then also requires client certificates")
       ->type_name("FILE");
   app->add_option("--token-file", options->token_file,
-                  "The job's token: its first line goes with every call; a server takes the "
-                  "second, too")
+                  "File with the job's token. The first line is sent with every call; a server "
+                  "also accepts the second")
       ->type_name("FILE");
 }
 

@@ -1,4 +1,4 @@
-// The flags that every program with connections has.
+// Flags shared by all programs that open connections.
 #pragma once
 
 #include "net/grpc/transport_options.h"
@@ -9,7 +9,8 @@ class App;
 
 namespace sluice::app {
 
-// --tls-cert, --tls-key, --tls-ca and --token-file. `options` must outlive the parsing.
+// Adds --tls-cert, --tls-key, --tls-ca and --token-file. `options` must stay alive while the
+// command line is parsed.
 void AddTransportFlags(CLI::App* app, net::TransportOptions* options);
 
 }  // namespace sluice::app

@@ -1,5 +1,5 @@
-// ByteReader and ByteWriter: little-endian scalars in and out of byte strings; the reader trusts no
-// length.
+// ByteReader and ByteWriter: reading and writing of little-endian scalars in byte strings. The
+// reader checks every length that it reads.
 #pragma once
 
 #include <bit>
@@ -14,10 +14,10 @@
 namespace sluice {
 
 static_assert(std::endian::native == std::endian::little,
-              "Sluice's formats are little-endian and are copied as they lie");
+              "Sluice's formats are little-endian and are copied without conversion");
 
-// Reads from the front. After a failed read `ok()` is false for good and every read gives 0 or an
-// empty span.
+// Reads from the front of a span. After a failed read, `ok()` stays false and every read returns 0
+// or an empty span.
 class ByteReader {
  public:
   explicit ByteReader(absl::Span<const std::byte> bytes) : rest_(bytes) {}
@@ -47,7 +47,7 @@ class ByteReader {
   bool ok_ = true;
 };
 
-// Appends to a vector that the caller owns.
+// Appends scalars to a vector that the caller owns.
 class ByteWriter {
  public:
   explicit ByteWriter(std::vector<std::byte>* out) : out_(out) {}

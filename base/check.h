@@ -1,5 +1,5 @@
-// Check: a broken invariant of our own code ends the process, with the place.
-// Never for bytes that came from a network, a file or a user: those get a Status.
+// Check: reports the place and ends the process when an invariant of Sluice's own code is broken.
+// Never use it for bytes from a network, a file or a user: invalid bytes must result in a Status.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -8,7 +8,7 @@ namespace sluice {
 
 [[noreturn]] void CheckFailed(absl::string_view what, const char* file, int line);
 
-// The built-ins give the caller's place. Clang 14 has no std::source_location.
+// The built-in functions give the caller's file and line. Clang 14 has no std::source_location.
 inline void Check(bool holds, absl::string_view what, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
   if (!holds) CheckFailed(what, file, line);

@@ -1,4 +1,5 @@
-// Clock: time as a dependency. Cores take `absl::Time now` as an argument; only edges hold a Clock.
+// Clock: time as a dependency. Cores take `absl::Time now` as an argument; only the code around the
+// cores holds a Clock.
 #pragma once
 
 #include "absl/time/time.h"
@@ -6,7 +7,8 @@
 
 namespace sluice {
 
-// Thread-safe. Now() never goes back; its origin means nothing, only differences do.
+// A clock is thread-safe. Now() never decreases. Its origin is arbitrary, so only differences
+// between times are meaningful.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -18,7 +20,7 @@ class SteadyClock final : public Clock {
   absl::Time Now() const override;
 };
 
-// Stands still until told.
+// A clock that shows a fixed time, which only Advance() changes.
 class SimulatedClock final : public Clock {
  public:
   absl::Time Now() const override {

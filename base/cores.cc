@@ -12,7 +12,8 @@
 namespace sluice {
 namespace {
 
-// This process's group of version 2: the line that begins with "0::". Empty: none.
+// Returns this process's control group of version 2, which is on the line that begins with "0::".
+// Returns an empty string if there is no such line.
 std::string GroupOf(const std::string& own_group) {
   std::ifstream file(own_group);
   for (std::string line; std::getline(file, line);) {
@@ -21,7 +22,8 @@ std::string GroupOf(const std::string& own_group) {
   return "";
 }
 
-// "QUOTA PERIOD" in microseconds; a quota of "max" is no limit.
+// Returns the limit in `path` in cores. The file contains "QUOTA PERIOD" in microseconds; a quota
+// of "max" means no limit.
 std::optional<double> LimitIn(const std::string& path) {
   std::ifstream file(path);
   double quota = 0;

@@ -1,13 +1,13 @@
-// How many processor cores this process may keep busy.
+// The number of processor cores that this process may use.
 #pragma once
 
 #include <string>
 
 namespace sluice {
 
-// At least 1: the cores it may run on, or fewer where a control group (v2: cpu.max, of its group or
-// one above) grants less time than that; parts of a core are not counted. The folder and the file
-// are the kernel's, but for tests.
+// Returns the number of cores on which the process may run. If a control group grants less time
+// (v2: cpu.max of its own group or of a group above it), returns that limit instead, rounded down
+// to whole cores but at least 1. Only tests pass paths other than the kernel's.
 int AvailableCores(const std::string& groups = "/sys/fs/cgroup",
                    const std::string& own_group = "/proc/self/cgroup");
 

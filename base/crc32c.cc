@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82F63B78;  // Reflected.
+constexpr uint32_t kPolynomial = 0x82F63B78;  // The polynomial's bits in reflected order.
 
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table{};
@@ -31,9 +31,9 @@ uint32_t ExtendPortable(uint32_t crc, const std::byte* data, size_t size) {
 }
 
 #if defined(__x86_64__)
-// The instruction takes three cycles but starts one each cycle: three lanes of kLane bytes run side
-// by side, and their states are joined by "what a state becomes after kLane zero bytes", which is
-// linear.
+// The CRC instruction takes three cycles, but the processor can start one in each cycle. Therefore
+// the loop processes three lanes of kLane bytes side by side. The effect of kLane zero bytes on a
+// state is linear, so a table of this effect joins the states of the lanes.
 constexpr size_t kLane = 1024;
 
 using LaneShift = std::array<std::array<uint32_t, 256>, 4>;

@@ -1,4 +1,4 @@
-// CRC-32C (Castagnoli, RFC 3720), as every frame and record carries it.
+// CRC-32C (Castagnoli, RFC 3720), the checksum of every frame and record.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace sluice {
 
-// Continues `crc` over `bytes`; start with 0. Extend(Extend(0, a), b) == Extend(0, a + b).
+// Continues the checksum `crc` over `bytes`. A checksum starts with 0. Extend(Extend(0, a), b) ==
+// Extend(0, a + b).
 uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> bytes);
 inline uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes) {
   return ExtendCrc32c(crc, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});

@@ -1,5 +1,5 @@
-// How many file descriptors this process may have, as the kernel limits them: sockets, files and
-// what the libraries use.
+// The limit on this process's file descriptors, as the kernel enforces it. The limit covers
+// sockets, files and the descriptors that libraries use.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct DescriptorLimits {
   uint64_t now = 0;
 };
 
-// Raises the limit to the highest that this process may set: the usual one, 1,024, is that of
-// programs from before there was poll(). Children inherit it. For the start of main.
+// Raises the limit to the highest value that this process may set. Child processes inherit the
+// limit. The usual limit of 1,024 protects programs that use select(), which Sluice does not. Call
+// this function at the start of main.
 DescriptorLimits RaiseDescriptorLimit();
 
 }  // namespace sluice

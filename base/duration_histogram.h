@@ -1,4 +1,4 @@
-// DurationHistogram: how long things took, counted by buckets from a millisecond to five minutes.
+// DurationHistogram: counts durations in buckets from a millisecond to five minutes.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 namespace sluice {
 
 struct DurationHistogram {
-  // Upper bounds in seconds; a last bucket has none.
+  // Upper bounds of the buckets in seconds. One more bucket at the end has no upper bound.
   static constexpr std::array<double, 12> kBounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
                                                      1,     3,     10,   30,   100, 300};
 
   std::array<uint64_t, kBounds.size() + 1> counts{};
-  double seconds = 0;  // In all.
+  double seconds = 0;  // Sum of all durations.
 
   void Add(absl::Duration duration) {
     const double took = absl::ToDoubleSeconds(duration);

@@ -1,5 +1,5 @@
-// Fnv1a: a 64-bit hash of bytes that is the same on every machine and in every version (FNV-1a). It
-// tells honest mistakes apart; it is no defence against somebody who wants a collision.
+// Fnv1a: a 64-bit hash of bytes (FNV-1a) that is the same on every machine and in every version.
+// The hash detects accidental differences but does not protect against deliberate collisions.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class Fnv1a {
   void Add(absl::string_view bytes) {
     for (const char c : bytes) AddByte(static_cast<uint8_t>(c));
   }
-  // Little-endian.
+  // Adds the number's bytes in little-endian order.
   void Add(uint64_t number) {
     for (int shift = 0; shift < 64; shift += 8) AddByte(static_cast<uint8_t>(number >> shift));
   }

@@ -6,7 +6,8 @@ namespace sluice {
 
 void KeepFreedMemory() {
 #if defined(__GLIBC__)
-  constexpr int kLargest = 32 << 20;  // Of what comes from the heap; glibc allows no more.
+  // The largest block that the heap may serve. glibc does not allow a larger threshold.
+  constexpr int kLargest = 32 << 20;
   constexpr int kKept = 256 << 20;
   static_cast<void>(::mallopt(M_MMAP_THRESHOLD, kLargest));
   static_cast<void>(::mallopt(M_TRIM_THRESHOLD, kKept));

@@ -1,11 +1,12 @@
-// The C library's heap, for programs that take and let go of much memory in each step.
+// Settings of the C library's heap for programs that allocate and free much memory in every step.
 #pragma once
 
 namespace sluice {
 
-// From here on memory that was let go of is kept for the next who asks, up to some hundred
-// megabytes, in place of giving it back to the system: there it costs a page fault for every 4 KiB
-// to have it again. Of the whole process, so for the start of main.
+// Makes the heap keep freed memory for later allocations, up to some hundred megabytes, instead of
+// returning the memory to the system. Returned memory costs a page fault for every 4 KiB when the
+// program uses it again. The setting applies to the whole process: call this function at the start
+// of main.
 void KeepFreedMemory();
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ std::string JsonLine(absl::string_view time, LogLevel level, absl::string_view c
   if (fields.step.has_value()) line["step"] = *fields.step;
   if (!fields.reason.empty()) line["reason"] = fields.reason;
   line["message"] = text;
-  // A message may quote bytes of a file or of the network: what is no UTF-8 becomes U+FFFD.
+  // A message may quote bytes of a file or of the network: bytes that are not UTF-8 become U+FFFD.
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -51,6 +51,7 @@ std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view comp
 
 void Logger::Write(LogLevel level, const LogFields& fields, absl::string_view text) const {
   if (level < options_.lowest) return;
+  if (options_.sink) return options_.sink(level, component_, text);
   const std::string line =
       FormatLogLine(absl::Now(), level, component_, options_, fields, text) + "\n";
   // One write per line, so that lines of several threads and processes do not mix.

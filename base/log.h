@@ -3,10 +3,11 @@
 // or as JSON for programs (docs/operations.md, "Logs"):
 //   {"time":"2026-11-21T04:08:11.123Z","level":"INFO","component":"shard-0","training_job":"mnist",
 //    "event":"member_joined","rank":3,"message":"rank 3 is here"}
-// Say what happened, to whom, with which value, and what to do. No logging in cores.
+// A message states the event, the process, the value, and the remedy. Cores do not log.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,27 +22,37 @@ enum class LogLevel { kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
 struct LogOptions {
-  LogLevel lowest = LogLevel::kInfo;  // What is below it is left out.
+  // Levels below this one are not written.
+  LogLevel lowest = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
-  std::string training_job{};  // Of JSON lines; empty: not known yet.
+  // The job's name, which JSON lines contain. Empty while the name is unknown.
+  std::string training_job{};
+  // Receives each event instead of stderr. Any thread may call the sink, even while it holds locks,
+  // so the sink must not block and must not call back. The string arguments are valid only until
+  // the sink returns.
+  std::function<void(LogLevel level, absl::string_view component, absl::string_view text)> sink{};
 };
 
-// What a line is about, for programs that read logs; names as those of metrics' labels. Text lines
-// say it in words.
+// The fields that a log line has for programs. They have the same names as the labels of metrics.
+// Text lines state the same facts in words.
 struct LogFields {
-  std::string event{};  // A name that stays when the words change; empty: none.
+  // A stable name that does not change with the wording of the message. If it is empty, the line
+  // has no event field.
+  std::string event{};
   std::optional<uint32_t> rank{};
   std::optional<uint32_t> shard{};
   std::optional<uint64_t> step{};
   std::string reason{};
 };
 
-// One line, without its end. Line breaks and other control characters of `text` are escaped.
+// Formats one line, without its line break. Escapes line breaks and other control characters of
+// `text`.
 std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view component,
                           const LogOptions& options, const LogFields& fields,
                           absl::string_view text);
 
-// Names the process in each line it writes ("worker-3", "shard-0"). Copyable; thread-safe.
+// A handle for one process's log lines, which carry the name of the process ("worker-3",
+// "shard-0"). A Logger is copyable and thread-safe.
 class Logger {
  public:
   explicit Logger(std::string component, LogOptions options = {})

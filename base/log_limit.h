@@ -1,4 +1,5 @@
-// LogLimit: at most one line a second of a kind that others can cause as often as they like. Pure.
+// LogLimit: limits one kind of log line, which others could cause at any rate, to one line per
+// second. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace sluice {
 
 class LogLimit {
  public:
-  // None: not now. Otherwise how many lines were left out since the last one.
+  // Returns nullopt if the caller must omit the line. Otherwise returns the number of lines that
+  // were omitted since the last written line.
   std::optional<uint64_t> Say(absl::Time now) {
     if (now < next_) {
       ++left_out_;

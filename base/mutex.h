@@ -1,6 +1,6 @@
 // Mutex, MutexLock and CondVar: std::mutex with the annotations that clang's -Wthread-safety
-// checks. Not absl::Mutex: Debian's is built without instrumentation, so the thread sanitizer
-// reports false races on it.
+// checks. They replace absl::Mutex, because Debian builds absl::Mutex without instrumentation and
+// the thread sanitizer then reports false races.
 #pragma once
 
 #include <condition_variable>
@@ -38,7 +38,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex* const mutex_;
 };
 
-// As std::condition_variable: wake-ups may be spurious, so wait in a loop over the condition.
+// A condition variable like std::condition_variable. Wake-ups may be spurious, so callers must wait
+// in a loop that tests the condition.
 class CondVar {
  public:
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -46,7 +47,7 @@ class CondVar {
     condition_.wait(lock);
     lock.release();
   }
-  // Returns false when `timeout` passed without a wake-up.
+  // Returns false if `timeout` passed without a wake-up.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     const bool woken =

@@ -6,9 +6,10 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kLongestName = 64;  // What a person types; anything longer is no misspelling.
+// The length limit for names. A longer name is not a person's misspelling.
+constexpr size_t kLongestName = 64;
 
-// Optimal string alignment distance.
+// Returns the optimal string alignment distance between `a` and `b`.
 size_t Edits(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;

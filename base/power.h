@@ -1,12 +1,13 @@
-// Powers with whole exponents, of which every machine has the same bits: std::pow is the C
-// library's, whose variants for instruction sets differ in the last place.
+// Powers with integer exponents that have the same bits on every machine. The C library selects a
+// variant of std::pow by instruction set, and the variants differ in the last place.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice {
 
-// base^exponent by squaring; its relative error is below exponent * 2^-52. 0^0 is 1.
+// Returns base^exponent, computed by repeated squaring. The relative error is below exponent *
+// 2^-52. 0^0 is 1.
 inline double PowerOf(double base, uint64_t exponent) {
   double power = 1;
   for (double square = base; exponent > 0; exponent >>= 1) {

@@ -1,5 +1,5 @@
-// What a process or thread on this machine has used: processor time and memory, as the kernel
-// counts them.
+// Processor time and memory that a process or thread on this machine has used, as the kernel counts
+// them.
 #pragma once
 
 #include <sys/types.h>
@@ -8,13 +8,16 @@
 
 namespace sluice {
 
-// Of all threads, ended ones too, in user and kernel mode; 0 if it is not there any more.
+// Returns the processor time of all threads, including ended ones, in user and kernel mode. Returns
+// 0 if the process no longer exists.
 double CpuSecondsOf(pid_t pid);
 double CpuSecondsOfThisProcess();
-// A call of the kernel, half a microsecond.
+// Returns the processor time of the calling thread. Each call enters the kernel, which takes half a
+// microsecond.
 int64_t CpuNanosecondsOfThisThread();
 
-// Most that was resident at any time; 0 if it is not there any more.
+// Returns the highest resident memory that the process has had, in bytes. Returns 0 if the process
+// no longer exists.
 uint64_t PeakRssOf(pid_t pid);
 uint64_t PeakRssOfThisProcess();
 

@@ -1,6 +1,6 @@
-// Counter-based random numbers: a pure function of (seed, counters), so that nothing needs saving
-// and a replay draws the same. SplitMix64's finalizer over a keyed counter (Steele, Lea and Flood,
-// OOPSLA 2014).
+// Counter-based random numbers: each number is a pure function of (seed, counters). Therefore there
+// is no state to save, and a replay draws the same numbers. The function is SplitMix64's finalizer
+// over a keyed counter (Steele, Lea and Flood, OOPSLA 2014).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ constexpr uint64_t MixBits(uint64_t x) {
   return x;
 }
 
-// A stream of 64-bit numbers; copying it copies its place.
+// A stream of 64-bit numbers. A copy continues at the same position.
 class CounterRandom {
  public:
   constexpr explicit CounterRandom(uint64_t seed, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0)
@@ -24,15 +24,17 @@ class CounterRandom {
                      (c + kStep))) {}
 
   constexpr uint64_t Next() { return At(counter_++); }
-  // What Next returns after `index` others, wherever the stream is.
+  // Returns the number that Next would return after `index` earlier calls from the start of the
+  // stream. The stream's current position does not matter.
   constexpr uint64_t At(uint64_t index) const { return MixBits(key_ + kStep * (index + 1)); }
-  // In [0, bound); bound > 0. Multiply-shift: the bias is below 2^-32 for bounds under 2^32.
+  // Returns a number in [0, bound); `bound` must be above 0. The function multiplies and shifts;
+  // its bias is below 2^-32 for bounds under 2^32.
   constexpr uint64_t Below(uint64_t bound) { return Scaled(Next(), bound); }
-  // Below, of a number that was drawn already.
+  // Converts an already drawn number to the result that Below would return for it.
   static constexpr uint64_t Scaled(uint64_t drawn, uint64_t bound) {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(drawn) * bound) >> 64);
   }
-  // In [0, 1).
+  // Returns a number in [0, 1).
   constexpr double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }
 
  private:

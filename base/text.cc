@@ -12,10 +12,10 @@ constexpr absl::string_view kReplacement = "\xef\xbf\xbd";
 
 struct Character {
   uint32_t point = 0;
-  size_t bytes = 0;  // 0: there is none.
+  size_t bytes = 0;  // 0 if the text does not begin with a valid character.
 };
 
-// The character that `text`, which is not empty, begins with.
+// Decodes the first character of `text`, which must not be empty.
 Character FirstOf(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -33,7 +33,8 @@ Character FirstOf(absl::string_view text) {
   return {point, bytes};
 }
 
-// Whether a terminal or a reader of a log could take `point` for something else than a character.
+// Returns true if a terminal or a log reader could act on `point` instead of showing it as a
+// character.
 bool IsControl(uint32_t point) {
   return point < 0x20 || (point >= 0x7f && point < 0xa0) ||  // C0, DEL, C1.
          point == 0x2028 || point == 0x2029 ||               // Line and paragraph separators.

@@ -1,6 +1,6 @@
-// Texts that come from elsewhere: files, other processes, operating systems. A text in a message
-// must be UTF-8, else the message cannot be read; a text on a console or in a log must not end its
-// line or command the terminal.
+// Cleaning of texts that come from outside the process: files, other processes, operating systems.
+// A text in a message must be UTF-8, or the receiver cannot read the message. A text on a console
+// or in a log must not end its line or control the terminal.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@ namespace sluice {
 
 constexpr size_t kMessageTextMax = 64 << 10;
 
-// `text` as a message may carry it: each byte that belongs to no character of UTF-8 becomes U+FFFD,
-// and characters beyond `most` bytes are left out.
+// Returns `text` in a form that a message may carry. Each byte that is not part of a UTF-8
+// character becomes U+FFFD. Characters beyond `most` bytes are left out.
 std::string ValidText(absl::string_view text, size_t most = kMessageTextMax);
 
 enum class LineBreaks { kEscape, kKeep };
 
-// `text` with control characters, and those that break lines or change the direction of writing,
-// as escapes: \n, \t, \x1b, \u202e; bytes that are no UTF-8 likewise.
+// Returns `text` with escapes (\n, \t, \x1b, \u202e) in place of control characters, characters
+// that break lines or change the writing direction, and bytes that are not UTF-8.
 std::string EscapeControls(absl::string_view text, LineBreaks line_breaks = LineBreaks::kEscape);
 
 }  // namespace sluice

@@ -14,10 +14,11 @@
 namespace sluice {
 namespace {
 
-// For the last event and the closing bracket.
+// Bytes reserved for the last event and the closing bracket.
 constexpr uint64_t kSpare = 256;
 
-// Names of ours need no escapes but what a job's name may bring.
+// Quotes a text for JSON. Sluice's own names need no escapes, but a job's name can contain
+// characters that do.
 std::string Quoted(absl::string_view text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -41,7 +42,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Options options) {
       ::open(options.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) {
     return absl::UnavailableError(absl::StrCat("cannot write the trace ", options.path, ": ",
-                                               std::strerror(errno), "; is its folder there?"));
+                                               std::strerror(errno), "; does its folder exist?"));
   }
   std::unique_ptr<TraceFile> trace(new TraceFile(std::move(options), file));
   trace->Write("[");
@@ -54,13 +55,14 @@ TraceFile::TraceFile(Options options, int file)
     : options_(std::move(options)), file_(file), to_wall_(absl::Now() - options_.clock->Now()) {}
 
 TraceFile::~TraceFile() {
-  // An empty event, since commas follow all of them.
+  // The end of the file contains an empty event, because a comma follows every other event.
   constexpr absl::string_view kEnd = "{}]\n";
   [[maybe_unused]] const ssize_t written = ::write(file_, kEnd.data(), kEnd.size());
   ::close(file_);
 }
 
-// Exact: a double of so many microseconds has quarters of one.
+// Formats the time exactly. A double has a resolution of only a quarter of a microsecond for times
+// of this size.
 std::string TraceFile::WallMicroseconds(absl::Time time) const {
   const int64_t ns = absl::ToUnixNanos(time + to_wall_);
   return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000);
@@ -94,12 +96,12 @@ void TraceFile::NameThread(absl::string_view name) {
   Write(absl::StrCat(Head("M", "thread_name"), ",\"args\":{\"name\":", Quoted(name), "}},\n"));
 }
 
-// One write for each event, so that those of several threads do not mix.
+// Writes each event with one call, so that events of different threads do not interleave.
 void TraceFile::Write(absl::string_view event) {
   if (bytes_.fetch_add(event.size()) + event.size() + kSpare > options_.bytes_max) {
     if (full_.exchange(true)) return;
     options_.logger.Warning("the trace ", options_.path, " is full at ", options_.bytes_max,
-                            " bytes; what comes later is not in it");
+                            " bytes; later events are left out");
     return;
   }
   if (full_ || ::write(file_, event.data(), event.size()) == static_cast<ssize_t>(event.size())) {

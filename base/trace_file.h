@@ -1,6 +1,6 @@
-// TraceFile: what the threads of a process did when, in the JSON that Perfetto (ui.perfetto.dev)
-// and chrome://tracing load. Thread-safe. Each event is written by itself, so that a process that
-// is killed leaves all that it did; such a file lacks the closing bracket, which the format allows.
+// TraceFile: a trace of the threads of a process, in the JSON that Perfetto (ui.perfetto.dev) and
+// chrome://tracing load. Thread-safe. Each event is written immediately, so the file of a killed
+// process contains all its events. That file lacks the closing bracket, but the format allows this.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// What a span of a trace is of.
+// The step and the bundle that a span of the trace belongs to.
 struct TraceTags {
   std::optional<uint64_t> step{};
   std::optional<uint32_t> bundle{};
@@ -25,33 +25,38 @@ struct TraceTags {
 
 class TraceFile {
  public:
-  // Then it is full: the log says so, and what comes later is left out.
+  // Default limit of the file's size. At the limit, the log reports that the file is full, and
+  // later events are dropped.
   static constexpr uint64_t kBytesMax = uint64_t{256} << 20;
 
   struct Options {
     std::string path{};
-    std::string process{};         // As viewers call it: "worker 3 of demo".
-    uint32_t number = 0;           // Of the process; another one for each of a job's.
-    const Clock* clock = nullptr;  // Of all times that are given here.
+    // Name of the process in viewers: "worker 3 of demo".
+    std::string process{};
+    // A number that is different for each process of a job.
+    uint32_t number = 0;
+    // The clock that measured all times passed to this class.
+    const Clock* clock = nullptr;
     uint64_t bytes_max = kBytesMax;
     Logger logger{"trace"};
   };
 
-  // Begins the file anew. UNAVAILABLE: it cannot be written.
+  // Creates the file, or truncates an existing file. Fails with UNAVAILABLE if the file cannot be
+  // written.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(Options options);
-  // Ends the file.
+  // Writes the end of the file and closes it.
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
   absl::Time Now() const { return options_.clock->Now(); }
-  // The calling thread did this. Spans of a thread nest or follow each other.
+  // Records a span of the calling thread. Two spans of a thread must nest or follow each other.
   void Span(absl::string_view name, absl::Time begin, absl::Time end, const TraceTags& tags = {});
-  // Something took that long which is no thread's; such spans may overlap. `id`: of those of a name
-  // that overlap, each has another.
+  // Records a span that belongs to no thread. Such spans may overlap. If spans of the same name
+  // overlap, they need different values of `id`.
   void Overlapping(absl::string_view name, uint64_t id, absl::Time begin, absl::Time end,
                    const TraceTags& tags = {});
-  // The calling thread's name in viewers.
+  // Sets the name that viewers show for the calling thread.
   void NameThread(absl::string_view name);
 
  private:
@@ -62,7 +67,8 @@ class TraceFile {
 
   const Options options_;
   const int file_;
-  const absl::Duration to_wall_;  // So that traces of several machines lie side by side.
+  // Offset from the clock to wall time, with which viewers can align traces of several machines.
+  const absl::Duration to_wall_;
   std::atomic<uint64_t> bytes_ = 0;
   std::atomic<bool> full_ = false;
 };

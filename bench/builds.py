@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""What a change costs: jobs of sluice-server and synthetic_worker that compute nothing, of two builds, take turns.
+"""Measures the cost of a change: jobs of sluice-server and synthetic_worker without computation, from two builds, run in turn.
 
 usage: builds.py --before FOLDER [options]
-  --before FOLDER       of the programs as they were
-  --bin FOLDER          as they are (build/release/bin)
+  --before FOLDER       programs before the change
+  --bin FOLDER          programs after the change (build/release/bin)
   --parameters N        (1 million)
   --uplink, --downlink  specs (topk:1%+int4, int8)
-  --steps N, --pairs N  of a turn (200), turns of each (12)
-  --limit PERCENT       exits 1 if the median of processor seconds is more above those of before
+  --steps N, --pairs N  steps per turn (200), pairs of turns (12)
+  --limit PERCENT       exits 1 if the median of processor seconds exceeds the old programs' by more than this
   --json FILE           all figures
 
-Each pair of turns gives a quotient of times and one of processor seconds, which other programs on the machine disturb less; the
-line has medians and between what the middle half of them lies.
+Each pair of turns gives a ratio of times and a ratio of processor seconds. Other programs on the machine disturb the latter
+less. The output line has the medians and the quartiles.
 """
 import copy
 import pathlib
 import tempfile
 
 import survival
-import turns
+import ab_runner
 
 
 def measure(options, folder):
@@ -27,16 +27,16 @@ def measure(options, folder):
     kinds = {"turns": True, "shards": 1}
     with survival.Job(options, folder / "now", options.parameters, **kinds) as job, \
             survival.Job(before, folder / "before", options.parameters, **kinds) as old:
-        return turns.compare(options, job, old)
+        return ab_runner.compare(options, job, old)
 
 
 def main():
-    parser = turns.parser_of(__doc__)
+    parser = ab_runner.parser_of(__doc__)
     parser.add_argument("--before", type=pathlib.Path, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         row = measure(options, pathlib.Path(folder))
-    turns.conclude(options, row)
+    ab_runner.conclude(options, row)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// How fast codecs are beside plain streams over as much memory, in one run, row by row with the
-// floor that each should reach. bench/README.md says how to read it.
+// Measures codecs against plain streams over the same amount of memory, in one run. Each row has a
+// floor that it should reach. bench/README.md explains the output.
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/rows.h"
+#include "bench/codec_rows.h"
 #include "bench/streams.h"
 #include "nlohmann/json.hpp"
 
@@ -24,7 +24,7 @@ namespace {
 struct Options {
   double seconds = 1;
   std::string filter;
-  std::string json_path;
+  std::string report_path;
   bool alone = false;
 };
 
@@ -61,7 +61,7 @@ std::string ProcessorName() {
   return "unknown";
 }
 
-// While it lives, a thread on each of `cores` runs the stream over memory of its own.
+// Until destroyed, runs the stream over separate memory in one thread per core of `cores`.
 class BusyCores {
  public:
   explicit BusyCores(const std::vector<int>& cores) {
@@ -97,7 +97,7 @@ Spread FigureOf(const Row& row, const Timing& timing, double units) {
     case Figure::kTimes:
       return timing.times;
     case Figure::kNanoseconds: {
-      // By the quotients, so that the spread is that of the pairs.
+      // Each pair's ratio counts, so that the spread is that of the pairs.
       const double each = timing.against_ns / units;
       return {.median = timing.measured_ns / units,
               .low = timing.times.low * each,
@@ -107,7 +107,7 @@ Spread FigureOf(const Row& row, const Timing& timing, double units) {
   return {};
 }
 
-// Empty if there is no floor.
+// Returns an empty string if the row has no floor.
 std::string Verdict(const Row& row, const Spread& figure) {
   if (row.floor == 0) return "";
   const bool met =
@@ -205,10 +205,11 @@ int Run(const Options& options) {
   if (!cores.empty()) StayOn(cores.front());
   std::vector<int> others;
   if (!options.alone && cores.size() > 1) others.assign(cores.begin() + 1, cores.end());
-  absl::PrintF("%s, %d of its cores; %d elements in chunks of %d; %.4g s a figure\n",
+  absl::PrintF("%s, %d of its cores; %d elements in chunks of %d; %.4g s per figure\n",
                ProcessorName(), cores.size(), kChunks * kChunk, kChunk, options.seconds);
   if (others.empty() && !options.alone) {
-    absl::PrintF("This process may use one core: no figures with all cores busy.\n");
+    absl::PrintF(
+        "This process may use only one core, so there are no figures with all cores busy.\n");
   }
   const auto memory = std::make_unique<Memory>();
   std::vector<Result> results;
@@ -229,21 +230,24 @@ int Run(const Options& options) {
     if (Verdict(row, figure) == "NOT MET") ++missed;
   }
   absl::PrintF("\n%d rows, %d below their floor.\n", results.size(), missed);
-  if (options.json_path.empty()) return 0;
-  if (WriteJson(options.json_path, options, results, cores.size())) return 0;
-  absl::FPrintF(stderr, "--json: cannot write %s: is its folder there?\n", options.json_path);
+  if (options.report_path.empty()) return 0;
+  if (WriteJson(options.report_path, options, results, cores.size())) return 0;
+  absl::FPrintF(stderr, "--report: cannot write %s: check that its folder exists\n",
+                options.report_path);
   return 1;
 }
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Speed of codecs beside plain streams over as much memory", "codec_bench");
-  app.add_option("--filter", options.filter, "Only rows whose GROUP/NAME has this in it");
+  CLI::App app("Speed of codecs compared with plain streams over the same amount of memory",
+               "codec_bench");
+  app.add_option("--filter", options.filter, "Only rows whose GROUP/NAME contains this text");
   app.add_option("--seconds", options.seconds, "Time for each figure")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_flag("--alone", options.alone, "No second figure with all other cores busy");
-  app.add_option("--json", options.json_path, "Write the figures to this file")->type_name("FILE");
+  app.add_flag("--alone", options.alone, "Skip the second figure with all other cores busy");
+  app.add_option("--report", options.report_path, "Write the figures to this file")
+      ->type_name("FILE");
   std::string footer = "Groups:\n";
   for (const Group& group : Groups())
     absl::StrAppend(&footer, "  ", group.name, ": ", group.summary, "\n");

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Trains while the links change, once for each way to compress: by plans (`control.policy`) and by codecs that stay.
+"""Trains while the links change, once for each kind of compression: with plans (`control.policy`) and with fixed codecs.
 
 usage: bench/control.py [--rates 100mbit,10mbit,100mbit] [--seconds 20] [--target 0.6] [--choices auto,fp16,...] [--out FOLDER]
 
-Server and workers each have a network namespace behind a link that is shaped both ways (bench/shaped.sh), all with the same rate, which
-changes every --seconds. Each choice trains examples/fashion-mnist.yaml anew, with a constant rate of learning, until the last rate's time is
-over. Printed: when the loss (mean of the workers, exponential mean of it over steps) first was below the target, where it ended, and steps. Written to
-FOLDER: a CSV of each choice, and one picture (control.svg, control.png) of link rate, ratio, time of a step and loss. Exits 77 where no
-links can be made.
+The server and each worker have a network namespace behind a link that is shaped in both directions (bench/shaped.sh). All links have the
+same rate, which changes every --seconds. Each choice trains examples/fashion-mnist.yaml from the start, with a constant learning rate, until
+the last rate's time is over. The output has the time at which the loss (mean of the workers, exponential mean over steps) was first below the
+target, the final loss, and the number of steps. FOLDER gets a CSV file of each choice and one plot (control.svg, control.png) of link rate,
+ratio, step time and loss. Exits 77 if no links can be made.
 """
 import argparse
 import csv
@@ -22,15 +22,15 @@ import time
 import urllib.error
 import urllib.request
 
-from seeds import ROOT
+from seed_sweep import ROOT
 
 SHAPED = ROOT / "bench/shaped.sh"
 JOB = ROOT / "examples/fashion-mnist.yaml"
-PORT, HTTP = 7070, 7071  # In namespaces of our own.
-EVERY = 0.2  # Seconds from a look at the job to the next.
+PORT, HTTP = 7070, 7071  # In separate namespaces.
+EVERY = 0.2  # Seconds between two status requests.
 START_LIMIT = 120  # Seconds.
-SMOOTHED = 20  # Steps that the mean of the loss is over.
-# What --set changes.
+SMOOTHED = 20  # Steps in the mean of the loss.
+# Arguments of --set.
 CHOICES = {
     "auto": ["control={policy: auto}"],
     "bandwidth": ["control={policy: bandwidth}"],
@@ -54,22 +54,22 @@ def parser_of():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rates", default="100mbit,10mbit,100mbit", help="of every link, one after the other (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20, help="that each rate lasts (default: 20)")
+    parser.add_argument("--rates", default="100mbit,10mbit,100mbit", help="rates of every link, one after the other (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of each rate (default: 20)")
     parser.add_argument("--target", type=float, default=0.6, metavar="LOSS", help="(default: 0.6)")
-    parser.add_argument("--choices", default="auto,fp16,int8,ternary,topk", help=f"of {', '.join(CHOICES)} (default: %(default)s)")
+    parser.add_argument("--choices", default="auto,fp16,int8,ternary,topk", help=f"among {', '.join(CHOICES)} (default: %(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="changes the job, for all choices")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-control", metavar="FOLDER")
     return parser
 
 
 class Run:
-    """One choice, inside, where the links are."""
+    """One choice, run inside the namespaces with the links."""
 
     def __init__(self, options, name, folder):
         self.rates, self.seconds, self.folder = options.rates.split(","), options.seconds, folder
         self.settings = [f"workers={options.workers}", "shards=1", "steps=10000000", "lr_schedule={name: constant}", "data.test_limit=500",
-                         "server.lease=120s", *options.set, *CHOICES[name]]
+                         "server.lease_timeout=120s", *options.set, *CHOICES[name]]
         self.processes = []
         host = os.environ["SHAPED_SERVER_HOSTS"]
         self.status = f"http://{host}:{HTTP}/status.json"
@@ -94,7 +94,7 @@ class Run:
             process.wait()
 
     def look(self):
-        """What shard 0 says; none: nothing yet."""
+        """Status of shard 0, or None before its first answer."""
         if any(process.poll() is not None for process in self.processes):
             logs = "".join(f"--- {path.name}\n{path.read_text()[-1500:]}" for path in sorted(self.folder.glob("*.log")))
             sys.exit(f"a process has ended:\n{logs}")
@@ -105,11 +105,11 @@ class Run:
             return None
 
     def points(self):
-        """Rows of COLUMNS, from when the job runs on."""
+        """Rows of COLUMNS, from the start of the job on."""
         start_by = time.monotonic() + START_LIMIT
         while not ((status := self.look()) and status["this_shard"]["step"] > 0):
             if time.monotonic() > start_by:
-                sys.exit(f"the job has not begun in {START_LIMIT} s: {status}")
+                sys.exit(f"the job did not start within {START_LIMIT} s: {status}")
             time.sleep(0.1)
         began, now_at, rows = time.monotonic(), 0, []
         before, smoothed = (0.0, status["this_shard"]), None
@@ -182,7 +182,7 @@ def draw(runs, folder):
     for axis, (column, label, logarithmic) in zip(axes, ROWS):
         for name, rows in runs.items():
             if column == "rate" and name != next(iter(runs)):
-                continue  # The same for all.
+                continue  # The link rate is equal in all runs.
             style = {"linewidth": 2.4, "zorder": 3} if name in ("auto", "bandwidth") else {"linewidth": 1.1}
             axis.plot([row["seconds"] for row in rows], [row[column] if row[column] is not None else math.nan for row in rows],
                       label=None if column == "rate" else name, drawstyle="steps-post" if column == "rate" else "default",

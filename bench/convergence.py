@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Trains a job compressed and `--dense`, seed by seed, and prints how far apart they end.
+"""Trains a job compressed and with `--dense`, seed by seed, and prints the difference between the results.
 
 usage: bench/convergence.py JOB.yaml [--seeds 1,2,3] [--set KEY=VALUE ...] [--points 1] [--nats 0.02] [--json FILE]
 
-Both runs of a pair have equal seeds, data and numbers of steps; the dense one has the rate and momentum of the job's
-`baseline` section. Runs go one after the other. A difference is the compressed run's value less the dense one's: of losses
-less is better, of accuracies more. With --points or --nats it exits 1 if the mean difference is worse than that.
+Both runs of a pair have equal seeds, data and numbers of steps. The dense run uses the rate and momentum of the job's
+`baseline` section. Runs are sequential. A difference is the compressed run's value minus the dense run's: lower is better
+for losses, higher is better for accuracies. With --points or --nats it exits 1 if the mean difference is worse than this limit.
 """
 import json
 import statistics
 import sys
 
-from seeds import parser_of, train
+from seed_sweep import parser_of, train
 
 
 def differences(pairs):
-    """Of losses in nats and of accuracies in points, pair by pair; less loss and more accuracy than dense are better."""
+    """Differences of losses in nats and of accuracies in points, pair by pair. Lower loss and higher accuracy than dense are better."""
     return ([pair["compressed"]["test_loss"] - pair["dense"]["test_loss"] for pair in pairs],
             [100 * (pair["compressed"]["test_accuracy"] - pair["dense"]["test_accuracy"]) for pair in pairs])
 
@@ -51,7 +51,7 @@ def row(name, pairs):
 
 
 def verdict(options, pairs):
-    """What is worse than asked for; empty: nothing. What is not a number is worse."""
+    """Violated limits, or an empty text. NaN violates every limit."""
     nats, points = (mean(values) for values in differences(pairs))
     problems = []
     if options.nats is not None and not nats <= options.nats:
@@ -65,8 +65,8 @@ def verdict(options, pairs):
 def main():
     parser = parser_of(__doc__)
     parser.add_argument("job", metavar="JOB.yaml")
-    parser.add_argument("--nats", type=float, help="the most that the mean compressed loss may be above the dense one")
-    parser.add_argument("--threads", type=int, help="of each worker (default: as `sluice run`)")
+    parser.add_argument("--nats", type=float, help="exit with 1 if the mean compressed loss exceeds the dense loss by more than this")
+    parser.add_argument("--threads", type=int, help="threads of each worker (default: that of `sluice run`)")
     options = parser.parse_args()
     threads = ["--threads", str(options.threads)] if options.threads else []
     print(HEAD, flush=True)
@@ -75,7 +75,7 @@ def main():
         pairs.append({"seed": seed, "dense": train(options, options.job, [], seed, True, threads),
                       "compressed": train(options, options.job, [], seed, False, threads)})
         print(row(str(seed), pairs[-1:]), flush=True)
-        if options.json:  # After each pair: a run that is broken off leaves what it has.
+        if options.json:  # After each pair, so that an interrupted run keeps its results.
             options.json.write_text(json.dumps({"job": options.job, "set": options.set, "pairs": pairs}, indent=2) + "\n")
     if len(pairs) > 1:
         print(row("mean", pairs))

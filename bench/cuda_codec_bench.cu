@@ -1,5 +1,5 @@
-// How fast each codec's kernels go over memory, against a copy from device to device in the same
-// run.
+// Measures the memory throughput of each codec's kernels against a copy from device to device in
+// the same run.
 //
 // usage: cuda_codec_bench [million elements]      default 100; exits 77 if there is no GPU
 #include <algorithm>
@@ -16,7 +16,7 @@ using namespace sluice::compress::gpu;
 constexpr int kRuns = 11;
 constexpr uint32_t kChunk = 256 * 1024;
 
-// The median of some runs, after one that is not counted, in seconds.
+// Returns the median of kRuns runs in seconds, after one run for warm-up.
 template <class Fn>
 double Time(Fn fn) {
   cudaEvent_t begin, end;
@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
               chunk_count);
   std::printf("%-16s %9s %9s %9s\n", "codec", "ms", "GB/s", "of copy");
   ForEachCase([&](const char* name, double bytes_per_element, auto before, auto run) {
-    // As a step finds it: what ran before has left other residuals.
+    // Restores the initial residuals, which the previous case has changed.
     OrDie(cudaMemcpy(memory.data(), host.data(), layout.positions, cudaMemcpyHostToDevice), "copy");
     before(step);
     const double time = Time([&] { run(step); });

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What coming and going costs in accuracy: a job of four workers, two of which are killed after a third of the steps and
-started again after two thirds, against the same job left alone, seed by seed.
+"""Measures the accuracy that elastic membership costs, seed by seed. In a job of four workers, two workers are killed after a
+third of the steps and restarted after two thirds. The benchmark compares this job with the same job without interruption.
 
-JOB.yaml: examples/fashion-mnist.yaml. While two are gone a step has half of the samples, so the disturbed job sees five
-sixths of them. With --points it exits 1 if the mean accuracy is further than that below.
+JOB.yaml: examples/fashion-mnist.yaml. While two workers are absent, a step has half of the samples, so the disturbed job sees
+five sixths of the samples. With --points P it exits 1 if the disturbed job's mean accuracy is lower by more than P points.
 """
 import json
 import pathlib
@@ -17,18 +17,18 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
 from processes import free_port  # noqa: E402
-from seeds import ROOT, parser_of  # noqa: E402
+from seed_sweep import ROOT, parser_of  # noqa: E402
 
 WORKERS, LEAVERS, SHARDS = 4, (2, 3), 2
-LIMIT = 1800  # Seconds for a run.
+LIMIT = 1800  # Seconds per run.
 
 
 class Run:
     def __init__(self, options, folder, seed):
         self.options, self.folder = options, pathlib.Path(folder)
         self.settings = [*options.set, "membership=elastic", f"workers={WORKERS}", "min_workers=1",
-                         f"shards={SHARDS}", f"steps={options.steps}", f"seed={seed}", "server.lease=1s", "server.heartbeat=250ms",
-                         f"checkpoint={{dir: {folder}/checkpoints, every: 100}}"]
+                         f"shards={SHARDS}", f"steps={options.steps}", f"seed={seed}", "server.lease_timeout=1s", "server.heartbeat_interval=250ms",
+                         f"checkpoint={{dir: {folder}/checkpoints, interval: 100}}"]
         self.ports, self.http = [free_port() for _ in range(SHARDS)], free_port()
         self.log = open(self.folder / "log", "a")
         self.processes = {}
@@ -73,7 +73,7 @@ class Run:
             process.wait()
 
     def report(self):
-        """Of rank 0, after the end, and that all have the same parameters."""
+        """Report of rank 0 after the end. Checks that all ranks have the same parameters."""
         for key, process in self.processes.items():
             if process.wait(LIMIT) != 0:
                 self.fail(f"{key} failed")
@@ -83,8 +83,8 @@ class Run:
         return reports[0]
 
     def members(self):
-        """How many there were, each time that it changed after the beginning."""
-        return [int(n) for n in re.findall(r"the job goes on with (\d+) workers", (self.folder / "log").read_text())]
+        """Number of members after each change since the start."""
+        return [int(n) for n in re.findall(r"the job continues with (\d+) workers", (self.folder / "log").read_text())]
 
 
 def train(options, seed, disturbed):
@@ -100,9 +100,9 @@ def train(options, seed, disturbed):
             for rank in LEAVERS:
                 run.start_worker(rank)
         report = run.report()
-        # Every one that is lost, or comes, by itself or together with another.
+        # Workers may leave and join one by one or together.
         if disturbed and not (min(run.members(), default=0) == 2 and run.members()[-1] == WORKERS):
-            run.fail(f"members were {run.members()}: the job was too short for those who came again")
+            run.fail(f"members were {run.members()}: the job was too short for the workers to join again")
         return report
 
 

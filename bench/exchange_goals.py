@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Exchanges against what they are to reach: Sluice, its own dense runs, PyTorch's DDP and bare TCP over the same links.
+"""Compares exchanges with their goals: Sluice, its own dense runs, PyTorch's DDP and bare TCP over the same links.
 
     ninja -C build/release sluice sluice-server
     bench/exchange_goals.py                                   # all settings; half an hour on two quiet cores
     bench/exchange_goals.py 2+2 4+2 --rounds 2 --json goals.json --markdown goals.md
 
-In every setting the contestants take turns, one after the other, in `--rounds` rounds over links that stay the same; what
-is divided by something is divided by that of the same round. Figures are medians of the rounds, with the least and the
-most of them. `others` is the share of the machine's processors that other programs had meanwhile. bench/README.md says
-how to read it.
+In every setting the contestants run in turn, in `--rounds` rounds over the same links. Ratios use values of the same round.
+Figures are medians of the rounds, with minimum and maximum. `others` is the share of the machine's processors that other
+programs used during the measurement. bench/README.md explains the output.
 """
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ DENSE = ("--warmup", "2", "--repeats", "5", "--no-baselines")
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Processes, their links and who takes turns there."""
+    """Processes, their links and the contestants."""
     name: str
     workers: int
     shards: int
-    rate: str | None  # None: no links, loopback.
+    rate: str | None  # None selects loopback without links.
     contestants: tuple[str, ...]
-    table: str = ""  # Its lines; none: ResNet-50.
+    table: str = ""  # Lines of the table. If empty, ResNet-50.
     what: str = "ResNet-50, 25.6 M"
 
 
@@ -52,10 +51,10 @@ SETTINGS = {each.name: each for each in (
     Setting("small tensors", 2, 2, None, ("topk",), exchange_run.small_tensors(1000, 1000), "1,000 tensors of 1,000"),
 )}
 
-Rows = dict[str, dict]  # By name of what was measured.
+Rows = dict[str, dict]  # By name of the measurement.
 
 
-# --- One contestant's turn ---
+# --- A turn of one contestant ---
 
 def row_of(result: dict) -> dict:
     cpu = result["cpu_seconds"]
@@ -67,7 +66,7 @@ def row_of(result: dict) -> dict:
 
 
 class Turns:
-    """What a setting's contestants do in a round."""
+    """The contestants' measurements in a round of a setting."""
 
     def __init__(self, setting: Setting, options: argparse.Namespace, table: pathlib.Path | None):
         self.setting, self.options = setting, options
@@ -97,7 +96,7 @@ class Turns:
 
     def ddp(self) -> Rows:
         python = ["--python", self.options.python] if self.options.python else []
-        repeats = "3" if self.setting.table else "5"  # Its large exchanges take seconds.
+        repeats = "3" if self.setting.table else "5"  # The table's large exchanges take seconds.
         result = exchange_run.ddp(self.setting.workers, *self.table, *python, "--repeats", repeats,
                                   *(f"--method={method}" for method in DDP_METHODS))
         return {f"ddp {row['method']}": {"ms": row["exchange_ms"]["median"], "ms_min": row["exchange_ms"]["min"],
@@ -109,7 +108,7 @@ class Turns:
 
 
 def measure(setting: Setting, options: argparse.Namespace) -> dict:
-    """All rounds of a setting; runs beside the bridge where there are links."""
+    """All rounds of a setting. Runs in the bridge's namespace if there are links."""
     rounds: list[Rows] = []
     failed: dict[str, str] = {}
     quiet = exchange_run.Quiet()
@@ -131,11 +130,11 @@ def measure(setting: Setting, options: argparse.Namespace) -> dict:
     return {"rounds": rounds, "failed": failed, **quiet.result()}
 
 
-# --- What it comes to ---
+# --- Results ---
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """The rounds' values of one thing."""
+    """The rounds' values of one quantity."""
     values: tuple[float, ...]
 
     @property
@@ -151,7 +150,7 @@ class Figure:
 
 
 def of_rounds(result: dict | None, value: Callable[[Rows], float | None]) -> Figure:
-    """What `value` gives for each round; rounds without it are left out."""
+    """Result of `value` for each round, without rounds that lack it."""
     values = []
     for rows in (result or {}).get("rounds", []):
         try:
@@ -182,7 +181,7 @@ def fastest_ddp(rows: Rows) -> float:
 
 
 def half_ddp(rows: Rows) -> float:
-    """DDP with 16 bits: bf16, or fp16 where it has no bf16."""
+    """Returns the time of DDP with 16 bits: bf16, or fp16 if bf16 is not supported."""
     return (rows.get("ddp bf16") or rows["ddp fp16"])["ms"]
 
 
@@ -210,7 +209,7 @@ def goals() -> list[Goal]:
 
 
 def judge(results: dict[str, dict]) -> list[dict]:
-    """Each goal of the settings that were measured."""
+    """Each goal of the measured settings."""
     judged = []
     for goal in goals():
         if goal.setting not in results:
@@ -281,9 +280,9 @@ def measure_over_links(setting: Setting, options: argparse.Namespace) -> dict:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", help="one that has the PyTorch to compare with")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all figures there")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables there too")
+    parser.add_argument("--python", help="a Python with the PyTorch to compare with")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all figures to this file")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="also write the tables to this file")
     parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
     return exchange_run.parse(parser, "setting", SETTINGS)
 

@@ -1,7 +1,7 @@
 """Single measurements of exchanges, over shaped links or loopback, and the command lines of exchange_goals.py and
-exchange_sweep.py, which are made of them.
+exchange_sweep.py, which combine them.
 
-What runs inside of bench/shaped.sh finds the links by its environment; without it everything is on loopback.
+Programs inside of bench/shaped.sh find the links in their environment. Without it, everything runs on loopback.
 """
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ import time
 from collections.abc import Callable, Iterable
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT = 900  # Seconds for one measurement.
+LIMIT = 900  # Seconds per measurement.
 TCP_PORT = 5300
 
 
 class Failed(RuntimeError):
-    """A measurement that did not happen, and why."""
+    """A failed measurement and its reason."""
 
 
 def end_with_parent() -> None:
-    """In a child: it is killed when its parent ends, however that ends, and shaped.sh with all that it started."""
+    """Call in a child: kills it when its parent ends for any reason, and with shaped.sh all processes that it started."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def run(command: list[str], limit: float = LIMIT) -> str:
-    """What it prints; Failed with its last words if it fails."""
+    """Output of the command. Raises Failed with the end of its error output if it fails."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit,
                               preexec_fn=end_with_parent)
     except FileNotFoundError as error:
         raise Failed(f"{command[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(command[:4])} ... did not end in {limit:.0f} s") from None
+        raise Failed(f"{' '.join(command[:4])} ... did not end within {limit:.0f} s") from None
     if done.returncode != 0:
         words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it said nothing"]
         raise Failed(f"{' '.join(command[:4])} ... ended with status {done.returncode}: {words[0]}")
@@ -50,7 +50,7 @@ def run(command: list[str], limit: float = LIMIT) -> str:
 
 
 def over_links(workers: int, shards: int, rate: str, command: list[str]) -> None:
-    """Runs it beside the bridge of links made for it; what it prints is printed."""
+    """Runs the command in the bridge's namespace of new links, with inherited output."""
     shaped = [str(HERE / "shaped.sh"), "--workers", str(workers), "--shards", str(shards), "--rate", rate]
     status = subprocess.run([*shaped, "--exec", *command], preexec_fn=end_with_parent).returncode
     if status != 0:
@@ -76,7 +76,7 @@ def exchange(folder_of_programs: pathlib.Path, workers: int, shards: int, *argum
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "exchange.json"
         run([str(folder_of_programs / "sluice"), "bench", "exchange", "--workers", str(workers), "--shards", str(shards),
-             *links, "--json", str(path), *arguments])
+             *links, "--report", str(path), *arguments])
         return json.loads(path.read_text())
 
 
@@ -93,8 +93,8 @@ def inside(name: str) -> list[str]:
 
 
 def raw_tcp(workers: int, shards: int, seconds: int = 4) -> dict:
-    """iperf3 between every worker and every shard at once, both ways, as an exchange goes: bits per second through the
-    fullest link in its fuller direction. A first second is left out, until all of them run."""
+    """Runs iperf3 between every worker and every shard at once, in both directions, like an exchange. Returns bits per
+    second through the busiest link in its busier direction. Ignores the first second, in which not all of them run yet."""
     hosts = of_links("SHAPED_SERVER_HOSTS") if has_links() else ["127.0.0.1"] * shards
     servers, clients = [], []
     try:
@@ -114,7 +114,7 @@ def raw_tcp(workers: int, shards: int, seconds: int = 4) -> dict:
         for worker, shard, client in running:
             end = json.loads(client.communicate(timeout=LIMIT)[0]).get("end", {})
             if "sum_received" not in end:
-                raise Failed(f"iperf3 from worker {worker} to shard {shard} gave no figures")
+                raise Failed(f"iperf3 from worker {worker} to shard {shard} reported no figures")
             for direction, key in (("up", "sum_received"), ("down", "sum_received_bidir_reverse")):
                 for link in (("worker", worker, direction), ("shard", shard, direction)):
                     links[link] = links.get(link, 0) + end[key]["bits_per_second"]
@@ -129,7 +129,7 @@ def raw_tcp(workers: int, shards: int, seconds: int = 4) -> dict:
 
 @dataclasses.dataclass
 class Quiet:
-    """How much of the machine others had meanwhile: what a figure of time is worth depends on it."""
+    """Measures the share of the machine that other programs use. Times are only reliable if this share is small."""
     begun: float = dataclasses.field(default_factory=time.monotonic)
     busy: float = dataclasses.field(default_factory=lambda: busy_seconds())
     own: float = dataclasses.field(default_factory=lambda: own_seconds())
@@ -141,13 +141,13 @@ class Quiet:
 
 
 def busy_seconds() -> float:
-    """Of all processors, in programs; interrupts, by which packets travel, are nobody's."""
+    """Seconds of all processors in programs, without interrupts, which process packets."""
     user, nice, system = pathlib.Path("/proc/stat").read_text().split()[1:4]
     return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def own_seconds() -> float:
-    """Of this process and all that it has waited for."""
+    """Processor seconds of this process and of all children that it has waited for."""
     return sum(usage.ru_utime + usage.ru_stime
                for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
 
@@ -159,7 +159,7 @@ def machine() -> dict:
 
 
 def gpt_like(blocks: int, words: int) -> str:
-    """A table of a small GPT: width 768, as many blocks and words as said. 12 and 18,688: 100.2 M elements."""
+    """A table of a small GPT with width 768. 12 blocks and 18,688 words give 100.2 M elements."""
     lines = [f"wte.weight {words} 768", "wpe.weight 1024 768"]
     for i in range(blocks):
         for name, rows, columns in (("attn.c_attn", 768, 2304), ("attn.c_proj", 768, 768), ("mlp.c_fc", 768, 3072),
@@ -177,14 +177,14 @@ def small_tensors(count: int, elements: int) -> str:
 # --- Command lines ---
 
 def parse(parser: argparse.ArgumentParser, what: str, names: Iterable[str]) -> argparse.Namespace:
-    """The options of `parser` and those that both programs have; `names` of it are those of `names`, each a `what`, that
-    were asked for."""
+    """Parses the options of `parser` and the options that both programs share. The result's `names` are the selected
+    elements of `names`; `what` is the kind of a name."""
     names = list(names)
     parser.add_argument("names", nargs="*", metavar=what.upper(), help=f"of these: {', '.join(names)}; all")
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin", metavar="DIR",
-                        help="where sluice and sluice-server are [build/release/bin]")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of everything [3]")
-    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="compressed exchanges in a turn [20]")
+                        help="folder of sluice and sluice-server [build/release/bin]")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of turns [3]")
+    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="compressed exchanges per turn [20]")
     options = parser.parse_args()
     options.bin = options.bin.resolve()
     options.names = options.names or names
@@ -202,7 +202,7 @@ def check_programs(options: argparse.Namespace) -> None:
 
 
 def run_program(main: Callable[[], None]) -> None:
-    """Ends the process: 0; 1 and a line for what could not be measured, read or written; 130 after Ctrl-C."""
+    """Runs `main` and ends the process: 0; 1 and a line for a failed measurement, read or write; 130 after Ctrl-C."""
     try:
         main()
     except (Failed, OSError, ValueError) as error:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How exchanges grow: with workers, shards, parameters, density and the number of tensors, over links of one rate.
+"""Measures how exchanges scale with workers, shards, parameters, density and the number of tensors, over links of one rate.
 
     ninja -C build/release sluice sluice-server
     bench/exchange_sweep.py --out sweep                    # all axes at 1 Gb/s; a quarter of an hour on two quiet cores
@@ -7,10 +7,10 @@
     bench/exchange_sweep.py --from sweep/sweep.json --out sweep        # fit and draw again
 
 Writes sweep.json, sweep.md and a plot (SVG) of each axis with two floors: the bytes of the busiest link at its rate, and
-what a sender must read and write (12 bytes for each element: gradient in, residual in and out) at the speed of this
-machine's memory. Fits  time = sum of coefficient x feature  to all points, with no coefficient below zero and errors
-counted in proportion to the time. bench/README.md says how to read it. Needs numpy and matplotlib: scripts/setup.sh installs
-Debian's, which are /usr/bin/python3's.
+the memory traffic of a sender (12 bytes per element: gradient in, residual in and out) at the speed of this machine's
+memory. Fits  time = sum of coefficient x feature  to all points, with non-negative coefficients and relative errors.
+bench/README.md explains the output. Needs numpy and matplotlib; scripts/setup.sh installs Debian's packages for
+/usr/bin/python3.
 """
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ try:
 except ImportError as error:
     sys.exit(f"exchange_sweep.py: {error}: run scripts/setup.sh, which installs it, and this with /usr/bin/python3")
 
-SENDER_BYTES = 12  # That an encoder with feedback moves for each element.
+SENDER_BYTES = 12  # Memory traffic per element of an encoder with feedback.
 STREAM_ELEMENTS = 1 << 25
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What is exchanged by whom: all tensors are of one size."""
+    """One measured configuration. All tensors have the same size."""
     workers: int = 4
     shards: int = 2
     elements: int = 25_000_000
-    density: float = 1.0  # Per cent, up; three times as much down.
+    density: float = 1.0  # Percent of the elements sent up; three times as many go down.
     tensors: int = 25
 
     def table(self) -> str:
@@ -58,14 +58,14 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """Points that differ in one thing."""
+    """Points that differ in one quantity."""
     label: str
     values: tuple[float, ...]
-    scale: str  # Of the plot.
+    scale: str  # Scale of the plot.
     base: Point = Point()
 
     def points(self, name: str) -> list[Point]:
-        if name == "elements":  # In tensors of one size.
+        if name == "elements":  # The tensor size stays constant.
             return [dataclasses.replace(self.base, elements=int(v), tensors=int(v) // 1_000_000) for v in self.values]
         return [dataclasses.replace(self.base, **{name: v}) for v in self.values]
 
@@ -90,7 +90,7 @@ def measure(point: Point, options: argparse.Namespace) -> dict:
         exchange_run.run([str(exchange_run.HERE / "shaped.sh"), "--workers", str(point.workers), "--shards",
                           str(point.shards), "--rate", options.rate, "--bin", str(options.bin), "--", "--table",
                           str(table), "--spec", up, "--down-spec", down, "--no-baselines", "--repeats",
-                          str(options.repeats), "--json", str(path)])
+                          str(options.repeats), "--report", str(path)])
         return json.loads(path.read_text())
 
 
@@ -109,11 +109,11 @@ def sweep(options: argparse.Namespace) -> dict:
 
 
 def stream_rates() -> dict:
-    """Bytes per second that adding one array to another moves, with one thread and with one on each core: the best of some
-    tries, since a floor is what the machine can do."""
+    """Bytes per second moved by the addition of one array to another, with one thread and with one thread per core. Takes the
+    best of several tries, because a floor is the machine's limit."""
     def stream(total: numpy.ndarray, other: numpy.ndarray) -> None:
         for _ in range(8):
-            numpy.add(total, other, out=total)  # Without the interpreter's lock.
+            numpy.add(total, other, out=total)  # Releases the interpreter's lock.
 
     rates = {}
     for threads in (1, os.cpu_count() or 1):
@@ -155,13 +155,13 @@ def wire_ms(swept: dict, row: dict) -> float:
 def features_of(swept: dict, row: dict) -> dict[str, float]:
     point, cores = row["point"], swept["machine"]["cores"]
     moved = row["results"][0]["bytes_up"] + row["results"][0]["bytes_down"]
-    share = point["workers"] / cores  # Of one worker alone, servers do their part on the other cores meanwhile.
+    share = point["workers"] / cores  # With a single worker, servers run on the other cores at the same time.
     return {"step": 1.0, "wire": wire_ms(swept, row), "elements": share * point["elements"] * 1e-6,
             "bytes": share * moved * 1e-6, "tensors": share * point["tensors"] * 1e-3}
 
 
 def fit(swept: dict) -> dict:
-    """Coefficients by weighted least squares; what comes out below zero is left out, the worst first."""
+    """Coefficients by weighted least squares. Drops features with negative coefficients, the most negative first."""
     times = numpy.array([statistics.median(row["ms"]) for row in swept["points"]])
     table = [features_of(swept, row) for row in swept["points"]]
     names = [name for name in FEATURES if any(row[name] for row in table)]
@@ -182,14 +182,14 @@ def fitted_ms(swept: dict, row: dict, fitted: dict) -> float:
 
 
 def memory_ms(swept: dict, row: dict) -> float:
-    """The least that encoding takes, by memory alone."""
+    """Lower limit of the encoding time from memory speed."""
     point, rates = row["point"], swept["machine"]["stream_bytes_per_second"]
     cores = swept["machine"]["cores"]
     rate = rates["1"] if point["workers"] == 1 else rates[str(cores)] * min(point["workers"], cores) / cores
     return 1e3 * SENDER_BYTES * point["elements"] * point["workers"] / rate
 
 
-# --- Showing ---
+# --- Output ---
 
 def rows_of(swept: dict, name: str) -> list[tuple[float, dict]]:
     by_point = {tuple(row["point"].items()): row for row in swept["points"]}
@@ -202,7 +202,7 @@ def rows_of(swept: dict, name: str) -> list[tuple[float, dict]]:
 
 
 def plotter():
-    """matplotlib's pyplot, set up so that equal figures give equal files."""
+    """matplotlib's pyplot, configured so that equal figures give equal files."""
     try:
         import matplotlib
     except ImportError as error:
@@ -267,16 +267,16 @@ def markdown(swept: dict, fitted: dict) -> str:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="folder to write to")
-    parser.add_argument("--rate", default="1gbit", help="of every link, or none [1gbit]")
+    parser.add_argument("--rate", default="1gbit", help="rate of every link, or none [1gbit]")
     parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FILE",
-                        help="measure nothing; the figures are there")
+                        help="read the figures from this file instead of measuring")
     return exchange_run.parse(parser, "axis", AXES)
 
 
 def main() -> None:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
-    plotter()  # Better now than after all the measuring.
+    plotter()  # Fails before the measurements if matplotlib is missing.
     if options.source:
         swept = json.loads(options.source.read_text())
     else:

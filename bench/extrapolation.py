@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How well the beginning of a dense run tells the rest: curves through its first tests, against the tests that came.
+"""Measures how well the beginning of a dense run predicts the rest: curves through its first tests against the later tests.
 
 usage: extrapolation.py SCALARS.CSV...
 
-For each run and number of first tests, by how many points a curve is above the last test of the run, and by how much at most above and below any
-test after those that it was made of:
-  power    accuracy = 100 - b steps^-p: what is wrong becomes none
+For each run and number of first tests, prints by how many points a curve is above the last test of the run, and its largest
+deviations above and below any later test:
+  power    accuracy = 100 - b steps^-p: errors vanish in the limit
   free     accuracy = c - b steps^-p, c at most 100: the best fit
-  mean     the same, the mean over p weighted by how well each fits
+  mean     the same, as a mean over p weighted by the quality of each fit
 """
 import csv
 import math
@@ -15,7 +15,7 @@ import sys
 
 FIRST = [4, 6, 8, 10, 12, 16]
 EXPONENTS = [0.05 * i for i in range(2, 61)]
-NOISE = 0.5  # Points, of a test at least.
+NOISE = 0.5  # Points: minimum noise of a test.
 
 
 def tests_of(path):
@@ -24,7 +24,7 @@ def tests_of(path):
 
 
 def line(x, y):
-    """Slope, offset and sum of squares of what is left."""
+    """Slope, offset and sum of squared residuals."""
     n, sum_x, sum_y = len(x), sum(x), sum(y)
     slope = (n * sum(a * b for a, b in zip(x, y)) - sum_x * sum_y) / (n * sum(a * a for a in x) - sum_x**2)
     offset = (sum_y - slope * sum_x) / n
@@ -37,7 +37,7 @@ def power(tests):
 
 
 def free(tests):
-    """The best fit, and the mean."""
+    """The best fit and the weighted mean."""
     fits = []
     for p in EXPONENTS:
         x, y = [step**-p for step, _ in tests], [accuracy for _, accuracy in tests]

@@ -1,4 +1,4 @@
-// Arrays of floats, far larger than any cache and aligned as tensors are.
+// Float arrays that are far larger than any cache and aligned like tensors.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace sluice::bench {
 
-inline constexpr size_t kChunk = 65536;      // Elements; the default of a job.
-inline constexpr size_t kChunks = 512;       // 128 MiB an array.
-inline constexpr size_t kChunksInSlice = 8;  // A tenth of a millisecond or more of work.
+inline constexpr size_t kChunk = 65536;      // Elements; a job's default.
+inline constexpr size_t kChunks = 512;       // 128 MiB per array.
+inline constexpr size_t kChunksInSlice = 8;  // At least a tenth of a millisecond of work.
 inline constexpr size_t kSlices = kChunks / kChunksInSlice;
-inline constexpr size_t kSlack = 4096;  // Elements by which gradients move from pass to pass.
+inline constexpr size_t kSlack = 4096;  // Elements by which gradients shift from pass to pass.
 
 class FloatArray {
  public:
@@ -28,13 +28,13 @@ class FloatArray {
   hwy::AlignedFreeUniquePtr<float[]> data_;
 };
 
-// What one sender works on: gradients and what is owed.
+// Memory of one sender: gradients and residuals.
 struct Side {
   FloatArray gradient{kChunks * kChunk + kSlack};
   FloatArray residual{kChunks * kChunk};
 };
 
-// Both sides of all pairs. The gradients are equal and heavy-tailed.
+// The memory of both members of all pairs. Their gradients are equal and heavy-tailed.
 struct Memory {
   Memory();
   Side measured;

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Trains one job `--dense` and others as they are, seed by seed, and prints what each mode costs and saves.
+"""Trains one job with `--dense` and others unchanged, seed by seed, and prints the costs and savings of each mode.
 
 usage: bench/modes.py JOB.yaml 'OTHER.yaml [KEY=VALUE ...]' ... [--seeds 1,2,3] [--set KEY=VALUE ...] [--points 1] [--json FILE]
 
-The first job is the reference: it runs with the rate and momentum of its `baseline`. Another is a job file with changes of
-its own behind it, in one argument. Equal samples are the caller's to see to: `--set epochs=5` is for all. Runs go one
-after the other. With --points it exits 1 if a job's mean accuracy is further than that below the reference's.
+The first job is the reference: it runs with the rate and momentum of its `baseline`. Each other argument is a job file,
+followed by changes for that job. The caller must ensure that all jobs train on equally many samples; `--set epochs=5`
+applies to all jobs. Runs are sequential. With --points P it exits 1 if a job's mean accuracy is below the reference's by
+more than P points.
 """
 import json
 import statistics
 import sys
 
-from seeds import parser_of, train
+from seed_sweep import parser_of, train
 
 
 def mean(reports, key):
@@ -23,7 +24,7 @@ def spread(values, form):
 
 
 def points_above(reports, reference):
-    """Of accuracy, seed by seed."""
+    """Differences of accuracy in points, seed by seed."""
     return [100 * (report["test_accuracy"] - other["test_accuracy"])
             for report, other in zip(reports, reference, strict=True)]
 
@@ -59,7 +60,7 @@ def main():
         reports = [train(options, job, changes, seed, dense=False) for seed in options.seeds]
         print(row(" ".join([f"{reports[0]['job']}, {reports[0]['mode']}", *changes]), reports, reference), flush=True)
         everything[other] = reports
-        if options.json:  # After each job: a run that is broken off leaves what it has.
+        if options.json:  # After each job, so that an interrupted run keeps its results.
             options.json.write_text(json.dumps(everything, indent=2) + "\n")
         below = -statistics.mean(points_above(reports, reference))
         if options.points is not None and not below <= options.points:

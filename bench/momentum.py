@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Trains with settings tuned for dense, changes only the codecs, and prints how far the momentum's table brings each back.
+"""Trains with settings tuned for dense, changes only the codecs, and prints how much the momentum table recovers for each.
 
 usage: bench/momentum.py [--seeds 1,2,3,4,5] [--by-hand 1,2] [--cases topk,ternary,adam] [--points 0.5] [--json FILE]
 
 examples/fashion-mnist.yaml with momentum 0.9 and a peak rate of 0.1 (adam: 0.001) in all runs of a seed: dense, each codec with
-`optimizer.delayed_momentum: auto`, and, for the seeds of --by-hand, with that key at 0.9, which is as if there were no table.
-Runs go one after the other. With --json what a file has already is not run again. With --points it exits 1 if the mean of
-`auto` is further below dense.
+`optimizer.delayed_momentum: auto`, and, for the seeds of --by-hand, with that key at 0.9, which disables the table.
+Runs are sequential. With --json it does not repeat runs that the file contains. With --points P it exits 1 if the mean of
+`auto` is below dense by more than P points.
 """
 import json
 import statistics
 import sys
 
-from seeds import ROOT, parser_of, train
+from seed_sweep import ROOT, parser_of, train
 
 JOB = str(ROOT / "examples/fashion-mnist.yaml")
-# The example's baseline is of its own optimizer.
+# The example's baseline applies only to the example's optimizer.
 OPTIMIZERS = {"sgd": ["optimizer={name: sgd, lr: 0.1, momentum: 0.9, clip_norm: 1}"],
               "adam": ["optimizer={name: adam, lr: 0.001, clip_norm: 1}", "baseline={optimizer: {lr: 0.001}}"]}
 # Name: optimizer, codec up, codec down.
@@ -34,7 +34,7 @@ def list_of(text):
 
 
 class Runs:
-    """Accuracies by what was run, as the file has them and as they come."""
+    """The accuracies by run, from the file and from new runs."""
 
     def __init__(self, options):
         self.options = options
@@ -64,8 +64,8 @@ def gap(points):
 def main():
     parser = parser_of(__doc__)
     parser.set_defaults(seeds=[1, 2, 3, 4, 5])
-    parser.add_argument("--by-hand", type=list_of, default=[1, 2], metavar="SEEDS", help="those that the contrast is run with (default: 1,2)")
-    parser.add_argument("--cases", default="topk,ternary,adam", help=f"of {', '.join(CASES)} (default: topk,ternary,adam)")
+    parser.add_argument("--by-hand", type=list_of, default=[1, 2], metavar="SEEDS", help="seeds of the runs without the table (default: 1,2)")
+    parser.add_argument("--cases", default="topk,ternary,adam", help=f"among {', '.join(CASES)} (default: topk,ternary,adam)")
     options = parser.parse_args()
     cases = options.cases.split(",")
     for name in cases:
@@ -90,7 +90,7 @@ def main():
     problems = [name for name in cases if options.points is not None and found[name]["auto"]
                 and not statistics.mean(found[name]["auto"]) >= -options.points]
     for name in problems:
-        print(f"{name}: {-statistics.mean(found[name]['auto']):.2f} points below dense; asked for: at most {options.points:g}",
+        print(f"{name}: {-statistics.mean(found[name]['auto']):.2f} points below dense; the limit is {options.points:g}",
               file=sys.stderr)
     return 1 if problems else 0
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Whether a job that chooses its codecs (`control: {policy: auto}`) is ever slower than dense fp16: two jobs over the same links take turns.
+"""Checks that a job that chooses its codecs (`control: {policy: auto}`) is never slower than dense fp16: two jobs over the same links run in turn.
 
 usage: bench/never_slower.py [options]
-  --rates R,...      of every link (100mbit,1gbit,none; none: not shaped)
+  --rates R,...      rates of every link (100mbit,1gbit,none; none means not shaped)
   --workers N,...    (2,4,8)
   --parameters N     (1 million)
-  --compute MS       of a step, asleep, as if an accelerator did it (20)
-  --settle N         steps of each job before anything counts (60)
-  --pairs N          of turns (9)
-  --turn SECONDS     that a turn of fp16 should take, about; at least --steps-min steps (3, 6)
-  --limit QUOTIENT   exits 1 if a median is above (1.03)
+  --compute MS       sleep per step, in place of an accelerator's work (20)
+  --settle N         steps of each job before the measurement (60)
+  --pairs N          pairs of turns (9)
+  --turn SECONDS     approximate duration of a turn of fp16; at least --steps-min steps (3, 6)
+  --limit QUOTIENT   exits 1 if a median exceeds this (1.03)
   --bin FOLDER, --json FILE
 
-Server and workers each have a network namespace behind a link that is shaped both ways (bench/shaped.sh); workers are synthetic_worker: they
-compute nothing but encode, send and apply. A row is the median of the pairs' quotients of time, between what the middle half of
-them lies, and what `auto` had chosen in the end. Exits 77 where no links can be made.
+The server and each worker have a network namespace behind a link that is shaped in both directions (bench/shaped.sh). Workers are
+synthetic_worker: they only encode, send and apply. A row has the median and the quartiles of the pairs' ratios of times, and the last choice
+of `auto`. Exits 77 if no links can be made.
 """
 import argparse
 import json
@@ -26,13 +26,13 @@ import sys
 import tempfile
 
 import survival
-from seeds import ROOT
+from seed_sweep import ROOT
 
 SHAPED = ROOT / "bench/shaped.sh"
 
 
 class Job(survival.Job):
-    """One shard, and workers, each where its link is."""
+    """One shard and the workers, each in the namespace of its link."""
 
     def __init__(self, options, folder, port, codec, more=""):
         self.host, self.port = os.environ["SHAPED_SERVER_HOSTS"].split(",")[0], port
@@ -51,7 +51,7 @@ class Job(survival.Job):
         return survival.Worker([str(part) for part in command], self.log)
 
     def plan(self):
-        """What the newest plan says."""
+        """Number of plans, and the text of the newest one."""
         plans = re.findall(r"plan \d+ from step \d+: .*\((.*)\)$", (self.folder / "log").read_text(), re.M)
         return (len(plans), plans[-1]) if plans else (0, "the job file's codecs")
 
@@ -80,7 +80,7 @@ def parser_of():
     parser.add_argument("--workers", default="2,4,8")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--compute", type=float, default=20)
-    parser.add_argument("--first", default="topk:1%+int4", help="codec until links are known (default: %(default)s)")
+    parser.add_argument("--first", default="topk:1%+int4", help="codec until the links have been measured (default: %(default)s)")
     parser.add_argument("--settle", type=int, default=60)
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--turn", type=float, default=3)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What relays cost in accuracy and save in bytes: a job in racks against the same job flat, with one codec on the slow link,
-seed by seed.
+"""Measures the accuracy that relays cost and the bytes that they save: a job in racks against the same job without relays, with
+one codec on the slow link, seed by seed.
 
-JOB.yaml: examples/fashion-mnist-relay.yaml; of one shard. Flat it has no `relays` section, so that all its workers send to the
-servers in the codec that relays do. Bytes are those of frames at the servers, all workers or relays together, per step, between
-the first and the last look at a job that is past its first steps, in which parameters are sent as they are.
-With --points it exits 1 if the mean accuracy in racks is further than that below.
+JOB.yaml: examples/fashion-mnist-relay.yaml, with one shard. The flat job has no `relays` section, so that all its workers send
+to the servers in the relays' codec. Bytes are those of frames at the servers, per step, for all workers or relays together,
+between the first and the last status of the job. The first steps do not count, because they send parameters uncompressed.
+With --points P it exits 1 if the mean accuracy in racks is lower by more than P points.
 """
 import json
 import pathlib
@@ -20,9 +20,9 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
 from processes import free_port  # noqa: E402
-from seeds import ROOT, parser_of  # noqa: E402
+from seed_sweep import ROOT, parser_of  # noqa: E402
 
-LIMIT = 1800  # Seconds for a run.
+LIMIT = 1800  # Seconds per run.
 SETTLED = 10  # Steps.
 
 
@@ -37,7 +37,7 @@ def train(options, seed, racks):
         text = pathlib.Path(options.job).read_text()
         (folder / "job.yaml").write_text(text if racks else flat(text))
         http = free_port()
-        command = [str(options.bin / "sluice"), "run", str(folder / "job.yaml"), "--quiet", "--http", f"127.0.0.1:{http}", "--json",
+        command = [str(options.bin / "sluice"), "run", str(folder / "job.yaml"), "--quiet", "--http-listen", f"127.0.0.1:{http}", "--report",
                    str(folder / "report.json"), "--log-dir", str(folder / "logs")]
         for change in [*options.set, f"seed={seed}", f"steps={options.steps}"]:
             command += ["--set", change]
@@ -51,7 +51,7 @@ def train(options, seed, racks):
                     if shard["step"] >= SETTLED:
                         seen = [*seen[:1], shard]
                 except (OSError, ValueError, urllib.error.URLError):
-                    pass  # Not there yet, or gone.
+                    pass  # Not started yet, or already gone.
                 time.sleep(0.2)
             process.kill()
         if process.wait() != 0 or len(seen) < 2 or seen[0]["step"] == seen[1]["step"]:

@@ -10,9 +10,9 @@
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kWarmChunks = 32;  // What gets warmed up; the others are copies.
+constexpr size_t kWarmChunks = 32;  // Number of chunks with a warm-up; other chunks copy them.
 constexpr int kWarmSteps = 20;
-constexpr uint32_t kRows = 256;  // Of the matrix that a chunk is, for codecs that take one.
+constexpr uint32_t kRows = 256;  // Rows of a chunk for codecs of matrices.
 
 compress::CodecSpec Parsed(const std::string& spec) {
   absl::StatusOr<compress::CodecSpec> parsed = compress::ParseCodecSpec(spec);
@@ -37,7 +37,7 @@ Memory::Memory() {
       first[i] = first[i - kWarmChunks * kChunk];
       continue;
     }
-    // The product of three is heavy-tailed, as gradients are.
+    // A product of three uniform variables is heavy-tailed, like gradients.
     const double x = (random.Uniform() - 0.5) * (random.Uniform() + 0.05) * random.Uniform();
     first[i] = static_cast<float>(x * 1e-2);
   }
@@ -68,7 +68,7 @@ void Sender::WarmUp() {
     NextPass();
     for (size_t chunk = 0; chunk < kWarmChunks; ++chunk) {
       EncodeFrame(chunk);
-      // Of one sender alone, what is published is what it sent.
+      // With one sender, the published frame is the sent one.
       if (codec_->observes()) codec_->Observe(frames_[chunk], absl::MakeSpan(states_[chunk]));
     }
   }
@@ -80,7 +80,7 @@ void Sender::WarmUp() {
 }
 
 void Sender::NextPass() {
-  // By whole cache lines: tensors are aligned.
+  // Shifts by whole cache lines, because tensors are aligned.
   offset_ = (offset_ + 61 * 16) % kSlack;
   if (codec_->density() == 0) return;
   magnitudes_.Clear();
@@ -133,7 +133,7 @@ SenderFrames FramesOf(const std::string& spec, Side* side) {
   Sender sender(spec, side);
   SenderFrames all;
   size_t kept = 0;
-  // Steps that follow each other are as alike, and as different, as senders of one step.
+  // Frames of consecutive steps are about as similar as those of different senders in one step.
   for (std::vector<std::vector<std::byte>>& frames : all.of_sender) {
     frames.resize(kChunks);
     sender.NextPass();

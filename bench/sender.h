@@ -1,5 +1,6 @@
-// Sender: one codec over all chunks of a Side, with feedback where its spec has it, in the state
-// that it reaches after some steps: its residual full, its threshold that of its density.
+// Sender: encodes all chunks of a Side with one codec, with error feedback if the spec enables it.
+// It starts in the state that a codec has after several steps: with a full residual and the
+// threshold for its density.
 #pragma once
 
 #include <memory>
@@ -15,23 +16,23 @@ namespace sluice::bench {
 
 class Sender {
  public:
-  // `side` must outlive it. Its residual is overwritten; `feedback` false: left alone.
+  // `side` must outlive the sender. Overwrites its residual, unless `feedback` is false.
   Sender(const std::string& spec, Side* side, bool feedback);
-  Sender(const std::string& spec, Side* side);  // Feedback as the spec says.
+  Sender(const std::string& spec, Side* side);  // Feedback as in the spec.
 
-  // Moves the gradients, and takes the threshold of what is to be encoded.
+  // Shifts the gradients and recomputes their threshold.
   void NextPass();
   // Encodes one chunk to its own frame.
   void EncodeFrame(size_t chunk);
-  // Encodes one chunk's payload to a buffer that all share, or to its own.
+  // Encodes one chunk's payload to a buffer that all chunks share, or to its own buffer.
   void EncodePayload(size_t chunk);
   void EncodePayloadApart(size_t chunk);
-  void EncodeSlice(size_t slice);  // All its frames.
+  void EncodeSlice(size_t slice);  // Encodes all frames of the slice.
 
-  // For kernels.
+  // The next two functions serve kernel rows.
   compress::EncodeInput Input(size_t chunk);
   float threshold() const { return threshold_; }
-  // Count magnitudes for the next threshold, as a Compressor with all these chunks would.
+  // Counts magnitudes for the next threshold, like a Compressor with all these chunks.
   void SearchThresholds() { searches_ = true; }
 
   const compress::Codec& codec() const { return *codec_; }
@@ -55,10 +56,10 @@ class Sender {
   size_t offset_ = 0;
 };
 
-// Frames of kSumInputs senders for every chunk, each in memory of its own.
+// Frames of kSumInputs senders for every chunk, each in separate memory.
 struct SenderFrames {
   std::vector<std::vector<std::byte>> of_sender[kSumInputs];
-  double kept_per_chunk = 0;  // Of all senders.
+  double kept_per_chunk = 0;  // Sum over all senders.
 };
 SenderFrames FramesOf(const std::string& spec, Side* side);
 

@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
-# Gives each worker and each shard a machine of its own, as far as the network goes: a network namespace behind a link
-# that is shaped in both directions, all of them joined by one bridge. Runs `sluice bench exchange` there, or anything.
+# Gives each worker and each shard its own network namespace behind a link that is shaped in both directions, like a
+# separate machine. A bridge joins all links. Runs `sluice bench exchange` there, or any other command.
 #
 # usage: bench/shaped.sh --workers N --shards K --rate RATE [--delay TIME] [--bin DIR] -- [ARGUMENTS OF bench exchange]
 #        bench/shaped.sh --workers N --shards K --rate RATE [--delay TIME] --exec COMMAND [ARGUMENT...]
 #        bench/shaped.sh --set RATE [--of PID]
 #
-#   --rate RATE    of every link, each way: 200mbit, 1gbit, 2.5gbit (kbit, mbit, gbit; decimal), or none: not shaped
-#   --delay TIME   of what a process sends, on the way to any other: 500us, 5ms (needs a kernel with netem)
-#   --bin DIR      where sluice and sluice-server are; otherwise build/release/bin
-#   --exec         run this instead, beside the bridge, with this in its environment:
-#                    SHAPED_WORKERS, SHAPED_SHARDS               how many
-#                    SHAPED_WORKER_HOSTS, SHAPED_SERVER_HOSTS    their addresses, with commas between
-#                    SHAPED_RATE                                 the rate at the start
+#   --rate RATE    rate of every link in each direction: 200mbit, 1gbit, 2.5gbit (kbit, mbit, gbit; decimal). "none"
+#                  disables shaping.
+#   --delay TIME   one-way delay between any two processes: 500us, 5ms (needs a kernel with netem)
+#   --bin DIR      folder of sluice and sluice-server (default: build/release/bin)
+#   --exec         run this command instead, in the bridge's namespace, with this environment:
+#                    SHAPED_WORKERS, SHAPED_SHARDS               number of workers and shards
+#                    SHAPED_WORKER_HOSTS, SHAPED_SERVER_HOSTS    their addresses, separated by commas
+#                    SHAPED_RATE                                 the initial rate
 #                  `ip netns exec w0 COMMAND` runs as worker 0, `ip netns exec s1 COMMAND` as shard 1.
-#   --set RATE     change the links of a run while it runs; PID is that of its shaped.sh, which prints it. Not needed
-#                  in what --exec runs.
+#   --set RATE     change the links of a running measurement. PID is that of its shaped.sh, which prints it. The command
+#                  of --exec does not need --of.
 #
 # Needs root, or a kernel that lets users make namespaces. Everything is in namespaces of one process's descendants, so
-# the kernel removes all of it when that process ends, however it does; nothing is left on the machine, and runs do not
-# meet. Exits with the status of what it runs; 2: wrong arguments; 77: namespaces or links cannot be made here.
+# the kernel removes all of it when that process ends for any reason. Nothing is left on the machine, and runs do not
+# affect each other. Exits with the status of the command, with 2 for wrong arguments, and with 77 if namespaces or links
+# cannot be made here.
 set -euo pipefail
 
 self=$(readlink -f "${BASH_SOURCE[0]}")
@@ -33,9 +35,9 @@ fail() {  # fail STATUS MESSAGE
 }
 usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "$self"; }
 
-# --- Links. All of this runs inside, where /run/netns has our names only. ---
+# --- Links. These functions run inside, where /run/netns has only the names of this run. ---
 
-# Bytes that may go at once: 2 ms of the rate, but at least 256 KiB, which is four of the largest packets of TCP.
+# Size of a burst in bytes: 2 ms at the rate, but at least 256 KiB, which is four of the largest packets of TCP.
 burst_of() {
   awk -v rate="$1" 'BEGIN {
     value = rate + 0; unit = rate; sub(/^[0-9.]+/, "", unit)
@@ -46,13 +48,13 @@ burst_of() {
 
 shape_device() {  # shape_device NAMESPACE DEVICE RATE PARENT
   if [ "$3" = none ]; then
-    tc -n "$1" qdisc del dev "$2" "${@:4}" 2>/dev/null || true  # There may be none.
+    tc -n "$1" qdisc del dev "$2" "${@:4}" 2>/dev/null || true  # There may be no qdisc.
   else
     tc -n "$1" qdisc replace dev "$2" "${@:4}" handle 10: tbf rate "$3" burst "$(burst_of "$3")" latency 50ms
   fi
 }
 
-set_rate() {  # Both ways: what the process sends leaves through eth0, what it gets through its port of the bridge.
+set_rate() {  # Both directions: a process sends through eth0 and receives through its port of the bridge.
   local name parent
   for name in $(ip netns list | awk '$1 != "bridge" {print $1}'); do
     parent=root
@@ -73,7 +75,7 @@ add_process() {  # add_process NAME ADDRESS
 }
 
 make_links() {
-  # What `ip netns` remembers is in a file system of our own, so that names of other runs are free.
+  # A separate file system for the state of `ip netns`, so that names of other runs do not conflict.
   local folder=/run/netns
   [ -d "$folder" ] || folder=/run
   mount -t tmpfs shaped "$folder"
@@ -101,12 +103,12 @@ hosts() {  # hosts PREFIX COUNT
   printf '%s' "$list"
 }
 
-# --- The first process inside: when it ends, the kernel ends all the others. ---
+# --- The first process inside. When it ends, the kernel ends all others. ---
 
 run_inside() {
   trap 'exit 143' INT TERM HUP
   local errors
-  errors=$( (make_links) 2>&1) || fail 77 "no links can be made here: ${errors//$'\n'/; }"
+  errors=$( (make_links) 2>&1) || fail 77 "cannot make links here: ${errors//$'\n'/; }"
   export SHAPED_WORKERS=$workers SHAPED_SHARDS=$shards SHAPED_RATE=$rate
   SHAPED_WORKER_HOSTS=$(hosts 10.77.1 "$workers")
   SHAPED_SERVER_HOSTS=$(hosts 10.77.0 "$shards")
@@ -126,16 +128,16 @@ run_inside() {
   fi
   local signal command=
   for signal in INT TERM HUP; do
-    # shellcheck disable=SC2064  # The signal's name is meant to be put in now.
+    # shellcheck disable=SC2064  # Expand the signal's name now.
     trap "interrupted=yes; [ -z \"\$command\" ] || kill -$signal \"\$command\" 2>/dev/null || true" "$signal"
   done
-  # The shell would have it ignore SIGINT, as a command in the background.
+  # Otherwise the shell would make a background command ignore SIGINT.
   env --default-signal=INT,QUIT -- "$@" <&0 &
   command=$!
   finish_of "$command"
 }
 
-finish_of() {  # Exits as process PID does; a signal with a trap, which sets `interrupted`, ends `wait` but not us.
+finish_of() {  # Exits with the status of process PID. A signal with a trap sets `interrupted` and ends `wait`, but not this process.
   local status
   while true; do
     interrupted=
@@ -152,7 +154,7 @@ child_of() {
   for stat in /proc/[0-9]*/stat; do
     { read -r fields <"$stat"; } 2>/dev/null || continue
     fields=${fields##*) }
-    # shellcheck disable=SC2086  # Words: its state, its parent, and more.
+    # shellcheck disable=SC2086  # Words: state, parent and more.
     set -- "$1" $fields
     if [ "$3" = "$1" ]; then basename "${stat%/stat}"; return 0; fi  # In a trap a bare `return` fails.
   done
@@ -165,7 +167,7 @@ set_from_outside() {
   [ -n "$of" ] || fail 2 "--set needs --of PID, the PID that the shaped.sh to change printed"
   parent=$(child_of "$of") && first=$(child_of "$parent") &&
     tr '\0' ' ' <"/proc/$first/cmdline" | grep -q -- " --inside $of " ||
-    fail 2 "process $of is no shaped.sh that runs"
+    fail 2 "process $of is not a running shaped.sh"
   local user=(--user --preserve-credentials)
   [ "$(id -u)" != 0 ] || user=()
   nsenter --target "$first" "${user[@]}" --mount --net --pid -- bash "$self" --set-inside "$1"
@@ -182,9 +184,9 @@ run_outside() {
   local apart=(unshare "${user[@]}" --mount --net --pid --fork --kill-child --mount-proc)
   local errors
   errors=$("${apart[@]}" true 2>&1) ||
-    fail 77 "namespaces cannot be made here (${errors//$'\n'/; }); root can, on most machines"
-  # In a session of its own, so that a terminal's Ctrl-C reaches this process alone, which passes it on once. If this
-  # process is killed, `unshare` is by the kernel, and by that the first process inside, and by that all others.
+    fail 77 "cannot make namespaces here (${errors//$'\n'/; }); on most machines, root can"
+  # In a separate session, so that a terminal's Ctrl-C reaches only this process, which forwards it once. If this process
+  # is killed, the kernel kills `unshare`, therefore the first process inside, and therefore all others.
   env --default-signal=INT,QUIT setsid setpriv --pdeathsig KILL "${apart[@]}" -- \
     bash "$self" --inside $$ "$mode" "$workers" "$shards" "$rate" "$delay" "$bin" "$@" <&0 &
   local inside=$! signal
@@ -195,7 +197,7 @@ run_outside() {
   finish_of "$inside"
 }
 
-stop_inside() {  # stop_inside PID SIGNAL: asks first, and insists when the time is over.
+stop_inside() {  # stop_inside PID SIGNAL: sends SIGNAL, and SIGKILL after the grace period.
   local first tenths
   if first=$(child_of "$1"); then kill "-$2" "$first" 2>/dev/null || true; fi
   for ((tenths = 0; tenths < 10 * grace_seconds; ++tenths)); do
@@ -207,17 +209,17 @@ stop_inside() {  # stop_inside PID SIGNAL: asks first, and insists when the time
 
 check_rate() {
   [[ $1 =~ ^([0-9]+(\.[0-9]+)?(kbit|mbit|gbit)|none)$ ]] ||
-    fail 2 "\"$1\" is no rate: write one like 200mbit, 1gbit or 2.5gbit, or none"
+    fail 2 "\"$1\" is not a rate: use one like 200mbit, 1gbit or 2.5gbit, or none"
 }
 check_count() {  # check_count OPTION VALUE
   [[ $2 =~ ^[1-9][0-9]{0,2}$ ]] && [ "$2" -le "$processes_max" ] ||
-    fail 2 "$1 is to be a number from 1 to $processes_max, not \"$2\""
+    fail 2 "$1 must be a number from 1 to $processes_max, not \"$2\""
 }
 
 PATH=$PATH:/usr/sbin:/sbin
 workers='' shards='' rate='' delay=none bin=$(dirname "$self")/../build/release/bin mode='' to_set='' of=''
 case "${1:-}" in
-  --inside)  # Not for people: `run_outside` starts this.
+  --inside)  # Not for users: `run_outside` starts this.
     outer=$2 mode=$3 workers=$4 shards=$5 rate=$6 delay=$7 bin=$8
     shift 8
     run_inside "$@" ;;
@@ -235,7 +237,7 @@ while [ $# -gt 0 ] && [ -z "$mode" ]; do
         --shards) check_count "$1" "$2"; shards=$2 ;;
         --rate) check_rate "$2"; rate=$2 ;;
         --delay)
-          [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms|s)$ ]] || fail 2 "\"$2\" is no time: write one like 500us or 5ms"
+          [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms|s)$ ]] || fail 2 "\"$2\" is not a time: use one like 500us or 5ms"
           delay=$2
           if [[ $2 =~ ^[0.]+[a-z]+$ ]]; then delay=none; fi ;;
         --bin) bin=$2 ;;
@@ -243,7 +245,7 @@ while [ $# -gt 0 ] && [ -z "$mode" ]; do
         --of) of=$2 ;;
       esac
       shift 2 ;;
-    *) fail 2 "no such argument: $1 (what \`sluice bench exchange\` is to get comes after --)" ;;
+    *) fail 2 "no such argument: $1 (put the arguments of \`sluice bench exchange\` after --)" ;;
   esac
 done
 if [ -n "$to_set" ]; then set_from_outside "$to_set"; exit; fi

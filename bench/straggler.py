@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""What one slow worker costs in modes that wait for it and in those that do not: sluice-server and four synthetic_workers,
-one of which stands still most of the time (SIGSTOP and SIGCONT, in turns of some milliseconds). Modes take turns; `sync`,
-which waits for all, is what the others are held against.
+"""Measures the cost of one slow worker in modes that wait for it and in modes that do not: sluice-server and four
+synthetic_workers, one of which is stopped most of the time (SIGSTOP and SIGCONT, alternating every few milliseconds). Modes run
+in turn. `sync`, which waits for all workers, is the reference.
 
 usage: straggler.py [options]
-  --bin FOLDER       of the programs (build/release/bin)
-  --modes LIST       of quorum, async and ssp (quorum,async)
-  --compute MS       of a step, in each worker (20)
-  --slow TIMES       how much slower the last worker is (4)
-  --grace MS         that a quorum waits for the others (2)
-  --seconds S        of each turn (6)
-  --rounds N         of turns, each with all modes (3)
+  --bin FOLDER       programs (build/release/bin)
+  --modes LIST       among quorum, async and ssp (quorum,async)
+  --compute MS       time of a step in each worker (20)
+  --slow TIMES       slowdown of the last worker (4)
+  --grace MS         time that a quorum waits for the others (2)
+  --seconds S        duration of each turn (6)
+  --rounds N         rounds of turns, each with all modes (3)
   --uplink SPEC      (topk:1%+int4)
   --json FILE        all figures
 
-Per second: `contributions` are gradients of any worker that entered the parameters, `steps` those of the fastest worker.
-Least possible: a step of `sync` takes TIMES x MS; a quorum's MS; without waiting 3 + 1 / TIMES contributions come in MS.
+Figures are per second: `contributions` are applied gradients of all workers, `steps` are those of the fastest worker.
+Lower limits: a step of `sync` takes TIMES x MS, and a step of a quorum takes MS. Without waiting, 3 + 1 / TIMES contributions
+arrive in MS.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 
-from survival import Worker  # Which finds `processes` too.
+from survival import Worker  # Also makes `processes` importable.
 from processes import SlowedDown, free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -40,7 +41,7 @@ model: {{name: mlp, hidden: [64]}}
 data: {{format: synthetic, limit: 1000, test_limit: 128}}
 batch_size_per_worker: 16
 steps: 1000000
-optimizer: {{name: sgd, lr: 0.01, on: {on}}}
+optimizer: {{name: sgd, lr: 0.01, location: {on}}}
 compression: {{uplink: "{uplink}", downlink: int8}}
 {mode}
 """
@@ -53,13 +54,13 @@ def metric(port, name):
 
 def keys(mode, options):
     return {"sync": "",
-            "quorum": f"quorum: {WORKERS - 1}\ngrace: {options.grace}ms",
+            "quorum": f"quorum: {WORKERS - 1}\nstraggler_timeout: {options.grace}ms",
             "async": "mode: async",
             "ssp": "mode: ssp\nstaleness: 2"}[mode]
 
 
 def turn(options, folder, mode):
-    """Steps per second of the fastest worker, of the slow one, and contributions of all."""
+    """Steps per second of the fastest and of the slow worker, and contributions of all."""
     folder.mkdir()
     job = folder / "job.yaml"
     job.write_text(JOB.format(workers=WORKERS, uplink=options.uplink, mode=keys(mode, options),
@@ -118,7 +119,7 @@ def main():
                       "{late:5.1f} bundles/s late".format(**rows[-1]), flush=True)
     ratios = {}
     for mode in modes:
-        # A late worker's part of a quorum's step is counted where its work went in, so that steps are what is compared.
+        # With a quorum, a late contribution counts in a later step, so steps are compared instead of contributions.
         what = "steps" if mode == "quorum" else "contributions"
         turns = [[row[what] for row in rows if row["mode"] == m] for m in ("sync", mode)]
         ratios[mode] = [b / a for a, b in zip(*turns)]

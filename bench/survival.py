@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What surviving costs, measured on real processes: sluice-server, and synthetic_worker in place of a training program.
+"""Measures the cost of fault tolerance on real processes: sluice-server, and synthetic_worker in place of a training program.
 
-usage: survival.py [overhead] [shard] [worker] [memory] [options]; all four without one
-  --bin FOLDER          of the programs (build/release/bin)
-  --parameters N        of the job that is killed (100 million); half of them where memory is looked at
-  --small N, --every N  parameters, and steps between checkpoints, where overhead is measured (1 million, 100)
+usage: survival.py [overhead] [shard] [worker] [memory] [options]; the default is all four
+  --bin FOLDER          programs (build/release/bin)
+  --parameters N        parameters of the job with killed processes (100 million); memory is measured with half of them
+  --small N, --every N  parameters, and steps between checkpoints, for overhead (1 million, 100)
   --uplink, --downlink  specs
-  --pairs N             of turns with and without checkpoints
+  --pairs N             pairs of turns with and without checkpoints
   --runs N              kills of each kind
-  --folder FOLDER       where checkpoints go: the disk that is measured; a folder of its own in there, removed at the end
+  --folder FOLDER       folder on the measured disk; checkpoints go to a new subfolder, which is removed at the end
   --json FILE           all figures
 
-bench/README.md says how to read them.
+bench/README.md explains the figures.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" 
 from processes import free_port  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-LIMIT = 600  # Seconds for anything.
+LIMIT = 600  # Seconds for any operation.
 
 JOB = """\
 name: survival-bench
@@ -44,12 +44,12 @@ steps: 1000000
 optimizer: {{name: sgd, lr: 0.01}}
 seed: 7
 compression: {{uplink: "{uplink}", downlink: "{downlink}"}}
-server: {{heartbeat: 250ms, lease: 10s, max_memory: 16GiB}}
+server: {{heartbeat_interval: 250ms, lease_timeout: 10s, max_memory: 16GiB}}
 """
 
 
 def status_of(pid, key):
-    """A figure of /proc/PID/status in bytes."""
+    """A value of /proc/PID/status in bytes."""
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(rf"^{key}:\s+(\d+) kB", text, re.M).group(1)) * 1024
 
@@ -59,13 +59,13 @@ def load():
 
 
 def cpu_of(pid):
-    """Seconds of processors that a process has used."""
+    """Processor seconds that a process has used."""
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Worker:
-    """A synthetic_worker whose lines are read as they come."""
+    """A synthetic_worker with a thread that reads its output."""
 
     def __init__(self, command, log):
         self.begun = time.monotonic()
@@ -93,14 +93,14 @@ class Worker:
             self.changed.notify_all()
 
     def wait_for(self, what):
-        """What `what` gives once that is not None."""
+        """Waits until `what` returns something other than None, and returns it."""
         end = time.monotonic() + LIMIT
         with self.changed:
             while (found := what(self)) is None:
                 if self.over:
-                    raise RuntimeError("a worker has ended; its log says why")
+                    raise RuntimeError("a worker has ended; its log has the reason")
                 if not self.changed.wait(end - time.monotonic()) and time.monotonic() > end:
-                    raise RuntimeError(f"nothing came in {LIMIT} s")
+                    raise RuntimeError(f"a worker printed nothing for {LIMIT} s")
             return found
 
     def wait_for_step(self, step):
@@ -116,7 +116,7 @@ class Worker:
 
 
 class Job:
-    """Servers and workers, each a process."""
+    """Servers and workers, each in a process."""
 
     def __init__(self, options, folder, parameters, every=None, shards=2, workers=2, turns=False, uplink=None,
                  downlink=None, more=""):
@@ -127,7 +127,7 @@ class Job:
         text = JOB.format(workers=workers, shards=shards, uplink=uplink or options.uplink,
                           downlink=downlink or options.downlink) + more
         if every is not None:
-            text += f"checkpoint: {{dir: {self.checkpoints}, every: {every}}}\n"
+            text += f"checkpoint: {{dir: {self.checkpoints}, interval: {every}}}\n"
         self.path = folder / "job.yaml"
         self.path.write_text(text)
         self.ports = [free_port() for _ in range(shards)]
@@ -181,7 +181,7 @@ def wait_for(condition, what):
     end = time.monotonic() + LIMIT
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"no {what} in {LIMIT} s")
+            raise RuntimeError(f"no {what} within {LIMIT} s")
         time.sleep(0.01)
 
 
@@ -191,7 +191,7 @@ def quartiles(values):
 
 
 def turn(job, steps):
-    """Seconds that so many steps take, and of processors; with what is written of their checkpoint."""
+    """Seconds and processor seconds of `steps` steps, including the write of their checkpoint."""
     begin, cpu = time.monotonic(), job.cpu()
     target = job.workers[0].last()[0] + steps
     for worker in job.workers:
@@ -205,14 +205,14 @@ def turn(job, steps):
 
 
 def overhead_of(options, folder, uplink, downlink, parameters, every):
-    """Turns of `every` steps with one checkpoint, and as many without, one after the other."""
+    """Runs alternating turns of `every` steps, with one checkpoint and without."""
     kinds = {"uplink": uplink, "downlink": downlink, "turns": True, "shards": 1}
     with Job(options, folder / "with", parameters, every=every, **kinds) as job, \
             Job(options, folder / "without", parameters, **kinds) as plain:
         for each in (job, plain):
             each.start_workers()
-        # Residuals fill and pages are touched; not counted. Half a turn more, so that the checkpoint, which is named
-        # where steps are multiples of `every`, is in the middle of each turn.
+        # The warm-up fills residuals and touches pages. It takes half a turn more than a turn, because checkpoints
+        # are named at multiples of `every` and should be in the middle of each turn.
         for each in (job, plain):
             turn(each, every + every // 2)
         wall, cpu, late, step_ms = [], [], [], []
@@ -245,14 +245,14 @@ def overhead(options, folder):
 
 
 def wait_for_checkpoint(job, more):
-    """Until one more is complete than there are; then until steps go on for a while."""
+    """Waits for one more complete checkpoint, then for `more` steps."""
     newest = max(job.complete(), default=0)
     wait_for(lambda: max(job.complete(), default=0) > newest, "checkpoint")
     job.workers[0].wait_for_step(job.workers[0].last()[0] + more)
 
 
 def kill_once(job, kind):
-    """Kills one process with -9 and starts it again at once; what happened when."""
+    """Kills one process with SIGKILL and restarts it at once. Returns the times of events."""
     wait_for_checkpoint(job, 2)
     saved = job.complete()[-1]
     worker = job.workers[0]
@@ -270,7 +270,7 @@ def kill_once(job, kind):
         job.workers[1].process.wait()
         restarted = time.monotonic()
         job.workers[1] = job.start_worker(1)
-    # A step that was closed before the kill may be read after it.
+    # A step that closed before the kill may be read after it.
     worker.wait_for(lambda w: len(w.steps) > count + 1 and w.steps[-1][1] > restarted + 0.05 or None)
     end = time.monotonic() + LIMIT
     while True:
@@ -281,7 +281,7 @@ def kill_once(job, kind):
             if new:
                 break
         if time.monotonic() > end:
-            raise RuntimeError("the job did not go on")
+            raise RuntimeError("the job did not continue")
         time.sleep(0.01)
     again = [at for step, at in after if not back or at > worker.joined[-1][1]]
     if kind == "worker":
@@ -306,7 +306,7 @@ def kills(options, folder, kind):
 
 
 def memory(options, folder):
-    """Resident bytes per parameter, above a process of the same job that has nothing to do yet."""
+    """Resident bytes per parameter, beyond those of an idle process of the same job."""
     parameters = options.parameters // 2
     with Job(options, folder / "memory", parameters, every=20, shards=1) as job:
         time.sleep(2)
@@ -318,7 +318,7 @@ def memory(options, folder):
         wait_for_checkpoint(job, 3)
         row = {"parameters": parameters, "shard": (shard - idle) / parameters,
                "shard_checkpoint": (status_of(job.shards[0].pid, "VmHWM") - idle) / parameters,
-               # Its gradient and its parameters are its own: 8 bytes.
+               # The figure excludes the worker's gradient and parameters, which take 8 bytes.
                "worker": (worker - idle) / parameters - 8,
                "worker_checkpoint": (status_of(job.workers[0].process.pid, "VmHWM") - idle) / parameters - 8}
         print(f"memory    {parameters / 1e6:.0f} M parameters, bytes for each at most: shard {row['shard']:.2f}, in a "

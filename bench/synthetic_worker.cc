@@ -1,12 +1,12 @@
-// synthetic_worker: a worker of a real job that computes nothing: fixed gradients over any number
-// of parameters, plain descent, here or on the shards, a state of any size. What is left of a step
-// is Sluice's part of it. For bench/survival.py, which kills it, and bench/straggler.py, which
-// slows it.
+// synthetic_worker: a worker of a real job without computation. It has fixed gradients over any
+// number of parameters, plain descent in the worker or on the shards, and a state of any size. A
+// step therefore consists of Sluice's part only. bench/survival.py kills it, and bench/straggler.py
+// slows it down.
 //
 // On stdout, with the monotonic clock in seconds:
-//   joined STEP TIME      the step it goes on from
+//   joined STEP TIME      the step that it continues from
 //   step STEP TIME        a step is applied
-//   rollback TIME         the job went back; it joins again
+//   rollback TIME         the job rolled back; the worker joins again
 //   parameters CRC        with the last step, before it leaves
 
 #include <time.h>
@@ -43,7 +43,7 @@ namespace {
 
 constexpr uint32_t kTensorElements = 1 << 22;
 constexpr float kRate = 0.01f;
-// Sessions in a row that end in a rollback.
+// Limit for consecutive sessions that end in a rollback.
 constexpr int kSessionsMax = 20;
 
 struct Flags {
@@ -52,12 +52,12 @@ struct Flags {
   uint32_t rank = 0;
   uint64_t parameters = 1'000'000;
   uint64_t steps = 100;
-  uint32_t state_bytes = 4;  // Per parameter; at least its value.
+  uint32_t state_bytes = 4;  // Per parameter; at least the size of its value.
   double compute_ms = 0;
-  double tested = -1;  // Below 0: never.
+  double tested = -1;  // Negative values disable the report.
   bool turns = false;
-  std::string metrics_listen;
-  uint64_t quality_every = 0;
+  std::string http_listen;
+  uint64_t quality_interval = 0;
   std::string trace;
 };
 
@@ -81,7 +81,7 @@ protocol::TensorTable TableOf(uint64_t parameters) {
   return table;
 }
 
-// Heavy-tailed, and another one for each rank.
+// Returns a heavy-tailed gradient that differs between ranks.
 std::vector<float> MakeGradient(uint64_t parameters, uint32_t rank) {
   std::vector<float> gradient(parameters);
   CounterRandom random(rank + 1, 5);
@@ -103,7 +103,7 @@ class Trainer {
         gradient_(MakeGradient(flags_.parameters, flags_.rank)),
         parameters_(flags_.parameters) {}
 
-  // One session; what it ended with.
+  // Runs one session and returns its final status.
   absl::Status Run(worker::Session* session) {
     absl::StatusOr<worker::JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
@@ -140,7 +140,7 @@ class Trainer {
   }
 
  private:
-  // With --turns a line on stdin is a number of steps to take.
+  // With --turns, each line on stdin is a number of steps to run.
   bool MayGoOn() {
     if (!flags_.turns) return true;
     while (turn_ == 0) {
@@ -149,7 +149,7 @@ class Trainer {
     --turn_;
     return true;
   }
-  // In slices: a process that stands still computes nothing meanwhile.
+  // Computes in slices, so that the computation pauses while the process is stopped.
   void Compute() const {
     for (double left = flags_.compute_ms; left > 0; left -= 1) {
       absl::SleepFor(absl::Milliseconds(std::min(left, 1.0)));
@@ -185,7 +185,8 @@ class Trainer {
     session->Report({.step = result->step, .total_steps = flags_.steps});
     return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
   }
-  // A tensor's part of what has all of them; all but the last are of one size.
+  // Returns the part of one tensor in an array over all tensors. All tensors except the last have
+  // the same size.
   template <typename T>
   absl::Span<T> Of(size_t tensor, absl::Span<T> all) const {
     return all.subspan(tensor * kTensorElements, kTensorElements);
@@ -203,7 +204,7 @@ class Trainer {
   const std::vector<float> gradient_;
   std::vector<float> parameters_;
   uint64_t turn_ = 0;
-  uint64_t behind_ = 0;  // Steps that closed without this worker and are to be skipped.
+  uint64_t behind_ = 0;  // Steps to skip because they closed without this worker.
 };
 
 int Run(const Flags& flags) {
@@ -235,9 +236,9 @@ int Run(const Flags& flags) {
                               .figures = session.figures()};
   };
   absl::StatusOr<std::unique_ptr<net::HttpServer>> metrics;
-  if (!flags.metrics_listen.empty()) {
+  if (!flags.http_listen.empty()) {
     metrics = net::HttpServer::Start(
-        {.listen = flags.metrics_listen},
+        {.listen = flags.http_listen},
         [&view](const std::string& path) { return worker::WorkerPage(path, view); });
     if (!metrics.ok()) {
       std::cerr << metrics.status().message() << "\n";
@@ -251,7 +252,7 @@ int Run(const Flags& flags) {
         worker::OptionsFromJob(*job, flags.coordinator, flags.rank);
     options.software_version = SLUICE_VERSION;
     options.rejoining = rejoining;
-    options.quality_every = flags.quality_every;
+    options.quality_interval = flags.quality_interval;
     options.clock = &clock;
     if (trace.ok()) options.trace = trace->get();
     status = trainer.Run(session.Replace(worker::MakeRemoteSession(std::move(options))));
@@ -271,22 +272,23 @@ int Run(const Flags& flags) {
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   CLI::App app(
-      "A worker of a real job that computes nothing, for bench/survival.py and "
-      "bench/straggler.py.");
+      "A worker of a real job without computation, for bench/survival.py and bench/straggler.py.");
   sluice::bench::Flags flags;
   sluice::app::AddJobFlags(&app, &flags.job);
   app.add_option("--coordinator", flags.coordinator, "Address of shard 0");
   app.add_option("--rank", flags.rank, "From 0");
-  app.add_option("--parameters", flags.parameters, "How many")->check(CLI::PositiveNumber);
-  app.add_option("--steps", flags.steps, "Of the job");
-  app.add_option("--state-bytes", flags.state_bytes, "Of a checkpoint's state, per parameter");
-  app.add_option("--compute-ms", flags.compute_ms, "Sleep so long in each step");
+  app.add_option("--parameters", flags.parameters, "Number of parameters")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--steps", flags.steps, "Steps of the job");
+  app.add_option("--state-bytes", flags.state_bytes, "Bytes of a checkpoint's state per parameter");
+  app.add_option("--compute-ms", flags.compute_ms, "Sleep in each step, milliseconds");
   app.add_option("--tested", flags.tested,
-                 "Say in each step that a test had this accuracy, 0 to 1");
-  app.add_flag("--turns", flags.turns, "Take as many steps as lines on stdin say");
-  app.add_option("--metrics-listen", flags.metrics_listen, "As of sluice-worker");
-  app.add_option("--quality-every", flags.quality_every, "As of sluice-worker; 0: never");
-  app.add_option("--trace", flags.trace, "As of sluice-worker");
+                 "Report a test with this accuracy, 0 to 1, in each step");
+  app.add_flag("--turns", flags.turns, "Read numbers of steps to run from stdin");
+  app.add_option("--http-listen", flags.http_listen, "As in sluice-worker");
+  app.add_option("--quality-interval", flags.quality_interval,
+                 "As in sluice-worker; 0 disables it");
+  app.add_option("--trace-file", flags.trace, "As in sluice-worker");
   CLI11_PARSE(app, argc, argv);
   return sluice::bench::Run(flags);
 }

@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/launch/quantity.h"
-#include "cli/server_parts.h"
+#include "cli/server_inventory.h"
 #include "compress/codec_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/snapshot_format.h"
@@ -21,7 +21,7 @@
 namespace sluice::cli {
 namespace {
 
-// Of an ostream: Abseil's string_view has no << for it everywhere.
+// Converts a text for an ostream, because Abseil's string_view has no << on some platforms.
 std::string Text(absl::string_view text) { return std::string(text); }
 
 uint64_t BytesOf(const protocol::CheckpointManifest& manifest) {
@@ -77,7 +77,7 @@ absl::Status CheckIdentity(const Snapshot& snapshot, absl::string_view place, ui
   return same;
 }
 
-// What a state holds, in words, once everything about it was seen to be right.
+// Checks the whole state and returns a description of it.
 absl::StatusOr<std::string> ReadShardState(absl::string_view dir,
                                            const protocol::CheckpointManifest& manifest,
                                            uint32_t shard) {
@@ -112,7 +112,8 @@ absl::Status AtPart(const std::string& name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
-// Whether a part can be looked at: others lie on the machines of their servers.
+// Returns true if the parts of this server can be read on this machine. Other parts are on the
+// machines of their servers.
 bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest, uint32_t server) {
   if (!manifest.at_shards) return true;
   std::error_code none;
@@ -122,10 +123,12 @@ bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest,
 bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest,
             const std::string& name) {
   const absl::StatusOr<protocol::CheckpointPart> part = protocol::FindPart(manifest, name);
-  return !part.ok() || IsHere(dir, manifest, part->server);  // One that is not listed is missed.
+  // If a part is not listed, it counts as readable here; the attempt to read it then reports that
+  // the part is missing.
+  return !part.ok() || IsHere(dir, manifest, part->server);
 }
 
-// For what is not here; empty if all is.
+// Returns a text about parts that are on other machines. Empty if there are none.
 std::string Elsewhere(absl::string_view dir, const protocol::CheckpointManifest& manifest) {
   std::set<uint32_t> servers;
   size_t parts = 0;
@@ -135,7 +138,7 @@ std::string Elsewhere(absl::string_view dir, const protocol::CheckpointManifest&
     ++parts;
   }
   if (parts == 0) return "";
-  return absl::StrCat("; ", parts, " of the parts are not here but with the server of shard ",
+  return absl::StrCat("; ", parts, " of the parts are not here but on the server of shard ",
                       absl::StrJoin(servers, ", "));
 }
 
@@ -169,13 +172,14 @@ void ShowParts(absl::string_view dir, const protocol::CheckpointManifest& manife
                            FormatBytes(static_cast<double>(part.bytes)), part.checksum);
     if (!part.file.empty()) out << "    in the file " << part.file << "\n";
     if (!IsHere(dir, manifest, part.server)) {
-      out << "    not here, but with the server of shard " << part.server << "\n";
+      out << "    not here but on the server of shard " << part.server << "\n";
       continue;
     }
     const auto show = [&](const absl::StatusOr<std::string>& state) {
       out << "    " << (state.ok() ? *state : "DAMAGED: " + Text(state.status().message())) << "\n";
     };
-    // No more states than parts, whatever the manifest says of shards and workers.
+    // The number of parts bounds this loop, whatever numbers of shards and workers the manifest
+    // contains.
     for (uint32_t shard = 0; shard < std::min<size_t>(manifest.shards, parts); ++shard) {
       if (part.name == protocol::ShardPartName(shard, manifest.term)) {
         show(ReadShardState(dir, manifest, shard));
@@ -194,7 +198,8 @@ int Complain(const absl::Status& status, std::ostream& err) {
   return 1;
 }
 
-// The run that the folder is of, if its record can be read; 1 if it is there and cannot.
+// Prints the run of the folder. Sets `*run` if the run's record can be read. Returns 1 if the
+// record exists but cannot be read.
 int ShowRun(const std::string& dir, std::optional<protocol::RunRecord>* run, std::ostream& out,
             std::ostream& err) {
   const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(dir);
@@ -204,17 +209,18 @@ int ShowRun(const std::string& dir, std::optional<protocol::RunRecord>* run, std
     return 0;
   }
   if (!absl::IsNotFound(record.status())) return Complain(record.status(), err);
-  out << "no run.json: no run has begun here\n";
+  out << "no run.json: no run has started here\n";
   return 0;
 }
 
 absl::Status CheckRun(const std::optional<protocol::RunRecord>& run,
                       const protocol::CheckpointManifest& manifest) {
   if (!run.has_value() || run->job_uid == manifest.job_uid) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("it is of another run, %016x", manifest.job_uid));
+  return absl::DataLossError(absl::StrFormat("it belongs to another run, %016x", manifest.job_uid));
 }
 
-// The folder of a server other than shard 0's, or what lies in one.
+// Returns true for the folder of a server other than that of shard 0, or for a folder that only
+// contains such folders.
 bool OnlyParts(const CheckpointCommand& command) {
   const std::vector<std::string> folders = FindServerFolders(command.dir);
   if (IsServerFolder(command.dir)) return true;

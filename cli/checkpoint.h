@@ -1,4 +1,5 @@
-// `sluice checkpoint`: what lies in a folder of checkpoints, and whether a run could go on from it.
+// `sluice checkpoint`: shows the contents of a folder of checkpoints, and whether a run can
+// continue from the folder.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +11,16 @@ namespace sluice::cli {
 
 struct CheckpointCommand {
   std::string dir;
-  std::optional<uint64_t> step;  // Only the checkpoint after this one.
+  std::optional<uint64_t> step;  // If set, only the checkpoint after this step.
 };
 
-// Lists the run and its checkpoints; of one step, all its parts. Reads no more than it shows.
-// Returns the exit code: 0, or 1 if `dir` holds nothing of the kind or its records cannot be read.
+// Lists the run and its checkpoints, or all parts of one step. Reads only what it shows. Returns
+// the exit code: 0, or 1 if `dir` has no checkpoints or its records cannot be read.
 int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err);
 
-// Reads everything as a run that goes on would: every part whole, every state of the run, term,
-// step and place that it stands for. Takes memory for the largest part twice. Returns the exit
-// code: 0 if there is a complete checkpoint and nothing is damaged, else 1.
+// Reads everything that a continued run would read: each part completely, and each state with its
+// run, term, step and position. Needs memory for twice the largest part. Returns the exit code: 0
+// if there is a complete checkpoint and nothing is damaged, otherwise 1.
 int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err);
 
 }  // namespace sluice::cli

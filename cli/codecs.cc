@@ -16,12 +16,12 @@ std::string FormatCodecTable() {
   text +=
       "\nA spec is CODEC[:LEVEL,OPTIONS][+VALUES][/COMPENSATOR]. Values of sparse codecs: +fp16 "
       "+int8 "
-      "+int4 +sign.\nCompensators: /ef feeds errors back (usual where a codec is biased), /noef "
-      "drops them; `sluice codecs\n--support` shows what goes with what.\n"
-      "Positions of topk, topk_exact, threshold and ternary take the smallest coding, 8.1 / 4.7 "
-      "bits at\n1 % / 10 %, less where they cluster. An option asks for another: index=rice 8.1 / "
-      "4.7, index=packed\n8.7 / 5.0, index=bytes 8.7 / 8.0 and twice as fast to read, index=bitmap "
-      "102 / 10. What is decoded is\nthe same.\n"
+      "+int4 +sign.\nCompensators: /ef feeds errors back (usual for biased codecs), /noef drops "
+      "them; `sluice codecs\n--support` shows which combinations work.\nPositions of topk, "
+      "topk_exact, threshold and ternary use the smallest coding, 8.1 / 4.7 bits at\n1 % / 10 %, "
+      "less if they cluster. An option selects another: index=rice 8.1 / 4.7, index=packed\n8.7 / "
+      "5.0, index=bytes 8.7 / 8.0 and twice as fast to read, index=bitmap 102 / 10. The "
+      "decoded\nvalues are the same.\n"
       "In a job file: compression: {uplink: topk:1%+int4, downlink: topk:3%}\n";
   return text;
 }

@@ -1,14 +1,16 @@
-// `sluice codecs`: the codec table for people.
+// `sluice codecs`: prints the table of codecs.
 #pragma once
 
 #include <string>
 
 namespace sluice::cli {
 
-// A table of names, examples and summaries, and how specs are written; ends with a newline.
+// Returns a table of names, examples and summaries, followed by the syntax of specs. The text ends
+// with a newline.
 std::string FormatCodecTable();
 
-// For programs: an array of {name, example, downlink, compensators: {name: usual | yes | reason}}.
+// Returns the table for programs: an array of {name, example, downlink, compensators: {name: usual
+// | yes | reason}}.
 std::string CodecTableJson();
 
 }  // namespace sluice::cli

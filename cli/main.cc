@@ -1,5 +1,5 @@
-// sluice: runs a job on this machine, checks a job file, asks a running job how it is. Flags only;
-// the work is elsewhere.
+// sluice: runs a job on this machine, checks a job file, and shows the status of a running job.
+// This file only defines the flags.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_join.h"
+#include "app/old_flags.h"
 #include "app/transport_flags.h"
 #include "base/descriptors.h"
 #include "bench/measure/codec_report.h"
@@ -56,7 +57,7 @@ RunOptions RunOptionsOfThisProcess() {
   return options;
 }
 
-// The flags that say which job, as `run` and `validate` share them.
+// Adds the flags that select the job, for `run` and `validate`.
 void AddJobFlags(CLI::App* command, std::string* path, std::vector<std::string>* sets,
                  bool* dense) {
   command->add_option("job", *path, "Job file (YAML)")->required()->type_name("JOB.yaml");
@@ -65,7 +66,8 @@ void AddJobFlags(CLI::App* command, std::string* path, std::vector<std::string>*
                    "Overrides one key of the job file, e.g. optimizer.lr=0.3; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command->add_flag("--dense", *dense, "The same job uncompressed, with its `baseline` section");
+  command->add_flag("--dense", *dense,
+                    "Run the same job uncompressed, with its `baseline` section");
 }
 
 void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
@@ -74,51 +76,53 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
   run->add_option("--link-rate", options->link_rate,
                   "Give every process a link of this rate, e.g. 100mbit")
       ->type_name("RATE");
-  run->add_option("--json", options->json_path, "Write the report to this file")->type_name("FILE");
-  run->add_option(
-         "--threads", options->threads,
-         "Threads each worker computes with, which bits of the result depend on (default: the "
-         "cores that this command may use, divided by the workers)")
+  run->add_option("--report", options->report_path, "Write the report to this file, as JSON")
+      ->type_name("FILE");
+  run->add_option("--threads", options->threads,
+                  "Threads of each worker; the bits of the result depend on them (default: the "
+                  "cores that this command may use, divided by the workers)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
-  run->add_option("--http", options->http_listen,
-                  "Where shard 0 serves its page and metrics; `off` for nowhere "
-                  "(default: server.http_port, or a free port if that is taken)")
+  run->add_option("--http-listen", options->http_listen,
+                  "Address of shard 0's page and metrics; `off` disables them (default: "
+                  "server.http_port, or a free port if that is taken)")
       ->type_name("HOST:PORT");
-  run->add_option("--metrics-port", options->metrics_port,
-                  "All but shard 0 serve metrics as well, on 127.0.0.1: shard I on port N + I, "
+  run->add_option("--http-port-base", options->http_port_base,
+                  "Serve metrics of all other processes too, on 127.0.0.1: shard I on port N + I, "
                   "worker R on port N + shards + R (default: none)")
       ->check(CLI::Range(1, 65535))
       ->type_name("N");
   run->add_option("--trace-dir", options->trace_folder,
-                  "Write here what each process does when, for ui.perfetto.dev (docs/traces.md)")
+                  "Write a trace of each process here, for ui.perfetto.dev (docs/traces.md)")
       ->type_name("DIR");
   run->add_option("--log-dir", options->log_folder,
                   "Keep the processes' logs here (default: a temporary folder, kept on failure)")
       ->type_name("DIR");
   run->add_flag("--resume", options->resume,
                 "Continue the unfinished run in checkpoint.dir from its newest checkpoint");
-  run->add_flag("--quiet", options->quiet, "No progress and no warnings, only the report");
+  run->add_flag("--quiet", options->quiet, "Print only the report, without progress and warnings");
+  app::AddOldOption(run, "--json", "--report", &options->report_path);
+  app::AddOldOption(run, "--http", "--http-listen", &options->http_listen);
+  app::AddOldOption(run, "--metrics-port", "--http-port-base", &options->http_port_base);
   run->callback([options, chosen] { *chosen = [options] { return RunJob(*options); }; });
 }
 
 void AddStatus(CLI::App* app, std::function<int()>* chosen) {
-  CLI::App* status = app->add_subcommand("status", "Show how a running job is doing");
+  CLI::App* status = app->add_subcommand("status", "Show the status of a running job");
   auto options = std::make_shared<StatusOptions>();
   options->console = ConsoleOfThisProcess();
   status->add_option("--coordinator", options->coordinator, "Address of shard 0")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   status->add_flag("--json", options->json,
-                   "Print the coordinator's answer as JSON; with --watch a line each time");
-  status->add_flag("--watch", options->watch,
-                   "Show it again every second, until the job has ended or Ctrl-C");
+                   "Print the coordinator's answer as JSON; with --watch one line per answer");
+  status->add_flag("--watch", options->watch, "Show it every second until the job ends or Ctrl-C");
   app::AddTransportFlags(status, &options->security);
   status->callback([options, chosen] { *chosen = [options] { return ShowStatus(*options); }; });
 }
 
 void AddValidate(CLI::App* app, std::function<int()>* chosen) {
-  CLI::App* validate = app->add_subcommand("validate", "Say what is wrong with a job file");
+  CLI::App* validate = app->add_subcommand("validate", "Check a job file");
   struct Flags {
     std::string path;
     std::vector<std::string> sets;
@@ -129,8 +133,8 @@ void AddValidate(CLI::App* app, std::function<int()>* chosen) {
   AddJobFlags(validate, &flags->path, &flags->sets, &flags->dense);
   validate
       ->add_option("--expect", flags->expected,
-                   "Refuse the job unless it says this already, e.g. workers=4: for what starts as "
-                   "many; may be repeated")
+                   "Refuse the job unless it already contains this, e.g. workers=4, for launchers "
+                   "that rely on it; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   validate->callback([flags, chosen] {
@@ -145,7 +149,7 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   auto support = std::make_shared<bool>(false);
   auto json = std::make_shared<bool>(false);
   codecs->add_flag("--support", *support,
-                   "Show instead what goes with what, as in docs/compression.md");
+                   "Show which combinations work instead, as in docs/compression.md");
   codecs->add_flag("--json", *json, "Show the list as JSON");
   codecs->callback([chosen, support, json] {
     *chosen = [support, json] {
@@ -157,7 +161,7 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   });
 }
 
-int BenchCodecs(bench::CodecReportOptions options, const std::string& json_path) {
+int BenchCodecs(bench::CodecReportOptions options, const std::string& report_path) {
   Console console(ConsoleOfThisProcess());
   options.done = [&console](const std::string& spec) { console.DrawBlock({"measured " + spec}); };
   const absl::StatusOr<bench::CodecReport> report = bench::MeasureCodecs(options);
@@ -167,11 +171,11 @@ int BenchCodecs(bench::CodecReportOptions options, const std::string& json_path)
     return kUsageError;
   }
   if (std::fputs(bench::FormatCodecReport(*report).c_str(), stdout) < 0) return 1;
-  if (json_path.empty()) return 0;
-  std::ofstream file(json_path);
+  if (report_path.empty()) return 0;
+  std::ofstream file(report_path);
   file << bench::CodecReportJson(*report);
   if (file.flush()) return 0;
-  console.Error("cannot write " + json_path);
+  console.Error("cannot write " + report_path);
   return 1;
 }
 
@@ -190,12 +194,13 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
   CLI::App* bench = app->add_subcommand("bench", "Measure on this machine, without a job");
   bench->require_subcommand(1);
   CLI::App* codecs = bench->add_subcommand(
-      "codecs", "Bytes, errors and times of codecs on a model's gradients, which are made up");
+      "codecs", "Bytes, errors and times of codecs on synthetic gradients of a model");
   auto options = std::make_shared<bench::CodecReportOptions>();
-  auto json = std::make_shared<std::string>();
+  auto report = std::make_shared<std::string>();
   codecs
-      ->add_option("--model", options->model,
-                   "Whose tensors: " + absl::StrJoin(bench::ModelTableNames(), ", "))
+      ->add_option(
+          "--model", options->model,
+          "Model whose tensors are measured: " + absl::StrJoin(bench::ModelTableNames(), ", "))
       ->type_name("NAME")
       ->capture_default_str();
   codecs
@@ -211,12 +216,12 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
       ->allow_extra_args(false);
   codecs
       ->add_option("--elements", options->elements,
-                   "Cut every tensor down, to about so many elements in all: quick, but small "
-                   "tensors weigh more")
+                   "Reduce all tensors to about this many elements in total: faster, but small "
+                   "tensors count for more")
       ->type_name("N");
   codecs
       ->add_option("--settle", options->settle,
-                   "At most so many steps before the measured ones, until feedback is steady")
+                   "Maximum number of steps before the measured ones, until feedback is steady")
       ->check(CLI::Range(0, 100000))
       ->type_name("K")
       ->capture_default_str();
@@ -224,18 +229,23 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
       ->check(CLI::Range(1, 100000))
       ->type_name("K")
       ->capture_default_str();
-  codecs->add_option("--seed", options->seed, "Of gradients and codecs: same seed, same bytes")
+  codecs
+      ->add_option("--seed", options->seed,
+                   "Seed of gradients and codecs: equal seeds give equal bytes")
       ->type_name("N")
       ->capture_default_str();
-  codecs->add_option("--json", *json, "Write the figures to this file")->type_name("FILE");
-  codecs->callback([options, json, chosen] {
-    *chosen = [options, json] { return BenchCodecs(*options, *json); };
+  codecs->add_option("--report", *report, "Write the figures to this file, as JSON")
+      ->type_name("FILE");
+  app::AddOldOption(codecs, "--json", "--report", report.get());
+  codecs->callback([options, report, chosen] {
+    *chosen = [options, report] { return BenchCodecs(*options, *report); };
   });
   bench::AddExchangeCommands(ExchangeOptionsOfThisProcess(), bench, chosen);
 }
 
 void AddCheckpoint(CLI::App* app, std::function<int()>* chosen) {
-  CLI::App* checkpoint = app->add_subcommand("checkpoint", "Look into a folder of checkpoints");
+  CLI::App* checkpoint =
+      app->add_subcommand("checkpoint", "Show or verify a folder of checkpoints");
   checkpoint->require_subcommand(1);
   using Command = int (*)(const CheckpointCommand&, std::ostream&, std::ostream&);
   const auto add = [&](const char* name, const char* what, Command command) {
@@ -247,8 +257,8 @@ void AddCheckpoint(CLI::App* app, std::function<int()>* chosen) {
       *chosen = [flags, command] { return command(*flags, std::cout, std::cerr); };
     });
   };
-  add("inspect", "Say what is there; with --step, part by part", &InspectCheckpoints);
-  add("verify", "Read all of it and say whether a run could go on from it", &VerifyCheckpoints);
+  add("inspect", "List its contents; with --step, part by part", &InspectCheckpoints);
+  add("verify", "Read everything and say whether a run could continue from it", &VerifyCheckpoints);
 }
 
 int Main(int argc, char** argv) {
@@ -256,8 +266,8 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 well; 1 the run failed; 2 a flag or the job file is wrong; 128 + a signal: "
-      "stopped by it.\n`sluice COMMAND --help` shows a command's flags.");
+      "Exit codes: 0 success; 1 the run failed; 2 a flag or the job file is wrong; 128 + a signal "
+      "that stopped it.\n`sluice COMMAND --help` shows a command's flags.");
   RunOptions run_options = RunOptionsOfThisProcess();
   std::function<int()> chosen;
   AddRun(&app, &run_options, &chosen);

@@ -13,7 +13,7 @@ namespace {
 
 double Ratio(double above, double below) { return below > 0 ? above / below : 0; }
 
-// Of one step in dense fp32; 0 while not all shards are there.
+// Returns the bytes of one step in dense fp32. Returns 0 while a shard is not attached.
 double DenseBytesPerStep(const v1::GetStatusReply& status) {
   double elements = 0;
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -23,8 +23,8 @@ double DenseBytesPerStep(const v1::GetStatusReply& status) {
   return elements * sizeof(float);
 }
 
-// `bytes` of `steps`, per step. A worker's count of bytes is newer than its step, so the steps
-// behind it are taken from what they would have been in dense fp32, where that is known.
+// Returns `bytes` divided by the number of steps. A worker's byte count is newer than its step
+// count. Therefore the number of steps is computed from the dense fp32 bytes if they are known.
 double PerStep(double bytes, double dense_bytes, double steps, double dense_bytes_per_step) {
   if (dense_bytes > 0 && dense_bytes_per_step > 0)
     return bytes / dense_bytes * dense_bytes_per_step;
@@ -35,7 +35,7 @@ std::string StepOf(uint64_t step, uint64_t total) {
   return total > 0 ? absl::StrCat(step, "/", total) : absl::StrCat(step);
 }
 
-// Most telling columns first: a narrow terminal cuts from the right.
+// The most useful columns come first, because a narrow terminal cuts off the right side.
 std::string Row(absl::string_view name, absl::string_view step, absl::string_view loss,
                 absl::string_view samples, absl::string_view up, absl::string_view down,
                 absl::string_view ratio_up, absl::string_view ratio_down) {
@@ -77,14 +77,14 @@ absl::string_view PhaseName(v1::JobPhase phase) {
   }
 }
 
-// Not all are here.
+// Returns true while the job waits for processes.
 bool IsGathering(v1::JobPhase phase) {
   return phase == v1::JOB_PHASE_WAITING || phase == v1::JOB_PHASE_RECOVERING;
 }
 
 std::string WaitingFor(const v1::GetStatusReply& status, const ProgressTotals& totals) {
   return absl::StrCat(totals.joined, " of ", status.world_size(), " workers and ",
-                      totals.attached_shards, " of ", status.shards_size(), " shards are here");
+                      totals.attached_shards, " of ", status.shards_size(), " shards have joined");
 }
 
 std::string Restarts(uint32_t count) {
@@ -101,7 +101,7 @@ std::string Repairs(uint32_t count) {
   return absl::StrCat(count, count == 1 ? " repair" : " repairs");
 }
 
-// The job asks for exact recovery, runs, and could not have it now.
+// Returns true if the running job requests exact recovery but could not recover exactly now.
 bool HasFallen(const v1::GetStatusReply& status) {
   return status.phase() == v1::JOB_PHASE_RUNNING && status.recovery_class() == "rollback" &&
          !status.recovery_reason().empty();

@@ -31,7 +31,7 @@ absl::Status Get(const Json& json, absl::string_view key, T* value) {
   }
   if (!fits) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a worker's report has no right value for '", key, "'"));
+        absl::StrCat("a worker's report has no valid value for '", key, "'"));
   }
   *value = found->get<T>();
   return absl::OkStatus();
@@ -101,7 +101,8 @@ std::string TestLine(bool judged_by_loss, double accuracy, std::optional<double>
 
 absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
   const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return absl::InvalidArgumentError("a worker's report is no JSON object");
+  if (!json.is_object())
+    return absl::InvalidArgumentError("a worker's report is not a JSON object");
   WorkerReport report;
   for (const absl::Status& status : {
            Get(json, "rank", &report.rank),
@@ -134,7 +135,7 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
                        .test_accuracy = GetOptional(json, "best_test_accuracy").value_or(NAN),
                        .test_loss = GetOptional(json, "best_test_loss").value_or(NAN)};
   }
-  // "None" in the reports of ranks that do not test.
+  // Ranks that do not test report a negative value.
   if (report.test_accuracy.has_value() && *report.test_accuracy < 0) {
     report.test_accuracy.reset();
     report.test_loss.reset();
@@ -164,7 +165,7 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
       return absl::DataLossError(absl::StrCat(
           "the workers end with different parameters: worker ", first.rank, " with sha256 ",
           first.parameters_sha256, ", worker ", worker.rank, " with ", worker.parameters_sha256,
-          ". The run is not to be used; workers of one job need equal machines and libraries"));
+          ". Do not use this run; workers of one job need equal machines and libraries"));
     }
     up += static_cast<double>(worker.bytes_up);
     down += static_cast<double>(worker.bytes_down);
@@ -262,8 +263,7 @@ std::string ReportSummary(const RunReport& report) {
                           *report.staleness);
   }
   if (report.skipped > 0) {
-    absl::StrAppendFormat(&text,
-                          "  %-14s in %d steps a gradient was not finite and was held back\n",
+    absl::StrAppendFormat(&text, "  %-14s in %d steps a gradient was not finite and was left out\n",
                           "skipped", report.skipped);
   }
   if (facts.survival.has_value() &&

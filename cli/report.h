@@ -1,4 +1,4 @@
-// The report of a run, made from what its workers reported: checked, as JSON, and as text. Pure.
+// Report: the report of a run, made from the reports of its workers: checks, JSON and text. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,60 +13,65 @@
 
 namespace sluice::cli {
 
-// The best test of a run; its parameters are kept as best.pt.
+// The best test result of a run. The run keeps its parameters as best.pt.
 struct BestParameters {
   uint64_t step = 0;
   double test_accuracy = 0;
   double test_loss = 0;
 };
 
-// What one sluice-worker writes to its --report file.
+// The contents of a file from sluice-worker --report.
 struct WorkerReport {
   uint32_t rank = 0;
   uint64_t steps = 0;
-  uint64_t parameters = 0;       // Elements of the model.
-  uint64_t rounds = 0;           // As many as steps, but in local_sgd.
-  uint64_t exchanged_steps = 0;  // Rounds since its last session began: what the bytes are of.
-  uint64_t bytes_up = 0;         // Serialized messages.
+  uint64_t parameters = 0;  // Number of elements of the model.
+  uint64_t rounds = 0;      // Equal to `steps` except in local_sgd.
+  // Rounds since the worker's last session began. The byte counts cover these rounds.
+  uint64_t exchanged_steps = 0;
+  uint64_t bytes_up = 0;  // Bytes of serialized messages.
   uint64_t bytes_down = 0;
   double wall_seconds = 0;
   double samples_per_second = 0;
-  uint64_t skipped = 0;  // Steps in which it held something back: a gradient was not finite.
-  std::optional<double> staleness;   // Mean, of jobs whose workers do not wait for each other.
-  std::optional<double> train_loss;  // None if it is not a number.
+  // Number of steps in which the worker left out a bundle because a gradient was not finite.
+  uint64_t skipped = 0;
+  std::optional<double> staleness;   // Mean; for jobs whose workers do not wait for each other.
+  std::optional<double> train_loss;  // Empty if the loss is not a number.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
-  std::optional<double> test_accuracy;  // Of the rank that tests.
+  std::optional<double> test_accuracy;  // Set for the rank that tests.
   std::optional<double> test_loss;
-  bool judged_by_loss = false;  // Of text, whose accuracy is of next tokens.
+  // True for text models, whose accuracy is that of the next token.
+  bool judged_by_loss = false;
   std::optional<BestParameters> best;
   std::string parameters_sha256;  // Lower-case hexadecimal.
 };
 
-// INVALID_ARGUMENT names the field that is missing or of another type.
+// Fails with INVALID_ARGUMENT if a field is missing or has the wrong type. The message names the
+// field.
 absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view json);
 
-// What a run with job checkpoints went through.
+// Losses and repairs in a run with job checkpoints.
 struct SurvivalFacts {
-  std::map<std::string, uint32_t> restarts;  // By process name; only those that were.
+  std::map<std::string, uint32_t> restarts;  // By process name; contains only restarted processes.
   uint32_t rollbacks = 0;
-  uint32_t repairs = 0;  // Processes brought back without one.
+  uint32_t repairs = 0;  // Number of processes that came back without a rollback.
 };
 
-// What the launcher knows.
+// Facts that the launcher provides.
 struct RunFacts {
   std::string job_name;
   std::string mode = "sync";
-  bool ranks_agree = true;  // In that mode, on their parameters.
+  // True if ranks must agree on the parameters in this mode.
+  bool ranks_agree = true;
   uint32_t workers = 0;
   uint32_t shards = 0;
   uint64_t seed = 0;
   bool dense = false;
-  std::string output;     // Folder of its results; empty: none.
-  std::string link_rate;  // As given; empty: not paced.
+  std::string output;     // Folder for the results. Empty if there is none.
+  std::string link_rate;  // As given on the command line. Empty if links are not paced.
   double wall_seconds = 0;
-  std::map<std::string, int> exit_codes;  // By process name, of its last start.
-  std::optional<SurvivalFacts> survival;  // None: the job has no checkpoints.
+  std::map<std::string, int> exit_codes;  // By process name; from the last start of each process.
+  std::optional<SurvivalFacts> survival;  // Empty if the job has no checkpoints.
 };
 
 struct RunReport {
@@ -74,32 +79,32 @@ struct RunReport {
   uint64_t steps = 0;
   uint64_t rounds = 0;
   uint64_t parameters = 0;
-  double train_seconds = 0;          // The longest of a worker.
-  std::optional<double> train_loss;  // Mean over workers; none if one has none.
-  uint64_t skipped = 0;              // Sum.
-  std::optional<double> staleness;   // Mean over workers.
-  double samples_per_second = 0;     // Sum.
+  double train_seconds = 0;          // Time of the slowest worker.
+  std::optional<double> train_loss;  // Mean of all workers. Empty if a worker has none.
+  uint64_t skipped = 0;              // Sum of all workers.
+  std::optional<double> staleness;   // Mean of all workers.
+  double samples_per_second = 0;     // Sum of all workers.
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
   bool judged_by_loss = false;
   std::optional<BestParameters> best;
   double bytes_up = 0;  // Per worker and step.
   double bytes_down = 0;
-  double ratio_up = 0;  // Dense fp32 / sent; 0 if nothing was sent.
+  double ratio_up = 0;  // Dense fp32 bytes divided by sent bytes. 0 if nothing was sent.
   double ratio_down = 0;
-  double step_ms_p50 = 0;  // Of the slowest worker.
+  double step_ms_p50 = 0;  // Time of the slowest worker.
   double step_ms_p95 = 0;
-  std::string parameters_sha256;  // Where workers end with different ones, of the first's.
+  std::string parameters_sha256;  // The first worker's hash if they differ.
 };
 
-// DATA_LOSS if the workers do not end with the same parameters, and should; INVALID_ARGUMENT if
-// they do not report one run.
+// Fails with DATA_LOSS if the workers must end with equal parameters but do not. Fails with
+// INVALID_ARGUMENT if the reports do not belong to one run.
 absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
                                          absl::Span<const WorkerReport> workers);
 
-// The whole report as one JSON object, "ok": true.
+// Returns the complete report as a JSON object with "ok": true.
 std::string ReportJson(const RunReport& report);
-// What is left to say of a run that failed: "ok": false, why, and how each process ended.
+// Returns the report of a failed run as JSON: "ok": false, the reason, and the end of each process.
 std::string FailureJson(const RunFacts& facts, absl::string_view failure);
 
 std::string ReportSummary(const RunReport& report);

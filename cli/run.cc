@@ -18,16 +18,16 @@
 #include "app/stop_signals.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "cli/launch/launch_plan.h"
+#include "cli/launch/command_lines.h"
 #include "cli/launch/process_set.h"
 #include "cli/launch/quantity.h"
 #include "cli/launch/restart_policy.h"
 #include "cli/launch/status_client.h"
 #include "cli/pacing/link_pacer.h"
+#include "cli/prepared_run.h"
 #include "cli/progress.h"
 #include "cli/report.h"
-#include "cli/run_setup.h"
-#include "cli/run_start.h"
+#include "cli/resume_check.h"
 
 namespace sluice::cli {
 namespace {
@@ -35,32 +35,33 @@ namespace {
 constexpr absl::Duration kAskEvery = absl::Milliseconds(500);
 constexpr absl::Duration kAskTimeout = absl::Seconds(2);
 constexpr absl::Duration kLineEvery = absl::Seconds(5);
-// For shards to end themselves once all workers have.
+// Timeout for shards to end after all workers have ended.
 constexpr absl::Duration kShardsLinger = absl::Seconds(10);
-// For processes of a job that has finished, after one of them was lost.
+// Timeout for the processes of a finished job to end after one of them was lost.
 constexpr absl::Duration kFinishedLinger = absl::Seconds(5);
-// For a last checkpoint, when the run is asked to stop.
+// Timeout for a last checkpoint when the run must stop.
 constexpr absl::Duration kCheckpointWait = absl::Seconds(10);
 
-// A person's way out of what happened to a process.
+// Returns advice for a user whose process ended in this way.
 absl::string_view Advice(int wait_status) {
-  if (!WIFSIGNALED(wait_status)) return "The lines above, or its log, say why.";
+  if (!WIFSIGNALED(wait_status)) return "The lines above or its log give the reason.";
   switch (WTERMSIG(wait_status)) {
     case SIGKILL:
-      return "If nobody killed it, the machine ran out of memory (dmesg tells): use fewer workers, "
+      return "Unless a user killed it, the machine ran out of memory (see dmesg): use fewer "
+             "workers, "
              "a smaller batch or a smaller server.window_bytes.";
     case SIGSEGV:
     case SIGABRT:
     case SIGBUS:
     case SIGILL:
     case SIGFPE:
-      return "That is a crash, a mistake in the program: please report it with its log.";
+      return "This is a crash caused by a bug in the program: please report it with its log.";
     default:
-      return "Somebody sent it that signal; start the run again.";
+      return "It received that signal from outside; start the run again.";
   }
 }
 
-// As a person would type it again.
+// Returns the command as a person would type it.
 std::string ResumeCommand(const RunOptions& options) {
   std::string command = absl::StrCat("sluice run --resume ", options.job_path);
   for (const std::string& set : options.sets) {
@@ -88,8 +89,8 @@ class JobRun {
   bool IsSurvivable(const ChildProcess& child, absl::string_view death);
   std::string DescribeDeath(const ChildProcess& child) const;
   void OnStopSignal(int signal);
-  void TakeCheckpoint();
-  void TakeStatus();
+  void ReadCheckpoint();
+  void ReadStatus();
   void EndLingering();
   void ShowProgress();
   void Fail(std::string text);
@@ -102,7 +103,7 @@ class JobRun {
   const RunOptions& options_;
   const SteadyClock clock_;
   Console console_;
-  RunSetup setup_;
+  PreparedRun setup_;
   std::optional<app::StopSignals> signals_;
   std::unique_ptr<LinkPacer> pacer_;
   ProcessSet processes_;
@@ -114,17 +115,17 @@ class JobRun {
   absl::Time ask_at_ = started_;
   absl::Time line_at_ = started_ + kLineEvery;
   absl::Time workers_ended_ = absl::InfiniteFuture();
-  absl::Time finished_ = absl::InfiniteFuture();  // When a process was lost that nobody needed.
+  absl::Time finished_ = absl::InfiniteFuture();  // When a process of a finished job was lost.
   absl::Duration wall_ = absl::ZeroDuration();
-  v1::GetStatusReply status_;  // The last one heard.
-  uint32_t repairs_ = 0;       // Of all coordinators that were heard.
-  std::string failure_;        // The first one; empty: none.
+  v1::GetStatusReply status_;  // The last status received.
+  uint32_t repairs_ = 0;       // Sum over all coordinators that answered.
+  std::string failure_;        // The first failure. Empty if there is none.
   int stop_signal_ = 0;
   bool awaiting_checkpoint_ = false;
 };
 
 int JobRun::Run() {
-  absl::StatusOr<RunSetup> setup = PrepareRun(options_, &console_);
+  absl::StatusOr<PreparedRun> setup = PrepareRun(options_, &console_);
   if (!setup.ok()) {
     console_.Error(setup.status().message());
     return setup.status().code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
@@ -169,7 +170,7 @@ absl::Status JobRun::StartProcesses() {
       setup_.launch.proxy_ports.push_back(pacer_->proxy_port(i));
     }
   }
-  const LaunchPlan plan = MakeLaunchPlan(setup_.launch);
+  const CommandLines plan = MakeCommandLines(setup_.launch);
   if (!setup_.spec.checkpoint.enabled()) setup_.ports.clear();
   for (FreePort& port : setup_.ports) {
     if (absl::Status status = port.Share(); !status.ok()) return status;
@@ -197,10 +198,11 @@ void JobRun::Watch() {
     while (const std::optional<int> signal = signals_->Take()) OnStopSignal(*signal);
     EndLingering();
     if (client_ == nullptr || processes_.ending()) continue;
-    TakeCheckpoint();
+    ReadCheckpoint();
     ShowProgress();
   }
-  // All ended well while a last checkpoint was awaited: nothing was stopped.
+  // If all processes ended successfully while the run waited for a last checkpoint, the signal had
+  // no effect.
   if (awaiting_checkpoint_ && !processes_.ending()) stop_signal_ = 0;
   wall_ = std::min(workers_ended_, clock_.Now()) - started_;
   console_.ClearBlock();
@@ -217,12 +219,12 @@ std::string JobRun::DescribeDeath(const ChildProcess& child) const {
   return text;
 }
 
-// What the run goes on after, by itself.
+// Returns true if the run can continue without this process, and then prepares for that.
 bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
   if (!setup_.spec.checkpoint.enabled()) return false;
   if (processes_.AllEndedWell(Role::kWorker) || HasFinished(setup_.spec)) {
     if (!options_.quiet) {
-      console_.Warning(absl::StrCat(death, " The job had finished: nothing is lost."));
+      console_.Warning(absl::StrCat(death, " The job had finished, so nothing is lost."));
     }
     processes_.ForgetStarts();
     finished_ = std::min(finished_, clock_.Now());
@@ -230,7 +232,7 @@ bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
   }
   if (!CallsForRestart(*child.wait_status())) return false;
   if (stop_signal_ != 0) {
-    console_.Warning(absl::StrCat(death, " So there is no checkpoint more."));
+    console_.Warning(absl::StrCat(death, " There will be no last checkpoint."));
     processes_.BeginEnd();
     return true;
   }
@@ -242,7 +244,7 @@ bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
   last_death_ = absl::StrCat(child.name(), " ", DescribeEnd(*child.wait_status()), ", restarted ",
                              count, count == 1 ? " time" : " times");
   if (!options_.quiet) {
-    console_.Warning(absl::StrCat(death, " Starting it again in ", absl::FormatDuration(*delay),
+    console_.Warning(absl::StrCat(death, " Restarting it in ", absl::FormatDuration(*delay),
                                   ", restart ", count, ". Its log: ", child.log_path()));
   }
   return true;
@@ -250,15 +252,15 @@ bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
 
 void JobRun::OnEnded(const ChildProcess& child) {
   const int wait_status = *child.wait_status();
-  // Shards may end in order before the last worker has written its report.
+  // A shard may end normally before the last worker has written its report.
   if (processes_.ending() || ExitCode(wait_status) == 0) return;
   std::string text = DescribeDeath(child);
   if (IsSurvivable(child, text)) return;
   if (setup_.spec.checkpoint.enabled() && CallsForRestart(wait_status)) {
     const RestartLimits& limits = restarts_.limits();
-    absl::StrAppend(&text, " It was started again ", limits.restarts_max,
-                    " times, the last less than ", absl::FormatDuration(limits.forget_after),
-                    " ago; that is the limit.");
+    absl::StrAppend(&text, " It was restarted ", limits.restarts_max,
+                    " times, most recently less than ", absl::FormatDuration(limits.forget_after),
+                    " ago, which is the limit.");
   }
   const std::vector<std::string> lines = child.LastLines();
   absl::StrAppend(&text, lines.empty() ? "\n  It printed nothing." : "\n  Its last lines:");
@@ -283,22 +285,21 @@ void JobRun::OnStopSignal(int signal) {
   }
   stop_signal_ = signal;
   if (setup_.spec.checkpoint.enabled() && client_ != nullptr && !processes_.ending()) {
-    console_.Say(absl::StrCat("Stopping the run after a checkpoint, for which it waits ",
-                              absl::FormatDuration(kCheckpointWait),
-                              " at most; Ctrl-C again kills it."));
+    console_.Say(absl::StrCat("Stopping the run after a checkpoint; waiting at most ",
+                              absl::FormatDuration(kCheckpointWait), ". Ctrl-C again kills it."));
     client_->AskCheckpoint(setup_.spec.name, kCheckpointWait);
     awaiting_checkpoint_ = true;
     return;
   }
   console_.Say(signal == SIGINT ? "Stopping the run; Ctrl-C again kills it."
-                                : "Stopping the run, as asked by a signal.");
+                                : "Stopping the run because of a signal.");
   processes_.BeginEnd();
 }
 
-void JobRun::TakeCheckpoint() {
+void JobRun::ReadCheckpoint() {
   absl::StatusOr<uint64_t> step = uint64_t{0};
-  if (!awaiting_checkpoint_ || !client_->TakeCheckpoint(absl::ZeroDuration(), &step)) return;
-  // The job has just ended by itself, and so do its processes.
+  if (!awaiting_checkpoint_ || !client_->WaitForCheckpoint(absl::ZeroDuration(), &step)) return;
+  // The job has just ended, so its processes are ending anyway.
   if (absl::IsFailedPrecondition(step.status())) return;
   awaiting_checkpoint_ = false;
   if (step.ok()) {
@@ -310,7 +311,8 @@ void JobRun::TakeCheckpoint() {
 }
 
 void JobRun::EndLingering() {
-  // By force: a worker's report is written by now, and an orderly end would be taken for a failure.
+  // The remaining processes are killed. Workers have written their reports by now, and a SIGTERM
+  // would count as a failure.
   if (clock_.Now() - finished_ > kFinishedLinger) processes_.KillAll();
   if (!processes_.AllEnded(Role::kWorker)) return;
   processes_.ForgetStarts();
@@ -318,22 +320,22 @@ void JobRun::EndLingering() {
   workers_ended_ = std::min(workers_ended_, now);
   if (now - workers_ended_ <= kShardsLinger || processes_.ending()) return;
   if (restarts_.total() > 0) {
-    // Started again too late to hear that the job has finished.
+    // A shard may have been restarted too late to learn that the job has finished.
     processes_.BeginEnd();
   } else {
-    Fail("all workers ended well, but a shard did not follow them within 10 s.");
+    Fail("all workers ended well, but a shard did not end within 10 s after them.");
   }
 }
 
-void JobRun::TakeStatus() {
+void JobRun::ReadStatus() {
   absl::StatusOr<v1::GetStatusReply> answer = status_;
-  if (!client_->Take(absl::ZeroDuration(), &answer) || !answer.ok()) return;
+  if (!client_->WaitForStatus(absl::ZeroDuration(), &answer) || !answer.ok()) return;
   const bool rolled_back =
       !answer->last_rollback().empty() &&
       (answer->last_rollback() != status_.last_rollback() || answer->term() != status_.term());
   const bool repaired =
       !answer->last_repair().empty() && answer->last_repair() != status_.last_repair();
-  // A coordinator that was started again counts from 0.
+  // A restarted coordinator counts repairs from 0 again.
   const bool goes_on = answer->uptime_ms() >= status_.uptime_ms();
   const uint32_t counted = goes_on ? std::min(status_.repairs(), answer->repairs()) : 0;
   repairs_ += answer->repairs() - counted;
@@ -343,7 +345,7 @@ void JobRun::TakeStatus() {
 }
 
 void JobRun::ShowProgress() {
-  TakeStatus();
+  ReadStatus();
   const absl::Time now = clock_.Now();
   if (now < ask_at_) return;
   ask_at_ = now + kAskEvery;
@@ -392,7 +394,7 @@ absl::StatusOr<RunReport> JobRun::Collect() {
     text << file.rdbuf();
     if (!file) {
       return absl::NotFoundError(
-          absl::StrCat("worker ", rank, " ended well, but left no report in ", path));
+          absl::StrCat("worker ", rank, " ended well but left no report in ", path));
     }
     absl::StatusOr<WorkerReport> report = ParseWorkerReport(text.str());
     if (!report.ok()) {
@@ -405,11 +407,11 @@ absl::StatusOr<RunReport> JobRun::Collect() {
 }
 
 void JobRun::WriteJson(absl::string_view text) {
-  if (options_.json_path.empty()) return;
-  std::ofstream file(options_.json_path, std::ios::trunc);
+  if (options_.report_path.empty()) return;
+  std::ofstream file(options_.report_path, std::ios::trunc);
   file.write(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.flush()) {
-    console_.Error(absl::StrCat("cannot write the report to ", options_.json_path));
+    console_.Error(absl::StrCat("cannot write the report to ", options_.report_path));
     if (failure_.empty()) failure_ = "cannot write the report";
   }
 }
@@ -417,7 +419,7 @@ void JobRun::WriteJson(absl::string_view text) {
 void JobRun::SayHowToContinue() {
   if (!setup_.spec.checkpoint.enabled()) return;
   const absl::StatusOr<RunStart> next = FindRunStart(setup_.spec, /*resume=*/true);
-  if (!next.ok()) return;  // It never began, or had just finished.
+  if (!next.ok()) return;  // The run never began or has just finished.
   console_.Say(absl::StrCat("Continue after step ", next->checkpoint_step, " with ",
                             ResumeCommand(options_)));
 }
@@ -438,7 +440,7 @@ int JobRun::Finish() {
     failure_ = absl::StrCat("stopped by signal ", stop_signal_);
   if (failure_.empty()) {
     if (!setup_.keep_logs) {
-      std::error_code ignored;  // A temporary folder: nothing is lost if it stays.
+      std::error_code ignored;  // The folder is temporary, so it does no harm if it remains.
       std::filesystem::remove_all(setup_.launch.log_folder, ignored);
     }
     return 0;

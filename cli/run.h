@@ -1,4 +1,4 @@
-// `sluice run`: a job's shards and workers as processes on this machine, from start to report.
+// `sluice run`: runs a job's shards and workers as processes on this machine, from start to report.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,31 @@ struct RunOptions {
   std::string job_path;
   std::vector<std::string> sets;
   bool dense = false;
-  std::string link_rate;  // "100mbit"; empty: not paced.
-  std::string json_path;  // Empty: no report file.
-  uint32_t threads = 0;   // Of each worker; 0: its share of the cores that there are.
-  std::string
-      http_listen;  // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
-  uint16_t metrics_port = 0;  // As LaunchOptions has it.
-  std::string trace_folder;   // As LaunchOptions has it; made if it is not there.
-  bool resume = false;        // Continue the unfinished run in the job's checkpoint.dir.
-  bool quiet = false;         // No progress, no warnings.
+  std::string link_rate;    // For example "100mbit". Empty if links are not paced.
+  std::string report_path;  // If empty, no report is written.
+  // Threads of each worker. With 0, each worker gets its share of the available cores.
+  uint32_t threads = 0;
+  // HOST:PORT or "off". If empty, the job's port on loopback is used, or a free port if that port
+  // is taken.
+  std::string http_listen;
+  uint16_t http_port_base = 0;  // As in LaunchOptions.
+  std::string trace_folder;     // As in LaunchOptions. The folder is created if it is missing.
+  bool resume = false;  // If true, continues the unfinished run in the job's checkpoint.dir.
+  bool quiet = false;   // If true, no progress and no warnings are printed.
   RestartLimits restart_limits;
-  std::string log_folder;  // Empty: a temporary one, removed if all went well.
+  std::string log_folder;  // If empty, a temporary folder is used and removed after a success.
   std::string temporary_folder;
   std::string program_folder;
   std::vector<std::string> environment;
   ConsoleOptions console;
 };
 
-// Call it on the main thread, before others are started. The program's exit code: 0; 1: the run
-// failed; 2: the job file or a flag is wrong; 128 + a signal: stopped by it. Whatever comes back,
-// no process of the run is left.
+// Call this on the main thread before other threads are started. Returns the exit code of the
+// program: 0 on success, 1 if the run failed, 2 if the job file or a flag is wrong, or 128 + the
+// signal that stopped the run. In every case, all processes of the run have ended.
 //
-// In a job with checkpoints a process that is killed or lost the others is started again
-// (cli/launch/restart_policy.h), and a stop signal first asks for a checkpoint.
+// In a job with checkpoints, a process is restarted if it was killed or lost its peers
+// (cli/launch/restart_policy.h), and a stop signal first requests a checkpoint.
 int RunJob(const RunOptions& options);
 
 }  // namespace sluice::cli

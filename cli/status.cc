@@ -30,9 +30,9 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr int kWatchMilliseconds = 1000;
-constexpr int kPlansShown = 3;  // The newest.
+constexpr int kPlansShown = 3;  // The number of newest plans to show.
 constexpr int kLinksShown = 16;
-constexpr size_t kWidth = 1000;  // The terminal may wrap; nothing is cut here.
+constexpr size_t kWidth = 1000;  // Lines are not cut here. The terminal may wrap them.
 
 std::string CheckpointLine(const v1::GetStatusReply& status) {
   std::string line = status.checkpoint_step() == 0
@@ -56,7 +56,7 @@ std::string LinkOf(double bytes_per_second, double latency_seconds) {
                          1000 * latency_seconds);
 }
 
-// A line for each of the first workers whose link is known.
+// Returns a line for each of the first kLinksShown workers whose links are known.
 std::string LinkLines(const v1::GetStatusReply& status) {
   std::string text;
   int shown = 0;
@@ -95,7 +95,7 @@ std::string WarningLines(const v1::GetStatusReply& status) {
   return text;
 }
 
-// A line where many follow each other.
+// With `line`, the JSON is formatted as one line, for an output that contains many of them.
 std::optional<std::string> ToJson(const v1::GetStatusReply& status, bool line) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = !line;
@@ -112,8 +112,8 @@ std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why)
   const std::string message = EscapeControls(why.message());
   if (absl::IsUnauthenticated(why)) return absl::StrCat("error: ", message, "\n");
   return absl::StrCat("error: nothing answers at ", coordinator, ": ", message,
-                      "\nIs a job running there? Shard 0 is the coordinator; its --listen address "
-                      "goes here.\n");
+                      "\nCheck that a job is running there, and give the --listen address of shard "
+                      "0, the coordinator.\n");
 }
 
 std::vector<std::string> CutTo(int width, const std::string& text) {
@@ -166,12 +166,12 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
     absl::StrAppend(&text, "\nshard ", shard.shard(), "  ");
     if (shard.lost()) {
       absl::StrAppend(&text, shard.address());
-      absl::StrAppendFormat(&text, "  lost: not heard of for %.0f s; the job waits for it",
+      absl::StrAppendFormat(&text, "  lost: no message for %.0f s; the job waits for it",
                             shard.seconds_since_report());
     } else if (shard.attached()) {
       absl::StrAppend(&text, shard.address(), "  ", shard.elements(),
                       " parameters  closed up to step ", shard.highest_closed_step());
-      absl::StrAppendFormat(&text, "  heard %.1f s ago", shard.seconds_since_report());
+      absl::StrAppendFormat(&text, "  last message %.1f s ago", shard.seconds_since_report());
     } else {
       absl::StrAppend(&text, "not here yet");
     }
@@ -190,7 +190,7 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
 
 int ShowStatus(const StatusOptions& options) {
   std::optional<app::StopSignals> signals;
-  if (options.watch) {  // Before any thread.
+  if (options.watch) {  // This must precede the start of any thread.
     absl::StatusOr<app::StopSignals> caught = app::StopSignals::Catch();
     if (!caught.ok()) {
       std::fputs(absl::StrCat("error: ", caught.status().message(), "\n").c_str(), stderr);
@@ -210,13 +210,13 @@ int ShowStatus(const StatusOptions& options) {
   for (bool first = true;; first = false) {
     client.Ask(kTimeout);
     absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
-    const bool here = client.Take(kTimeout + absl::Seconds(1), &answer) && answer.ok();
+    const bool here = client.WaitForStatus(kTimeout + absl::Seconds(1), &answer) && answer.ok();
     if (!here && !first) {
       console.ClearBlock();
       if (!options.json) console.Say(FormatStatus(last));
       console.Warning(absl::StrCat(options.coordinator,
-                                   " answers no more: the job has ended, or its coordinator was "
-                                   "lost. Above is what it said last"));
+                                   " no longer answers: the job has ended, or its coordinator was "
+                                   "lost. The last answer is above"));
       return 1;
     }
     if (!here) {

@@ -1,4 +1,4 @@
-// `sluice status`: what a coordinator says of its job, for people and for programs.
+// `sluice status`: shows the status of a coordinator's job to people and programs.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace sluice::cli {
 
-// Control characters in all its texts are escaped, for consoles.
+// Returns a copy in which the control characters of all texts are escaped, for consoles.
 v1::GetStatusReply WithoutControls(v1::GetStatusReply status);
 
-// Several lines, the last without a newline.
+// Returns several lines. The last line has no newline.
 std::string FormatStatus(const v1::GetStatusReply& received);
 
 struct StatusOptions {
@@ -23,9 +23,10 @@ struct StatusOptions {
   ConsoleOptions console{};
 };
 
-// Prints a job's status; with `watch` again every second, on a terminal in the place of the last,
-// until the job has ended or a signal comes. The program's exit code: 0; 1: nobody answers (any
-// more), or the job failed while it was watched; 2: a file of `security` is wrong; 128 + a signal.
+// Prints the status of a job. With `watch`, prints the status every second until the job has ended
+// or a signal arrives. On a terminal, each status replaces the previous one. Returns the exit code
+// of the program: 0; 1 if no coordinator answers or answers any more, or if the job failed during
+// the watch; 2 if a file of `security` is wrong; 128 + a signal.
 int ShowStatus(const StatusOptions& options);
 
 }  // namespace sluice::cli

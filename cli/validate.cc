@@ -34,8 +34,8 @@ std::string Summary(const job::JobSpec& spec) {
   text += "\n";
   if (spec.relays.enabled()) {
     absl::StrAppend(&text, spec.relays.workers.size(), " relays with ",
-                    absl::StrJoin(spec.relays.workers, ", "), " workers behind them, from these ",
-                    ToString(spec.relays.uplink), ", to these none\n");
+                    absl::StrJoin(spec.relays.workers, ", "), " workers behind them, uplink ",
+                    ToString(spec.relays.uplink), ", downlink none\n");
   }
   if (const std::string note = job::MomentumNote(spec); !note.empty()) {
     absl::StrAppend(&text, note, "\n");
@@ -46,7 +46,7 @@ std::string Summary(const job::JobSpec& spec) {
   return text;
 }
 
-// The first of `expected` that says something else than the job; `text` is the job's.
+// Returns the first item of `expected` that contradicts the job. `text` is the job as text.
 std::optional<std::string> FirstUnmet(const job::LoadJobOptions& options,
                                       const std::vector<std::string>& expected,
                                       const std::string& text) {
@@ -73,7 +73,7 @@ int ValidateCommand(const job::LoadJobOptions& options, const std::vector<std::s
   if (const std::optional<std::string> unmet = FirstUnmet(options, expected, *text)) {
     err << *text << "\n"
         << options.path << ": the job is expected to have " << *unmet
-        << ", and says something else (above): change the file, or what starts the job\n";
+        << ", but it has something else (above): change the file, or the launcher\n";
     return kJobIsWrong;
   }
   out << *text << "\n" << Summary(*spec);

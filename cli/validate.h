@@ -1,4 +1,4 @@
-// `sluice validate`: says what a job file means, or what is wrong with it.
+// `sluice validate`: explains a job file or lists its problems.
 #pragma once
 
 #include <iosfwd>
@@ -9,13 +9,14 @@
 
 namespace sluice::cli {
 
-// Writes the resolved job and a summary, or the problems. Returns the exit code: 0 if the job can
-// run, warnings or not, else 2. `expected`, "key.key=value" as in LoadJobOptions::set: what the job
-// must already say; for launchers that rely on it.
+// Writes the resolved job and a summary, or a list of problems. Returns the exit code: 0 if the job
+// can run, with or without warnings; otherwise 2. `expected` contains items "key.key=value", as in
+// LoadJobOptions::set, which must already hold in the job. Launchers that rely on such values pass
+// them.
 int ValidateCommand(const job::LoadJobOptions& options, const std::vector<std::string>& expected,
                     std::ostream& out, std::ostream& err);
 
-// The same on standard output and standard error.
+// Does the same with standard output and standard error.
 int ValidateJob(const job::LoadJobOptions& options, const std::vector<std::string>& expected);
 
 }  // namespace sluice::cli

@@ -1,8 +1,8 @@
-# Imported targets for an unpacked LibTorch: sluice::libtorch (torch_cpu and c10; with
-# SLUICE_CUDA also torch_cuda and c10_cuda).
-# LibTorch's own CMake files want the whole CUDA toolkit, and putting its root on CMAKE_PREFIX_PATH would let
-# FindProtobuf pick up the old protobuf headers bundled with it; hence this module.
-# Reads LIBTORCH_ROOT (cache or environment); default: the copy that scripts/setup.sh unpacks into .deps/.
+# Imported targets for an unpacked LibTorch: sluice::libtorch (torch_cpu and c10; with SLUICE_CUDA also torch_cuda and
+# c10_cuda).
+# This module exists because LibTorch's own CMake files require the whole CUDA toolkit, and with LibTorch's root on
+# CMAKE_PREFIX_PATH FindProtobuf would find the old protobuf headers bundled with it.
+# Reads LIBTORCH_ROOT (cache or environment). The default is the copy that scripts/setup.sh unpacks into .deps/.
 
 if(NOT LIBTORCH_ROOT)
   if(DEFINED ENV{LIBTORCH_ROOT})
@@ -35,11 +35,11 @@ if(LibTorch_FOUND AND NOT TARGET sluice::libtorch)
     ${LIBTORCH_ROOT}/include ${LIBTORCH_INCLUDE})
   target_link_libraries(sluice_libtorch INTERFACE ${LIBTORCH_CPU} ${LIBTORCH_C10} Threads::Threads)
   if(SLUICE_CUDA)
-    # Nothing of ours names a symbol of them: LibTorch finds its GPU backend by their being loaded.
+    # Our code uses none of their symbols. LibTorch finds its GPU backend because they are loaded.
     target_link_libraries(sluice_libtorch INTERFACE
       -Wl,--push-state,--no-as-needed ${LIBTORCH_CUDA} ${LIBTORCH_C10_CUDA} -Wl,--pop-state)
   endif()
-  # cudart and cupti are looked up beside torch_cpu at run time, not by us at link time.
+  # torch_cpu finds cudart and cupti beside itself at run time. They are not needed at link time.
   target_link_options(sluice_libtorch INTERFACE
     -Wl,-rpath,${LIBTORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
 endif()

@@ -1,7 +1,7 @@
-# The only find_package calls of the project. scripts/setup.sh installs what they look for.
+# The only find_package calls of the project. scripts/setup.sh installs the packages.
 
 find_package(absl REQUIRED)
-find_package(Protobuf REQUIRED)  # Debian ships no CMake config for it: module mode.
+find_package(Protobuf REQUIRED)  # Debian ships no CMake config for it, so this uses module mode.
 find_package(gRPC REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PNG REQUIRED)

@@ -1,6 +1,7 @@
-# CUDA programs, with SLUICE_CUDA: sluice_cuda_program(NAME SOURCE main.cu) makes ${build}/bin/NAME of one source and the
-# headers that it includes; sluice_cuda_object(OUT SOURCE file.cu) an object file, and sets OUT to its path. nvcc is called as any tool is: CMake 3.25's own support for CUDA does not know that CUDA 13
-# speaks C++20. Reads CUDA_ROOT (cache or environment); default: what scripts/setup.sh --nvcc unpacks into .deps/.
+# CUDA programs, with SLUICE_CUDA. sluice_cuda_program(NAME SOURCE main.cu) builds ${build}/bin/NAME from one source
+# and its headers. sluice_cuda_object(OUT SOURCE file.cu) builds an object file and sets OUT to its path. nvcc runs as
+# a custom command, because CMake 3.25's CUDA support does not know that CUDA 13 supports C++20. Reads CUDA_ROOT
+# (cache or environment). The default is the copy that scripts/setup.sh --nvcc unpacks into .deps/.
 
 set(SLUICE_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for, by compute capability: 80;90;100 are all that is tried")
 if(NOT CUDA_ROOT)
@@ -15,11 +16,13 @@ if(NOT SLUICE_NVCC)
   message(FATAL_ERROR "no nvcc in ${CUDA_ROOT}/bin: run scripts/setup.sh --nvcc, or set CUDA_ROOT to a CUDA toolkit")
 endif()
 
-# Bytes must be the processor's: no fused multiplications and additions (scripts/test-gpu.sh has the same list).
+# Bytes must equal the processor's, so multiplications and additions are not fused (scripts/test-gpu.sh has the same
+# list).
 set(SLUICE_NVCC_FLAGS -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr)
 if(SLUICE_WERROR)
   list(APPEND SLUICE_NVCC_FLAGS -Werror all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
-  # Kernels keep everything in registers; for 10.0 the assembler of CUDA 13 spills some bytes of three that are not hot.
+  # Kernels keep everything in registers. For 10.0, CUDA 13's assembler spills a few bytes in three kernels that are
+  # not hot.
   if(NOT 100 IN_LIST SLUICE_CUDA_ARCHITECTURES)
     list(APPEND SLUICE_NVCC_FLAGS -Xptxas=--warn-on-local-memory-usage,--warn-on-spills,-Werror)
   endif()

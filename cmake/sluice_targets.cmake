@@ -1,33 +1,33 @@
-# How Sluice's targets are made: one library per layer, one test program per tested layer.
+# Functions that make Sluice's targets: one library per layer, one test program per tested layer.
 
 set(CMAKE_THREAD_PREFER_PTHREAD ON)
 find_package(Threads REQUIRED)
 
-# Flags for our own code only; generated code and third-party headers are not ours to warn about.
+# Flags for our own code only. Generated code and third-party headers do not get our warnings.
 add_library(sluice_flags INTERFACE)
 target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
   $<$<BOOL:${SLUICE_WERROR}>:-Werror>
-  # Results must not depend on whether the compiler may fuse a multiply and an add.
+  # Results must not depend on whether the compiler fuses multiplications and additions.
   -ffp-contract=off)
 target_compile_options(sluice_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
-# A source that is included looks like a header to it.
+# In a unity build, GCC treats an included source as a header.
 if(SLUICE_UNITY)
   target_compile_options(sluice_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endif()
 if(SLUICE_SANITIZE)
   add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
-  # GCC 12 sees uninitialized values in instrumented std::variant and std::optional where there are none.
+  # GCC 12 warns about uninitialized values in instrumented std::variant and std::optional without cause.
   target_compile_options(sluice_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 if(SLUICE_FUZZ)
-  # All of our code tells the fuzzer where it went, not the fuzzer's own files alone.
+  # Instruments all of our code for the fuzzer's coverage, not only the fuzzer's own files.
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# Most of a build is reading headers. With SLUICE_UNITY a target's sources are compiled several at once: half the time from
-# nothing, more of it after a change.
+# Most of a build is reading headers. SLUICE_UNITY compiles several sources of a target together: that halves a build
+# from nothing but makes a rebuild after a change slower.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
 function(sluice_unity target)
   if(SLUICE_UNITY)
@@ -35,13 +35,14 @@ function(sluice_unity target)
   endif()
 endfunction()
 
-# Sources without LibTorch in a layer that has it: neither its precompiled headers, nor compiled together with the others.
+# Marks sources without LibTorch in a layer that has it: they do not use its precompiled headers and are not compiled
+# together with the other sources.
 function(sluice_sources_without_libtorch)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps)
-# PUBLIC: what our headers show. PRIVATE: what only the .cc files use.
+# PUBLIC: dependencies of our headers. PRIVATE: dependencies of the .cc files only.
 function(sluice_library name)
   cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(sluice_${name} STATIC)
@@ -61,29 +62,29 @@ function(sluice_program name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
 endfunction()
 
-# Averages and long runs show nothing more under a sanitizer; tests that have many of either take this as a
-# definition (tests/compress/short_runs.h).
+# Under a sanitizer, averages and long runs find nothing more. Tests with many of them take this as a definition
+# (tests/compress/short_runs.h).
 if(SLUICE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SLUICE_SHORT_RUNS true)
 else()
   set(SLUICE_SHORT_RUNS false)
 endif()
 
-# What nearly every test includes, compiled once (tests/CMakeLists.txt). Tests are optimized little: most of their time is
-# the compiler's. -pthread is a macro too, and precompiled headers fit only where macros are the same.
+# Headers that nearly every test includes, compiled once (tests/CMakeLists.txt). Tests are barely optimized, because
+# most of their time is compile time. -pthread also defines a macro, and precompiled headers require equal macros.
 set(SLUICE_TEST_OPTIONS $<$<CONFIG:Release>:-O1> -pthread)
-# What is looked for is in the libraries, and instrumenting GoogleTest's expectations takes the compiler four times as
-# long. Not so with the thread sanitizer: it must see both sides.
+# Bugs are in the libraries, and instrumenting GoogleTest's expectations quadruples compile time. The thread sanitizer
+# is an exception: it must see both sides.
 if(SLUICE_SANITIZE MATCHES "address")
   list(APPEND SLUICE_TEST_OPTIONS -O0 -fno-sanitize=all)
 endif()
 
-# ctest runs as many tests at once as there are cores, and LibTorch in each would take as many threads again; two tests
-# that share cores so wait for each other's threads most of the time. Programs without LibTorch do not read it.
+# ctest runs one test per core, and LibTorch would start one thread per core in each. Two tests that share cores would
+# then mostly wait for each other's threads. Programs without LibTorch do not read this variable.
 set(SLUICE_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
 
-# For tests that do less under a sanitizer. Not the compilers' own macros: tests are not instrumented wherever what they
-# test is.
+# For tests that do less under a sanitizer. The compilers' own macros do not serve, because tests are not always
+# instrumented when the code under test is.
 set(SLUICE_SANITIZER_DEFINES)
 if(SLUICE_SANITIZE)
   list(APPEND SLUICE_SANITIZER_DEFINES SLUICE_SANITIZED)
@@ -92,17 +93,19 @@ if(SLUICE_SANITIZE MATCHES "thread")
   list(APPEND SLUICE_SANITIZER_DEFINES SLUICE_THREAD_SANITIZED)
 endif()
 
-# sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [SHARDS n] [PRECOMPILED t]
-# [OPTIMIZED] [SINGLE_THREADED]): one GoogleTest program, one ctest entry, or `n` with a part of the tests each. PRECOMPILED: the target whose precompiled headers it takes.
-# OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
-# threads, so that the thread sanitizer's build leaves it out.
+# sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [SHARDS n] [PRECOMPILED
+# t] [OPTIMIZED] [SINGLE_THREADED]): one GoogleTest program and one ctest entry, or `n` entries with a part of the
+# tests each.
+# PRECOMPILED: the target whose precompiled headers it uses. OPTIMIZED: optimized like the libraries, for tests that
+# compute much themselves. SINGLE_THREADED: neither the test nor the tested code has threads, so the thread
+# sanitizer's build leaves it out.
 function(sluice_test name)
   cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED" "TIMEOUT;SHARDS;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
   if(ARG_SINGLE_THREADED AND SLUICE_SANITIZE MATCHES "thread")
     message(STATUS "Test ${name}: left out, it has no threads to look at")
     return()
   endif()
-  # It is there to end what hangs, on a machine that does other things too, and no measure of anything.
+  # The timeout ends hanging tests, on a machine that also does other things. It does not measure anything.
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -113,7 +116,7 @@ function(sluice_test name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${ARG_DEFINES} ${SLUICE_SANITIZER_DEFINES})
   sluice_unity(${name})
-  # Precompiled headers fit only what is optimized as they are.
+  # Precompiled headers fit only targets with the same optimization.
   if(ARG_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})
   elseif(NOT ARG_OPTIMIZED)
@@ -130,14 +133,14 @@ function(sluice_test name)
     endif()
     math(EXPR index "${shard} - 1")
     add_test(NAME ${entry} COMMAND ${name})
-    set_tests_properties(${entry} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    set_tests_properties(${entry} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
       ENVIRONMENT "${SLUICE_TEST_ENVIRONMENT};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()
 
-# sluice_debian_python_test(NAME MODULE torch PACKAGE python3-torch COMMAND script args [TIMEOUT s]): a test by Debian's
-# Python, not the first one of PATH, which may be a virtual environment's; left out, with a line that says so, where that
-# lacks the module.
+# sluice_debian_python_test(NAME MODULE torch PACKAGE python3-torch COMMAND script args [TIMEOUT s]): a test run by
+# Debian's Python and not by the first one in PATH, which may belong to a virtual environment. Left out, with a
+# message, if that Python lacks the module.
 function(sluice_debian_python_test name)
   cmake_parse_arguments(ARG "" "MODULE;PACKAGE;TIMEOUT" "COMMAND" ${ARGN})
   execute_process(COMMAND /usr/bin/python3 -c "import ${ARG_MODULE}; print(${ARG_MODULE}.__version__)"

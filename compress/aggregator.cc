@@ -24,7 +24,7 @@ class AdditiveAggregator final : public Aggregator {
     if (!valid.ok()) return valid;
     if (IsAddend(FrameFormat(frame))) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("a ", FrameFormat(frame).name, " frame for a chunk whose codec is another"));
+        absl::StrCat("a ", FrameFormat(frame).name, " frame for a chunk with another codec"));
   }
 
   void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override {
@@ -52,7 +52,8 @@ class AdditiveAggregator final : public Aggregator {
   }
 
  private:
-  static constexpr size_t kTogether = 16;  // Frames added in one pass over the sum.
+  // Number of frames that are added in one pass over the sum.
+  static constexpr size_t kTogether = 16;
 
   const size_t count_;
 };
@@ -61,7 +62,8 @@ class AdditiveAggregator final : public Aggregator {
 
 void PrefetchFrames(absl::Span<const SenderFrame> frames) {
   constexpr size_t kLine = 64;
-  constexpr size_t kStart = 640;  // A header, and scales or exponents of a chunk of usual size.
+  // Size of a header and of the scales or exponents that follow it in a chunk of usual size.
+  constexpr size_t kStart = 640;
   for (const SenderFrame& frame : frames) {
     for (size_t at = 0; at < std::min(kStart, frame.frame.size()); at += kLine) {
       hwy::Prefetch(frame.frame.data() + at);

@@ -1,4 +1,4 @@
-// ChunkConfig: what both ends must know about a chunk to code it.
+// ChunkConfig: the facts about a chunk that sender and receiver must know to encode and decode it.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,14 @@
 namespace sluice::compress {
 
 struct ChunkConfig {
-  size_t count = 0;  // Elements.
+  size_t count = 0;  // Number of elements.
   CodecSpec spec;
-  uint32_t id = 0;      // In the job: random numbers differ by it.
-  uint32_t tensor = 0;  // Chunks of one tensor share a threshold under scope=tensor.
-  uint32_t rows = 0;    // If the chunk is whole rows of a matrix: how many; else 0.
+  // The chunk's number within the job. Random numbers depend on this number.
+  uint32_t id = 0;
+  // With scope=tensor, the chunks of a tensor share a threshold.
+  uint32_t tensor = 0;
+  // Number of rows if the chunk consists of whole rows of a matrix; otherwise 0.
+  uint32_t rows = 0;
 
   friend bool operator==(const ChunkConfig&, const ChunkConfig&) = default;
 };

@@ -8,6 +8,6 @@ void Codec::InitState(size_t, uint32_t, uint64_t, absl::Span<float>) const {}
 
 void Codec::Observe(absl::Span<const std::byte>, absl::Span<float>) const {}
 
-void Codec::TakeBack(absl::Span<const std::byte>, absl::Span<float>, absl::Span<float>) const {}
+void Codec::ReturnFrame(absl::Span<const std::byte>, absl::Span<float>, absl::Span<float>) const {}
 
 }  // namespace sluice::compress

@@ -1,7 +1,7 @@
-// Codec: floats to the payload of a frame.
-// Pure: equal inputs give equal bytes on every machine and instruction set; no memory between calls
-// but the state that is passed in, no clock, no global random state. What a lossy codec drops is
-// written to the caller's residual in the same pass. Reading payloads: format_table.h.
+// Codec: encodes floats as the payload of a frame. Pure: equal inputs give equal bytes on every
+// machine and instruction set. A codec has no clock, no global random state, and no memory between
+// calls except the state that callers pass in. A lossy codec writes the dropped amounts to the
+// caller's residual in the same pass. The functions in format_table.h read payloads.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,13 @@
 
 namespace sluice::compress {
 
-// Buffers that encoders use again and again, so that a step allocates nothing. What is in them
-// means nothing between calls.
+// Buffers that encoders reuse, so that a step allocates no memory. Their contents are undefined
+// between calls.
 struct EncodeScratch {
-  std::vector<float> compensated;  // The compensators' own: what they hand to a codec or read back.
-  std::vector<float> dropped;      // Likewise: a residual that nobody keeps.
+  // Buffer for compensators: the input of a codec, or decoded values.
+  std::vector<float> compensated;
+  // Buffer for compensators: a residual that is discarded.
+  std::vector<float> dropped;
   std::vector<uint32_t> positions;
   std::vector<uint32_t> numbers;
   std::vector<uint32_t> scales;
@@ -29,66 +31,78 @@ struct EncodeScratch {
   std::vector<uint8_t> bytes;
 };
 
-// A buffer of a scratch, with at least `size` elements.
+// Grows a scratch buffer to at least `size` elements and returns its data.
 template <typename T>
 T* AtLeast(std::vector<T>* buffer, size_t size) {
   if (buffer->size() < size) buffer->resize(size);
   return buffer->data();
 }
 
-// What one chunk is encoded from. acc = gradient + residual is what gets encoded; afterwards
-// residual = acc - decoded, bit for bit what the receiver does not get.
+// Input for encoding one chunk. A codec encodes acc = gradient + residual. It then sets residual =
+// acc - decoded, which is exactly, bit for bit, the part that the receiver does not get.
 struct EncodeInput {
   absl::Span<const float> gradient;
-  absl::Span<float> residual =
-      {};               // Same size, or empty: nothing is added and what is lost is lost.
-  float threshold = 0;  // Sparse codecs keep |acc| >= threshold; 0: taken from this chunk.
-  MagnitudeHistogram* magnitudes = nullptr;  // If set and the codec wants it, counts |acc| ...
-  size_t magnitude_stride = 0;               // ... of one in so many elements; 0: as it sees fit.
-  uint64_t* kept = nullptr;  // If set, a codec with a density adds how many elements it kept.
-  double density = 0;        // In place of the codec's own, where a threshold is taken; 0: its own.
-  // Random numbers come from these alone (base/random.h). Both differ by chunk and step; `own_key`
-  // also by sender, `shared_key` is the same for all senders of a chunk.
+  // Either has the gradient's size or is empty. If it is empty, the codec encodes the gradient
+  // alone, and dropped values are lost.
+  absl::Span<float> residual = {};
+  // Sparse codecs keep elements with |acc| >= threshold. 0 derives the threshold from this chunk.
+  float threshold = 0;
+  // If it is set, a codec that takes thresholds counts each |acc| here.
+  MagnitudeHistogram* magnitudes = nullptr;
+  // The histogram counts one in this many elements. 0 lets the histogram choose.
+  size_t magnitude_stride = 0;
+  // If it is set, a codec with a density adds the number of kept elements to it.
+  uint64_t* kept = nullptr;
+  // If a threshold is derived, replaces the codec's own density. 0 keeps the codec's own density.
+  double density = 0;
+  // Random numbers depend only on these keys (base/random.h). Both keys differ by chunk and step.
+  // `own_key` also differs by sender; `shared_key` is the same for all senders of a chunk.
   uint64_t own_key = 0;
   uint64_t shared_key = 0;
-  uint32_t rows = 0;             // Of the matrix that the chunk is; 0: a flat one.
-  absl::Span<float> state = {};  // StateSize() floats.
-  bool finite = false;  // For EncodeFrame: the caller has checked that acc is finite everywhere.
-  EncodeScratch* scratch = nullptr;  // Never null in Codec::Encode; EncodeFrame puts one in.
+  // Number of rows if the chunk is a matrix. 0 for a flat chunk.
+  uint32_t rows = 0;
+  absl::Span<float> state = {};  // This has StateSize() floats.
+  // For EncodeFrame: true if the caller has checked that every element of acc is finite.
+  bool finite = false;
+  // Never null in Codec::Encode. If the caller passes none, EncodeFrame provides a buffer.
+  EncodeScratch* scratch = nullptr;
 };
 
-// Thread-safe (const). Codecs are made from a spec by the codec table.
+// Encodes chunks. All methods are const and thread-safe. The codec table makes codecs from specs.
 class Codec {
  public:
   virtual ~Codec() = default;
 
   virtual FormatId format() const = 0;
-  // True if every finite float survives; then no residual needs to be kept.
+  // Returns true if every finite float is preserved. Such a codec needs no residual.
   virtual bool lossless() const = 0;
-  // Share of elements a threshold should let through, in (0, 1]; 0: the codec takes no threshold.
+  // Returns the share of elements that should reach the threshold, in (0, 1]. Returns 0 if the
+  // codec takes no threshold.
   virtual double density() const { return 0; }
-  // True if Observe does something.
+  // Returns true if Observe has an effect.
   virtual bool observes() const { return false; }
-  // Upper bound of the payload for `count` elements in `rows` rows (0: flat).
+  // Returns an upper bound of the payload's size for `count` elements in `rows` rows (0: flat).
   virtual size_t MaxPayloadSize(size_t count, uint32_t rows) const = 0;
 
-  // Floats that the sender carries from step to step for each chunk; 0 for most. A checkpoint saves
-  // them. They start as InitState leaves them (before it they are 0).
+  // Returns the number of floats of state that the sender keeps for each chunk between steps. Most
+  // codecs return 0. Checkpoints save the state. The caller fills a new state with 0 and then calls
+  // InitState.
   virtual size_t StateSize(size_t count, uint32_t rows) const;
   virtual void InitState(size_t count, uint32_t rows, uint64_t shared_key,
                          absl::Span<float> state) const;
-  // `frames` (validated, one after the other) is what the receiver published for the chunk. Codecs
-  // whose senders move in step follow it.
+  // Updates the state from `frames`: the validated frames, one after another, that the receiver
+  // published for the chunk. Only codecs whose senders share parameters need this.
   virtual void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const;
 
-  // For codecs with a state whose format no one else can decode: `payload` is the last that was
-  // encoded with `state`, and was refused for good. Adds what it decodes to to `values`, and makes
-  // `state` one whose next frame needs nothing of it.
-  virtual void TakeBack(absl::Span<const std::byte> payload, absl::Span<float> state,
-                        absl::Span<float> values) const;
+  // Undoes an encoding, for codecs with a state whose format only their aggregator can decode.
+  // `payload` is the last payload that was encoded with `state`, and the receiver has refused it
+  // permanently. Adds the decoded values to `values`, and sets `state` so that the next frame does
+  // not depend on the refused one.
+  virtual void ReturnFrame(absl::Span<const std::byte> payload, absl::Span<float> state,
+                           absl::Span<float> values) const;
 
-  // Appends the payload of a chunk whose acc is finite everywhere to `*out`. EncodeFrame (frame.h)
-  // is what checks that, and puts a scratch in if there is none.
+  // Appends the payload of a chunk to `*out`. Every element of acc must be finite and `scratch`
+  // must be set; EncodeFrame (frame.h) ensures both conditions.
   virtual void Encode(const EncodeInput& input, std::vector<std::byte>* out) const = 0;
 };
 

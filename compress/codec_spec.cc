@@ -21,11 +21,12 @@ namespace {
 
 constexpr size_t kLongestSpec = 256;
 constexpr uint32_t kLongestWarmup = 1 << 30;
-constexpr absl::string_view kValueNames[] = {"fp16", "int4", "int8", "sign"};  // By ValueFormat.
+// Indexed by ValueFormat.
+constexpr absl::string_view kValueNames[] = {"fp16", "int4", "int8", "sign"};
 
 struct OptionName {
   absl::string_view name;
-  uint32_t option;  // The bit it sets.
+  uint32_t option;  // The option bit that the name sets.
 };
 constexpr OptionName kOptionNames[] = {
     {"sr", kStochastic},
@@ -59,7 +60,7 @@ std::vector<absl::string_view> OptionNames(const CodecEntry& entry) {
   return names;
 }
 
-// "unknown codec "topkk"; did you mean "topk"? Known: none, topk".
+// Example: "unknown codec "topkk"; did you mean "topk"? Known: none, topk".
 std::string UnknownName(absl::string_view kind, absl::string_view name,
                         absl::Span<const absl::string_view> known) {
   const absl::string_view nearest = NearestName(name, known);
@@ -70,7 +71,8 @@ std::string UnknownName(absl::string_view kind, absl::string_view name,
                       nearest.empty() ? "; known: " : " Known: ", absl::StrJoin(known, ", "));
 }
 
-// Digits, points, minus and an exponent only: no inf, nan, hex or plus.
+// Accepts only digits, decimal points, minus signs and exponents. Rejects inf, nan, hexadecimal
+// numbers and plus signs.
 bool ReadNumber(absl::string_view text, double* value) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return ('0' <= c && c <= '9') || c == '.' || c == 'e' || c == '-';
@@ -78,7 +80,8 @@ bool ReadNumber(absl::string_view text, double* value) {
   return plain && absl::SimpleAtod(text, value) && std::isfinite(*value);
 }
 
-// Why `text` is no level of the codec; empty if it is one, then written to `*level`.
+// Parses the level of the codec into `*level`. Returns a description of the error, or an empty
+// string.
 std::string ReadLevel(const CodecEntry& entry, absl::string_view text, double* level) {
   const std::string what = absl::StrCat("the ", entry.level_name, " of ", entry.name);
   absl::string_view number = text;
@@ -122,12 +125,12 @@ std::string ReadLevel(const CodecEntry& entry, absl::string_view text, double* l
   return "";
 }
 
-// Why `name` is no option of the codec; empty if it is one, then set.
+// Sets the option `name` of the codec. Returns a description of the error, or an empty string.
 std::string ReadOption(const CodecEntry& entry, absl::string_view name, uint32_t* options) {
   for (const OptionName& option : kOptionNames) {
     if (option.name != name || (entry.options & option.option) == 0) continue;
     if ((option.option & kIndex) != 0 && (*options & kIndex) != 0) {
-      return absl::StrCat(name, " is one index too many: positions are coded in one way");
+      return absl::StrCat(name, " is a second index option: a spec has at most one");
     }
     *options |= option.option;
     return "";
@@ -138,7 +141,8 @@ std::string ReadOption(const CodecEntry& entry, absl::string_view name, uint32_t
   return absl::StrCat(entry.name, " takes nothing after its ", entry.level_name);
 }
 
-// Why `text` is no argument of the compensator; empty if it is one, then set.
+// Sets the argument `text` of the compensator. Returns a description of the error, or an empty
+// string.
 std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* compensator) {
   const absl::string_view name = CompensatorName(compensator->id);
   if (compensator->id == CompensatorId::kDgc) {
@@ -146,7 +150,7 @@ std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* com
     double value = 0;
     if (absl::ConsumePrefix(&number, "clip=")) {
       if (ReadNumber(number, &compensator->clip) && compensator->clip > 1) return "";
-      return "clip must be a number above 1: gradients are clipped to so many times their usual "
+      return "clip must be a number above 1: gradients are clipped to this many times their usual "
              "norm";
     }
     if (absl::ConsumePrefix(&number, "warmup=")) {
@@ -174,7 +178,7 @@ std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* com
   return absl::StrCat(name, " takes no argument");
 }
 
-// What may be missing after all was read; empty: nothing.
+// Returns an error if a required argument is missing after parsing, and otherwise an empty string.
 std::string MissingArgument(const CompensatorSpec& compensator, bool has_arguments) {
   if (compensator.id == CompensatorId::kDgc && !has_arguments) {
     return "dgc needs a momentum, as in dgc:0.9";
@@ -186,22 +190,22 @@ CompensatorSpec UsualCompensatorSpec(const CodecSpec& spec) {
   return {.id = UsualCompensator(spec.codec, spec.options)};
 }
 
-// Why the options and the value format do not go together; empty if they do.
+// Returns the reason why the options and the value format cannot be combined, or an empty string.
 std::string ValueProblem(const CodecSpec& spec) {
   if (!spec.has(kUnbiased) || spec.values == ValueFormat::kFp16) return "";
-  return "unbiased goes with fp16 values: the others are rounded to nearest, which is biased";
+  return "unbiased requires fp16 values: the others are rounded to nearest, which is biased";
 }
 
-// Why codec and compensator do not go together; empty if they do.
+// Returns the reason why codec and compensator cannot be combined, or an empty string.
 std::string PairProblem(const CodecSpec& spec) {
   const absl::string_view refusal =
       CompensatorRefusal(spec.codec, spec.options, spec.compensator.id);
   if (!refusal.empty()) {
-    return absl::StrCat(FindCodec(spec.codec).name, " does not go with ",
+    return absl::StrCat(FindCodec(spec.codec).name, " cannot be combined with ",
                         CompensatorName(spec.compensator.id), ": ", refusal);
   }
   if (spec.compensator.warmup == 0) return "";
-  // What would do nothing must not look as if it did.
+  // An option without an effect is refused, because it would look as if it had one.
   const double density = MakeCodec(spec)->density();
   if (density == 0) {
     return absl::StrCat("warmup lowers the density of a threshold step by step, and ",
@@ -214,7 +218,7 @@ std::string PairProblem(const CodecSpec& spec) {
   return "";
 }
 
-// Reads a spec from its front, keeping the place for errors.
+// Parses a spec from left to right and keeps the current position for error messages.
 class SpecReader {
  public:
   explicit SpecReader(absl::string_view text) : text_(text) {}
@@ -230,9 +234,9 @@ class SpecReader {
   }
 
  private:
-  // Points at text_[at].
+  // Returns an error that points at text_[at].
   absl::Status ErrorAt(size_t at, absl::string_view what) const {
-    // Every character takes one column, whatever the text holds.
+    // Every character of the text is shown in one column, so that the caret is at the right place.
     std::string shown;
     for (const char c : text_) shown += (' ' <= c && c <= '~') ? c : '?';
     return absl::InvalidArgumentError(
@@ -305,8 +309,8 @@ class SpecReader {
     if (at_ == text_.size()) return absl::OkStatus();
     const std::vector<absl::string_view> names = CompensatorNames();
     if (!Take('/')) {
-      return ErrorAt(at_,
-                     absl::StrCat("nothing can follow here but /", absl::StrJoin(names, " /")));
+      return ErrorAt(
+          at_, absl::StrCat("only a compensator can follow here: /", absl::StrJoin(names, " /")));
     }
     const size_t at = at_;
     const absl::string_view name = Word();
@@ -333,12 +337,12 @@ class SpecReader {
   size_t at_ = 0;
 };
 
-// The shortest text that reads back as the same number.
+// Returns the shortest text that parses to the same number.
 std::string ShortestNumber(double value, bool percent) {
   for (int digits = 1; digits <= 17; ++digits) {
     const std::string text = absl::StrFormat("%.*g", digits, percent ? value * 100 : value);
     double read = 0;
-    // A plus begins a value format: "1e+02" waits for its third digit.
+    // A plus sign would begin a value format, so "1e+02" is rejected. Three digits then give "100".
     if (absl::StrContains(text, '+')) continue;
     if (absl::SimpleAtod(text, &read) && (percent ? read / 100 : read) == value) {
       return absl::StrCat(text, percent ? "%" : "");
@@ -348,7 +352,7 @@ std::string ShortestNumber(double value, bool percent) {
 }
 
 std::string FormatLevel(const CodecEntry& entry, double level) {
-  // Densities as percentages where that is possible.
+  // Densities are written as percentages if possible.
   if (entry.level_name == "density") {
     const std::string text = ShortestNumber(level, /*percent=*/true);
     if (!text.empty()) return text;

@@ -26,7 +26,7 @@ namespace sluice::compress {
 namespace {
 
 constexpr CodecEntry kCodecs[] = {
-    {CodecId::kNone, "none", "none", "fp32 as it is", LevelKind::kNone, "", 0, 0, 0, false,
+    {CodecId::kNone, "none", "none", "unchanged fp32", LevelKind::kNone, "", 0, 0, 0, false,
      Aggregation::kAdditive, &MakeNone},
     {CodecId::kFp16, "fp16", "fp16", "IEEE half precision: 2x, for small tensors and as baseline",
      LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf},
@@ -43,22 +43,22 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kQsgd, "qsgd", "qsgd:4", "unbiased: 2 to 8 bits, rounded at random: 8x at 4",
      LevelKind::kInteger, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeQsgd},
     {CodecId::kTernGrad, "terngrad", "terngrad",
-     "unbiased but for the largest: signs, sent at random by size: about 25x", LevelKind::kNone, "",
-     0, 0, 0, false, Aggregation::kAdditive, &MakeTernGrad},
+     "random signs, unbiased except for the largest values: about 25x", LevelKind::kNone, "", 0, 0,
+     0, false, Aggregation::kAdditive, &MakeTernGrad},
     {CodecId::kNatural, "natural", "natural",
      "unbiased: powers of two, rounded at random: about 6x", LevelKind::kNone, "", 0, 0, 0, false,
      Aggregation::kAdditive, &MakeNatural},
     {CodecId::kSignSgd, "signsgd", "signsgd",
-     "signs alone; the shard answers with the majority's: 31x, for small rates", LevelKind::kNone,
-     "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd},
+     "signs only; the shard answers with the majority's sign: 31x, for small rates",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd},
     {CodecId::kSign, "sign", "sign", "signs and the mean magnitude of 1024 elements: 31x",
      LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeSign},
     {CodecId::kOneBit, "onebit", "onebit",
      "1-bit SGD: signs and two means, above zero and below: 31x", LevelKind::kNone, "", 0, 0, 0,
      false, Aggregation::kAdditive, &MakeOneBit},
     {CodecId::kTernary, "ternary", "ternary:0.5",
-     "signs of what reaches a share of its block's largest: about 50x at 0.5", LevelKind::kShare,
-     "threshold", 0, 1, kIndex, false, Aggregation::kAdditive, &MakeTernary},
+     "signs of values that reach a share of their block's largest: about 50x at 0.5",
+     LevelKind::kShare, "threshold", 0, 1, kIndex, false, Aggregation::kAdditive, &MakeTernary},
     {CodecId::kTopK, "topk", "topk:1%+int4",
      "the largest share of elements, values fp16, +int8, +int4 or +sign: about 210x at 1%+int4",
      LevelKind::kShare, "density", 0, 1, kTensorScope | kIndex, true, Aggregation::kAdditive,
@@ -73,13 +73,13 @@ constexpr CodecEntry kCodecs[] = {
      "the largest element of each block: about 93x at 64, and cheap to find",
      LevelKind::kPowerOfTwo, "block", 4, 4096, 0, true, Aggregation::kAdditive, &MakeBlockTopK},
     {CodecId::kRandomK, "randomk", "randomk:5%",
-     "a share of elements at random, which all senders draw alike: no positions; 40x at 5%",
+     "a random share of elements, equal for all senders: no positions; 40x at 5%",
      LevelKind::kShare, "density", 0, 1, kUnbiased, true, Aggregation::kAdditive, &MakeRandomK},
     {CodecId::kCountSketch, "countsketch", "countsketch:10x",
-     "tables that shards add up and look for the largest in; topk does better at equal bytes",
+     "tables that shards add and search for the largest; topk is better at equal bytes",
      LevelKind::kRatio, "ratio", 2, 100, 0, false, Aggregation::kSketch, &MakeCountSketch},
     {CodecId::kLsh, "lsh", "lsh",
-     "one gain per block that points where the block last sent did, int8 for the others: from 4x",
+     "one gain per block with the direction of an earlier block, int8 for others: from 4x",
      LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kPerSender, &MakeLsh},
     {CodecId::kPowerSgd, "powersgd", "powersgd:4",
      "matrices as products of two thin ones, from one power iteration per step",
@@ -96,13 +96,15 @@ constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, Compen
                                            CompensatorId::kDgc, CompensatorId::kEf21,
                                            CompensatorId::kDiana};
 
-// Blocks of so many elements in steps of their largest magnitude / `codes`, at random: step^2 / 4
-// for each, or step times |x| where that is less.
+// Returns the variance for blocks of `block` elements that are randomly rounded to multiples of a
+// step = largest magnitude / `codes`. The variance of an element is at most step^2 / 4, or step
+// times |x| if that is less.
 double VarianceOfCodes(double block, double codes) {
   return std::min(block / (4 * codes * codes), std::sqrt(block) / (2 * codes));
 }
 
-// Floats of so many bits of mantissa: a quarter of a step, squared, at the bottom of an octave.
+// Returns the variance for randomly rounded floats with `mantissa` bits of mantissa. At the bottom
+// of an octave, this is a quarter of the square of a step.
 double VarianceOfFloats(int mantissa) { return std::exp2(-2 * mantissa) / 4; }
 
 }  // namespace
@@ -131,7 +133,7 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
       return {.unbiased = stochastic, .contractive = true};
     case CodecId::kInt4:
     case CodecId::kInt2:
-      // At random, every element of a block may be off by almost a step.
+      // Random rounding may change every element of a block by almost one step.
       return {.unbiased = stochastic, .contractive = !stochastic};
     case CodecId::kNatural:
       return {.unbiased = true, .contractive = true};
@@ -140,7 +142,7 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
     case CodecId::kTernGrad:
       return {.unbiased = true, .clips = true};
     case CodecId::kEden:
-      // With feedback it takes the scale of least error instead of the unbiased one.
+      // With feedback, the codec uses the scale of least error instead of the unbiased scale.
       return {.unbiased = true, .contractive = true};
     case CodecId::kSignSgd:
       return {};
@@ -157,7 +159,8 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
     case CodecId::kBlockTopK:
       return {.contractive = true, .sparse = true};
     case CodecId::kCountSketch:
-      // What it publishes for an element that is not there is at most what its cells hold.
+      // The codec may publish a value for an element that is zero. That value is at most the
+      // contents of the element's cells.
       return {.sparse = true};
     case CodecId::kRandomK: {
       const bool unbiased = (options & kUnbiased) != 0;
@@ -169,7 +172,8 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
 
 double VarianceBound(const CodecSpec& spec) {
   constexpr double kLinearBlock = 256;
-  constexpr double kEden[] = {0.571, 0.1328, 0.0358, 0.00959};  // Gaussian, whatever x is.
+  // These constants hold for any x, because the random rotation makes the values Gaussian.
+  constexpr double kEden[] = {0.571, 0.1328, 0.0358, 0.00959};
   const double codes = std::exp2(spec.level - 1) - 1;
   switch (spec.codec) {
     case CodecId::kFp16:
@@ -182,14 +186,16 @@ double VarianceBound(const CodecSpec& spec) {
     case CodecId::kInt4:
     case CodecId::kInt2: {
       const int bits = spec.codec == CodecId::kInt8 ? 8 : spec.codec == CodecId::kInt4 ? 4 : 2;
-      // Steps of max - min, whose square is at most 2 |x|^2; zero is no code.
+      // The step derives from max - min, whose square is at most 2 |x|^2. Zero is not one of the
+      // codes.
       if (spec.has(kMinMax)) return kLinearBlock / (2 * std::pow(std::exp2(bits) - 1, 2));
       return VarianceOfCodes(kLinearBlock, std::exp2(bits - 1) - 1);
     }
     case CodecId::kQsgd:
       return VarianceOfCodes(512, codes);
     case CodecId::kTernGrad:
-      return 1.5;  // sum |x| (s - |x|), s at most 2.5 times the root mean square.
+      // The variance is sum |x| (s - |x|), with s at most 2.5 times the root mean square.
+      return 1.5;
     case CodecId::kNatural:
       return 0.125;
     case CodecId::kEden:
@@ -219,7 +225,8 @@ absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, Compensato
       return "";
     case CompensatorId::kErrorFeedback:
       if (aggregation == Aggregation::kVote) {
-        return "a vote has no size, so there is no error to feed back; `sign` is the scaled one";
+        return "a vote has no magnitude, so there is no error to feed back; `sign` is the scaled "
+               "variant";
       }
       if (aggregation == Aggregation::kSketch) {
         return "the shard keeps what it does not publish, so the sender must not keep it as well";

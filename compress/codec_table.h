@@ -1,6 +1,6 @@
-// The one list of codecs: tests, benches, --help and the job file's checks walk it. Adding a codec
-// is one line there (and one in format_table.cc), one .h/.cc pair, one section in
-// docs/wire-format.md and docs/compression.md.
+// The only list of codecs. Tests, benches, --help and the job file's checks iterate over this list.
+// A new codec needs one line in codec_table.cc (and one in format_table.cc), one .h/.cc pair, and
+// one section each in docs/wire-format.md and docs/compression.md.
 #pragma once
 
 #include <memory>
@@ -14,67 +14,82 @@ namespace sluice::compress {
 
 enum class LevelKind {
   kNone,
-  kShare,       // (0, 1], or in percent.
-  kPositive,    // Any finite number above 0.
-  kInteger,     // From level_min to level_max.
-  kPowerOfTwo,  // Likewise.
-  kRatio,       // A number from level_min to level_max and an x, as in 10x.
+  // A share in (0, 1], or a percentage.
+  kShare,
+  // Any finite number above 0.
+  kPositive,
+  // From level_min to level_max.
+  kInteger,
+  // A power of two from level_min to level_max.
+  kPowerOfTwo,
+  // A number from level_min to level_max with the suffix x, as in 10x.
+  kRatio,
 };
 
-// How frames of several senders become one result.
+// The rule that turns the frames of several senders into one result.
 enum class Aggregation {
-  kAdditive,   // The mean of what they decode to; any frame can be decoded alone.
-  kVote,       // The sign of their sum.
-  kSketch,     // Tables are added; the receiver recovers the largest from them.
-  kPerSender,  // Additive, but the receiver remembers what each sender sent.
+  // The mean of the decoded values. Any frame can be decoded alone.
+  kAdditive,
+  // The sign of the sum.
+  kVote,
+  // The receiver adds tables and recovers the largest elements from the sum.
+  kSketch,
+  // Additive, but the receiver keeps a memory for each sender.
+  kPerSender,
 };
 
 struct CodecEntry {
   CodecId id;
-  absl::string_view name;     // As in specs.
-  absl::string_view example;  // A whole spec that works.
+  absl::string_view name;     // The codec's name in specs.
+  absl::string_view example;  // A complete, valid spec.
   absl::string_view summary;  // One line for --help.
   LevelKind level;
-  absl::string_view level_name;  // density, threshold, bits ...; empty: it takes none.
+  // density, threshold, bits and so on. Empty if the codec takes no level.
+  absl::string_view level_name;
   double level_min;
   double level_max;
-  uint32_t options;  // The CodecOption bits it takes.
-  bool values;       // Takes a +value format.
+  uint32_t options;  // The CodecOption bits that the codec accepts.
+  bool values;       // True if the codec accepts a +value format.
   Aggregation aggregation;
   std::unique_ptr<Codec> (*make)(const CodecSpec& spec);
 };
 
 absl::Span<const CodecEntry> Codecs();
 
-// Never null: every CodecId is in the table.
+// Returns the codec's entry. Never returns null, because the table has every CodecId.
 const CodecEntry& FindCodec(CodecId id);
 
 std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec);
 
-// What a codec with these options is, whatever its level.
+// Properties of a codec with given options, at any level.
 struct CodecTraits {
   bool lossless = false;
-  bool unbiased = false;  // The expectation of what is decoded is what was encoded.
-  bool clips = false;     // Cuts the largest few, so that it is unbiased where there are none.
-  // |decoded - acc| <= |acc|, with certainty, so that feedback is stable; for one that is unbiased
-  // too, where it is used with feedback. Values below the least that fp16:sr and natural can say
-  // are the exception: at random they become that least, which is what they then err by.
+  // The expected value of the decoded values equals the encoded values.
+  bool unbiased = false;
+  // The codec clips the few largest values. If it clips nothing, it is unbiased.
+  bool clips = false;
+  // |decoded - acc| <= |acc| in every case, so feedback is stable. A codec that is also unbiased
+  // has this property only with feedback. There is one exception: random rounding in fp16:sr and
+  // natural may turn values below the format's smallest value into that smallest value, which then
+  // bounds the error.
   bool contractive = false;
-  bool sparse = false;  // Leaves elements out, which arrive in later steps if at all.
+  // The codec omits elements. They arrive in later steps or never.
+  bool sparse = false;
 };
 CodecTraits TraitsOf(CodecId codec, uint32_t options);
 
-// For unbiased codecs: the expectation of |decoded - x|^2 is at most this times |x|^2, for any x of
-// which nothing is cut.
+// Returns a variance bound b of an unbiased codec: for any x that is not clipped, the expectation
+// of |decoded - x|^2 is at most b times |x|^2.
 double VarianceBound(const CodecSpec& spec);
 
-// What goes with the codec where the spec names nothing: feedback where it is biased.
+// Returns the default compensator of a codec, which is feedback for biased codecs.
 CompensatorId UsualCompensator(CodecId codec, uint32_t options);
 
-// Why the two do not go together; empty if they do.
+// Returns the reason why the codec and the compensator cannot be combined, or an empty string if
+// they can.
 absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, CompensatorId compensator);
 
-// Why the spec cannot be a downlink codec; empty if it can.
+// Returns the reason why the spec cannot be a downlink codec, or an empty string if it can.
 absl::string_view DownlinkRefusal(const CodecSpec& spec);
 
 absl::Span<const CompensatorId> Compensators();

@@ -18,7 +18,8 @@ struct ChunkState {
   size_t group = 0;
   std::unique_ptr<Compensator> compensator;
   std::vector<float> codec_state;
-  // The residual lies on the device, and the compensator has none, or one that was fetched.
+  // True while the residual is on the device. The compensator then has either no residual or the
+  // copy that Fetch made.
   bool on_device = false;
   bool fetched = false;
 
@@ -39,7 +40,7 @@ absl::Status CheckSavedChunk(const SavedCompressor::Chunk& saved, size_t index, 
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", index, " was saved as ", Describe(saved.config), " and is now ",
                      Describe(chunk->config),
-                     "; go on with the job file of the run that saved it, or begin anew"));
+                     "; continue with the job file of the run that saved it, or start a new run"));
   }
   absl::Status fits = CheckFields(saved.state, chunk->Fields());
   if (fits.ok() && !chunk->codec_state.empty() && !saved.state.contains(kCodecState)) {
@@ -56,37 +57,38 @@ struct Compressor::State {
   Options options;
   std::vector<CodecGroup> groups;
   std::vector<ChunkState> chunks;
-  std::vector<bool> listed;  // Scratch of CheckList; all false between calls.
+  // Scratch buffer of CheckList. All entries are false between calls.
+  std::vector<bool> listed;
   EncodeScratch scratch;
   size_t refused = 0;
   std::unique_ptr<DeviceEncoder> encoder;  // Null without a device.
-  std::vector<DeviceEncoder::Task> tasks;  // Scratch, as the next two.
+  std::vector<DeviceEncoder::Task> tasks;  // This member and the next two are scratch buffers.
   std::vector<DeviceEncoder::Encoded> encoded;
   std::vector<size_t> positions;
 
-  // Of the chunk's spec and tensor; a new one takes over from an equal one of `before`.
+  // Finds or adds the chunk's group. A new group takes the state of an equal group in `before`.
   size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<CodecGroup>* before);
   absl::Status CheckRecoding(size_t chunk, const CodecSpec& spec) const;
   absl::Status CheckId(size_t chunk) const;
   absl::Status CheckSize(size_t chunk, size_t elements) const;
   absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
-  // That they are there, and each once.
+  // Checks that all chunks exist and that none is listed twice.
   absl::Status CheckList(absl::Span<const uint32_t> ids);
-  // All but the gradient, for either kind of encoder.
+  // Returns the input without the gradient, for both kinds of encoders.
   EncodeInput InputOf(size_t chunk, uint64_t step);
   absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                              std::vector<std::byte>* frame);
 
   bool EncodesOnDevice(size_t chunk) const;
-  // Wherever it is kept.
+  // Returns true if the chunk has a residual on the host or on the device.
   bool HasResidual(size_t chunk) const;
-  // Whether the chunk is encoded where its gradient lies.
+  // Returns true if the gradient is on the device and the device can encode the chunk.
   bool GoesToDevice(size_t chunk, const DeviceGradient& gradient) const;
   absl::Status MoveToDevice(ChunkState* chunk, size_t index);
   absl::Status MoveToHost(size_t chunk);
   absl::Status Fetch(ChunkState* chunk, size_t index);
-  // Encodes those of `ids` that go to the device. `refuse` is told the positions of those that
-  // are not finite.
+  // Encodes the chunks in `ids` that the device can encode. Calls `refuse` with the position of
+  // each chunk whose gradient is not finite.
   absl::Status EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
                               absl::Span<const DeviceGradient> gradients,
                               absl::FunctionRef<void(size_t)> refuse,
@@ -115,11 +117,11 @@ absl::Status Compressor::State::CheckRecoding(size_t chunk, const CodecSpec& spe
   const std::unique_ptr<Codec> codec = MakeCodec(spec);
   const char* why = nullptr;
   if (spec.compensator != config.spec.compensator) {
-    why = "what is kept of earlier encodings cannot change";
+    why = "the compensator cannot change";
   } else if (!state.codec_state.empty() || codec->StateSize(config.count, config.rows) > 0) {
     why = "codecs with a state cannot change";
   } else if (sluice::compress::MaxFrameSize(*codec, config.count, config.rows) > kMaxFrameSize) {
-    why = "its frames may be over the limit";
+    why = "its frames could exceed the limit";
   }
   if (why == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", ToString(config.spec),
@@ -161,7 +163,8 @@ EncodeInput Compressor::State::InputOf(size_t chunk, uint64_t step) {
     input.kept = &group.kept;
     input.density = group.DensityAt(step);
   }
-  // Counters of what a shared and an own random number are drawn for; senders count from 1.
+  // The last counter is 0 for random numbers that all senders share, and sender + 1 for a sender's
+  // own.
   input.shared_key = CounterRandom(options.seed, state.config.id, step, 0).Next();
   input.own_key =
       CounterRandom(options.seed, state.config.id, step, uint64_t{options.sender} + 1).Next();
@@ -340,21 +343,6 @@ absl::Status Compressor::Check(size_t chunk, absl::Span<const float> gradient) c
   return state_->CheckGradient(chunk, gradient);
 }
 
-absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
-                                   absl::Span<const absl::Span<const float>> gradients,
-                                   std::vector<std::vector<std::byte>>* frames) {
-  if (chunks.size() != gradients.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(chunks.size(), " chunks with ", gradients.size(), " gradients"));
-  }
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    absl::Status fits = state_->CheckSize(chunks[i], gradients[i].size());
-    if (!fits.ok()) return fits;
-  }
-  return EncodeEach(
-      chunks, step, [&](size_t i) { return gradients[i]; }, frames);
-}
-
 absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
                                     absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                                     std::vector<std::vector<std::byte>>* frames,
@@ -371,7 +359,8 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
   const auto refuse = [&](size_t i) { state_->refused = std::min(state_->refused, i); };
   absl::Status done = state_->EncodeOnDevice(chunks, step, on_device, refuse, frames);
   if (!done.ok()) return done;
-  // Chunk by chunk, so that what the check has read is in a cache when it is encoded.
+  // Each chunk is checked and encoded before the next one, so that its data is still in a cache for
+  // the encoding.
   absl::Status why;
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (!on_device.empty() && state_->GoesToDevice(chunks[i], on_device[i])) continue;
@@ -389,19 +378,19 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
   }
   if (state_->refused == chunks.size()) return absl::OkStatus();
   for (size_t i = 0; i < chunks.size(); ++i) {
-    // Codecs that lose nothing keep no residual, and none is made for this, unless asked for. One
-    // that an earlier codec left has been flushed into the frame.
+    // Lossless codecs keep no residual. A residual is created here only if owes_lossless asks for
+    // it. The frame already contains any residual that an earlier codec left.
     const bool lossless = state_->groups[state_->chunks[chunks[i]].group].codec->lossless();
     const bool owes = !lossless || state_->options.owes_lossless || state_->HasResidual(chunks[i]);
     if ((*frames)[i].empty() || !owes) continue;
-    const absl::Status taken = TakeBack(chunks[i], (*frames)[i]);
+    const absl::Status taken = ReturnFrame(chunks[i], (*frames)[i]);
     if (state_->chunks[chunks[i]].on_device && !taken.ok()) return taken;
     sluice::Check(taken.ok(), taken.message());
   }
   if (!why.ok()) return why;
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunks[state_->refused],
-                                                 ": its gradient, or that and what is owed of it, "
-                                                 "is not finite everywhere"));
+                                                 ": its gradient, or the sum of gradient and "
+                                                 "residual, is not finite everywhere"));
 }
 
 bool Compressor::EncodesOnDevice(size_t chunk) const { return state_->EncodesOnDevice(chunk); }
@@ -418,7 +407,7 @@ void Compressor::Observe(size_t chunk, absl::Span<const std::byte> frames) {
   if (group.observes) group.codec->Observe(frames, absl::MakeSpan(state.codec_state));
 }
 
-absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> frame) {
+absl::Status Compressor::ReturnFrame(size_t chunk, absl::Span<const std::byte> frame) {
   if (chunk >= state_->chunks.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk, " of ", state_->chunks.size(), " does not exist"));
@@ -428,16 +417,16 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
   ChunkState& state = state_->chunks[chunk];
   const Codec& codec = *state_->groups[state.group].codec;
   if (state.codec_state.empty() || FindFormat(codec.format())->decode_add != nullptr) {
-    return state.compensator->TakeBack(frame);
+    return state.compensator->ReturnFrame(frame);
   }
   absl::Status valid = ValidateFrame(frame, state.config.count);
   if (!valid.ok()) return valid;
   std::vector<float> values(state.config.count);
-  codec.TakeBack(FramePayload(frame), absl::MakeSpan(state.codec_state), absl::MakeSpan(values));
+  codec.ReturnFrame(FramePayload(frame), absl::MakeSpan(state.codec_state), absl::MakeSpan(values));
   std::vector<std::byte> decoded;
   absl::Status encoded =
       EncodeFrame(*MakeCodec({.codec = CodecId::kNone}), {.gradient = values}, &decoded);
-  return encoded.ok() ? state.compensator->TakeBack(decoded) : encoded;
+  return encoded.ok() ? state.compensator->ReturnFrame(decoded) : encoded;
 }
 
 void Compressor::EndStep(uint64_t step) {
@@ -494,10 +483,10 @@ absl::Status Compressor::Restore(const SavedCompressor& saved) {
   std::vector<ChunkState>& chunks = state_->chunks;
   std::vector<CodecGroup>& groups = state_->groups;
   if (saved.chunks.size() != chunks.size() || saved.groups.size() != groups.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("saved were ", saved.chunks.size(), " chunks in ", saved.groups.size(),
-                     " groups, here are ", chunks.size(), " in ", groups.size(),
-                     "; go on with the job file of the run that saved them, or begin anew"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the saved state has ", saved.chunks.size(), " chunks in ", saved.groups.size(),
+        " groups, this job has ", chunks.size(), " in ", groups.size(),
+        "; continue with the job file of the run that saved them, or start a new run"));
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
     absl::Status fits = CheckSavedChunk(saved.chunks[i], i, &chunks[i]);

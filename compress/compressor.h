@@ -1,9 +1,13 @@
-// Compressor: one sender's encodings of all its chunks, step by step: a worker's uplink or a
-// shard's downlink. Holds a compensator per chunk, the state of codecs that have one and, for
-// sparse codecs, one threshold over all chunks that share a spec (with scope=tensor: of one
-// tensor): the one that would have met the density on the step before (the first step takes each
-// chunk's own). Bytes follow the density on average, not in each step. Not thread-safe.
-// Deterministic: the order of chunks within a step does not matter.
+// Compressor: encodes all chunks of one sender, step by step, for a worker's uplink or a shard's
+// downlink. It holds a compensator for each chunk, the state of codecs that have one and, for
+// sparse codecs, one threshold for all chunks with the same spec (with scope=tensor, for those of
+// one tensor).
+//
+// A step's threshold is the one that would have met the density in the previous step; in the first
+// step, each chunk takes its own threshold. Therefore the number of bytes follows the density on
+// average, not in each step.
+//
+// Not thread-safe. Deterministic: the order of chunks within a step does not matter.
 #pragma once
 
 #include <memory>
@@ -18,20 +22,24 @@
 
 namespace sluice::compress {
 
-// Name of the list that is a chunk's codec's; the others are its compensator's.
+// Name of the list with the state of a chunk's codec. All other lists belong to the chunk's
+// compensator.
 inline constexpr char kCodecState[] = "codec";
 
-// What a Compressor remembers between steps: a checkpoint writes all of it.
+// State of a Compressor between steps, all of which a checkpoint contains.
 struct SavedCompressor {
   struct Chunk {
-    ChunkConfig config;  // As it was; others are refused.
-    SavedState state;    // Of its compensator, and of its codec under kCodecState.
+    // The config when the state was saved. Restore refuses a different config.
+    ChunkConfig config;
+    // State of the compensator, and of the codec under kCodecState.
+    SavedState state;
 
     friend bool operator==(const Chunk&, const Chunk&) = default;
   };
   std::vector<Chunk> chunks;
-  // Of chunks that share a threshold, in the order of their first chunk: the threshold that the
-  // next step begins with (0: none yet), and what the density is asked for times.
+  // One state for each group of chunks that share a threshold, in the order of the groups' first
+  // chunks. It contains the threshold for the next step (0 if there is none yet) and the factor
+  // that corrects the density.
   std::vector<SavedState> groups;
 
   friend bool operator==(const SavedCompressor&, const SavedCompressor&) = default;
@@ -39,16 +47,16 @@ struct SavedCompressor {
 
 class Compressor {
  public:
-  // The sender of a shard's downlink; workers are their ranks.
+  // Sender number of a shard's downlink. Workers use their ranks.
   static constexpr uint32_t kShardSender = 0xFFFFFFFF;
   struct Options {
-    uint64_t seed = 0;  // Of the job: equal for all senders.
+    uint64_t seed = 0;  // Seed of the job, equal for all senders.
     uint32_t sender = 0;
-    // Encodes gradients that lie there, with the same bytes; it outlives the compressor. Null: none
-    // do.
+    // Encodes gradients that are on the device, with the same resulting bytes. The device must
+    // outlive the compressor. Null if all gradients are on the host.
     EncodingDevice* device = nullptr;
-    // What lossless codecs would have sent of chunks that EncodeEach refuses together stays owed as
-    // well: it makes residuals for it. False: without a residual it is dropped.
+    // If true, an EncodeEach that refuses its chunks also keeps the values of lossless codecs, in
+    // residuals that it creates if necessary. If false, values without a residual are lost.
     bool owes_lossless = false;
   };
 
@@ -58,67 +66,71 @@ class Compressor {
   Compressor& operator=(Compressor&&) noexcept;
 
   size_t chunks() const;
-  // Appends the frame of `chunk` (an index into what the constructor got) to `*frame`.
-  // INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
+  // Appends the frame of `chunk` (an index into the constructor's list) to `*frame`. Fails with
+  // INVALID_ARGUMENT and changes nothing if the gradient is not finite.
   absl::Status Encode(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                       std::vector<std::byte>* frame);
-  // OK if Encode would accept the gradient.
+  // Returns OK if Encode would accept the gradient.
   absl::Status Check(size_t chunk, absl::Span<const float> gradient) const;
-  // Encodes all of `chunks` (each at most once) or none. `*frames` becomes one frame per chunk, in
-  // the same order. INVALID_ARGUMENT if a gradient is not finite, naming the first: nothing has
-  // changed for the chunks of which that is so, the others' frames were taken back (without a
-  // residual they are gone), and `*frames` means nothing. INVALID_ARGUMENT and nothing changed: no
-  // such chunk, one twice, or another size.
-  absl::Status EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
-                         absl::Span<const absl::Span<const float>> gradients,
-                         std::vector<std::vector<std::byte>>* frames);
-  // The same, of gradients that are made one by one: `gradient_of(i)`, of the right size, is asked
-  // for once for each of `chunks`, in order, and used before the next. If `on_device` is not empty,
-  // it says of each chunk whether the gradient lies on the device: then that is encoded there,
-  // where there are kernels for its spec, and `gradient_of` is not asked. Other errors: the
-  // device's; the compressor is of no use any more.
+  // Encodes all of `chunks` (each at most once) or none. `*frames` gets one frame per chunk, in the
+  // same order.
+  //
+  // The method calls `gradient_of(i)` once for each of `chunks`, in order, and uses the result
+  // before the next call. The result must have the chunk's size. If `on_device` is not empty, it
+  // has one entry per chunk. If a chunk's gradient is on the device and the device has kernels for
+  // the chunk's spec, the device encodes the chunk, and the method does not call `gradient_of` for
+  // it.
+  //
+  // Fails with INVALID_ARGUMENT if a gradient is not finite; the message names the first one.
+  // Chunks whose gradient is not finite are unchanged. The frames of the other chunks are added
+  // back to their residuals; values of chunks without a residual are lost. The contents of
+  // `*frames` are then undefined.
+  //
+  // Fails with INVALID_ARGUMENT and changes nothing if a chunk does not exist or is listed twice.
+  // Other errors come from the device, and the compressor is unusable after such an error.
   absl::Status EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
                           absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                           std::vector<std::vector<std::byte>>* frames,
                           absl::Span<const DeviceGradient> on_device = {});
-  // Whether EncodeEach encodes the chunk there if its gradient lies on the device.
+  // Returns true if EncodeEach encodes the chunk on the device when its gradient is on the device.
   bool EncodesOnDevice(size_t chunk) const;
-  // The first position in `chunks` whose gradient the last EncodeEach refused.
+  // Returns the first position in `chunks` whose gradient the last EncodeEach refused.
   size_t refused() const;
-  // Copies residuals that lie on a device to where Save, Check, residual and ResidualEnergy find
-  // them, which is good until the next encoding. Does nothing without a device. Errors: the
-  // device's.
+  // Copies residuals from the device to the host, for Save, Check, residual and ResidualEnergy. The
+  // copies are valid until the next encoding. Does nothing without a device. Returns the device's
+  // errors.
   absl::Status FetchResiduals();
   absl::Status FetchResidual(size_t chunk);
-  // What was published for the chunk: validated frames, one after the other. Before the chunk's
-  // next Encode, once for each result.
+  // Updates the chunk's state from its published frames. They must be validated and stored one
+  // after another. Call this once for each result, before the chunk's next Encode.
   void Observe(size_t chunk, absl::Span<const std::byte> frames);
-  // False: Observe does nothing for the chunk and need not be called.
+  // Returns false if Observe has no effect for the chunk, so that the caller need not call it.
   bool observes(size_t chunk) const;
-  // Takes back the chunk's last frame, which was refused for good: into the residual, or out of the
-  // memory.
-  absl::Status TakeBack(size_t chunk, absl::Span<const std::byte> frame);
-  // Call when all chunks of a step are encoded or skipped: thresholds follow.
+  // Undoes the encoding of the chunk's last frame after the receiver has refused it permanently:
+  // adds its values to the residual, or removes them from the memory.
+  absl::Status ReturnFrame(size_t chunk, absl::Span<const std::byte> frame);
+  // Updates the thresholds. Call this when all chunks of a step have been encoded or skipped.
   void EndStep(uint64_t step);
 
-  // Between steps: after EndStep, before the next Encode. What was published and not yet observed
-  // is not in it; a warm-up goes by the step that Encode is told.
+  // Returns the state. Call this between steps: after EndStep and before the next Encode. The
+  // result does not include published frames that have not been observed yet. It does not record
+  // the position in a warm-up, because Encode receives the step.
   SavedCompressor Save() const;
-  // From here on as the compressor that was saved, bit for bit, if seed and sender are the same.
-  // INVALID_ARGUMENT, and nothing changed: it had other chunks or specs (the message says which),
-  // or `saved` is not what Save gives.
+  // Continues as the saved compressor, bit for bit, if seed and sender are the same. Fails with
+  // INVALID_ARGUMENT and changes nothing if the saved compressor had other chunks or specs (the
+  // message names the difference), or if `saved` is not a valid result of Save.
   absl::Status Restore(const SavedCompressor& saved);
 
-  // Between steps: from here on each chunk is coded as its spec says, by chunk. What is owed stays,
-  // and so do the thresholds of specs that stay; new ones begin with each chunk's own.
-  // INVALID_ARGUMENT, and nothing changed: another number of specs, another compensator, or a codec
-  // that has a state, before or now.
+  // Sets the spec of each chunk. Call this between steps. Residuals and the thresholds of specs
+  // that remain in use are kept. With a new spec, each chunk begins with its own threshold. Fails
+  // with INVALID_ARGUMENT and changes nothing if the number of specs is wrong, a compensator would
+  // change, the old or the new codec has a state, or a frame could exceed the size limit.
   absl::Status Recode(absl::Span<const CodecSpec> specs);
 
   size_t MaxFrameSize(size_t chunk) const;
-  // Empty while nothing was ever owed.
+  // Returns the chunk's residual. Empty if the chunk has never had a residual.
   absl::Span<const float> residual(size_t chunk) const;
-  // Sum of squares of all residuals, for metrics.
+  // Returns the sum of squares of all residuals, for metrics.
   double ResidualEnergy() const;
 
  private:

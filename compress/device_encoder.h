@@ -1,5 +1,5 @@
-// What a Compressor asks of a device on which gradients lie: to encode them there, with the bytes
-// and the residuals of the codecs that run on a processor. compress/gpu has the one that there is.
+// Interfaces for encoding on the device that holds the gradients. A device produces the same bytes
+// and residuals as the codecs on the processor. compress/gpu implements these interfaces.
 #pragma once
 
 #include <cstddef>
@@ -15,47 +15,50 @@
 
 namespace sluice::compress {
 
-// A chunk's gradient as it lies on a device.
+// A chunk's gradient on a device.
 struct DeviceGradient {
-  const void* data = nullptr;  // Null: it does not lie on a device.
+  // Address on the device, or null if the gradient is not on a device.
+  const void* data = nullptr;
   ElementType type = ElementType::kFloat32;
-  float scale = 1;  // What each element is multiplied by.
-  // An event of the device's run-time: from then on the gradient is what it should be. Null: it is.
+  float scale = 1;  // Factor that multiplies each element.
+  // Event of the device's runtime after which the gradient is complete. Null if the gradient is
+  // already complete.
   void* ready = nullptr;
 };
 
-// What of a gradient is to be copied to the host.
+// A gradient that is copied to the host.
 struct DeviceRead {
   DeviceGradient gradient{};
   size_t bytes = 0;
 };
 
-// A chunk's sum as it lies on a device, and what is to be added to it.
+// A chunk's sum on a device, and the frames that are added to it.
 struct DeviceSum {
   float* sum = nullptr;
   size_t count = 0;
-  bool from_zero = false;  // Whatever is there before does not count.
-  // That AddValidFrames would add; they may be none.
+  // If true, the sum starts from zero and ignores its previous contents.
+  bool from_zero = false;
+  // Frames that AddValidFrames accepts. The span may be empty.
   absl::Span<const std::byte> frames = {};
 };
 
-// Encodes chunks and keeps their residuals. Not thread-safe. After an error that is not
-// RESOURCE_EXHAUSTED the device is of no use, and residuals are lost.
+// Encodes chunks and keeps their residuals. Not thread-safe. After any error other than
+// RESOURCE_EXHAUSTED, the device is unusable and the residuals are lost.
 class DeviceEncoder {
  public:
   virtual ~DeviceEncoder() = default;
 
-  // Whether it can. Others are encoded on the processor.
+  // Returns true if the device can encode this spec. The processor encodes all other specs.
   virtual bool Encodes(const CodecSpec& spec) const = 0;
 
-  // One chunk to be encoded; all members are as EncodeInput has them.
+  // One chunk to encode. Members have the same meaning as in EncodeInput.
   struct Task {
     size_t chunk = 0;
     size_t count = 0;
     uint32_t rows = 0;
     DeviceGradient gradient{};
     const CodecSpec* spec = nullptr;
-    const Codec* codec = nullptr;  // That of the spec.
+    const Codec* codec = nullptr;  // The codec of `spec`.
     float threshold = 0;
     double density = 0;
     uint64_t own_key = 0;
@@ -65,34 +68,38 @@ class DeviceEncoder {
     size_t magnitude_stride = 0;
   };
   struct Encoded {
-    bool refused = false;  // Something was not finite: the residual is as it was, nothing counted.
-    absl::Span<const std::byte> payload = {};  // Until the next Encode.
+    // True if a value was not finite. The residual is then unchanged, and nothing was counted.
+    bool refused = false;
+    // Valid until the next Encode.
+    absl::Span<const std::byte> payload = {};
     uint64_t kept = 0;
   };
-  // Each chunk at most once; all of specs that Encodes. `*encoded` becomes one for each task.
+  // Encodes chunks, each at most once. Encodes() must be true for all their specs. `*encoded` gets
+  // one entry for each task.
   virtual absl::Status Encode(absl::Span<const Task> tasks, std::vector<Encoded>* encoded) = 0;
 
-  // Empty `values`: it becomes none, as at first.
+  // Sets the residual. An empty span clears it.
   virtual absl::Status WriteResidual(size_t chunk, absl::Span<const float> values) = 0;
   virtual bool has_residual(size_t chunk) const = 0;
-  // Of a chunk that has one, into as many floats.
+  // Copies the residual of a chunk to `values`. The chunk must have a residual, and `values` must
+  // have its size.
   virtual absl::Status ReadResidual(size_t chunk, absl::Span<float> values) = 0;
 };
 
-// Used from one thread at a time, its encoders included.
+// A device that can encode and add. Only one thread at a time may use a device and its encoders.
 class EncodingDevice {
  public:
   virtual ~EncodingDevice() = default;
 
-  // Of chunks 0 to chunks - 1. The device outlives it.
+  // Makes an encoder for the chunks 0 to `chunks` - 1. The device must outlive the encoder.
   virtual std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) = 0;
-  // Copies gradients to the host as they are: `*copies` becomes their addresses there, good until
-  // the next call. Errors: RESOURCE_EXHAUSTED, INTERNAL.
+  // Copies gradients to the host without conversion. `*copies` receives the addresses of the
+  // copies, which are valid until the next call. Fails with RESOURCE_EXHAUSTED or INTERNAL.
   virtual absl::Status Read(absl::Span<const DeviceRead> reads,
                             std::vector<const std::byte*>* copies) = 0;
-  // Adds frames to sums, each of them once, once the event `ready` has come to pass (null: at
-  // once): the bits that the processor would make. It is done when this returns. Errors:
-  // RESOURCE_EXHAUSTED, INTERNAL; then the sums mean nothing.
+  // Adds frames to sums, each frame once, after the event `ready` (immediately if it is null).
+  // Returns when the sums are complete; they have the same bits as on the processor. Fails with
+  // RESOURCE_EXHAUSTED or INTERNAL, and the sums are then invalid.
   virtual absl::Status Add(absl::Span<const DeviceSum> sums, void* ready) = 0;
 };
 

@@ -1,4 +1,4 @@
-// ElementType: the floating types that gradients come in.
+// ElementType: the floating-point types of gradients.
 #pragma once
 
 #include <cstddef>

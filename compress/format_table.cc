@@ -50,8 +50,6 @@ constexpr FormatEntry kFormats[] = {
 
 }  // namespace
 
-absl::Span<const FormatEntry> Formats() { return kFormats; }
-
 const FormatEntry* FindFormat(FormatId id) {
   for (const FormatEntry& entry : kFormats) {
     if (entry.id == id) return &entry;

@@ -1,5 +1,5 @@
-// The one list of payload formats: what a frame's header names and how its payload is read.
-// Adding a format is one line there and one section in docs/wire-format.md.
+// The only list of payload formats: the ids in frame headers, and the functions that read payloads.
+// A new format needs one line in format_table.cc and one section in docs/wire-format.md.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace sluice::compress {
 
-// On the wire: never renumber, never reuse. Several codecs may write one format.
+// These numbers are on the wire: never renumber or reuse them. Several codecs may write one format.
 enum class FormatId : uint8_t {
   kNone = 0,
   kFp16 = 1,
@@ -35,34 +35,36 @@ enum class FormatId : uint8_t {
   kLowRank = 19,
   kRotated = 20,
   kIntSum = 21,
-  kExponents = 22,  // Decodes to nothing: what intsum's senders need for their next step.
+  // This format contains no values. It contains the receiver's exponents for the next step of the
+  // senders of intsum.
+  kExponents = 22,
 };
 
 struct FormatEntry {
   FormatId id;
-  absl::string_view name;  // For errors.
-  // Any bytes are allowed. OK only if `payload` is exactly an encoding of `count` finite values.
+  absl::string_view name;  // Name in error messages.
+  // Accepts any bytes. Returns OK only if `payload` is exactly an encoding of `count` finite
+  // values.
   absl::Status (*validate)(absl::Span<const std::byte> payload, size_t count);
-  // Adds the decoded values to `sum`. Only for payloads that `validate` accepted for sum.size()
-  // elements. Null for formats that take state to decode: an Aggregator reads those.
+  // Adds the decoded values to `sum`. `validate` must have accepted the payload for sum.size()
+  // elements. Null for formats whose decoding needs a state; an Aggregator reads such formats.
   void (*decode_add)(absl::Span<const std::byte> payload, absl::Span<float> sum);
-  // The same bits as decode_add for one payload after the other, faster. Null: there is none.
+  // Gives the same bits as decode_add for one payload after the other, but is faster. May be null.
   void (*decode_add_all)(absl::Span<const absl::Span<const std::byte>> payloads,
                          absl::Span<float> sum) = nullptr;
-  // As decode_add, of the decoded values times `scale`. For formats that need no second pass for
-  // that; null: the others.
+  // Works like decode_add, but multiplies the decoded values by `scale`. Null for formats that
+  // would need a second pass for the multiplication.
   void (*decode_add_scaled)(absl::Span<const std::byte> payload, float scale,
                             absl::Span<float> sum) = nullptr;
 };
 
-// Whether a receiver that adds what senders push can take it: it decodes alone, and to values.
+// Returns true if a receiver that adds the senders' frames can accept the format: its frames
+// contain values and can be decoded alone.
 inline bool IsAddend(const FormatEntry& format) {
   return format.decode_add != nullptr && format.id != FormatId::kExponents;
 }
 
-absl::Span<const FormatEntry> Formats();
-
-// nullptr for an id that no format has.
+// Returns the format's entry, or nullptr for an unknown id.
 const FormatEntry* FindFormat(FormatId id);
 
 }  // namespace sluice::compress

@@ -22,7 +22,7 @@ uint32_t ComputeChecksum(absl::Span<const std::byte> frame) {
   return ExtendCrc32c(Crc32c(frame.first(kChecksumAt)), frame.subspan(kFrameHeaderSize));
 }
 
-// Of a frame whose payload is in place.
+// Writes the header of a frame whose payload is already in place.
 void WriteHeader(FormatId format, size_t count, absl::Span<std::byte> frame) {
   StoreAt(frame.data(), 0, kMagic);
   StoreAt(frame.data() + 2, 0, kVersion);
@@ -116,7 +116,8 @@ absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame) {
         header.payload_size > payload_size ? "truncated frame: " : "bytes after the frame's end: ",
         "its header says ", header.payload_size, " bytes of payload, it has ", payload_size));
   }
-  // Before the fields it covers are believed: a flipped bit is damage, not an unknown format.
+  // The checksum is verified before the fields that it covers are used. Otherwise a flipped bit
+  // could be reported as an unknown format instead of as damage.
   const uint32_t checksum = ComputeChecksum(frame);
   if (checksum != header.checksum) {
     return absl::DataLossError(absl::StrFormat(
@@ -149,13 +150,13 @@ absl::Status DecodeAddFrame(absl::Span<const std::byte> frame, absl::Span<float>
   const FormatEntry& format = FrameFormat(frame);
   if (format.decode_add == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a ", format.name, " frame cannot be decoded without what came before it"));
+        absl::StrCat("a ", format.name, " frame cannot be decoded without earlier frames"));
   }
   format.decode_add(FramePayload(frame), sum);
   return absl::OkStatus();
 }
 
-absl::Span<const std::byte> TakeFrame(absl::Span<const std::byte>* frames) {
+absl::Span<const std::byte> PopFrame(absl::Span<const std::byte>* frames) {
   size_t size = frames->size();
   if (size >= kFrameHeaderSize) {
     size = std::min(size, kFrameHeaderSize + size_t{LoadAt<uint32_t>(frames->data() + 8, 0)});
@@ -167,7 +168,7 @@ absl::Span<const std::byte> TakeFrame(absl::Span<const std::byte>* frames) {
 
 absl::Status ValidateFrames(absl::Span<const std::byte> frames, size_t count) {
   do {
-    absl::Status valid = ValidateFrame(TakeFrame(&frames), count);
+    absl::Status valid = ValidateFrame(PopFrame(&frames), count);
     if (!valid.ok()) return valid;
   } while (!frames.empty());
   return absl::OkStatus();
@@ -175,7 +176,7 @@ absl::Status ValidateFrames(absl::Span<const std::byte> frames, size_t count) {
 
 bool DecodeAlone(absl::Span<const std::byte> frames) {
   while (!frames.empty()) {
-    if (FrameFormat(TakeFrame(&frames)).decode_add == nullptr) return false;
+    if (FrameFormat(PopFrame(&frames)).decode_add == nullptr) return false;
   }
   return true;
 }
@@ -184,7 +185,7 @@ absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<floa
   absl::Status valid = ValidateFrames(frames, sum.size());
   if (!valid.ok()) return valid;
   if (!DecodeAlone(frames)) {
-    return absl::InvalidArgumentError("frames that cannot be decoded without what came before");
+    return absl::InvalidArgumentError("frames that cannot be decoded without earlier frames");
   }
   AddValidFrames(frames, sum);
   return absl::OkStatus();
@@ -192,7 +193,7 @@ absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<floa
 
 void AddValidFrames(absl::Span<const std::byte> frames, absl::Span<float> sum) {
   while (!frames.empty()) {
-    const absl::Span<const std::byte> frame = TakeFrame(&frames);
+    const absl::Span<const std::byte> frame = PopFrame(&frames);
     FrameFormat(frame).decode_add(FramePayload(frame), sum);
   }
 }
@@ -200,9 +201,9 @@ void AddValidFrames(absl::Span<const std::byte> frames, absl::Span<float> sum) {
 void AddScaledValidFrames(absl::Span<const std::byte> frames, float scale,
                           std::vector<float>* scratch, absl::Span<float> sum) {
   while (!frames.empty()) {
-    const absl::Span<const std::byte> frame = TakeFrame(&frames);
+    const absl::Span<const std::byte> frame = PopFrame(&frames);
     const FormatEntry& format = FrameFormat(frame);
-    if (!IsAddend(format)) continue;  // It decodes to nothing.
+    if (!IsAddend(format)) continue;  // Such a frame contains no values.
     if (format.decode_add_scaled != nullptr) {
       format.decode_add_scaled(FramePayload(frame), scale, sum);
       continue;

@@ -51,9 +51,8 @@ absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> f
     return std::none_of(fields.begin(), fields.end(),
                         [&](const StateField& field) { return field.name == list.first; });
   });
-  return absl::InvalidArgumentError(
-      absl::StrCat("saved ", stray->first,
-                   " belongs to nothing here: it was saved with another codec or compensator"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "saved ", stray->first, " is unknown here: it was saved with another codec or compensator"));
 }
 
 absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField> fields) {

@@ -1,5 +1,6 @@
-// SavedState: what one chunk's sender or receiver remembers between steps, as lists of floats by
-// name: what a checkpoint has to hold so that a run goes on bit for bit as if never stopped.
+// SavedState: the state of one chunk's sender or receiver between steps, as named lists of floats.
+// A checkpoint contains this state, so a restored run continues bit for bit as if it had never
+// stopped.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +13,29 @@
 
 namespace sluice::compress {
 
-// Lists that are empty are left out.
+// Empty lists are omitted.
 using SavedState = std::map<std::string, std::vector<float>>;
 
-// One list of whoever owns `*values`: it holds `size` floats, or none, which stands for zeros.
+// One list of the state. The owner's `*values` contains `size` floats, or is empty, which
+// represents zeros.
 struct StateField {
   std::string name;
   std::vector<float>* values = nullptr;
   size_t size = 0;
-  bool by_sender = false;  // A receiver's, with a place for each sender.
+  bool by_sender = false;  // True for a receiver's list that has entries for each sender.
 };
 
 SavedState SaveFields(absl::Span<const StateField> fields);
 
-// Without the lists that have a place for each sender: of other senders than those that are to
-// come.
+// Returns `saved` without the lists that have entries for each sender, because these entries do not
+// apply to a new set of senders.
 SavedState WithoutSenders(const SavedState& saved, absl::Span<const StateField> fields);
 
-// OK if RestoreFields would put the lists back.
+// Returns OK if RestoreFields would accept the lists.
 absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> fields);
 
-// Puts the lists back: those that `saved` does not have become zeros. INVALID_ARGUMENT for a name
-// that no field has, another size, or a number that is not finite; then nothing changed.
+// Restores the lists. Lists that `saved` does not contain become zeros. Fails with INVALID_ARGUMENT
+// and changes nothing if a name is unknown, a size differs, or a number is not finite.
 absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField> fields);
 
 }  // namespace sluice::compress

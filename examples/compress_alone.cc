@@ -1,6 +1,8 @@
-// The compression library by itself: four senders and a receiver in one loop, no network, no
-// LibTorch. Each sender pulls the weights towards a target of its own; together they should reach
-// the mean of the targets, through whatever codecs are named: compress_alone [UPLINK [DOWNLINK]]
+// Uses the compression library alone: four senders and a receiver in one loop, without network or
+// LibTorch. Each sender pulls the weights towards its own target. Together, the senders should
+// reach the mean of the targets, with the codecs on the command line.
+//
+// usage: compress_alone [UPLINK [DOWNLINK]]
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -16,19 +18,19 @@ namespace {
 constexpr size_t kElements = 100'000;
 constexpr uint32_t kSenders = 4;
 constexpr int kSteps = 1500;
-constexpr float kRate =
-    0.005f;  // Times the steps that a value may wait, about 1 / density, well below 1.
+// A value may wait about 1 / density steps. The rate times this number must stay well below 1.
+constexpr float kRate = 0.005f;
 
 using Frame = std::vector<std::byte>;
 
-// The weights as all senders have them, and what it cost in bytes to get there.
+// The weights, which are the same for all senders, and the bytes sent to get there.
 struct Outcome {
   std::vector<float> weights = std::vector<float>(kElements);
   size_t bytes_up = 0;
   size_t bytes_down = 0;
 };
 
-// Each element of each target is drawn once, most of them small, as gradients are.
+// Draws each element of each target once. Most are small, as in gradients.
 std::vector<std::vector<float>> Targets() {
   std::vector<std::vector<float>> targets(kSenders, std::vector<float>(kElements));
   for (uint32_t sender = 0; sender < kSenders; ++sender) {
@@ -44,7 +46,8 @@ std::vector<std::vector<float>> Targets() {
 absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
                                 const sluice::compress::CodecSpec& down,
                                 const std::vector<std::vector<float>>& targets) {
-  // Both ends describe the chunk alike. A real job has many chunks; one compressor holds them all.
+  // Both ends use the same description of the chunk. In a real job, one compressor holds many
+  // chunks.
   const sluice::compress::ChunkConfig uplink = {.count = kElements, .spec = up};
   const sluice::compress::ChunkConfig downlink = {.count = kElements, .spec = down};
   std::vector<sluice::compress::Compressor> senders;
@@ -60,7 +63,7 @@ absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
   Outcome outcome;
   std::vector<float> gradient(kElements), sum(kElements), step(kElements);
   for (int i = 0; i < kSteps; ++i) {
-    // Senders: gradient to frame. What the codec leaves out waits in the compressor.
+    // Each sender encodes its gradient. The compressor keeps the values that the codec leaves out.
     std::vector<Frame> frames(kSenders);
     for (uint32_t sender = 0; sender < kSenders; ++sender) {
       for (size_t j = 0; j < kElements; ++j) {
@@ -71,7 +74,7 @@ absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
       senders[sender].EndStep(i);
       outcome.bytes_up += frames[sender].size();
     }
-    // The receiver: frames are anybody's bytes until they are validated.
+    // The receiver validates frames before it decodes them, because they are untrusted bytes.
     std::fill(sum.begin(), sum.end(), 0.0f);
     for (uint32_t sender = 0; sender < kSenders; ++sender) {
       absl::Status valid = aggregator->Validate(sender, frames[sender]);
@@ -85,7 +88,7 @@ absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
     answer.EndStep(i);
     aggregator->AppendShared(&published);
     outcome.bytes_down += published.size();
-    // Senders again: the same mean for all.
+    // All senders decode the same mean.
     std::fill(step.begin(), step.end(), 0.0f);
     absl::Status decoded = sluice::compress::DecodeAddFrames(published, absl::MakeSpan(step));
     if (!decoded.ok()) return decoded;
@@ -97,7 +100,8 @@ absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
   return outcome;
 }
 
-// How far the weights are from the mean of the targets, relative to where they began, at zero.
+// Returns the distance of the weights from the mean of the targets, relative to its value at the
+// start, when the weights are zero.
 double Distance(const std::vector<float>& weights, const std::vector<std::vector<float>>& targets) {
   double from = 0, began = 0;
   for (size_t j = 0; j < kElements; ++j) {
@@ -127,7 +131,8 @@ int main(int argc, char** argv) {
   }
   const double dense = double{kElements} * sizeof(float) * kSteps;
   std::printf(
-      "%s up: %.0fx fewer bytes; %s down: %.0fx; distance from the minimum %.4f of what it was\n",
+      "%s up: %.0fx fewer bytes; %s down: %.0fx; distance from the minimum %.4f of the initial "
+      "one\n",
       sluice::compress::ToString(*up).c_str(),
       dense * kSenders / static_cast<double>(outcome->bytes_up),
       sluice::compress::ToString(*down).c_str(), dense / static_cast<double>(outcome->bytes_down),

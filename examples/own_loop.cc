@@ -1,4 +1,4 @@
-// own_loop: a plain LibTorch training loop, made distributed by the lines that end in `// +`.
+// own_loop: a plain LibTorch training loop. The lines that end in `// +` make it distributed.
 //
 // On one machine, with the programs of build/release/bin in PATH, in three terminals (or with & in
 // one):
@@ -7,9 +7,9 @@
 //   own_loop examples/own-loop.yaml 127.0.0.1:7070 0
 //   own_loop examples/own-loop.yaml 127.0.0.1:7070 1
 //
-// A model with BatchNorm needs nothing more: its running statistics are averaged too, now and then
+// A model with BatchNorm needs nothing more: its running statistics are averaged too, at intervals
 // (docs/checkpoints.md, Buffers). Both workers print the same parameters' hash at the end.
-// examples/CMakeLists.txt shows what to link.
+// examples/CMakeLists.txt shows which libraries to link.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -24,7 +24,7 @@
 
 namespace {
 
-// Sluice throws nothing: its calls return a Status that says what is wrong and what to do.
+// Sluice does not throw. Its calls return a Status that gives the problem and the remedy.
 void OrExit(const absl::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "own_loop: %s\n", std::string(status.message()).c_str());
@@ -60,14 +60,14 @@ int main(int argc, char** argv) {
       sluice::worker::MakeRemoteSession(sluice::worker::OptionsFromJob(job, argv[2], rank));  // +
   const auto parallel = OrExit(sluice::worker::DataParallel::Create(*model, session.get()));  // +
   OrExit(parallel->Join());                                                                   // +
-  torch::manual_seed(1000 + rank);  // Each worker its own part of the data.                      +
+  torch::manual_seed(1000 + rank);  // Each worker draws its own data.                            +
 
   for (uint64_t step = 1; step <= job.steps; ++step) {
     const at::Tensor inputs = torch::randn({job.batch_size_per_worker, 8});
     const at::Tensor targets = inputs.sin().sum(/*dim=*/1, /*keepdim=*/true);
     optimizer.zero_grad();
     const at::Tensor loss = torch::mse_loss(model->forward(inputs), targets);
-    loss.backward();                  // Gradients are encoded and sent while this runs.
+    loss.backward();                  // Encodes and sends gradients while it runs.
     OrExit(parallel->Synchronize());  // Now .grad holds the mean over all workers.               +
     optimizer.step();
     if (step % 100 == 0) {

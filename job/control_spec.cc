@@ -12,7 +12,7 @@ namespace sluice::job {
 namespace {
 
 constexpr size_t kPiecesMax = 1000;
-constexpr uint64_t kStepsMax = uint64_t{1} << 32;  // So that steps x stages stays below 2^64.
+constexpr uint64_t kStepsMax = uint64_t{1} << 32;  // Keeps steps x stages below 2^64.
 
 bool IsDensity(double density) { return density > 0 && density <= 1; }
 
@@ -29,18 +29,18 @@ absl::Status ValidateStages(const ScheduleSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("schedule: ", spec.steps, " steps; use at most ", kStepsMax));
   }
-  // A stage of two steps: a plan's way to the workers.
+  // A stage takes at least two steps, because a plan needs two steps to reach the workers.
   if (stages == 0 || stages > spec.steps / kPlanDelay) {
     return absl::InvalidArgumentError(
         absl::StrCat("schedule: ", stages, " stages in ", spec.steps, " steps; use from 1 to ",
-                     spec.steps / kPlanDelay, ", as each takes two steps at least"));
+                     spec.steps / kPlanDelay, ", because each takes at least two steps"));
   }
   return absl::OkStatus();
 }
 
 absl::Status ValidatePieces(const ScheduleSpec& spec) {
   if (spec.pieces.empty() || spec.pieces.size() > kPiecesMax || spec.pieces[0].from != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("schedule: a piecewise one has from 1 to ",
+    return absl::InvalidArgumentError(absl::StrCat("schedule: a piecewise schedule has 1 to ",
                                                    kPiecesMax, " pieces, the first from step 0"));
   }
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
@@ -63,7 +63,7 @@ absl::Status ValidatePieces(const ScheduleSpec& spec) {
 absl::Status ValidateSchedule(const ScheduleSpec& spec) {
   if (spec.dense_steps == 1) {
     return absl::InvalidArgumentError(
-        "schedule: 1 dense step; use 0, 2 or more, as no plan can hold from step 1 on");
+        "schedule: 1 dense step; use 0, or 2 or more, because no plan can begin with step 1");
   }
   if (spec.kind == ScheduleKind::kPiecewise) return ValidatePieces(spec);
   if (!IsDensity(spec.start) || !IsDensity(spec.end)) {
@@ -81,9 +81,9 @@ absl::Status ValidateCurve(const std::vector<CurvePoint>& curve) {
   }
   for (size_t i = 0; i < curve.size(); ++i) {
     if (!std::isfinite(curve[i].metric) || (i > 0 && curve[i].step <= curve[i - 1].step)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("point ", i, " of the reference (step ", curve[i].step, ", ",
-                       curve[i].metric, " %) is not a number, or not after the one before it"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "point ", i, " of the reference (step ", curve[i].step, ", ", curve[i].metric,
+          " %) is not a number, or its step is not after the previous one"));
     }
   }
   return absl::OkStatus();

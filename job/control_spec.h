@@ -1,20 +1,20 @@
-// ControlSpec: the job file's `control` section, and the schedules that it can name: a density for
-// every step, known beforehand.
+// ControlSpec: the job file's `control` section and its schedules. A schedule is known before the
+// job starts and defines the density in every step.
 //
 //   dense      steps 0 .. d-1: fp16, before any of the kinds below; they count steps from d on
 //   constant   end
-//   exponential  start x (end / start)^(i / stages) in stage i = 0 .. stages-1 of `steps` steps in
-//              all, `end` from then on. DGC's warm-up is start 25 %, end 25 % x 4^-stages.
+//   exponential  start x (end / start)^(i / stages) in stage i = 0 .. stages-1 of `steps` steps
+//              in all, `end` from then on. DGC's warm-up is start 25 %, end 25 % x 4^-stages.
 //   piecewise  the density of the last piece that has begun
 //   cyclic     up and down between `end` and `start`, evenly in the logarithm: stage i of
 //              2 x stages in a period of `steps` has start x (end / start)^(t / stages),
 //              t = min(i, 2 stages - i)
 //
-// What is between start and end is rounded to three digits, which people read more easily and which
-// do not depend on a processor's mathematics.
+// Densities between start and end are rounded to three digits. Rounded densities are easier to read
+// and do not depend on a processor's arithmetic.
 //
-// Stages, and not a change in every step, so that plans stay few. Steps are counted from 0, which
-// is the first that the job does.
+// Densities change in stages instead of in every step, which keeps the number of plans small. The
+// first step of the job is step 0.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@
 
 namespace sluice::job {
 
-// A plan that is made in step t holds from t + kPlanDelay: it rides on a result of t, without which
-// nobody can be there (docs/protocol.md).
+// A plan that is made in step t takes effect in step t + kPlanDelay. The plan travels with a result
+// of step t, and no worker can reach step t + kPlanDelay without that result (docs/protocol.md).
 inline constexpr uint64_t kPlanDelay = 2;
 
 enum class ScheduleKind : uint8_t { kConstant, kExponential, kPiecewise, kCyclic };
 
 struct SchedulePiece {
-  uint64_t from = 0;  // Steps after the dense ones.
+  uint64_t from = 0;  // First step of the piece, counted after the dense steps.
   double density = 1;
 };
 
@@ -48,39 +48,44 @@ struct ScheduleSpec {
   std::vector<SchedulePiece> pieces{};
 };
 
-// INVALID_ARGUMENT names what is wrong: densities outside (0, 1], no stages or more than steps,
-// pieces that do not begin at 0 or are not in order, a change in step 1, which no plan can bring.
+// Checks a schedule. Fails with INVALID_ARGUMENT, naming the problem, if
+// - a density is outside (0, 1],
+// - there are no stages or too many for the steps,
+// - the pieces do not begin at 0 or are out of order, or
+// - the density changes in step 1, because no plan can reach step 1.
 absl::Status ValidateSchedule(const ScheduleSpec& spec);
 
-// The density of a step; none while dense. `spec` is valid.
+// Returns the density in a step, or no value while the job is dense. `spec` must be valid.
 std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step);
 
-// Of a reference that a validation metric is held against.
+// A point of the reference curve, with which the policy compares the validation metric.
 struct CurvePoint {
-  uint64_t step = 0;  // Steps that were done.
-  double metric = 0;  // In percent, more is better.
+  uint64_t step = 0;  // Number of steps done.
+  double metric = 0;  // In percent; higher is better.
 };
 inline constexpr size_t kCurvePointsMax = 10'000;
 
-// INVALID_ARGUMENT names what is wrong: no point or too many, a metric that is not finite, a step
-// that is not after the one before it.
+// Checks a reference curve. Fails with INVALID_ARGUMENT, naming the problem, if there are no points
+// or too many, a metric is not finite, or the steps do not ascend.
 absl::Status ValidateCurve(const std::vector<CurvePoint>& curve);
 
 struct ControlSpec {
-  std::string policy = "fixed";  // fixed, schedule, bandwidth, auto, accuracy
+  std::string policy = "fixed";  // One of fixed, schedule, bandwidth, auto, accuracy.
   ScheduleSpec schedule{};
-  // bandwidth and auto: what a plan may choose, and the share of computing that communication can
-  // hide behind. bandwidth: how long a step may take; none: as long as it computes.
+  // bandwidth and auto: the codecs that a plan may choose, and the share of the computing time that
+  // communication can overlap. bandwidth: the allowed time per step; by default this is the
+  // computing time.
   std::vector<compress::CodecSpec> candidates{};
   std::optional<double> step_time_s{};
   double overlap = 0.7;
-  // accuracy: a dense run's, and how many points below it are no reason to send more.
+  // accuracy: the metric's curve in a dense run, and the shortfall in points up to which the policy
+  // does not send more.
   std::vector<CurvePoint> reference{};
   double tolerance = 0.5;
 
-  // Plans are made; else all is as the job file says, always.
+  // Returns true if the job makes plans. Otherwise the job file's codecs apply throughout.
   bool makes_plans() const { return policy != "fixed"; }
-  // By what is measured, so that plans do not follow from the step.
+  // Returns true if plans depend on measurements and not only on the step.
   bool measures() const { return makes_plans() && policy != "schedule"; }
 };
 

@@ -1,5 +1,6 @@
 #include "job/job_spec.h"
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
@@ -7,10 +8,11 @@
 namespace sluice::job {
 namespace {
 
-// Above it, feedback's delay costs accuracy with sparse codecs; at it, runs match dense ones.
+// With sparse codecs and a momentum above this limit, feedback delay costs accuracy. At the limit,
+// runs match dense ones.
 constexpr double kMomentumMax = 0.5;
 
-// A codec of the job and where it is used, for messages.
+// A codec of the job, and a description of its use for messages.
 struct CodecUse {
   std::string where;
   compress::CodecSpec codec;
@@ -26,8 +28,8 @@ std::vector<CodecUse> CodecsOf(const protocol::CompressionSpec& compression) {
   return uses;
 }
 
-// Feedback that takes many steps to send what it holds. DIANA's memory takes as many to settle, but
-// what it publishes is right on average all the while.
+// Returns true for feedback that takes many steps to send its residual. DIANA is excluded: its
+// memory also takes many steps to settle, but the published values are right on average throughout.
 bool DelaysGradients(const compress::CodecSpec& codec) {
   if (codec.compensator.id == compress::CompensatorId::kDiana) return false;
   const bool one_bit =
@@ -36,7 +38,8 @@ bool DelaysGradients(const compress::CodecSpec& codec) {
          (one_bit || compress::TraitsOf(codec.codec, codec.options).sparse);
 }
 
-// So few bits that what one step says is mostly wrong.
+// Returns true for codecs that send only a few bits per value, so that a single step is mostly
+// noise.
 bool IsCoarse(const compress::CodecSpec& codec) {
   switch (codec.codec) {
     case compress::CodecId::kSign:
@@ -51,15 +54,16 @@ bool IsCoarse(const compress::CodecSpec& codec) {
   }
 }
 
-// Drops much and does not make up for it, not even on average. What a sketch's receiver does not
-// publish it keeps.
+// Returns true if the codec drops much of a gradient and never compensates for it, not even on
+// average. Sketches do not count, because the receiver keeps the values that it does not publish.
 bool LosesForGood(const compress::CodecSpec& codec) {
   return !codec.error_feedback() && IsCoarse(codec) &&
          !compress::TraitsOf(codec.codec, codec.options).unbiased &&
          compress::FindCodec(codec.codec).aggregation != compress::Aggregation::kSketch;
 }
 
-// Empty if the compensator goes with the optimizer and with gradients of small batches.
+// Returns a warning, or an empty text if the compensator suits the optimizer and the gradients of
+// small batches.
 std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimizer) {
   const std::string spec = absl::StrCat(use.where, " ", ToString(use.codec));
   const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
@@ -71,14 +75,15 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   if (use.codec.compensator.id == compress::CompensatorId::kEf21 && IsCoarse(use.codec)) {
     compress::CodecSpec with_feedback = use.codec;
     with_feedback.compensator = {.id = compress::CompensatorId::kErrorFeedback};
-    return absl::StrCat(spec, " takes the noise of small batches for news, and learns less: use ",
+    return absl::StrCat(spec, " treats the noise of small batches as signal and learns less: use ",
                         ToString(with_feedback), " unless batches are large");
   }
   return "";
 }
 
-// Empty if the momentum of the shards' rule in local_sgd goes together with codecs. That of other
-// modes is lowered where need be (job/momentum.h).
+// Returns a warning, or an empty text if the momentum of local_sgd's outer optimizer, which runs on
+// the shards, suits the codecs. In other modes the momentum is lowered automatically
+// (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
   if (spec.mode != "local_sgd" || spec.outer_optimizer != "nesterov") return "";
   if (spec.outer_momentum <= kMomentumMax) return "";
@@ -96,16 +101,29 @@ std::string OuterMomentumWarning(const JobSpec& spec) {
 
 }  // namespace
 
+absl::StatusOr<uint16_t> DefaultGrpcPort(const ServerSpec& server, uint32_t shard) {
+  constexpr uint64_t kLastPort = 65535;
+  if (server.port == 0) return 0;
+  uint64_t port = uint64_t{server.port} + shard;
+  if (server.port < server.http_port && server.http_port <= port) ++port;
+  if (port > kLastPort) {
+    return absl::OutOfRangeError(absl::StrCat("server.port ", server.port,
+                                              " leaves no port for shard ", shard,
+                                              " below 65536: lower it, or pass --listen"));
+  }
+  return static_cast<uint16_t>(port);
+}
+
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
   if (spec.mode == "local_sgd" && spec.outer_optimizer == "nesterov") {
     return OptimizerSpec{.name = "sgd",
                          .lr = spec.outer_lr,
                          .momentum = spec.outer_momentum,
                          .nesterov = spec.outer_momentum > 0,
-                         .on = "shards"};
+                         .location = "shards"};
   }
-  if (SendsWeights(spec)) return OptimizerSpec{.name = "sgd", .lr = 1, .on = "shards"};
-  if (spec.optimizer.on == "shards") return spec.optimizer;
+  if (SendsWeights(spec)) return OptimizerSpec{.name = "sgd", .lr = 1, .location = "shards"};
+  if (spec.optimizer.location == "shards") return spec.optimizer;
   return std::nullopt;
 }
 
@@ -115,24 +133,26 @@ uint32_t RankLimit(const JobSpec& spec) {
 
 bool SendsWeights(const JobSpec& spec) {
   if (spec.mode == "local_sgd") return true;
-  return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.on == "workers";
+  return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.location == "workers";
 }
 
 uint64_t StepsPerExchange(const JobSpec& spec) {
-  return spec.mode == "local_sgd" ? spec.sync_every : 1;
+  return spec.mode == "local_sgd" ? spec.local_steps : 1;
 }
 
 std::string WhyNoReplay(const JobSpec& spec) {
   if (spec.quorum > 0) {
-    return "with a quorum, who was in a step does not follow from what workers and shards keep";
+    return "with a quorum, the data that workers and shards keep does not determine which workers "
+           "were in a step";
   }
   if (InLockstep(spec.mode)) return "";
-  return absl::StrCat("in mode ", spec.mode,
-                      " the order of updates does not follow from what workers and shards keep");
+  return absl::StrCat(
+      "in mode ", spec.mode,
+      " the data that workers and shards keep does not determine the order of updates");
 }
 
 std::vector<std::string> JobWarnings(const JobSpec& spec) {
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings = spec.file_warnings;
   std::string momentum = OuterMomentumWarning(spec);
   if (!momentum.empty()) warnings.push_back(std::move(momentum));
   for (const CodecUse& use : CodecsOf(spec.compression)) {
@@ -142,12 +162,13 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
     compress::CodecSpec with_feedback = use.codec;
     with_feedback.compensator = {.id = compress::CompensatorId::kErrorFeedback};
     warnings.push_back(absl::StrCat(use.where, " ", ToString(use.codec),
-                                    " loses for good what it does not send; use ",
-                                    ToString(with_feedback), ", which sends it later"));
+                                    " permanently loses the values that it does not send; use ",
+                                    ToString(with_feedback), ", which sends them later"));
   }
   if (spec.checkpoint.enabled() && spec.checkpoint.keep == 1) {
     warnings.emplace_back(
-        "checkpoint.keep 1 leaves none to go back to when the only one turns out damaged; use 2");
+        "checkpoint.keep 1 leaves no other checkpoint to restore if the only one is damaged; use "
+        "2");
   }
   return warnings;
 }

@@ -1,5 +1,6 @@
-// JobSpec: a job file as the programs use it: read, defaulted and checked (job/file). Plain types,
-// so that layers with LibTorch and pure cores can share it. docs/job-file.md explains the keys.
+// JobSpec: a job file in the form that programs use: read, completed with defaults, and checked
+// (job/file). A JobSpec has only plain types, so that layers with LibTorch and pure cores can share
+// it. docs/job-file.md explains the keys.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
@@ -21,25 +23,29 @@
 
 namespace sluice::job {
 struct ServerSpec {
-  absl::Duration lease = absl::Seconds(10);
-  absl::Duration heartbeat = absl::Seconds(1);
-  absl::Duration stall_limit{};  // 0: none.
+  absl::Duration lease_timeout = absl::Seconds(10);
+  absl::Duration heartbeat_interval = absl::Seconds(1);
+  absl::Duration stall_timeout{};  // 0 disables the timeout.
   absl::Duration join_timeout = absl::Seconds(60);
   absl::Duration connect_timeout = absl::Seconds(20);
-  // With checkpoints: for whoever was lost to come back.
-  absl::Duration wait_limit = absl::Minutes(10);
+  // Only in jobs with checkpoints: the time within which lost processes must return.
+  absl::Duration rejoin_timeout = absl::Minutes(10);
   uint64_t window_bytes = 16 << 20;
   uint64_t max_memory = uint64_t{8} << 30;
   uint16_t port = 7070;
   uint16_t http_port = 7071;
 };
 
-inline constexpr uint64_t kAverageBuffersEvery = 100;
+// Returns the gRPC port of a shard whose command line gives no address: `port` + `shard`. The count
+// skips `http_port`, so that all shards of a job can run on one host. Returns 0 (any free port) if
+// `port` is 0. Fails with OUT_OF_RANGE if the result would be above 65535.
+absl::StatusOr<uint16_t> DefaultGrpcPort(const ServerSpec& server, uint32_t shard);
 
-// Workers in racks, each behind a relay (job/relays.h).
+// Settings of a job whose workers are in racks, each behind a relay (job/relays.h).
 struct RelaysSpec {
-  std::vector<uint32_t> workers;  // Of each relay; empty: the job has none.
-  compress::CodecSpec uplink;     // From workers to their relay.
+  // Number of workers of each relay. Empty if the job has no relays.
+  std::vector<uint32_t> workers;
+  compress::CodecSpec uplink;  // Codec from workers to their relay.
 
   bool enabled() const { return !workers.empty(); }
 };
@@ -53,67 +59,76 @@ struct JobSpec {
   DataSpec data;
   uint32_t batch_size_per_worker = 0;
   uint32_t gradient_accumulation_steps = 1;
-  uint32_t epochs = 0;  // Exactly one of epochs and steps is not 0.
+  uint32_t epochs = 0;  // Exactly one of `epochs` and `steps` is not 0.
   uint64_t steps = 0;
   OptimizerSpec optimizer;
   LrScheduleSpec lr_schedule;
   double label_smoothing = 0;
-  double ema_decay = 0;            // 0: off.
-  std::string precision = "fp32";  // fp32, bf16, fp16
-  std::string device = "auto";     // auto, cpu, cuda, cuda:N
+  double ema_decay = 0;            // 0 disables averaging.
+  std::string precision = "fp32";  // One of fp32, bf16 and fp16.
+  std::string device = "auto";     // One of auto, cpu, cuda and cuda:N.
   uint32_t gpus_per_worker = 1;
-  std::string encode_on = "device";  // device, host
+  std::string encode_location = "device";  // Either device or host.
   uint64_t seed = 0;
   protocol::CompressionSpec compression;
   ControlSpec control;
   std::string membership = "fixed";
-  // elastic: bounds of how many workers there are; `workers` begin.
+  // Only in mode elastic: bounds of the number of workers. The job begins with `workers`.
   uint32_t min_workers = 1;
   uint32_t max_workers = 1;
-  uint32_t staleness = 0;           // ssp
-  bool staleness_aware_lr = false;  // async, ssp
-  // local_sgd
-  uint64_t sync_every = 1;
-  std::string outer_optimizer = "nesterov";  // Or average.
+  uint32_t staleness = 0;           // Only in mode ssp.
+  bool staleness_aware_lr = false;  // Only in modes async and ssp.
+  // Only in mode local_sgd.
+  uint64_t local_steps = 1;
+  std::string outer_optimizer = "nesterov";  // Either nesterov or average.
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
-  // sync: a step closes without the late ones with so many workers, after `grace`; 0: never.
+  // Only in mode sync: a step may close without the stragglers after `quorum` workers have
+  // contributed and `straggler_timeout` has passed. 0 disables this.
   uint32_t quorum = 0;
-  absl::Duration grace;
-  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
+  absl::Duration straggler_timeout;
+  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // In steps.
   std::string output;
-  uint64_t scalars_every = 10;  // Steps; 0: no scalars.
+  uint64_t log_interval = 10;  // In steps; 0 disables scalars.
   protocol::CheckpointSpec checkpoint;
   ServerSpec server;
-  RelaysSpec relays;  // Of a whole job; the jobs that it consists of have what follows.
-  // Of the job that relays are the workers of, by rank: how many contributions each may bring.
+  // Set only in the whole job. The jobs of its parts have the two fields below instead.
+  RelaysSpec relays;
+  // Only in the servers' part of a job with relays, where the relays are the workers: the maximum
+  // number of contributions in each relay's sum, by rank.
   std::vector<uint32_t> weights{};
-  // Of one rack's job: the workers of the whole job, whose mean comes from above. 0: of no rack.
+  // Only in the part for one rack: the number of workers of the whole job, because the mean from
+  // the servers covers all of them. 0 if the job is not a rack's.
   uint32_t rack_of = 0;
   bool metrics_enabled = true;
-  uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.
+  uint64_t hash = 0;  // Hash of the resolved file; equal in all processes of a job.
+  // Warnings about the form of the file, such as keys with old names.
+  std::vector<std::string> file_warnings{};
 };
 
-// The update that the shards of a job do with what workers send, on parameters that they keep;
-// none: they keep none and publish means, which each worker's optimizer takes. Of workers that send
-// changes of weights (SendsWeights) it is one for a gradient of the other sign.
+// Returns the optimizer that the job's shards apply to the workers' contributions, on parameters
+// that the shards keep. No value means that the shards keep no parameters: they publish means, and
+// each worker's optimizer applies them. If workers send weight changes (SendsWeights), the
+// optimizer treats the changes as gradients of opposite sign.
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec);
 
-// Ranks are below this number.
+// Returns an upper bound for ranks: all ranks of the job are below it.
 uint32_t RankLimit(const JobSpec& spec);
 
-// Whether workers do steps of their own and send how far these have brought them.
+// Returns true if workers take steps of their own and send the resulting weight changes.
 bool SendsWeights(const JobSpec& spec);
 
-// Steps of each worker from one exchange to the next: what is one step to shards and sessions.
+// Returns the number of steps that each worker takes per exchange. Shards and sessions count such
+// an exchange as one step.
 uint64_t StepsPerExchange(const JobSpec& spec);
 
-// Why losses in a job with checkpoints take all of it back to one, whatever is kept to repair them
-// in place; empty if they do not.
+// Returns the reason why this job, which has checkpoints, never replays a loss and always rolls the
+// whole job back to a checkpoint. Returns an empty text if a replay is possible.
 std::string WhyNoReplay(const JobSpec& spec);
 
-// Things that are allowed but unwise, each a sentence with what to do instead; e.g. a codec whose
-// feedback delay does not go with the optimizer's momentum.
+// Returns warnings about settings that are allowed but unwise, each with a remedy. `file_warnings`
+// come first; a later one could say, for example, that a codec's feedback delay does not suit the
+// optimizer's momentum.
 std::vector<std::string> JobWarnings(const JobSpec& spec);
 
 }  // namespace sluice::job

@@ -18,7 +18,8 @@ namespace {
 constexpr double kSparseLow = 0.10;
 constexpr double kSparseHigh = 0.50;
 constexpr double kShareMin = 0.01;
-// So that a mean staleness of 4.5 (0 to 9) allows the 0.5 that was measured to do well there.
+// This value allows a momentum of 0.5 at a mean staleness of 4.5 (range 0 to 9), which did well in
+// measurements.
 constexpr double kFreshMomentum = 0.9;
 constexpr double kStalenessUnit = 1.125;
 
@@ -26,9 +27,9 @@ bool IsAdam(const OptimizerSpec& optimizer) {
   return optimizer.name == "adam" || optimizer.name == "adamw";
 }
 
-// The share of the values that a step sends, of codecs with feedback; 1 where all go in some form
-// that is right but for what the next step makes good. Of those with a sign for each value, so
-// little is right that they count as the sparsest.
+// Returns the share of the values that a codec with feedback sends in a step. The share is 1 if the
+// codec sends every value and the next step corrects the errors. A codec with one sign per value
+// carries so little information that it counts as the sparsest.
 double ShareSent(const compress::CodecSpec& codec) {
   switch (codec.codec) {
     case compress::CodecId::kTopK:
@@ -40,7 +41,7 @@ double ShareSent(const compress::CodecSpec& codec) {
     case compress::CodecId::kSign:
     case compress::CodecId::kOneBit:
     case compress::CodecId::kTernary:
-    case compress::CodecId::kThreshold:  // Not known; few, or it would not be used.
+    case compress::CodecId::kThreshold:  // The share is unknown but small in practice.
     case compress::CodecId::kCountSketch:
       return 0;
     default:
@@ -48,14 +49,15 @@ double ShareSent(const compress::CodecSpec& codec) {
   }
 }
 
-// DIANA's memory is late, but what it publishes is right on average all the while.
+// DIANA is excluded: its memory lags, but the published values are right on average throughout.
 bool HoldsBack(const compress::CodecSpec& codec) {
-  if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kSketch)
-    return true;  // On the shard.
+  // With a sketch, the shard holds values back.
+  if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kSketch) return true;
   return codec.error_feedback() && codec.compensator.id != compress::CompensatorId::kDiana;
 }
 
-// Every codec that a job's workers or shards begin with, and where it is used.
+// Returns the codecs with which the job's workers and shards begin, each with a description of its
+// use.
 std::vector<std::pair<std::string, compress::CodecSpec>> CodecsOf(const JobSpec& spec) {
   std::vector<std::pair<std::string, compress::CodecSpec>> codecs = {
       {"up", spec.compression.uplink}, {"down", spec.compression.downlink}};
@@ -84,7 +86,7 @@ MomentumRange MomentumRangeOf(const JobSpec& spec) {
   if (spec.mode == "local_sgd") return {.base = base, .coded = base};
   const std::optional<double> by_hand = spec.optimizer.delayed_momentum;
   MomentumRange range = {.base = base, .coded = std::min(base, by_hand.value_or(kCodedMomentum))};
-  // By hand it is as the job file says.
+  // If the job file sets a value, that value replaces the rule.
   if (WorkersGoOn(spec)) range.most = by_hand.value_or(MomentumAtStaleness(spec.workers - 1));
   return range;
 }
@@ -145,7 +147,7 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
 }
 
 std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table) {
-  if (spec.mode == "local_sgd" || spec.optimizer.on != "shards") return std::nullopt;
+  if (spec.mode == "local_sgd" || spec.optimizer.location != "shards") return std::nullopt;
   return JobMomentum(spec, table);
 }
 
@@ -155,7 +157,8 @@ double RateFactor(const OptimizerSpec& optimizer, double momentum) {
 
 double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double before, double now) {
   Check(before >= 0 && before < 1 && now >= 0 && now < 1, "a momentum is in [0, 1)");
-  if (updates == 0 || before == now) return 1;  // Nothing is in them yet, or nothing changes.
+  // The factor is 1 if the buffers are still empty or the momentum does not change.
+  if (updates == 0 || before == now) return 1;
   if (!IsAdam(optimizer)) return (1 - before) / (1 - now);
   return (1 - PowerOf(now, updates)) / (1 - PowerOf(before, updates));
 }

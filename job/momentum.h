@@ -1,7 +1,8 @@
-// The momentum of a job's optimizer where gradients come late, be it that codecs hold values back
-// or that workers do not wait for each other: momentum amplifies delay (docs/control.md). A table
-// over codecs, not a measure: residual over gradient reads 1.05 for ternary, which needs the change
-// most, and 2.8 for topk:1%. Pure.
+// Computes the momentum of a job's optimizer when gradients are delayed, because codecs hold values
+// back or because workers do not wait for each other. Momentum amplifies delay (docs/control.md).
+// The rule is a table over codecs, because the measured ratio of residual to gradient does not
+// predict the need: the ratio is 1.05 for ternary, which needs the change most, and 2.8 for
+// topk:1%. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,54 +19,63 @@ namespace sluice::job {
 
 struct JobSpec;
 
-// At most, of coded tensors; 0.5 was measured to be within noise of dense.
+// Upper limit for the momentum with codecs that hold values back. Measurements with 0.5 were within
+// noise of dense training.
 inline constexpr double kCodedMomentum = 0.5;
 
-// Of an optimizer: beta1 of adam and adamw, which they have for a momentum, else the momentum.
+// Returns the optimizer's momentum. For adam and adamw, beta1 acts as the momentum.
 double MomentumOf(const OptimizerSpec& optimizer);
 
-// Between what a job's momentum can be.
+// Upper limits for the momentum of a job.
 struct MomentumRange {
-  double base = 0;                // As the job file has it: where nothing comes late.
-  double coded = kCodedMomentum;  // At most, where codecs hold much back.
-  double most = 1;                // Of a job, whatever its codecs: what staleness leaves of it.
+  double base = 0;                // The job file's value, used when nothing is delayed.
+  double coded = kCodedMomentum;  // Upper limit with codecs that hold back much of a gradient.
+  double most = 1;                // Upper limit because of staleness, with any codec.
 };
-// local_sgd: base alone, since nothing of a worker's own steps comes late.
+// Returns the limits. For local_sgd, only the base applies, because a worker's own steps have no
+// delay.
 MomentumRange MomentumRangeOf(const JobSpec& spec);
 
-// With this codec on all tensors. base: codecs that send every value in every step, or that forget
-// what they leave out. min(base, coded): `sign`, `onebit`, `ternary`, sketches, and densities up to
-// 10 %; log-linear in density from there to base at 50 %.
+// Returns the momentum if all tensors have this codec. The result is
+// - base, for codecs that send every value in every step or that discard the values they leave out,
+// - min(base, coded), for `sign`, `onebit`, `ternary`, sketches, and densities up to 10 %, and
+// - log-linear in the density between 10 % and 50 %, where it reaches base.
 double MomentumWith(const compress::CodecSpec& codec, const MomentumRange& range);
 
-// With one codec for each tensor, of so many elements: the least that any tensor above 1 % of all
-// wants. Those of buffers are not to be among them.
+// Returns the momentum if each tensor has a codec of its own; `elements` are the tensors' element
+// counts. The result is the smallest momentum among the tensors with more than 1 % of all elements.
+// Buffers must not be included.
 double MomentumWith(absl::Span<const compress::CodecSpec> codecs,
                     absl::Span<const uint64_t> elements, const MomentumRange& range);
 
-// Most that a mean staleness allows: how many versions behind a contribution is.
+// Returns the largest allowed momentum for a mean staleness, which is the number of versions by
+// which a contribution lags.
 double MomentumAtStaleness(double staleness);
 
-// Of all of a job's workers in a step, one for all tensors; null: no plan holds.
+// Returns the momentum of all workers for all tensors in a step. `plan` is null if no plan is in
+// force.
 double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
                    const protocol::CompressionPlan* plan = nullptr);
 
-// As JobMomentum, where the shards have the job's optimizer and no plan holds; none: they have
-// none, or, in local_sgd, another.
+// Returns JobMomentum without a plan if the shards run the job's optimizer. Returns no value if the
+// shards have no optimizer or, as in local_sgd, a different one.
 std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table);
 
-// By what to multiply the rate that the job file's schedule has. sgd, rmsprop: such that
-// rate / (1 - momentum) stays. Adam-like rules keep theirs: beta1 averages, and does not amplify.
+// Returns the factor for the learning rate of the job file's schedule. For sgd and rmsprop, the
+// factor keeps rate / (1 - momentum) constant. For Adam-like rules the factor is 1, because beta1
+// averages gradients and does not amplify them.
 double RateFactor(const OptimizerSpec& optimizer, double momentum);
 
-// By what to multiply an optimizer's momentum buffers when its momentum changes from `before` to
-// `now` after so many updates, before the next, so that no step is longer than its neighbours. sgd,
-// rmsprop: a buffer is about gradient / (1 - momentum). Adam-like: an average that is to be
-// divided by 1 - momentum^updates. Both momenta are in [0, 1).
+// Returns the factor for an optimizer's momentum buffers when its momentum changes from `before` to
+// `now`, after `updates` updates and before the next one. The factor ensures that no step is longer
+// than its neighbours. With sgd and rmsprop, a buffer is about gradient / (1 - momentum). With
+// Adam-like rules, a buffer is an average that is later divided by 1 - momentum^updates. Both
+// momenta must be in [0, 1).
 double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double before, double now);
 
-// "momentum 0.5 (of 0.9): topk:1%+int4 up delays gradients": what becomes of a job's momentum and
-// why, as far as the job file tells without the model; empty: it stays.
+// Describes the job's momentum and the reason for it, as far as the job file determines them
+// without the model: "momentum 0.5 (of 0.9): topk:1%+int4 up delays gradients". Returns an empty
+// text if the momentum does not change.
 std::string MomentumNote(const JobSpec& spec);
 
 }  // namespace sluice::job

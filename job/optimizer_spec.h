@@ -1,4 +1,5 @@
-// OptimizerSpec and LrScheduleSpec: how parameters are updated.
+// OptimizerSpec and LrScheduleSpec: the update rule for parameters and the schedule of its learning
+// rate.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 namespace sluice::job {
 
 struct OptimizerSpec {
-  std::string name = "sgd";  // sgd, adam, adamw, rmsprop
+  std::string name = "sgd";  // One of sgd, adam, adamw and rmsprop.
   double lr = 0;
   double momentum = 0;
   bool nesterov = false;
@@ -17,15 +18,16 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double alpha = 0.99;
   double weight_decay = 0;
-  double clip_norm = 0;        // 0: off.
-  double clip_value = 0;       // 0: off.
-  std::string on = "workers";  // Or shards.
-  // At most so much where gradients come late (job/momentum.h); none: by its table.
+  double clip_norm = 0;              // 0 disables clipping by norm.
+  double clip_value = 0;             // 0 disables clipping by value.
+  std::string location = "workers";  // Either workers or shards.
+  // Upper limit of the momentum if gradients are delayed. If absent, job/momentum.h chooses the
+  // limit.
   std::optional<double> delayed_momentum{};
 };
 
 struct LrScheduleSpec {
-  std::string name = "constant";  // constant, step, cosine, one_cycle
+  std::string name = "constant";  // One of constant, step, cosine and one_cycle.
   uint64_t warmup_steps = 0;
   uint64_t step_size = 0;
   double gamma = 0.1;

@@ -52,14 +52,14 @@ JobSpec JobOfRack(const JobSpec& job, uint32_t relay) {
   rack.max_workers = rack.workers;
   rack.relays.workers.clear();
   rack.hash = HashOfRack(job, relay);
-  // The layout stays: bundles are the same above and below.
+  // The layout does not change, so that bundles match on both sides of the relay.
   rack.compression.uplink = job.relays.uplink;
   rack.compression.downlink = *compress::ParseCodecSpec("none");
   rack.compression.overrides.clear();
   if (job.checkpoint.enabled()) {
     rack.checkpoint.dir = absl::StrCat(job.checkpoint.dir, "/rack-", relay);
-    // Named by the job above, so never by itself.
-    rack.checkpoint.every = std::numeric_limits<uint64_t>::max() / 2;
+    // The servers' job decides when checkpoints are made. The rack never starts one.
+    rack.checkpoint.interval = std::numeric_limits<uint64_t>::max() / 2;
     rack.checkpoint.replay_limit = 0;
   }
   return rack;

@@ -1,7 +1,7 @@
-// Jobs with relays, taken apart. The workers of a job are in racks; a relay sums what its rack's
-// workers send, and is one worker to the servers, of as much weight as there are contributions in
-// the sum. So a job consists of one above, whose workers are the relays, and one for each rack.
-// Both are ordinary jobs to servers and sessions. Pure.
+// Splits a job with relays into its parts. The workers of such a job are in racks. A relay sums the
+// contributions of its rack. To the servers, the relay is one worker, whose weight is the number of
+// contributions in the sum. So the whole job consists of one job for the servers, whose workers are
+// the relays, and one job per rack. Servers and sessions treat each part as an ordinary job. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,28 @@
 
 namespace sluice::job {
 
-// Where a worker of the whole job is.
+// The place of one worker of the whole job.
 struct RackPlace {
   uint32_t relay = 0;
-  uint32_t rank = 0;  // In its rack.
+  uint32_t rank = 0;  // Rank within the rack.
 };
 
-// `rank` is below job.workers; the job has relays.
+// Returns the place of the worker with `rank` in the whole job. `rank` must be below job.workers,
+// and the job must have relays.
 RackPlace FindRackPlace(const JobSpec& job, uint32_t rank);
 
-// The ranks of a rack are those of the whole job from here on.
+// Returns the rank that the first worker of the relay's rack has in the whole job.
 uint32_t FirstRankOf(const JobSpec& job, uint32_t relay);
 
-// What the servers run: the job itself if it has no relays. Compression is the job's.
+// Returns the job of the servers. This is the job itself if it has no relays. The compression
+// settings stay the same.
 JobSpec JobOfServers(const JobSpec& job);
 
-// What the rack of `relay` runs: its workers, with relays.uplink and lossless results, in a
-// checkpoint folder of its own below the job's. It is another job than those of other racks and
-// than that of the servers (its hash differs), so that nobody joins the wrong one. Its checkpoints
-// are those of the job above, and a loss always takes the rack back to one.
+// Returns the job of the rack of `relay`: the workers of the rack, with relays.uplink, lossless
+// results, and a separate checkpoint folder below the job's folder. The hash differs from the
+// hashes of other racks and of the servers' job, so that no process joins a wrong job. The rack
+// makes a checkpoint when the servers' job does, and a loss always rolls the rack back to a
+// checkpoint.
 JobSpec JobOfRack(const JobSpec& job, uint32_t relay);
 
 }  // namespace sluice::job

@@ -16,7 +16,18 @@ constexpr absl::string_view kNeedsServerRule =
     "optimizers to apply; it needs a rule on the shards";
 
 constexpr absl::string_view kElasticNotYet =
-    "elastic is built for mode sync alone so far; use fixed";
+    "elastic is built only for mode sync so far; use fixed";
+
+// A row that depends only on mode, rule and membership. Empty members match any value. The first
+// matching row decides; a combination without a row is impossible.
+struct ModeRow {
+  absl::string_view mode;
+  absl::string_view rule;
+  absl::string_view membership;
+  Support support;
+  absl::string_view key;
+  absl::string_view reason;
+};
 
 constexpr ModeRow kModeRows[] = {
     {"sync", "average", "fixed", Support::kBuilt, "", ""},
@@ -31,8 +42,8 @@ constexpr ModeRow kModeRows[] = {
     {"ssp", "", "fixed", Support::kBuilt, "", ""},
     {"local_sgd", "outer", "fixed", Support::kBuilt, "", ""},
     {"local_sgd", "outer", "elastic", Support::kNotYet, "membership", kElasticNotYet},
-    {"local_sgd", "", "", Support::kImpossible, "optimizer.on",
-     "in local_sgd workers do steps of their own with the optimizer; the shards' is "
+    {"local_sgd", "", "", Support::kImpossible, "optimizer.location",
+     "in local_sgd each worker takes its own steps with the optimizer; the shards use "
      "outer_optimizer"},
 };
 
@@ -58,22 +69,23 @@ bool SendsWeights(absl::string_view mode, absl::string_view rule) {
   return mode == "local_sgd" || rule == "accumulate";
 }
 
-// What codecs and compensators ask of modes and rules. One sentence each: they are footnotes too.
+// Requirements of codecs and compensators for modes and rules. Each is one sentence, because it
+// also serves as a footnote.
 constexpr absl::string_view kVoteNeedsMany =
     "a vote needs all workers of a step; async and ssp close at every contribution";
 constexpr absl::string_view kVoteHasNoSize =
-    "a vote has no size; changes of weights need one (local_sgd, accumulate)";
+    "a vote has no magnitude; weight changes need one (local_sgd, accumulate)";
 constexpr absl::string_view kDifferencesNeedSteps =
     "the receiver adds up all workers' differences step by step; async and ssp have no such steps";
 constexpr absl::string_view kExponentsNeedSteps =
     "all workers take their exponents from the last step's mean; async and ssp have no such steps";
 constexpr absl::string_view kMemoryNeedsSteps =
-    "its receiver remembers what each worker sent; after a rollback in async or ssp a worker says "
-    "other things, which the shards have as repeats";
+    "its receiver remembers each worker's contributions; after a rollback in async or ssp a worker "
+    "sends different ones, which the shards treat as repeats";
 constexpr absl::string_view kMomentumTwice =
-    "the shards' rule has a momentum of its own, which would act twice";
+    "the shards' rule has its own momentum, which would act twice";
 constexpr absl::string_view kWeightsNoMomentum =
-    "workers send changes of weights, which hold their momentum already (local_sgd, accumulate)";
+    "workers send weight changes, which already contain their momentum (local_sgd, accumulate)";
 
 absl::string_view ModeRefusal(const compress::CodecSpec& codec, absl::string_view mode,
                               absl::string_view rule) {
@@ -103,14 +115,12 @@ absl::string_view ModeRefusal(const compress::CodecSpec& codec, absl::string_vie
 }
 
 constexpr absl::string_view kQuorumBreaksMemory =
-    "with a `quorum` a step may go without a worker, and another have two of its contributions; "
-    "the "
+    "with a `quorum` a step may have no contribution from a worker, and another step two; the "
     "receiver remembers each worker's from step to step";
 
 constexpr absl::string_view kElasticBreaksMemory =
-    "with membership `elastic` another worker may take a rank, and begins with nothing; the "
-    "receiver "
-    "remembers each rank's from step to step";
+    "with membership `elastic` another worker may take a rank and begins without state; the "
+    "receiver remembers each rank's from step to step";
 
 absl::string_view AttendanceRefusal(const compress::CodecSpec& codec, bool quorum,
                                     absl::string_view membership) {
@@ -123,8 +133,9 @@ absl::string_view AttendanceRefusal(const compress::CodecSpec& codec, bool quoru
 }
 
 constexpr absl::string_view kPlansChangeCodecs =
-    "a job with plans of compression (control.policy) has codecs whose frames add up whatever they "
-    "are, and that keep nothing but a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, "
+    "a job with compression plans (control.policy) needs codecs whose frames can be added to each "
+    "other and that keep no state except a residual: none, fp16, bf16, int8, int4, int2, sign, "
+    "onebit, "
     "ternary, eden, topk and topk_exact, with error feedback or /noef";
 
 SupportAnswer PlansAnswer(const SupportQuery& query) {
@@ -134,21 +145,21 @@ SupportAnswer PlansAnswer(const SupportQuery& query) {
 }
 
 constexpr absl::string_view kRelaysNeedSync =
-    "relays pass on means of steps that all workers take together and apply themselves: mode sync "
-    "with optimizer.on workers; others are not built yet";
+    "relays forward means of steps that all workers take together and apply themselves: use mode "
+    "sync with optimizer.location workers; other combinations are not built yet";
 constexpr absl::string_view kRelaysNeedAll =
-    "a relay waits for all of its workers, so neither a `quorum` nor membership `elastic` goes "
-    "with "
-    "relays yet";
+    "a relay waits for all of its workers, so relays do not work with a `quorum` or membership "
+    "`elastic` yet";
 constexpr absl::string_view kRelaysNoPlans =
-    "plans of compression (control.policy) do not reach through relays yet; use policy fixed";
+    "compression plans (control.policy) do not work through relays yet; use policy fixed";
 constexpr absl::string_view kRelaysAddUp =
-    "a relay sends the sum of what came in, and bundles are cut alike on both sides of it: the "
-    "codecs of a job with relays are those whose frames add up whatever they are, and that keep "
-    "nothing but a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, ternary, eden, topk "
+    "a relay sends the sum of its workers' contributions, and bundles are the same on both sides "
+    "of it: a job with relays needs codecs whose frames can be added to each other and that keep "
+    "no state except a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, ternary, eden, "
+    "topk "
     "and topk_exact, with error feedback or /noef";
 
-// Numbers sentences in the order in which they are first asked for.
+// Numbers sentences in the order of their first use.
 class Footnotes {
  public:
   size_t Number(absl::string_view text) {
@@ -170,7 +181,8 @@ class Footnotes {
   std::vector<absl::string_view> texts_;
 };
 
-// Rows are codecs, and options that change what goes with them.
+// Returns the table of compensators. Its rows are codecs, and options that change which
+// compensators are possible.
 std::string CompensatorTable(Footnotes* notes) {
   std::string header = "| codec |";
   std::string rule = "|---|";
@@ -225,8 +237,10 @@ std::string ModeTable(Footnotes* notes) {
 }
 
 std::string ModeRefusals(Footnotes* notes) {
-  std::string text = "Codecs and compensators that do not go with every mode and rule: `signsgd` (";
-  // One by one: arguments of a call are evaluated in any order, and so would the notes be numbered.
+  std::string text =
+      "Codecs and compensators that do not work with every mode and rule: `signsgd` (";
+  // The calls are separate because the evaluation order of a call's arguments is unspecified, and
+  // this order determines the numbers of the footnotes.
   absl::StrAppend(&text, notes->Number(kVoteNeedsMany), ", ");
   absl::StrAppend(&text, notes->Number(kVoteHasNoSize), "), `intsum` (");
   absl::StrAppend(&text, notes->Number(kExponentsNeedSteps), "), `lsh` (");
@@ -250,8 +264,6 @@ absl::string_view RuleOf(absl::string_view mode, absl::string_view on,
   if (on == "shards") return optimizer;
   return mode == "async" || mode == "ssp" ? "accumulate" : "average";
 }
-
-absl::Span<const ModeRow> ModeRows() { return kModeRows; }
 
 SupportAnswer FindSupport(const SupportQuery& query) {
   const ModeRow& row = FindModeRow(query);

@@ -1,4 +1,5 @@
-// ModelSpec and DataSpec: what is trained, and on what.
+// ModelSpec and DataSpec: the model and its data. Comments name the models and formats that use a
+// field.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,12 @@
 namespace sluice::job {
 
 struct ModelSpec {
-  std::string name;                // mlp, simple_cnn, resnet20, resnet18, resnet50, vgg16, char_gpt
-  std::vector<uint32_t> hidden{};  // mlp
-  std::string stem = "auto";       // resnet18, resnet50: auto, cifar, imagenet
-  bool batch_norm = false;         // vgg16
-  // char_gpt
+  // One of mlp, simple_cnn, resnet20, resnet18, resnet50, vgg16 and char_gpt.
+  std::string name;
+  std::vector<uint32_t> hidden{};  // mlp.
+  std::string stem = "auto";       // resnet18, resnet50: one of auto, cifar and imagenet.
+  bool batch_norm = false;         // vgg16.
+  // char_gpt: this and the fields below.
   uint32_t layers = 4;
   uint32_t heads = 4;
   uint32_t width = 128;
@@ -20,23 +22,30 @@ struct ModelSpec {
 };
 
 struct DataSpec {
-  std::string format;  // idx, cifar10, cifar100, image_folder, text, or made up: synthetic,
-                       // synthetic_cifar, synthetic_text.
-  std::string path;    // A folder; of text the file.
-  std::string train_images, train_labels, test_images, test_labels;  // idx: file names below path.
-  uint32_t limit = 0;  // Training samples at most; 0: all.
+  // One of idx, cifar10, cifar100, image_folder and text, or generated: synthetic, synthetic_cifar,
+  // synthetic_text.
+  std::string format;
+  std::string path;  // A folder; for text, a file.
+  // idx: file names below `path`.
+  std::string train_images, train_labels, test_images, test_labels;
+  // Maximum number of training samples. 0 means all.
+  uint32_t limit = 0;
   uint32_t test_limit = 0;
-  std::string labels = "fine";            // cifar100: or coarse.
-  std::string train_folder, test_folder;  // image_folder: below path; no test_folder: no tests.
-  uint32_t image_size = 224;              // image_folder: pixels, both ways.
-  std::string level = "char";             // text: or byte.
-  uint32_t context = 128;                 // text: tokens.
-  double validation_fraction = 0.1;       // text: its end.
-  uint32_t crop_padding = 0;              // Pixels.
+  std::string labels = "fine";  // cifar100: either fine or coarse.
+  // image_folder: folders below `path`. Without test_folder, the job runs no tests.
+  std::string train_folder, test_folder;
+  uint32_t image_size = 224;         // image_folder: width and height in pixels.
+  std::string level = "char";        // text: either char or byte.
+  uint32_t context = 128;            // text: number of tokens.
+  double validation_fraction = 0.1;  // text: share of the file, taken from its end.
+  uint32_t crop_padding = 0;         // In pixels.
   bool flip = false;
-  double random_resized_crop = 0;  // image_folder: least share of the area; 0: off.
-  std::vector<double> mean, std;   // Of each channel; empty: measured or usual.
-  uint32_t prefetch = 2;           // Batches.
+  // image_folder: smallest share of the image's area in a crop. 0 disables random crops of this
+  // kind.
+  double random_resized_crop = 0;
+  // Per channel. If they are empty, the measured or usual values of the data set apply.
+  std::vector<double> mean, std;
+  uint32_t prefetch = 2;  // Number of batches.
 
   bool has_test_data() const;
 };

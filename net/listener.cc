@@ -44,8 +44,9 @@ absl::Status CannotListen(absl::string_view listen, absl::string_view why) {
 }
 
 absl::Status CannotListen(absl::string_view listen, int error) {
-  return CannotListen(listen, absl::StrCat(std::strerror(error),
-                                           "; is the port taken, is the address of this host?"));
+  return CannotListen(
+      listen, absl::StrCat(std::strerror(error),
+                           "; check that the port is free and the address belongs to this host"));
 }
 
 absl::StatusOr<Addresses> Resolve(const std::string& listen, const std::string& host) {
@@ -71,16 +72,16 @@ int PortOf(int fd) {
   return ntohs(*PortIn(reinterpret_cast<sockaddr*>(&address)));
 }
 
-// With errno where there is none.
+// Returns a listening socket, or -1 with errno set.
 int ListenAt(const addrinfo& at, int port) {
   const int fd =
       ::socket(at.ai_family, at.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol);
   if (fd < 0) return -1;
-  // Without SO_REUSEPORT, by which two servers would share a port.
+  // SO_REUSEPORT is not set, because it would let two servers share a port.
   const int yes = 1;
   const int no = 0;
   (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (at.ai_family == AF_INET6) {  // [::] takes IPv4, too.
+  if (at.ai_family == AF_INET6) {  // Lets [::] accept IPv4.
     (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
   }
   *PortIn(at.ai_addr) = htons(static_cast<uint16_t>(port));
@@ -95,7 +96,7 @@ bool IsOfAnotherMachine(int error) {
   return error == EADDRNOTAVAIL || error == EAFNOSUPPORT || error == EPROTONOSUPPORT;
 }
 
-// /etc/hosts may name one twice.
+// Returns true if an earlier entry has the same address; /etc/hosts may name an address twice.
 bool IsRepeated(const addrinfo* at, const addrinfo* first) {
   for (; first != at; first = first->ai_next) {
     if (first->ai_addrlen == at->ai_addrlen &&
@@ -106,7 +107,7 @@ bool IsRepeated(const addrinfo* at, const addrinfo* first) {
   return false;
 }
 
-// The error of the address that failed, 0 if all went well.
+// Listens at each address. Returns the error of the address that failed, or 0.
 int ListenAtEach(const addrinfo* addresses, int port, std::vector<Listener>* listeners) {
   int absent = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) *PortIn(at->ai_addr) = 0;
@@ -127,7 +128,7 @@ int ListenAtEach(const addrinfo* addresses, int port, std::vector<Listener>* lis
   return listeners->empty() ? absent : 0;
 }
 
-// IPv4 addresses in IPv6 ones become IPv4.
+// Fills in the address and the peer. IPv4-mapped IPv6 addresses appear as IPv4.
 void Describe(const sockaddr_storage& from, Accepted* accepted) {
   const auto bytes = [](const void* data, size_t size) {
     return std::string(static_cast<const char*>(data), size);
@@ -139,7 +140,7 @@ void Describe(const sockaddr_storage& from, Accepted* accepted) {
       ntohs(*PortIn(reinterpret_cast<sockaddr*>(const_cast<sockaddr_storage*>(&from))));
   if (from.ss_family == AF_INET6 && !mapped) {
     (void)::inet_ntop(AF_INET6, &six, text, sizeof(text));
-    accepted->peer = bytes(six.s6_addr, 8);  // A network of 64 bits belongs to one party.
+    accepted->peer = bytes(six.s6_addr, 8);  // A 64-bit network usually belongs to one party.
     accepted->address = absl::StrCat("[", text, "]:", port);
     return;
   }
@@ -178,7 +179,7 @@ absl::StatusOr<std::vector<Listener>> ListenOnAll(const std::string& listen) {
   const absl::StatusOr<HostAndPort> parsed = Parse(listen);
   if (!parsed.ok()) return parsed.status();
   std::vector<std::string> hosts = {parsed->host};
-  // [::] takes both, where the machine has IPv6.
+  // If the machine has IPv6, [::] covers both address types.
   if (parsed->host == "0.0.0.0") hosts = {"::", parsed->host};
   if (parsed->host == "::") hosts = {parsed->host, "0.0.0.0"};
   absl::Status failed;
@@ -188,7 +189,8 @@ absl::StatusOr<std::vector<Listener>> ListenOnAll(const std::string& listen) {
       failed = addresses.status();
       continue;
     }
-    // A port that is free at one address may be taken at another.
+    // A port that is free at one address may be in use at another, so the search for a free port
+    // repeats.
     const int tries = parsed->port == 0 ? kTriesForAFreePort : 1;
     int error = 0;
     for (int i = 0; i < tries; ++i) {

@@ -1,4 +1,4 @@
-// Sockets that listen on TCP ports, and whom they let in.
+// Sockets that listen on TCP ports, and the connections that these sockets accept.
 #pragma once
 
 #include <string>
@@ -10,33 +10,36 @@
 namespace sluice::net {
 
 struct Listener {
-  int fd = -1;  // Does not block.
+  int fd = -1;  // Non-blocking.
   int port = 0;
 };
 
-// The host of HOST:PORT, an IPv6 address without its brackets.
+// Returns the host of HOST:PORT. An IPv6 address is returned without brackets.
 std::string HostOf(absl::string_view listen);
 
-// At the first address of HOST that can be had. UNAVAILABLE: none can. INVALID_ARGUMENT: not
-// HOST:PORT.
+// Listens at the first usable address of HOST. Fails with UNAVAILABLE if HOST has no usable
+// address, and with INVALID_ARGUMENT if `listen` is not HOST:PORT.
 absl::StatusOr<Listener> Listen(const std::string& listen);
 
-// At all addresses of HOST, on the same port, but for those that this machine does not have; at
-// 0.0.0.0 and [::] for IPv4 and IPv6. UNAVAILABLE: it has none, or the port is taken at one.
+// Listens on the same port at all addresses of HOST, except addresses that this machine does not
+// have. 0.0.0.0 and [::] cover IPv4 and IPv6. Fails with UNAVAILABLE if the machine has none of the
+// addresses or if the port is in use at one of them.
 absl::StatusOr<std::vector<Listener>> ListenOnAll(const std::string& listen);
 
 void CloseAll(std::vector<Listener>* listeners);
 
 struct Accepted {
-  int fd = -1;            // Does not block. -1: there is none now.
-  int error = 0;          // Then, if there may be one: why it cannot be had.
-  std::string peer{};     // The same for connections that count together.
-  std::string address{};  // IP:PORT, an IPv6 address in brackets.
+  int fd = -1;  // Non-blocking. -1 if no connection is pending.
+  // The error with which accepting a pending connection failed, or 0.
+  int error = 0;
+  std::string peer{};     // Connections with equal peers count towards the same limit.
+  std::string address{};  // IP:PORT; an IPv6 address is in brackets.
 };
 
 Accepted Accept(int listener);
 
-// Of Accepted::error: the process or the machine has no file descriptor left.
+// Returns true if `error`, which comes from Accepted, means that the process or the machine has no
+// free file descriptor.
 bool LacksDescriptors(int error);
 
 }  // namespace sluice::net

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kReasonMax = 1000;
 constexpr size_t kEntriesMax = 100'000;
-// The one that holds, one for each of the next two steps, and the one before.
+// A history holds the plan in force, the previous plan, and one plan for each of the next two
+// steps.
 constexpr size_t kKnownMax = 4;
 
 bool IsAscending(const std::vector<uint32_t>& numbers) {
@@ -81,13 +82,13 @@ bool IsSparse(compress::CodecId codec) {
 absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compression,
                        const TensorTable& table) {
   if (plan.id == 0 || plan.effective_step == 0) {
-    return absl::InvalidArgumentError("it has no number, or begins with no step");
+    return absl::InvalidArgumentError("it has no number or no first step");
   }
   if (plan.reason.size() > kReasonMax || plan.entries.size() > kEntriesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "it has ", plan.entries.size(), " entries and a reason of ", plan.reason.size(), " bytes"));
   }
-  // Written so that what is no number is refused, too.
+  // The condition also refuses NaN.
   if (plan.momentum.has_value() && !(*plan.momentum >= 0 && *plan.momentum < 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has a momentum of ", *plan.momentum, "; one is at least 0 and below 1"));
@@ -102,7 +103,8 @@ absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compr
 std::vector<compress::CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction,
                                             uint32_t rank,
                                             absl::Span<const compress::ChunkConfig> chunks) {
-  std::map<uint32_t, const compress::CodecSpec*> changed;  // By tensor.
+  // New codec of each changed tensor, by tensor.
+  std::map<uint32_t, const compress::CodecSpec*> changed;
   if (plan != nullptr) {
     for (const PlanEntry& entry : plan->entries) {
       if (entry.direction != direction) continue;
@@ -141,28 +143,28 @@ std::string Summary(const CompressionPlan& plan) {
   return absl::StrJoin(parts, "; ");
 }
 
-absl::StatusOr<PlanBook> PlanBook::Of(absl::Span<const CompressionPlan> plans,
-                                      const CompressionSpec& compression,
-                                      const TensorTable& table) {
-  PlanBook book;
+absl::StatusOr<PlanHistory> PlanHistory::Of(absl::Span<const CompressionPlan> plans,
+                                            const CompressionSpec& compression,
+                                            const TensorTable& table) {
+  PlanHistory book;
   for (const CompressionPlan& plan : plans) {
     absl::Status fits = CheckPlan(plan, compression, table);
     if (fits.ok()) fits = book.Learn(std::make_shared<const CompressionPlan>(plan));
     if (!fits.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("compression plan ", plan.id, " cannot be: ", fits.message()));
+          absl::StrCat("compression plan ", plan.id, " is invalid: ", fits.message()));
     }
   }
   return book;
 }
 
-std::vector<CompressionPlan> PlanBook::Copies() const {
+std::vector<CompressionPlan> PlanHistory::Copies() const {
   std::vector<CompressionPlan> copies;
   for (const Plan& plan : plans_) copies.push_back(*plan);
   return copies;
 }
 
-absl::Status PlanBook::Learn(Plan plan) {
+absl::Status PlanHistory::Learn(Plan plan) {
   const auto contradicts = [&](const CompressionPlan& known) {
     return absl::InvalidArgumentError(
         absl::StrCat("plan ", plan->id, " from step ", plan->effective_step, " contradicts plan ",
@@ -182,7 +184,7 @@ absl::Status PlanBook::Learn(Plan plan) {
   return absl::OkStatus();
 }
 
-PlanBook::Plan PlanBook::At(uint64_t step) const {
+PlanHistory::Plan PlanHistory::At(uint64_t step) const {
   Plan found;
   for (const Plan& plan : plans_) {
     if (plan->effective_step <= step) found = plan;
@@ -190,14 +192,14 @@ PlanBook::Plan PlanBook::At(uint64_t step) const {
   return found;
 }
 
-PlanBook::Plan PlanBook::Beginning(uint64_t step) const {
+PlanHistory::Plan PlanHistory::Beginning(uint64_t step) const {
   for (const Plan& plan : plans_) {
     if (plan->effective_step == step) return plan;
   }
   return nullptr;
 }
 
-void PlanBook::ForgetBefore(uint64_t step) {
+void PlanHistory::ForgetBefore(uint64_t step) {
   while (plans_.size() > 1 && plans_[1]->effective_step <= step) plans_.erase(plans_.begin());
 }
 

@@ -1,6 +1,6 @@
-// CompressionPlan: how tensors are coded from some step on, as it travels and as checkpoints keep
-// it. Made by shard 0; docs/protocol.md ("Plans") has its way. Frames say themselves how they are
-// coded, so that a receiver needs none.
+// CompressionPlan: the codecs of tensors from a given step on, in the form that messages and
+// checkpoints carry. Shard 0 makes the plans; see docs/protocol.md ("Plans"). Each frame names its
+// own codec, so a receiver can decode it without a plan.
 #pragma once
 
 #include <cstddef>
@@ -22,75 +22,83 @@ namespace sluice::protocol {
 
 struct PlanEntry {
   Direction direction = Direction::kUplink;
-  compress::CodecSpec codec;        // Its compensator is not looked at: a job's never change.
-  std::vector<uint32_t> tensors{};  // Ascending.
-  std::vector<uint32_t> ranks{};    // Of an uplink's: whose, ascending; empty: all.
+  // The codec's compensator is ignored, because compensators never change during a job.
+  compress::CodecSpec codec;
+  std::vector<uint32_t> tensors{};  // In ascending order.
+  // Only for the uplink: the ranks to which the entry applies, in ascending order. Empty means all
+  // ranks.
+  std::vector<uint32_t> ranks{};
 
   friend bool operator==(const PlanEntry&, const PlanEntry&) = default;
 };
 
-// What it names no codec for is coded as the job file says.
+// A plan. Tensors without an entry keep the codecs of the job file.
 struct CompressionPlan {
-  uint64_t id = 0;  // From 1, rising; 0 is the job file.
+  uint64_t id = 0;  // Rises from 1; 0 stands for the job file.
   uint64_t effective_step = 0;
   std::vector<PlanEntry> entries{};
-  std::string reason{};  // For a person.
-  // Of the optimizer, job/momentum.h; none: the job file's own.
+  std::string reason{};  // Explanation of the plan for a person.
+  // Momentum of the optimizer (job/momentum.h). Without a value, the job file's momentum applies.
   std::optional<float> momentum{};
 
   friend bool operator==(const CompressionPlan&, const CompressionPlan&) = default;
 };
 
-// Codecs that a job with plans may have, and a plan choose: frames of any of them add up, and no
-// end keeps anything for them but the residual.
+// Returns true for codecs that plans may replace and choose. Frames of these codecs can be summed
+// even if their codecs differ, and neither sender nor receiver keeps state for them except the
+// residual.
 bool MayChange(const compress::CodecSpec& codec);
-// Those of them that send the largest values, at a density that a plan may set.
+// Returns true for codecs that MayChange allows and that send only the largest values, at a density
+// that a plan may set.
 bool IsSparse(compress::CodecId codec);
 
-// INVALID_ARGUMENT: it cannot be a plan for these tensors, and why. For what came over a network
-// or from a disk.
+// Fails with INVALID_ARGUMENT if the plan is malformed or does not fit these tensors; the message
+// gives the reason. Use this check for plans from a network or a disk.
 absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compression,
                        const TensorTable& table);
 
-// By chunk of `chunks`, which says how they are coded by the job file: how they are under the
-// plan; null: no plan. Of an uplink `rank` is the sender.
+// Returns the codec of each chunk under the plan. `chunks` carry the job file's codecs, which apply
+// if the plan is null. For an uplink, `rank` is the sender.
 std::vector<compress::CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction,
                                             uint32_t rank,
                                             absl::Span<const compress::ChunkConfig> chunks);
 
-// "topk:1%+int4 up and down in 8 tensors": what a plan says, for logs and pages.
+// Describes a plan for logs and pages, for example as "topk:1%+int4 up and down in 8 tensors".
 std::string Summary(const CompressionPlan& plan);
 
-// The plans that one party of a job knows: the one that holds and those that were announced.
-class PlanBook {
+// The plans that one process of a job knows: the plan in force and the announced plans.
+class PlanHistory {
  public:
   using Plan = std::shared_ptr<const CompressionPlan>;
 
-  // What a message or a checkpoint brought. INVALID_ARGUMENT: one of them cannot be, and which.
-  static absl::StatusOr<PlanBook> Of(absl::Span<const CompressionPlan> plans,
-                                     const CompressionSpec& compression, const TensorTable& table);
+  // Builds a history from the plans in a message or a checkpoint. Fails with INVALID_ARGUMENT if a
+  // plan is invalid; the message names the plan.
+  static absl::StatusOr<PlanHistory> Of(absl::Span<const CompressionPlan> plans,
+                                        const CompressionSpec& compression,
+                                        const TensorTable& table);
 
-  // By effective step, ascending. INVALID_ARGUMENT: another plan of this number or step is known,
-  // or more are announced than there can be. One that is known, or is over, changes nothing.
+  // Adds a plan to the history, which is ordered by effective step. Fails with INVALID_ARGUMENT if
+  // a different plan with the same number or step is known, or if there would be too many announced
+  // plans. A plan that is already known or superseded changes nothing.
   absl::Status Learn(Plan plan);
-  // The one that holds in `step`; null: none does, it is as the job file says.
+  // Returns the plan in force in `step`. Null means that the job file applies.
   Plan At(uint64_t step) const;
-  // The one that begins with `step`; null: none is known.
+  // Returns the plan whose first step is `step`, or null if none is known.
   Plan Beginning(uint64_t step) const;
-  // Those before the one that holds in `step` are needed no more.
+  // Drops all plans that precede the plan in force in `step`.
   void ForgetBefore(uint64_t step);
-  // The one that was learned last; null: none is known.
+  // Returns the plan that was added last, or null if none is known.
   Plan newest() const { return plans_.empty() ? nullptr : plans_.back(); }
-  // Nothing but this one is known from here on: where a plan holds once one has it, in no step in
-  // particular.
+  // Replaces all plans by this one. Used in jobs in which a plan takes effect on arrival and not in
+  // a particular step.
   void Replace(Plan plan) { plans_ = {std::move(plan)}; }
   uint64_t newest_id() const { return plans_.empty() ? 0 : plans_.back()->id; }
   absl::Span<const Plan> plans() const { return plans_; }
-  // As Of takes them.
+  // Returns the plans in the form that Of() accepts.
   std::vector<CompressionPlan> Copies() const;
 
  private:
-  std::vector<Plan> plans_;  // Few. Numbers rise with steps.
+  std::vector<Plan> plans_;  // The list is short. Numbers rise with steps.
 };
 
 }  // namespace sluice::protocol

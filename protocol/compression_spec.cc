@@ -6,10 +6,12 @@
 namespace sluice::protocol {
 namespace {
 
-// Whether all of `name` matches `pattern`, where * stands for any text and ? for any character.
+// Returns true if the whole of `name` matches `pattern`, where * stands for any text and ? for any
+// character.
 bool Matches(absl::string_view pattern, absl::string_view name) {
   size_t p = 0, n = 0;
-  size_t star = absl::string_view::npos, resume = 0;  // The last *, and where its text may end.
+  // The position of the last *, and the position where its text may end.
+  size_t star = absl::string_view::npos, resume = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

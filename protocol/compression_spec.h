@@ -1,4 +1,4 @@
-// CompressionSpec: how the tensors of a job are coded, in both directions, by its job file.
+// CompressionSpec: the codecs that the job file selects for the job's tensors, in both directions.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace sluice::protocol {
 enum class Direction { kUplink, kDownlink };
 
 struct CompressionOverride {
-  std::string tensors;  // Pattern with * and ?.
+  std::string tensors;  // A pattern with * and ?.
   std::optional<compress::CodecSpec> uplink;
   std::optional<compress::CodecSpec> downlink;
 };
@@ -24,24 +24,24 @@ struct CompressionOverride {
 struct CompressionSpec {
   compress::CodecSpec uplink;
   compress::CodecSpec downlink;
-  std::vector<CompressionOverride> overrides;  // The last match wins.
-  // Smaller tensors are not compressed beyond fp16 unless an override names them.
+  std::vector<CompressionOverride> overrides;  // The last matching override applies.
+  // Tensors with fewer elements are not compressed beyond fp16 unless an override matches them.
   uint32_t min_elements = 1024;
   LayoutParameters layout;
-  uint64_t seed = 0;  // The job's; of stochastic codecs.
+  uint64_t seed = 0;  // The job's seed, for stochastic codecs.
 };
 
-// The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
-// that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than
-// that, else the direction's codec.
+// Returns the codec of a tensor. A buffer always gets `none`. For other tensors, the last matching
+// override applies. Without a match, a tensor below min_elements gets dense fp16 if the direction's
+// codec uses fewer bits than fp16. All other tensors get the direction's codec.
 compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                                   Direction direction);
 
-// By tensor: true if a codec of either direction wants its chunks to be whole rows; for
-// BuildLayout.
+// Returns, for each tensor, whether the codec of either direction needs chunks of whole rows.
+// BuildLayout takes this result.
 std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table);
 
-// How the chunks of a layout are coded in one direction, by chunk id.
+// Returns the codec settings of a layout's chunks in one direction, by chunk id.
 std::vector<compress::ChunkConfig> ChunkConfigs(const CompressionSpec& compression,
                                                 const TensorTable& table, const Layout& layout,
                                                 Direction direction);

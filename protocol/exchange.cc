@@ -11,7 +11,7 @@ uint32_t BundleChecksum(const std::vector<std::string>& frames) {
   for (const std::string& chunk : frames) {
     absl::Span<const std::byte> left = FrameBytes(chunk);
     do {
-      const absl::Span<const std::byte> frame = compress::TakeFrame(&left);
+      const absl::Span<const std::byte> frame = compress::PopFrame(&left);
       const uint32_t checksum =
           frame.size() < compress::kFrameHeaderSize ? 0 : compress::FrameChecksum(frame);
       crc = ExtendCrc32c(
@@ -21,7 +21,7 @@ uint32_t BundleChecksum(const std::vector<std::string>& frames) {
   return crc;
 }
 
-uint32_t BundleChecksum(const Exchange& exchange) {
+uint32_t BundleChecksum(const ExchangeRequest& exchange) {
   if (!exchange.keys_only) return BundleChecksum(exchange.frames);
   uint32_t crc = 0;
   for (const uint32_t checksum : exchange.checksums) {

@@ -1,5 +1,6 @@
-// What workers and shards say to each other about one bundle of one step, in plain types:
-// proto/sluice/v1 without protobuf, for the pure cores on both sides. Rules: docs/protocol.md.
+// Messages between workers and shards about one bundle of one step, as plain types. They mirror
+// proto/sluice/v1 without protobuf, for the pure cores on both sides. docs/protocol.md defines the
+// rules.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,13 @@ namespace sluice::protocol {
 
 struct CompressionPlan;
 
-// Frames travel as strings and are read as bytes.
+// Returns a frame's bytes. Frames travel as strings.
 inline absl::Span<const std::byte> FrameBytes(const std::string& frames) {
   return {reinterpret_cast<const std::byte*>(frames.data()), frames.size()};
 }
 
-// Who sent something. (job_uid, term, rank) belong to the key of a contribution; the rest are
-// fences.
+// Identity of a sender. The fields (job_uid, term, rank) are part of a contribution's key; the
+// other fields are fences.
 struct Sender {
   uint64_t job_uid = 0;
   uint32_t term = 0;
@@ -37,7 +38,9 @@ struct Included {
   uint64_t origin_step = 0;
   uint32_t checksum = 0;
   bool skipped = false;
-  uint32_t weight = 1;  // What it adds to the record's n: of a relay, the contributions inside.
+  // Number that this contribution adds to the record's n. For a relay, this is the number of
+  // contributions in its sum.
+  uint32_t weight = 1;
 
   friend bool operator==(const Included&, const Included&) = default;
 };
@@ -47,7 +50,7 @@ struct ClosingRecord {
   uint64_t step = 0;
   uint32_t bundle = 0;
   uint32_t generation = 0;
-  std::vector<Included> included;  // In (rank, origin step) order.
+  std::vector<Included> included;  // Ordered by (rank, origin step).
   uint32_t n = 0;
   uint64_t plan_id = 0;
   float rate = 0;
@@ -57,64 +60,72 @@ struct ClosingRecord {
   friend bool operator==(const ClosingRecord&, const ClosingRecord&) = default;
 };
 
-// One worker's part of one bundle. Frames are byte strings as they came from, or go into, a
-// message.
-struct Exchange {
+// One worker's contribution to one bundle. Frames are byte strings, as in messages.
+struct ExchangeRequest {
   Sender sender;
   uint64_t step = 0;
   uint32_t bundle = 0;
   bool skip = false;
   bool keys_only = false;
-  std::vector<std::string> frames;  // One per chunk of the bundle; none with skip or keys_only.
-  std::vector<uint32_t> checksums;  // With keys_only.
+  std::vector<std::string> frames;  // One per chunk of the bundle; empty with skip or keys_only.
+  std::vector<uint32_t> checksums;  // Only with keys_only.
   uint64_t plan_id = 0;
   uint64_t base_version = 0;
   uint64_t acked_step = 0;
-  uint64_t checkpoint_step = 0;  // A job checkpoint is due after this step; 0: none known.
-  float rate = 0;                // Of the update that this is for, where the shards do it.
-  uint32_t weight = 1;           // Contributions inside, of a relay.
-  // With bundle 0: the plan that begins with the next step; null: none that the worker knows of.
+  // The step after which a job checkpoint is due. 0 means that no such step is known.
+  uint64_t checkpoint_step = 0;
+  // Learning rate of this contribution's update, in jobs whose shards run the optimizer.
+  float rate = 0;
+  // Number of contributions in this one, for a relay.
+  uint32_t weight = 1;
+  // Only for bundle 0: the plan that begins with the next step. Null if the worker knows of none.
   std::shared_ptr<const CompressionPlan> plan{};
-  // Of shard 0's bundle 0, sent again though its result was there: that announced this plan, which
-  // begins two steps later; null: none.
+  // True for bundle 0 of shard 0 if it is sent again after its result had arrived. `announced` is
+  // the plan in that result, which begins two steps later, or null if there was none.
   bool answered = false;
   std::shared_ptr<const CompressionPlan> announced{};
 };
 
 enum class Outcome { kResult, kPending, kNeed, kFenced, kInvalid, kBusy };
 
-struct ExchangeAnswer {
+struct ExchangeReply {
   Outcome outcome = Outcome::kResult;
   uint64_t step = 0;
   uint32_t bundle = 0;
-  ClosingRecord record;  // With kResult.
-  // With kResult, one string per chunk: the frame of the mean, and for some codecs a second frame
-  // that senders need. None if record.n == 0.
+  ClosingRecord record;  // Only with kResult.
+  // Only with kResult; one string per chunk. Each contains the frame of the mean and, for some
+  // codecs, a second frame that senders need. Empty if record.n == 0.
   std::vector<std::string> results;
   uint64_t base_version = 0;
   uint64_t version = 0;
-  uint64_t need_from = 0;        // With kNeed: the first step that is not there.
-  uint32_t retry_after_ms = 0;   // With kBusy.
-  std::string message;           // With kFenced, kInvalid: for a person.
-  uint64_t checkpoint_step = 0;  // With kResult: one is due after this step; 0: none known.
-  uint32_t term = 0;             // With kFenced: the job's; above the sender's after a rollback.
-  // With kResult. The results are parameters themselves, in fp32, not what to add to them.
+  uint64_t need_from = 0;       // Only with kNeed: the first missing step.
+  uint32_t retry_after_ms = 0;  // Only with kBusy.
+  std::string message;          // Only with kFenced and kInvalid: explanation for a person.
+  // Only with kResult: the step after which a job checkpoint is due. 0 means that no such step is
+  // known.
+  uint64_t checkpoint_step = 0;
+  // Only with kFenced: the job's term. After a rollback, this term is above the sender's.
+  uint32_t term = 0;
+  // Only with kResult: true if the results are fp32 parameters that replace the worker's. Otherwise
+  // the worker adds the results.
   bool exact = false;
-  // With kResult: updates of the bundle between the replica that the contribution was made on and
-  // its own.
+  // Only with kResult: the number of updates to the bundle between the replica from which the
+  // contribution was computed and the shard's current replica.
   uint64_t staleness = 0;
-  uint64_t open_step = 0;  // With kResult: the shard's.
-  // With kResult, of shard 0's bundle 0: the plan that begins two steps later; null: none does.
+  uint64_t open_step = 0;  // Only with kResult: the shard's open step.
+  // Only with kResult, for bundle 0 of shard 0: the plan that begins two steps later. Null if there
+  // is none.
   std::shared_ptr<const CompressionPlan> plan{};
 };
 
-// CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no
-// frames; a frame too short to have a checksum counts as 0. A chunk may have several frames.
+// Returns the checksum that records carry: CRC-32C over the frames' own checksums (little-endian),
+// in order. The result is 0 if there are no frames. A frame that is too short for a checksum counts
+// as 0. A chunk may have several frames.
 uint32_t BundleChecksum(const std::vector<std::string>& frames);
-// The same of what an exchange brings, or names by its frames' checksums.
-uint32_t BundleChecksum(const Exchange& exchange);
+// Returns the checksum for the frames of an exchange, or for the listed checksums of frames.
+uint32_t BundleChecksum(const ExchangeRequest& exchange);
 
-// Of frames as they travel, in bytes.
+// Returns the size of the frames on the wire, in bytes.
 uint64_t TotalBytes(const std::vector<std::string>& frames);
 
 }  // namespace sluice::protocol

@@ -10,7 +10,7 @@
 namespace sluice::protocol {
 namespace {
 
-// Codecs work on blocks of so many elements: a cut inside one would cost a second scale.
+// Codecs work on blocks of this size in elements. A cut inside a block would cost a second scale.
 constexpr uint64_t kCutMultiple = 256;
 
 absl::Status CheckRange(absl::string_view what, uint64_t value, uint64_t largest) {
@@ -22,8 +22,9 @@ absl::Status CheckRange(absl::string_view what, uint64_t value, uint64_t largest
 uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 struct Cut {
-  uint64_t size = 0;     // Elements of each chunk of a tensor but the last.
-  uint64_t columns = 0;  // If chunks are whole rows: elements of a row; else 0.
+  uint64_t size = 0;  // Number of elements of each chunk of a tensor, except the last chunk.
+  // Number of elements of a row if chunks consist of whole rows; otherwise 0.
+  uint64_t columns = 0;
 };
 
 Cut FlatCut(uint64_t elements, uint64_t largest) {
@@ -31,8 +32,9 @@ Cut FlatCut(uint64_t elements, uint64_t largest) {
   return {.size = std::min(DivideUp(even, kCutMultiple) * kCutMultiple, largest)};
 }
 
-// Of the matrix that a tensor is as it is stored: its outermost dimension of more than one element
-// is the rows, the others are the columns. 1 if there are no others.
+// Returns the number of rows if the tensor is seen as a matrix in storage: the size of the
+// outermost dimension with more than one element. All other dimensions form the columns. Returns 1
+// if there are no other dimensions.
 uint64_t MatrixRows(const TensorInfo& tensor) {
   uint64_t rows = 1;
   int64_t widest = 0;
@@ -90,7 +92,7 @@ void PlaceChunks(uint32_t shards, std::vector<Chunk>* chunks) {
   std::stable_sort(by_size.begin(), by_size.end(), [chunks](uint32_t a, uint32_t b) {
     return (*chunks)[a].count > (*chunks)[b].count;
   });
-  using Load = std::pair<uint64_t, uint32_t>;  // (elements, shard); the least is on top.
+  using Load = std::pair<uint64_t, uint32_t>;  // (elements, shard); the smallest pair is on top.
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (uint32_t shard = 0; shard < shards; ++shard) loads.emplace(0, shard);
   for (const uint32_t id : by_size) {
@@ -102,7 +104,7 @@ void PlaceChunks(uint32_t shards, std::vector<Chunk>* chunks) {
   }
 }
 
-// Of the chunks with ids from `first` to before `last`.
+// Fills bundles with the chunks whose ids are in [first, last).
 void FillBundles(size_t first, size_t last, bool buffers, uint32_t bundle_elements,
                  Layout* layout) {
   for (size_t left = last; left > first; --left) {
@@ -144,7 +146,8 @@ absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
   const size_t first_buffer = static_cast<size_t>(
       std::partition_point(layout.chunks.begin(), layout.chunks.end(), is_trained) -
       layout.chunks.begin());
-  // Gradients are there while backward runs; buffers may come when it is over.
+  // Gradients and buffers have separate bundles: gradients become available during the backward
+  // pass, but buffers may become available only after it.
   FillBundles(0, first_buffer, /*buffers=*/false, parameters.bundle_elements, &layout);
   FillBundles(first_buffer, layout.chunks.size(), /*buffers=*/true, parameters.bundle_elements,
               &layout);

@@ -1,5 +1,6 @@
-// Layout: how a tensor table is cut into chunks and bundles and placed on shards.
-// A function of (table, shards, parameters) alone, so that workers and shards compute the same one.
+// Layout: the division of a tensor table into chunks and bundles, and their placement on shards.
+// The layout depends only on (table, shards, parameters), so workers and shards compute the same
+// one.
 #pragma once
 
 #include <cstdint>
@@ -11,55 +12,63 @@
 namespace sluice::protocol {
 
 struct LayoutParameters {
-  // Of the largest chunk: 256 KiB of fp32.
+  // Maximum number of elements in a chunk: 256 KiB of fp32.
   uint32_t chunk_elements = 65536;
-  // A bundle is closed when it holds at least this many: 4 MiB of fp32. What a message costs beside
-  // its bytes is as much as to encode half a megabyte of fp32 (docs/performance.md).
+  // A bundle is complete when it holds at least this many elements: 4 MiB of fp32. The fixed cost
+  // of a message equals the cost of encoding half a megabyte of fp32 (docs/performance.md).
   uint32_t bundle_elements = 1 << 20;
 
   friend bool operator==(const LayoutParameters&, const LayoutParameters&) = default;
 };
-inline constexpr uint32_t kChunkElementsMax = 1 << 19;  // So that no frame passes kMaxFrameSize.
+// This limit keeps every frame below kMaxFrameSize.
+inline constexpr uint32_t kChunkElementsMax = 1 << 19;
 inline constexpr uint32_t kBundleElementsMax = 1 << 21;
-inline constexpr uint32_t kBundleChunksMax = 1024;  // A bundle is closed when it holds so many.
-inline constexpr uint64_t kMaxChunks = 1 << 22;     // Of all tensors together.
+// A bundle is also complete when it holds this many chunks.
+inline constexpr uint32_t kBundleChunksMax = 1024;
+inline constexpr uint64_t kMaxChunks = 1 << 22;  // Limit over all tensors.
 inline constexpr uint32_t kMaxShards = 256;
 
-// Piece of one tensor; lives on exactly one shard.
+// A piece of one tensor, which belongs to exactly one shard.
 struct Chunk {
   uint32_t tensor = 0;
-  uint64_t offset = 0;  // First element, in the tensor's storage order.
+  uint64_t offset = 0;  // Index of the first element, in the tensor's storage order.
   uint32_t count = 0;
   uint32_t shard = 0;
-  uint32_t bundle = 0;  // Of its shard.
-  uint32_t rows = 0;    // If it is whole rows of a matrix: how many; else 0.
+  uint32_t bundle = 0;  // Index of the bundle within its shard.
+  // Number of rows if the chunk consists of whole rows of a matrix; otherwise 0.
+  uint32_t rows = 0;
 };
 
 // Chunks of one shard that travel together.
 struct Bundle {
-  std::vector<uint32_t> chunks;  // Ids, in sending order.
+  std::vector<uint32_t> chunks;  // Chunk ids, in sending order.
   uint64_t elements = 0;
-  bool buffers = false;  // All its chunks are of buffers; else none is.
+  // True if all chunks of the bundle belong to buffers. Otherwise all belong to trained tensors.
+  bool buffers = false;
 };
 
 struct Layout {
-  std::vector<Chunk> chunks;  // By id; ids go up with (tensor, offset).
-  std::vector<std::vector<Bundle>>
-      bundles;  // [shard][bundle]; in sending order: trained tensors, last first, then buffers.
-  // May be empty for a shard if there are fewer chunks than shards.
+  std::vector<Chunk> chunks;  // By id. Ids ascend with (tensor, offset).
+  // [shard][bundle], in sending order: the trained tensors from last to first, then the buffers. If
+  // there are fewer chunks than shards, some shards have no bundles.
+  std::vector<std::vector<Bundle>> bundles;
 };
 
-// Chunks go to the shard with the fewest elements so far (ties: the lowest), largest chunks first
-// (ties: lowest id). A tensor of several chunks is cut evenly, in multiples of 256 elements where
-// chunk_elements allows it.
-// Tensors that `whole_rows` has true for (by tensor; empty: none) and that have two or more
-// dimensions above 1 are matrices: of these dimensions the outermost in storage is the rows, the
-// others together are the columns. They are cut between rows, evenly, into as few chunks as
-// kChunkElementsMax allows, whatever chunk_elements is. One whose rows are longer than that is cut
-// as any other.
-// INVALID_ARGUMENT: no shards, a parameter that is 0 or over its limit, a table that
-// ValidateTensorTable refuses or that would take more than kMaxChunks, `whole_rows` of another
-// size.
+// Computes the layout.
+//
+// Placement: chunks are placed in order of size, the largest first (ties: the lowest id), each on
+// the shard with the fewest elements so far (ties: the lowest shard).
+//
+// Cutting: a tensor with several chunks is cut evenly, in multiples of 256 elements if
+// chunk_elements allows it. `whole_rows` has one flag per tensor; if it is empty, no flag is set. A
+// flagged tensor with two or more dimensions above 1 is treated as a matrix. The outermost of these
+// dimensions in storage forms the rows, and the others together form the columns. The matrix is cut
+// evenly between rows into as few chunks as kChunkElementsMax allows; chunk_elements does not
+// apply. If a row is longer than kChunkElementsMax, the tensor is cut like an unflagged one.
+//
+// Fails with INVALID_ARGUMENT if there are no shards, a parameter is 0 or over its limit,
+// ValidateTensorTable refuses the table, the table would need more than kMaxChunks, or `whole_rows`
+// has the wrong size.
 absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
                                    const LayoutParameters& parameters,
                                    const std::vector<bool>& whole_rows = {});

@@ -6,7 +6,8 @@
 namespace sluice::protocol {
 namespace {
 
-// Of clocks in nanoseconds; what is above is no time, and could overflow.
+// Upper limit of clock readings in nanoseconds. A larger reading is not a valid time and could
+// overflow.
 constexpr uint64_t kTimeMax = uint64_t{1} << 61;
 
 bool IsLarger(const LinkPeriod& a, const LinkPeriod& b) { return a.bytes > b.bytes; }
@@ -23,7 +24,8 @@ void LinkMeter::Came(uint64_t bytes, uint64_t ready, int64_t came, bool probe) {
   if (shortest_.empty()) return;
   shortest_.back() = std::min(shortest_.back(), way);
   if (probe) return;
-  // When the link could begin with it: it was ready, and what came before was through.
+  // The link could start on this message when the message was ready and all earlier messages had
+  // arrived.
   const int64_t least = *std::min_element(shortest_.begin(), shortest_.end());
   const int64_t free = static_cast<int64_t>(ready) + least;
   if (open_.has_value() && free < last_came_) {
@@ -42,7 +44,8 @@ void LinkMeter::Close() {
   open_.reset();
   if (period.bytes == 0 || period.seconds <= 0) return;
   periods_.push_back(period);
-  // The largest and the smallest stay: rate is read off the large ones, latency off the difference.
+  // If there are too many periods, the largest and the smallest are kept: large periods determine
+  // the rate, and the difference to a small one determines the latency.
   if (periods_.size() <= LinkReport::kPeriodsMax) return;
   std::stable_sort(periods_.begin(), periods_.end(), IsLarger);
   periods_.erase(periods_.end() - 2);

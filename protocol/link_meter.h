@@ -1,10 +1,12 @@
-// LinkMeter: what the receiver of one stream makes of one direction of its link: the busy periods,
-// in which bytes travelled without a pause. Pure; time comes in. Not thread-safe.
+// LinkMeter: measures one direction of a link at the receiver of one stream. The meter finds the
+// busy periods, in which bytes travelled without a pause. The caller passes the time, so the meter
+// reads no clock. Not thread-safe.
 //
-// A message says when its sender had it ready, by the sender's clock. The clocks' origins differ by
-// an unknown constant, and so what is known of a message is its way up to that constant. The
-// shortest of the last ways is that of a small message on an idle link: latency and the constant.
-// What a message took beyond that, it took because of bytes: its own and those before it.
+// Each message states the time at which it was ready, by the sender's clock. The origins of the two
+// clocks differ by an unknown constant, so travel times are known only up to that constant. The
+// shortest recent travel time belongs to a small message on an idle link and equals the latency
+// plus the constant. Additional travel time of a message is due to bytes: its own bytes and the
+// bytes of earlier messages.
 #pragma once
 
 #include <cstddef>
@@ -15,56 +17,66 @@
 
 namespace sluice::protocol {
 
-// One busy period: from when the link was free and something was ready, until all of it had come.
+// One busy period. It begins when the link is free and a message is ready, and ends when all bytes
+// have arrived.
 struct LinkPeriod {
   uint64_t bytes = 0;
-  double seconds = 0;  // Without latency. More than 0.
+  double seconds = 0;  // Duration without the latency. Greater than 0.
 
   friend bool operator==(const LinkPeriod&, const LinkPeriod&) = default;
 };
 
-// What a worker tells a shard once a step: of the link between them, and of itself. Durations, each
-// by the worker's clock.
+// A worker's report to a shard, sent once per step, about the link between them and about the
+// worker itself. All durations are by the worker's clock.
 struct LinkReport {
   static constexpr size_t kPeriodsMax = 4;
 
-  uint64_t step = 0;               // That was just finished.
-  double round_trip_s = 0;         // Of a small message on an idle link; 0: not known yet.
-  std::vector<LinkPeriod> down{};  // Of results from that shard, since the last report.
-  double compute_s = 0;            // Of the step: whatever is not below.
-  double encode_s = 0;             // All encoding, beside computing or not.
-  double apply_s = 0;              // Results into parameters; those of the step before.
-  double exposed_s = 0;            // It waited: for its own encoding, then for results.
-  std::optional<double> tested{};  // Accuracy, 0 to 1, of a test since the last report.
+  uint64_t step = 0;  // The step that has just finished.
+  // Round trip of a small message on an idle link. 0 means that it is not known yet.
+  double round_trip_s = 0;
+  // Busy periods of results from the shard since the last report.
+  std::vector<LinkPeriod> down{};
+  double compute_s = 0;  // Time of the step that none of the fields below includes.
+  // Time for all encoding, including encoding that overlaps with computing.
+  double encode_s = 0;
+  // Time for applying the previous step's results to the parameters.
+  double apply_s = 0;
+  // Time of waiting for the worker's own encoding, then for results.
+  double exposed_s = 0;
+  // Accuracy, from 0 to 1, if a test has finished since the last report.
+  std::optional<double> tested{};
 
   friend bool operator==(const LinkReport&, const LinkReport&) = default;
 };
 
 class LinkMeter {
  public:
-  // The shortest way is looked for since so many probes: a way that has become longer is believed
-  // after that, and clocks that drift are followed.
+  // Number of recent probes among which the meter searches the shortest travel time. After this
+  // many probes, the meter accepts that a link has become slower, and it has followed the drift of
+  // the clocks.
   static constexpr size_t kProbes = 16;
 
-  // Nanoseconds: `ready` by the sender's clock, as a message says it (0: it does not, and nothing
-  // is measured); `came` by this side's. `probe`: it is small and was sent on an idle link. Until
-  // the first one there are no periods: a way may be long because of its bytes.
+  // Records a message. Times are in nanoseconds. `ready` is the sender's time in the message; if it
+  // is 0, the message states no time and nothing is measured. `came` is the arrival time by this
+  // side's clock. `probe` marks a small message that was sent on an idle link. There are no periods
+  // until the first probe, because before it a long travel time could be due to bytes alone.
   void Came(uint64_t bytes, uint64_t ready, int64_t came, bool probe = false);
-  // Ends the period that is open: nothing that belongs to it comes any more. The periods since the
-  // last call; of more than kPeriodsMax the largest, with the smallest as the last.
+  // Ends the open period and returns the periods since the last call. If there were more than
+  // kPeriodsMax periods, returns the largest ones and, as the last, the smallest.
   std::vector<LinkPeriod> Take();
 
  private:
   struct Open {
     uint64_t bytes = 0;
-    int64_t begin = 0;  // By this side's clock, and later by the latency.
+    int64_t begin = 0;  // By this side's clock, delayed by the latency.
     int64_t end = 0;
   };
 
   void Close();
 
-  std::deque<int64_t>
-      shortest_;  // Ways in nanoseconds, of each probe and what came until the next.
+  // For each probe, the shortest travel time among the probe and the messages until the next probe,
+  // in nanoseconds.
+  std::deque<int64_t> shortest_;
   std::optional<Open> open_;
   int64_t last_came_ = 0;
   std::vector<LinkPeriod> periods_;

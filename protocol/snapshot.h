@@ -1,5 +1,5 @@
-// What job checkpoints are made of, in plain types, for the cores on both sides: the state after a
-// step, part by part. docs/checkpoints.md tells how it lies on disk.
+// The state after a step, divided into parts as in job checkpoints. The types are plain, for the
+// cores on both sides. docs/checkpoints.md describes the layout on disk.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,27 @@
 
 namespace sluice::protocol {
 
-// One file of a checkpoint, durable, or why it is not.
+// One durable file of a checkpoint, or the reason why the file is not durable.
 struct CheckpointPart {
   uint32_t term = 0;
   uint64_t step = 0;
-  std::string name;  // Which part it is; also of its file, unless `file` says otherwise.
+  std::string name;  // Name of the part. The file has the same name unless `file` is set.
   uint64_t bytes = 0;
-  uint32_t checksum = 0;  // CRC-32C of the whole file, as read back.
-  std::string error;      // Not empty: it could not be written, or not be read.
-  uint32_t server = 0;    // With store `shards`: the shard whose server has it.
-  // With an error: it was to be restored from and could not be read. Else it could not be written.
+  uint32_t checksum = 0;  // CRC-32C of the whole file, computed when it was read back.
+  // Not empty if the part could not be written or read.
+  std::string error;
+  uint32_t server = 0;  // Only with store `shards`: the shard whose server holds the part.
+  // Only with an error: true if a restore could not read the part, false if the part could not be
+  // written.
   bool unreadable = false;
-  // Not empty: its file in the checkpoint's folder, where that of its name is another writer's.
+  // Name of the file in the checkpoint's folder if another writer's file already has the part's
+  // name. Otherwise empty.
   std::string file{};
 
   friend bool operator==(const CheckpointPart&, const CheckpointPart&) = default;
 };
 
-// A shard's state exactly after `step`.
+// The state of a shard immediately after `step`.
 struct ShardSnapshot {
   uint64_t job_uid = 0;
   uint32_t term = 0;
@@ -40,31 +43,33 @@ struct ShardSnapshot {
   std::vector<uint64_t> versions;  // By bundle.
   compress::SavedCompressor downlink;
   std::vector<compress::SavedState> aggregators;  // By chunk of the shard, in bundle order.
-  // Of jobs whose shards do the updates, in the same order; else empty.
+  // By chunk in the same order, in jobs whose shards run the optimizer; otherwise empty.
   std::vector<compress::SavedState> replica{};
-  // Of jobs whose workers do not wait for each other: the last step of each rank, by bundle, then
-  // rank; else empty.
+  // The last step of each rank, by bundle, then rank, in jobs whose workers do not wait for each
+  // other; otherwise empty.
   std::vector<uint64_t> clocks{};
-  // Of jobs that make plans: the one that held, and those that were announced.
+  // The plan in force and the announced plans, in jobs that make plans.
   std::vector<CompressionPlan> plans{};
 
   friend bool operator==(const ShardSnapshot&, const ShardSnapshot&) = default;
 };
 
-// A rank's state exactly after `step`.
+// The state of a rank immediately after `step`.
 struct WorkerSnapshot {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   uint64_t step = 0;
   uint32_t rank = 0;
-  compress::SavedCompressor uplink;      // What was published up to `step` is observed.
-  std::string trainer;                   // As it came through Session::SaveCheckpoint.
+  // State of the compressor, including the effect of all results up to `step`.
+  compress::SavedCompressor uplink;
+  std::string trainer;                   // The bytes passed to Session::SaveCheckpoint.
   std::vector<CompressionPlan> plans{};  // As in ShardSnapshot.
 
   friend bool operator==(const WorkerSnapshot&, const WorkerSnapshot&) = default;
 };
 
-// A complete checkpoint: written last, when every part is durable.
+// The list of a complete checkpoint's parts. The manifest is written last, when every part is
+// durable.
 struct CheckpointManifest {
   std::string job_name;
   uint64_t job_hash = 0;
@@ -76,8 +81,10 @@ struct CheckpointManifest {
   uint64_t table_hash = 0;
   LayoutParameters layout;
   std::string software_version;
-  bool at_shards = false;  // Store `shards`: parts lie with their servers, not with the manifest.
-  std::vector<CheckpointPart> parts;  // By name; terms and steps are the manifest's.
+  // True with store `shards`: the servers hold the parts, which are not beside the manifest.
+  bool at_shards = false;
+  // Sorted by name. All parts have the manifest's term and step.
+  std::vector<CheckpointPart> parts;
 
   friend bool operator==(const CheckpointManifest&, const CheckpointManifest&) = default;
 };
@@ -93,17 +100,19 @@ struct RunMember {
   friend bool operator==(const RunMember&, const RunMember&) = default;
 };
 
-// What the coordinator must not forget: on disk before it is announced.
+// State that must survive the loss of the coordinator. The record is on disk before its contents
+// are announced.
 struct RunRecord {
   std::string job_name;
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool finished = false;
-  // Coordinators of the run so far, which is the number of the last one; 0: one that did not count.
+  // Number of coordinators that the run has had, which is also the number of the current one. 0
+  // means that the coordinator that wrote the record did not count.
   uint64_t coordinator_incarnation = 0;
-  // The term as it was announced; generation 0: it was not yet.
+  // The announced generation of the term. 0 means that the term has not been announced yet.
   uint32_t generation = 0;
-  uint64_t restore_step = 0;  // What the term began with.
+  uint64_t restore_step = 0;  // Step of the checkpoint with which the term began.
   bool parameters_agree = true;
   TensorTable table{};
   std::vector<RunMember> members{};  // By rank.
@@ -111,7 +120,8 @@ struct RunRecord {
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };
 
-// "shard-1-term-0.state", "worker-3-term-0.state": terms never write over each other's files.
+// These return the names of parts: "shard-1-term-0.state", "worker-3-term-0.state". Different terms
+// never overwrite each other's files.
 std::string ShardPartName(uint32_t shard, uint32_t term);
 std::string WorkerPartName(uint32_t rank, uint32_t term);
 

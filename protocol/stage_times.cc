@@ -3,8 +3,8 @@
 namespace sluice::protocol {
 namespace {
 
-// The innermost of each thread. A span is made deep within calls that know nothing of the outer
-// one: a core's within the server's, a write within a read.
+// The innermost span of each thread. Code deep in a call starts a span without knowing the outer
+// span, for example a core inside the server, or a write inside a read.
 thread_local StageSpan* innermost = nullptr;
 
 }  // namespace

@@ -1,4 +1,5 @@
-// StageTimes: the processor time that a process's threads spend in each stage of its exchanges.
+// StageTimes: the processor time that the threads of a process spend in each stage of its
+// exchanges.
 #pragma once
 
 #include <array>
@@ -11,27 +12,29 @@
 namespace sluice::protocol {
 
 enum class Stage : uint8_t {
-  kReceive,  // From a message's bytes to what it says, checked; a worker: results taken in.
-  kSum,      // A shard: contributions checked, decoded, added and divided.
-  kEncode,   // A worker: gradients to frames; a shard: a mean to frames.
-  kSend,     // From frames to a message that gRPC has.
-  kApply,    // A worker: results decoded into parameters.
+  // Parsing and checking messages. On a worker, this includes accepting results.
+  kReceive,
+  kSum,     // On a shard: checking, decoding, adding and dividing contributions.
+  kEncode,  // On a worker: gradients to frames. On a shard: the mean to frames.
+  kSend,    // From frames to a message that is passed to gRPC.
+  kApply,   // On a worker: applying decoded results to parameters.
 };
 inline constexpr size_t kStages = 5;
-// What each side has, in the order of an exchange.
+// The stages of each side, in the order of an exchange.
 inline constexpr std::array<Stage, 4> kWorkerStages = {Stage::kEncode, Stage::kSend,
                                                        Stage::kReceive, Stage::kApply};
 inline constexpr std::array<Stage, 4> kServerStages = {Stage::kReceive, Stage::kSum, Stage::kEncode,
                                                        Stage::kSend};
 
-absl::string_view ToString(Stage stage);  // "receive", ...
+absl::string_view ToString(Stage stage);  // Returns "receive", "send" and so on.
 
 using StageSeconds = std::array<double, kStages>;  // By stage.
 
-// Thread-safe. All times only grow.
+// Thread-safe. The times never decrease.
 class StageTimes {
  public:
-  // Nanoseconds of the calling thread, from any origin: of processor time where it matters.
+  // Returns nanoseconds of the calling thread from an arbitrary origin. In production, this is
+  // processor time.
   using ReadClock = int64_t (*)();
   explicit StageTimes(ReadClock read_clock) : read_clock_(read_clock) {}
 
@@ -45,28 +48,28 @@ class StageTimes {
   std::array<std::atomic<int64_t>, kStages> ns_{};
 };
 
-// What the thread that made it does, until it goes or Next is called, belongs to `stage`; but for
-// what a span made meanwhile takes, which belongs to that one alone. A reading of the clock at each
-// end.
+// Attributes this thread's CPU time to `stage` until the span is destroyed or Next() is called.
+// Time in an inner span that starts meanwhile counts only for the inner span. Each span reads the
+// clock once at its start and once at its end.
 class StageSpan {
  public:
-  // `times`, if it is not null, must outlive this; null: nothing is measured.
+  // `times` must outlive the span. If `times` is null, nothing is measured.
   StageSpan(StageTimes* times, Stage stage);
   ~StageSpan();
   StageSpan(const StageSpan&) = delete;
   StageSpan& operator=(const StageSpan&) = delete;
 
-  // From here on it belongs to `stage`. Not while a span that was made meanwhile is there.
+  // Attributes the time from now on to `stage`. Must not be called while an inner span exists.
   void Next(Stage stage);
 
  private:
   void Close(int64_t now);
 
   StageTimes* const times_;
-  StageSpan* const outer_;  // Of this thread, when this was made; null: none.
+  StageSpan* const outer_;  // Enclosing span of this thread, or null.
   Stage stage_;
   int64_t begin_ = 0;
-  int64_t inside_ = 0;  // Taken by spans within this one, since `begin_`.
+  int64_t inside_ = 0;  // Time of inner spans since `begin_`.
 };
 
 }  // namespace sluice::protocol

@@ -26,7 +26,7 @@ absl::string_view Name(DType dtype) {
   return "";
 }
 
-// Whether the strides visit every place of a block of elements() exactly once.
+// Returns true if the strides visit every element of a block of elements() exactly once.
 bool IsDense(const TensorInfo& tensor) {
   std::vector<std::pair<int64_t, int64_t>> dimensions;  // (stride, size), innermost first.
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
@@ -36,12 +36,12 @@ bool IsDense(const TensorInfo& tensor) {
   int64_t wanted = 1;
   for (const auto& [stride, size] : dimensions) {
     if (stride != wanted) return false;
-    wanted *= size;  // At most elements(), which has been checked.
+    wanted *= size;  // The value stays at most elements(), which has been checked.
   }
   return true;
 }
 
-// What is wrong with the tensor; empty if nothing is.
+// Returns a description of the tensor's problem, or an empty text.
 std::string Problem(const TensorInfo& tensor) {
   if (tensor.name.empty()) return "has no name";
   if (tensor.name.size() > kMaxTensorNameSize) {
@@ -94,12 +94,12 @@ uint64_t TensorInfo::elements() const {
 absl::Status ValidateTensorTable(const TensorTable& table) {
   if (table.empty()) {
     return absl::InvalidArgumentError(
-        "tensor table: no tensors; the model has no parameter that takes a gradient");
+        "tensor table: no tensors; the model has no parameter with a gradient");
   }
   if (TrainedTensors(table) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor table: tensor 0, ", ToString(table[0]),
-                     ", is no parameter; what is trained comes first, and there must be some"));
+                     ", is a buffer; trained tensors come first, and there must be at least one"));
   }
   if (table.size() > kMaxTensors) {
     return absl::InvalidArgumentError(
@@ -109,7 +109,7 @@ absl::Status ValidateTensorTable(const TensorTable& table) {
   for (size_t i = 0; i < table.size(); ++i) {
     std::string problem = Problem(table[i]);
     if (problem.empty() && !names.insert(table[i].name).second) {
-      problem = "has a name that an earlier tensor has";
+      problem = "has the name of an earlier tensor";
     }
     if (problem.empty() && i > 0 && table[i].role < table[i - 1].role) {
       problem = "is trained and comes after a buffer; put buffers last";
@@ -131,7 +131,7 @@ uint64_t HashTensorTable(const TensorTable& table) {
       hash.Add(numbers->size());
       for (const int64_t number : *numbers) hash.Add(static_cast<uint64_t>(number));
     }
-    // A table without buffers hashes as before there were any.
+    // A table without buffers has the same hash as in versions without buffers.
     hash.Add(static_cast<uint64_t>(tensor.dtype) | static_cast<uint64_t>(tensor.role) << 8);
   }
   return hash.value();
@@ -176,7 +176,8 @@ uint64_t TotalElements(const TensorTable& table) {
 }
 
 std::string ToString(const TensorInfo& tensor) {
-  // Names may come from another machine: nothing in them reaches a terminal unescaped or at length.
+  // Names may come from another machine. They are escaped and shortened before a terminal shows
+  // them.
   const absl::string_view name = absl::string_view(tensor.name).substr(0, kMaxTensorNameSize);
   return absl::StrCat(absl::CHexEscape(name), " [", absl::StrJoin(tensor.shape, ", "), "] ",
                       Name(tensor.dtype), tensor.role == TensorRole::kBuffer ? " buffer" : "");

@@ -1,5 +1,5 @@
-// TensorTable: the ordered tensors of a job: what is trained, then the buffers that are averaged
-// now and then. All workers must agree on it.
+// TensorTable: the ordered list of a job's tensors. Trained tensors come first, then buffers, which
+// are averaged at intervals. The tables of all workers must be equal.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,20 @@ namespace sluice::protocol {
 enum class DType : uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3 };
 
 enum class TensorRole : uint8_t {
-  kTrained = 0,  // Its gradient is exchanged in every step.
-  kBuffer = 1,   // Not trained (BatchNorm's running statistics): its values are averaged in some.
+  kTrained = 0,  // The gradient is exchanged in every step.
+  // The tensor is not trained, such as BatchNorm's running statistics. Its values are averaged in
+  // some steps.
+  kBuffer = 1,
 };
 
 struct TensorInfo {
   std::string name;
   std::vector<int64_t> shape;
-  std::vector<int64_t> strides;  // In elements; empty: row-major.
+  std::vector<int64_t> strides;  // In elements; empty means row-major.
   DType dtype = DType::kFloat32;
   TensorRole role = TensorRole::kTrained;
 
-  // 0 with a dimension below 1; the largest uint64_t where the product does not fit.
+  // Returns 0 if a dimension is below 1, and the largest uint64_t if the product overflows.
   uint64_t elements() const;
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
@@ -37,25 +39,31 @@ inline constexpr uint64_t kMaxTensorElements = uint64_t{1} << 40;
 inline constexpr size_t kMaxTensorNameSize = 512;
 inline constexpr size_t kMaxTensorRank = 64;
 
-// INVALID_ARGUMENT: nothing that is trained, a buffer before it, a doubled or empty name, a
-// dimension below 1, strides that leave gaps or overlap, over the limits above. Names the tensor.
+// Fails with INVALID_ARGUMENT, naming the tensor, if
+// - no tensor is trained, or a buffer comes before a trained tensor,
+// - a name is empty or repeated,
+// - a dimension is below 1, or strides leave gaps or overlap, or
+// - a limit above is exceeded.
 absl::Status ValidateTensorTable(const TensorTable& table);
 
-// Over names, shapes, strides, dtypes and roles, in order. The same on every machine.
+// Hashes names, shapes, strides, dtypes and roles, in order. The hash is the same on every machine.
 uint64_t HashTensorTable(const TensorTable& table);
 
-// What differs first, for a person: "tensor 3 is fc1.weight [128, 1568] here and fc1.weight [256,
-// 1568] there". Empty if equal.
+// Describes the first difference between two tables for a person: "tensor 3 is fc1.weight [128,
+// 1568] here and fc1.weight [256, 1568] there". Returns an empty text if the tables are equal.
 std::string DescribeDifference(const TensorTable& here, const TensorTable& there);
 
-// Without buffers.
+// Returns the number of elements of all trained tensors.
 uint64_t TrainedElements(const TensorTable& table);
-// How many tensors are trained. Those at and after this index are buffers.
+// Returns the number of trained tensors. Tensors at and after this index are buffers.
 uint32_t TrainedTensors(const TensorTable& table);
-// Of all tensors, buffers too.
+// Returns the number of elements of all tensors, including buffers.
 uint64_t TotalElements(const TensorTable& table);
 
-// "fc1.weight [128, 1568] float32", "norm.running_mean [128] float32 buffer".
+// Returns, for example, "fc1.weight [128, 1568] float32" or "norm.running_mean [128] float32
+// buffer".
 std::string ToString(const TensorInfo& tensor);
+
+inline constexpr uint64_t kBufferSyncInterval = 100;
 
 }  // namespace sluice::protocol

@@ -1,4 +1,4 @@
-// sluice-relay: speaks for the workers of one rack. docs/relay.md.
+// sluice-relay: acts for the workers of one rack; see docs/relay.md.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "app/exit_codes.h"
 #include "app/flags.h"
+#include "app/old_flags.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/heap.h"
@@ -30,43 +31,44 @@ Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wron
 checkpoints, a signal ends this process alone, and the job waits for its next; 0 if it had finished.
 
 The first of two racks of two workers, with the job's server elsewhere:
-  sluice-relay --job job.yaml --relay 0 --upstream server:7070 --listen 10.0.0.1:7170
+  sluice-relay --job job.yaml --relay 0 --coordinator server:7070 --listen 10.0.0.1:7170
   sluice-worker --job job.yaml --rank 0 --coordinator 10.0.0.1:7170
   sluice-worker --job job.yaml --rank 1 --coordinator 10.0.0.1:7170)";
 
 struct Flags : server::ServingFlags {
   job::LoadJobOptions job;
   uint32_t relay = 0;
-  std::string upstream = "127.0.0.1:7070";
+  std::string coordinator = "127.0.0.1:7070";
   std::string listen;
   bool supervised = false;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
   app::AddJobFlags(app, &flags->job);
-  app->add_option("--relay", flags->relay, "Which relay of the job this is, from 0")
+  app->add_option("--relay", flags->relay, "Index of this relay in the job, from 0")
       ->type_name("K")
       ->capture_default_str();
-  app->add_option("--upstream", flags->upstream, "Address of the job's shard 0")
+  app->add_option("--coordinator", flags->coordinator, "Address of the job's shard 0")
       ->type_name("HOST:PORT")
       ->capture_default_str();
-  app->add_option("--listen", flags->listen,
-                  "Where the workers of this rack connect; port 0: any free one. In a job of "
-                  "several shards more ports, any free ones, are taken on the same host "
-                  "[127.0.0.1, port 7170 + relay]")
+  app->add_option(
+         "--listen", flags->listen,
+         "Address for this rack's workers; port 0 selects any free port. A job with several shards "
+         "also uses other free ports on the same host [127.0.0.1, port 7170 + relay]")
       ->type_name("HOST:PORT");
   app->add_option("--http-listen", flags->http_listen,
-                  "Status page, /metrics, /livez, /readyz and /startupz of this rack; port 0: any "
-                  "free one; `off`: none [off]")
+                  "Status page, /metrics, /livez, /readyz and /startupz of this rack; port 0 "
+                  "selects any free port, `off` disables it [off]")
       ->type_name("HOST:PORT");
   app->add_flag("--supervised", flags->supervised,
-                "Something such as Kubernetes starts this process again whenever it ends: in a job "
-                "with checkpoints a signal ends the process, not the job, and when the job has "
-                "finished the process stays, to be asked, until it is stopped");
+                "For a process that a supervisor such as Kubernetes restarts whenever it ends: in "
+                "a job with checkpoints, a signal ends the process and not the job. After the job "
+                "has finished, the process answers requests until it is stopped");
   server::AddServingFlags(app, flags);
+  app::AddOldOption(app, "--upstream", "--coordinator", &flags->coordinator);
 }
 
-// Under a name of its own, so that nobody adds its metrics to those of the servers.
+// Gives the rack a separate name, so that its metrics are not added to those of the servers.
 job::JobSpec RackAsShown(const job::JobSpec& job, uint32_t relay) {
   job::JobSpec rack = job::JobOfRack(job, relay);
   rack.name = absl::StrCat(job.name, "/rack-", relay);
@@ -86,6 +88,9 @@ int Run(Flags flags) {
   const sigset_t signals = server::BlockStopSignals();
   const LogOptions log = flags.log.OptionsFor(job->name);
   const Logger logger(absl::StrCat("relay-", flags.relay), log);
+  if (flags.relay == 0) {
+    for (const std::string& warning : job->file_warnings) logger.Warning(warning);
+  }
   const SteadyClock clock;
   const absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
       net::Transport::Open(flags.transport, logger);
@@ -97,7 +102,7 @@ int Run(Flags flags) {
                              .relay = flags.relay,
                              .listen = flags.listen,
                              .advertise = flags.advertise,
-                             .upstream = flags.upstream,
+                             .upstream = flags.coordinator,
                              .transport = *transport,
                              .allow_anonymous = flags.allow_anonymous,
                              .supervised = flags.supervised,
@@ -108,7 +113,7 @@ int Run(Flags flags) {
   absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(options, &clock);
   if (!relay.ok()) return server::FailedToStart(relay.status(), logger);
   const job::JobSpec rack = RackAsShown(*job, flags.relay);
-  // A relay that was started again after the end has no part of the job, nor will it.
+  // If a relay is restarted after the end of the job, it never gets a part of the job.
   std::atomic<bool> finished = false;
   const std::function<server::HttpView()> view = [&] {
     server::HttpView shown = server::ViewOf((*relay)->rack(), rack, /*shard=*/0);
@@ -133,7 +138,7 @@ int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   sluice::RaiseDescriptorLimit();
   sluice::relay::Flags flags;
-  CLI::App app("Speaks for the workers of one rack of a Sluice job.", "sluice-relay");
+  CLI::App app("Acts for the workers of one rack of a Sluice job.", "sluice-relay");
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
   app.footer(sluice::relay::kFooter);
   sluice::relay::AddFlags(&app, &flags);

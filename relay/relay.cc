@@ -19,33 +19,34 @@
 namespace sluice::relay {
 namespace {
 
-// Joins in a row that end in a rollback before a step is done, as of workers.
+// Limit of consecutive joins that end in a rollback before a step is completed. Workers have the
+// same limit.
 constexpr int kFruitlessJoinsMax = 20;
 constexpr size_t kHashBytes = 32;
-constexpr uint64_t kConnectionsToCoordinator = 3;  // Beside one to each shard.
+constexpr uint64_t kConnectionsToCoordinator = 3;  // In addition to one connection to each shard.
 
 struct SumOfShard {
   uint32_t shard = 0;
   std::shared_ptr<const server::BundleSum> sum;
 };
-// The job above has ended this relay's session, of which this is the number.
+// The parent job has ended the session with this number.
 struct SessionOver {
   uint64_t session = 0;
   absl::Status why;
 };
 struct StopNow {};
-// What the rack's servers have for the job above, and what that has for them, in order. Bounded: a
-// rack has one step open.
-using ToDo = std::variant<SumOfShard, server::AskAbove, server::LeaveAbove, SessionOver, StopNow>;
+// Messages between the rack's servers and the parent job, in order. The queue stays short, because
+// a rack has only one open step.
+using ToDo = std::variant<SumOfShard, server::AskParent, server::LeaveParent, SessionOver, StopNow>;
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
-class RunningRelay final : public Relay, public server::UpperSide {
+class RunningRelay final : public Relay, public server::ParentJob {
  public:
   RunningRelay(RelayOptions options, const Clock* clock)
       : options_(std::move(options)),
-        above_(job::JobOfServers(options_.job)),
-        rack_(job::JobOfRack(options_.job, options_.relay)),
+        parent_spec_(job::JobOfServers(options_.job)),
+        rack_spec_(job::JobOfRack(options_.job, options_.relay)),
         clock_(clock),
         logger_(absl::StrCat("relay-", options_.relay), options_.log) {}
   ~RunningRelay() override;
@@ -59,59 +60,60 @@ class RunningRelay final : public Relay, public server::UpperSide {
   void Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) override {
     Push(SumOfShard{shard, std::move(sum)});
   }
-  void Asked(const server::AskAbove& ask) override { Push(ask); }
-  void Finished(const server::LeaveAbove& leave) override { Push(leave); }
+  void Asked(const server::AskParent& ask) override { Push(ask); }
+  void Finished(const server::LeaveParent& leave) override { Push(leave); }
 
  private:
   void Push(ToDo what);
   ToDo Pop();
-  // On the thread between the two sides.
+  // The following functions run on thread_, which connects the rack and the parent job.
   void Run();
-  void JoinAbove(const server::AskAbove& ask);
-  void TakeSum(const SumOfShard& from);
-  absl::Status HandUp(const SumOfShard& from);
+  void JoinParent(const server::AskParent& ask);
+  void HandleSum(const SumOfShard& from);
+  absl::Status SubmitToParent(const SumOfShard& from);
   absl::Status FinishStep();
   absl::Status AgreeOnParameters();
   std::optional<absl::Status> RackCheckpoint(uint64_t step);
   void PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
                    uint64_t checkpoint_step);
-  void LeaveTheJob(const server::LeaveAbove& leave);
+  void LeaveTheJob(const server::LeaveParent& leave);
   void EndSession(const absl::Status& why);
   void SetSession(std::shared_ptr<worker::Session> session);
   std::shared_ptr<worker::Session> session();
   void EndStep();
   void ReportUp(const server::JobStatus& rack);
-  void TellUp(const server::JobStatus& rack);
+  void ReportToParent(const server::JobStatus& rack);
 
   const RelayOptions options_;
-  const job::JobSpec above_;
-  const job::JobSpec rack_;
+  const job::JobSpec parent_spec_;
+  const job::JobSpec rack_spec_;
   const Clock* const clock_;
   const Logger logger_;
 
   Mutex mutex_;
   CondVar pushed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool over_above_ ABSL_GUARDED_BY(mutex_) = false;  // It has ended, and said why.
+  // The parent job has ended and sent its reason.
+  bool parent_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<worker::Session> session_ ABSL_GUARDED_BY(mutex_);
-  uint64_t named_below_ ABSL_GUARDED_BY(mutex_) =
-      0;  // Step of the last checkpoint that the rack was told.
+  // Step of the last checkpoint that was named to the rack's servers.
+  uint64_t named_below_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // The thread's alone.
-  uint32_t term_ = 0;  // Of the rack.
+  // Only thread_ uses these.
+  uint32_t term_ = 0;  // Term of the rack.
   std::optional<RelayStep> step_;
   std::optional<RelayStep> ended_step_;
   bool buffers_due_ = false;
   bool step_begun_ = false;
   bool joined_before_ = false;
-  uint64_t sessions_ = 0;  // Begun so far.
+  uint64_t sessions_ = 0;  // Number of sessions begun so far.
 
-  // The caller's alone.
+  // Only the caller of Outcome uses these.
   bool told_up_ = false;
   absl::Time report_at_ = absl::InfinitePast();
 
-  std::vector<std::unique_ptr<server::Server>> servers_;  // Of the rack, by shard.
+  std::vector<std::unique_ptr<server::Server>> servers_;  // The rack's servers, by shard.
   std::thread thread_;
 };
 
@@ -130,22 +132,22 @@ RunningRelay::~RunningRelay() {
   while (!servers_.empty()) servers_.pop_back();
 }
 
-// As many servers as the job above has shards, so that bundles are the same on both sides.
+// Starts as many servers as the parent job has shards, so that both sides have the same bundles.
 absl::Status RunningRelay::StartServers() {
   std::vector<server::DescriptorNeed> needs;
-  for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
-    needs.push_back(server::NeedOf(rack_, shard, shard == 0 ? options_.http_connections : 0));
+  for (uint32_t shard = 0; shard < rack_spec_.shards; ++shard) {
+    needs.push_back(server::NeedOf(rack_spec_, shard, shard == 0 ? options_.http_connections : 0));
   }
-  const absl::StatusOr<std::vector<uint64_t>> descriptors =
-      server::ShareDescriptors(needs, above_.shards + kConnectionsToCoordinator, DescriptorLimit());
+  const absl::StatusOr<std::vector<uint64_t>> descriptors = server::ShareDescriptors(
+      needs, parent_spec_.shards + kConnectionsToCoordinator, DescriptorLimit());
   if (!descriptors.ok()) return descriptors.status();
-  for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
+  for (uint32_t shard = 0; shard < rack_spec_.shards; ++shard) {
     const bool first = shard == 0;
     const auto beside = [&](const std::string& address) {
       return first || address.empty() ? address : absl::StrCat(HostOf(address), ":0");
     };
     absl::StatusOr<std::unique_ptr<server::Server>> server = server::Server::Start(
-        {.job = rack_,
+        {.job = rack_spec_,
          .shard = shard,
          .listen = beside(options_.listen),
          .advertise = beside(options_.advertise),
@@ -198,32 +200,32 @@ void RunningRelay::Run() {
   for (;;) {
     const ToDo what = Pop();
     if (std::holds_alternative<StopNow>(what)) break;
-    if (const auto* ask = std::get_if<server::AskAbove>(&what)) {
-      JoinAbove(*ask);
+    if (const auto* ask = std::get_if<server::AskParent>(&what)) {
+      JoinParent(*ask);
     } else if (const auto* sum = std::get_if<SumOfShard>(&what)) {
-      TakeSum(*sum);
-    } else if (const auto* leave = std::get_if<server::LeaveAbove>(&what)) {
+      HandleSum(*sum);
+    } else if (const auto* leave = std::get_if<server::LeaveParent>(&what)) {
       LeaveTheJob(*leave);
     } else {
       const auto& over = std::get<SessionOver>(what);
-      // Between two steps nobody waits for the job above, who would hear of it.
+      // Between two steps, no call waits for the parent job that could return the error.
       if (over.session == sessions_ && step_.has_value()) EndSession(over.why);
     }
   }
   SetSession(nullptr);
 }
 
-// Its gradients stay where they are until the next one ends: for a moment the session may be in the
-// hands of another thread, and it reads them until it is gone.
+// Keeps the gradients of the ended step until the next step ends. Another thread may still hold the
+// session for a moment, and the session reads these gradients until it is destroyed.
 void RunningRelay::EndStep() {
   if (!step_.has_value()) return;
   ended_step_.emplace(*std::move(step_));
   step_.reset();
 }
 
-// What was before is over on this side; the job above takes the new session for a worker that was
-// started again, and says where it is to begin.
-void RunningRelay::JoinAbove(const server::AskAbove& ask) {
+// Drops the earlier session. The parent job treats the new session as a restarted worker and
+// decides its first step.
+void RunningRelay::JoinParent(const server::AskParent& ask) {
   SetSession(nullptr);
   EndStep();
   term_ = ask.term;
@@ -232,8 +234,8 @@ void RunningRelay::JoinAbove(const server::AskAbove& ask) {
     named_below_ = 0;
   }
   absl::StatusOr<protocol::Layout> layout =
-      protocol::BuildLayout(ask.table, rack_.shards, rack_.compression.layout,
-                            protocol::WholeRows(rack_.compression, ask.table));
+      protocol::BuildLayout(ask.table, rack_spec_.shards, rack_spec_.compression.layout,
+                            protocol::WholeRows(rack_spec_.compression, ask.table));
   if (!layout.ok()) {
     servers_[0]->Fail(layout.status().message());
     return;
@@ -241,7 +243,7 @@ void RunningRelay::JoinAbove(const server::AskAbove& ask) {
   absl::StatusOr<worker::JoinInfo> joined;
   for (int fruitless = 0; fruitless < kFruitlessJoinsMax; ++fruitless) {
     worker::RemoteSessionOptions options =
-        worker::OptionsFromJob(above_, options_.upstream, options_.relay);
+        worker::OptionsFromJob(parent_spec_, options_.upstream, options_.relay);
     options.software_version = options_.software_version;
     options.transport = options_.transport;
     options.clock = clock_;
@@ -250,7 +252,7 @@ void RunningRelay::JoinAbove(const server::AskAbove& ask) {
     options.may_restore = [this](uint64_t step) -> absl::Status {
       if (servers_[0]->HasCheckpoint(step)) return absl::OkStatus();
       return absl::DataLossError(absl::StrCat("the rack of relay ", options_.relay, " has none in ",
-                                              rack_.checkpoint.dir));
+                                              rack_spec_.checkpoint.dir));
     };
     options.rest_of_checkpoint = [this](uint64_t step) { return RackCheckpoint(step); };
     options.on_end = [this, session = ++sessions_](const absl::Status& why) {
@@ -267,24 +269,24 @@ void RunningRelay::JoinAbove(const server::AskAbove& ask) {
   step_.emplace(ask.table, *std::move(layout), joined->first_step, joined->parameters_agree);
   step_begun_ = false;
   logger_.Info("joined the job at ", options_.upstream, "; begins with step ", joined->first_step);
-  servers_[0]->BeginTerm(term_, joined->restored_step, joined->parameters_agree);
+  servers_[0]->StartRackTerm(term_, joined->restored_step, joined->parameters_agree);
 }
 
-void RunningRelay::TakeSum(const SumOfShard& from) {
+void RunningRelay::HandleSum(const SumOfShard& from) {
   if (from.sum->term != term_ || !step_.has_value()) return;
-  absl::Status status = HandUp(from);
+  absl::Status status = SubmitToParent(from);
   if (status.ok() && step_->complete()) {
     status = step_->step() == 0 ? AgreeOnParameters() : FinishStep();
   }
   if (!status.ok()) EndSession(status);
 }
 
-absl::Status RunningRelay::HandUp(const SumOfShard& from) {
+absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
   const std::vector<uint32_t> ready = step_->Take(from.shard, *from.sum);
   if (step_->step() == 0) return absl::OkStatus();
   const std::shared_ptr<worker::Session> session = this->session();
   if (!std::exchange(step_begun_, true)) buffers_due_ = session->BuffersDue();
-  // Where they are not due the session skips them by itself.
+  // The session skips buffers automatically when they are not due.
   if (step_->has_buffers(from.shard, from.sum->bundle) && !buffers_due_) return absl::OkStatus();
   absl::Status status = session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
   for (const uint32_t tensor : ready) {
@@ -304,7 +306,7 @@ absl::Status RunningRelay::FinishStep() {
     if (!applied.ok()) return applied;
   }
   if (result->checkpoint_due) {
-    // What the relay itself has is the session's: the rack's own checkpoint has the rest.
+    // The relay has no state except the session's. The rack's own checkpoint contains the rest.
     const absl::Status saved = session->SaveCheckpoint("", {});
     if (!saved.ok()) return saved;
   }
@@ -325,13 +327,14 @@ absl::Status RunningRelay::AgreeOnParameters() {
   return absl::OkStatus();
 }
 
-// Above, a checkpoint counts as complete here only if the rack could go back to it.
+// The parent job counts this relay's part as complete only if the rack could roll back to that
+// part.
 std::optional<absl::Status> RunningRelay::RackCheckpoint(uint64_t step) {
   {
     MutexLock lock(&mutex_);
     if (named_below_ < step) {
       return absl::UnavailableError(absl::StrCat("the rack of relay ", options_.relay,
-                                                 " did not hear of it before it was due"));
+                                                 " did not learn of it before it was due"));
     }
   }
   return servers_[0]->CheckpointOutcome(step);
@@ -355,7 +358,7 @@ void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>
   }
 }
 
-void RunningRelay::LeaveTheJob(const server::LeaveAbove& leave) {
+void RunningRelay::LeaveTheJob(const server::LeaveParent& leave) {
   const std::shared_ptr<worker::Session> session = this->session();
   if (leave.term != term_ || session == nullptr) return;
   ReportUp(*servers_[0]->Status());
@@ -363,22 +366,23 @@ void RunningRelay::LeaveTheJob(const server::LeaveAbove& leave) {
   if (!left.ok()) return EndSession(left);
   {
     MutexLock lock(&mutex_);
-    over_above_ = true;
+    parent_ended_ = true;
   }
-  servers_[0]->FinishAbove(term_);
+  servers_[0]->FinishParent(term_);
 }
 
-// In a job with checkpoints the rack gathers anew, and then asks again.
+// In a job with checkpoints, the rack's members then join again, and the rack asks the parent job
+// again.
 void RunningRelay::EndSession(const absl::Status& why) {
   SetSession(nullptr);
   EndStep();
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
-    over_above_ = over_above_ || !worker::IsRollback(why);
+    parent_ended_ = parent_ended_ || !worker::IsRollback(why);
   }
   if (worker::IsRollback(why)) {
-    servers_[0]->AboveLost(term_, why.message());
+    servers_[0]->ParentLost(term_, why.message());
   } else {
     servers_[0]->Fail(why.message());
   }
@@ -394,22 +398,22 @@ void RunningRelay::ReportUp(const server::JobStatus& rack) {
   }
 }
 
-// The rack has failed by itself.
-void RunningRelay::TellUp(const server::JobStatus& rack) {
+// Reports to the parent job that the rack itself has failed.
+void RunningRelay::ReportToParent(const server::JobStatus& rack) {
   if (std::exchange(told_up_, true)) return;
   std::shared_ptr<worker::Session> session;
   {
     MutexLock lock(&mutex_);
-    if (!over_above_) session = session_;
+    if (!parent_ended_) session = session_;
   }
   if (session != nullptr) session->Abandon(rack.failure);
 }
 
 std::optional<absl::Status> RunningRelay::Outcome() {
   const server::JobStatus rack = *servers_[0]->Status();
-  if (rack.phase == server::JobPhase::kFailed) TellUp(rack);
+  if (rack.phase == protocol::JobPhase::kFailed) ReportToParent(rack);
   if (clock_->Now() >= report_at_) {
-    report_at_ = clock_->Now() + rack_.server.heartbeat;
+    report_at_ = clock_->Now() + rack_spec_.server.heartbeat_interval;
     ReportUp(rack);
   }
   std::optional<absl::Status> outcome;

@@ -1,7 +1,7 @@
-// Relay: a relay as a process runs it: the servers of its rack, a worker's session with the job
-// above, and the thread between them. Whatever goes wrong on either side that a checkpoint can
-// repair ends in the same way: the rack gathers anew, the relay joins the job above anew, and both
-// go on from the step that this says. docs/protocol.md, "Relays". Thread-safe.
+// Relay: runs a relay in a process: the servers of its rack, a worker session with the parent job,
+// and the thread between them. If a failure on either side can be repaired from a checkpoint, the
+// rack's members join the relay again, the relay joins the parent job again, and both continue from
+// the step that the parent job decides. See docs/protocol.md, "Relays". Thread-safe.
 #pragma once
 
 #include <memory>
@@ -18,37 +18,38 @@
 namespace sluice::relay {
 
 struct RelayOptions {
-  job::JobSpec job{};  // The whole one.
+  job::JobSpec job{};  // The whole job.
   uint32_t relay = 0;
-  // host:port, for the workers of the rack; port 0: any that is free. The rack's further shards
-  // take free ones beside it.
+  // host:port for the workers of the rack. Port 0 selects any free port. The rack's other shards
+  // use free ports on the same host.
   std::string listen{};
-  std::string advertise{};  // As ServerOptions has it.
+  std::string advertise{};  // As in ServerOptions.
   std::string upstream{};   // host:port of the job's shard 0.
   std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
   bool allow_anonymous = false;
   bool reflection = false;
-  bool supervised = false;  // As ServerOptions has it.
+  bool supervised = false;  // As in ServerOptions.
   LogOptions log{};
-  uint64_t http_connections = 0;  // As ServerOptions has it.
+  uint64_t http_connections = 0;  // As in ServerOptions.
   std::string software_version{};
-  uint64_t job_uid = 0;  // Random; of the rack's run.
+  uint64_t job_uid = 0;  // A random number that identifies the rack's run.
 };
 
 class Relay {
  public:
-  // Errors as Server::Start. INVALID_ARGUMENT: the job has no such relay.
+  // Fails as Server::Start does, and with INVALID_ARGUMENT if the job has no relay of this number.
   static absl::StatusOr<std::unique_ptr<Relay>> Start(RelayOptions options, const Clock* clock);
-  // Tells nobody: with checkpoints the job waits for this relay's next process.
+  // Ends without a report. In a job with checkpoints, the job waits for this relay's next process.
   virtual ~Relay() = default;
 
-  virtual std::string address() const = 0;  // What the rack's workers are told.
-  // Empty while it runs; then OK (the job finished) or why it failed. To be called again and again:
-  // it does what is due.
+  virtual std::string address() const = 0;  // Address for the rack's workers.
+  // Returns no value while the relay runs. Then returns OK if the job finished, or the reason of
+  // the failure. Call this repeatedly, because it also performs the work that is due.
   virtual std::optional<absl::Status> Outcome() = 0;
-  // Ends the job with `reason`, above and below; then Outcome follows.
+  // Ends the job with `reason`, both in the rack and in the parent job. Outcome then returns a
+  // value.
   virtual void Stop(absl::string_view reason) = 0;
-  virtual const server::Server& rack() const = 0;  // Shard 0 of the rack, for pages.
+  virtual const server::Server& rack() const = 0;  // Shard 0 of the rack, for the pages.
 };
 
 }  // namespace sluice::relay

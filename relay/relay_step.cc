@@ -8,8 +8,7 @@
 namespace sluice::relay {
 namespace {
 
-// Shard 0 names a checkpoint two steps ahead, and a worker that goes through its steps anew may
-// have heard of one that is further.
+// Shard 0 names a checkpoint two steps ahead. A worker that replays its steps may know a later one.
 constexpr uint64_t kNamedAhead = 2;
 
 }  // namespace
@@ -35,9 +34,8 @@ RelayStep::RelayStep(protocol::TensorTable table, protocol::Layout layout, uint6
 std::vector<uint32_t> RelayStep::Take(uint32_t shard, const server::BundleSum& sum) {
   Check(sum.step == step_ && shard < taken_.size() && sum.bundle < taken_[shard].size(),
         "a rack's shards hand on bundles of the open step");
-  Taken& taken = taken_[shard][sum.bundle];
-  Check(!taken.is_here, "a bundle is handed on once");
-  taken = {.is_here = true, .weight = sum.n};
+  Check(!taken_[shard][sum.bundle], "a bundle is handed on once");
+  taken_[shard][sum.bundle] = true;
   --missing_;
   const protocol::Bundle& bundle = layout_.bundles[shard][sum.bundle];
   Check(sum.n == 0 || sum.sum.size() == bundle.elements, "a sum is of the whole bundle");
@@ -84,14 +82,14 @@ void RelayStep::Next() {
   step_ = step_ == 0 ? first_step_ : step_ + 1;
   chunks_missing_ = chunks_;
   missing_ = bundles_;
-  for (std::vector<Taken>& of_shard : taken_) of_shard.assign(of_shard.size(), Taken());
+  for (std::vector<bool>& of_shard : taken_) of_shard.assign(of_shard.size(), false);
 }
 
 worker::Progress ProgressOf(const server::JobStatus& rack) {
   worker::Progress progress;
   uint32_t told = 0;
   for (const server::MemberStatus& member : rack.members) {
-    const server::MemberProgress& of = member.progress;
+    const protocol::MemberProgress& of = member.progress;
     if (!member.joined || of.total_steps == 0) continue;
     progress.step = told == 0 ? of.step : std::min(progress.step, of.step);
     progress.epoch = told == 0 ? of.epoch : std::min(progress.epoch, of.epoch);

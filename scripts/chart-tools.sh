@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the chart is checked with into .deps/chart/: helm, helm-unittest, kubeconform, helm-docs as Go programs of pinned
-# versions, and the schemas of Kubernetes and of the custom resources that the chart may make. Needs Go.
-# Needs PyYAML, too (python3-yaml). Idempotent; the first time takes minutes.
+# Installs the tools that check the chart into .deps/chart/: helm, helm-unittest, kubeconform and helm-docs, as Go
+# programs of pinned versions, and the schemas of Kubernetes and of the custom resources that the chart may create.
+# Needs Go and PyYAML (python3-yaml). Idempotent; the first run takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ stamp_text="helm 3.19.5, helm-unittest 1.1.2, kubeconform 0.8.0, helm-docs 1.14.
 
 say() { printf 'chart-tools: %s\n' "$*"; }
 
-if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp_text" ]; then say "there"; exit 0; fi
+if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp_text" ]; then say "already installed"; exit 0; fi
 command -v go >/dev/null || { say "Go (1.24 or newer) is missing: install it to check the chart" >&2; exit 1; }
 mkdir -p "$root/bin"
 export CGO_ENABLED=0 GOBIN=$root/bin GOFLAGS=-buildvcs=false
@@ -33,7 +33,7 @@ install v3.19.5 helm.sh/helm/v3/cmd/helm \
 install v0.8.0 github.com/yannh/kubeconform/cmd/kubeconform
 install v1.14.2 github.com/norwoodj/helm-docs/cmd/helm-docs "-s -w -X main.version=1.14.2"
 
-# Its go.mod has a replace line, which `go install` refuses: so a module that has the same one.
+# Its go.mod has a replace line, which `go install` refuses. So this makes a module with the same line.
 if [ ! -x "$root/bin/helm-unittest.v1.1.2" ]; then
   say "building helm-unittest v1.1.2"
   module=$(mktemp -d)

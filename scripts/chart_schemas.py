@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Strict JSON schemas for kubeconform, without a network: from Kubernetes' own OpenAPI file, or from definitions of custom
+"""Makes strict JSON schemas for kubeconform, without a network, from Kubernetes' own OpenAPI file or from definitions of custom
 resources.
 
 usage: chart_schemas.py api SWAGGER.json FOLDER        one file KIND-GROUP-VERSION.json for each kind
@@ -16,14 +16,14 @@ ANYTHING = {"x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resou
 
 
 def strict(node, definitions, open_names=()):
-    """The schema without references; objects with known fields take no others."""
+    """Returns the schema without references. Objects with known fields accept no others."""
     if isinstance(node, list):
         return [strict(item, definitions, open_names) for item in node]
     if not isinstance(node, dict):
         return node
     if isinstance(node.get("$ref"), str):  # JSONSchemaProps has a field of that name, too.
         name = node["$ref"].removeprefix(PREFIX)
-        if name in open_names:  # JSONSchemaProps holds itself.
+        if name in open_names:  # JSONSchemaProps contains itself.
             return {}
         return strict(definitions[name], definitions, (*open_names, name))
     # Numbers or texts: quantities ("500m"), ports ("http").

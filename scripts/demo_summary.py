@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says what the demo showed; exits 1 if it fell short of what the README promises. usage: demo_summary.py FOLDER"""
+"""Prints the demo's results. Exits with 1 if they fall short of the README's promises. usage: demo_summary.py FOLDER"""
 import json
 import pathlib
 import sys
@@ -13,11 +13,11 @@ def main():
         (f"fewer bytes up       {run['ratio_up']:7.0f} x   (promised: at least 100 x)", run["ratio_up"] >= 100),
         (f"fewer bytes down     {run['ratio_down']:7.0f} x   (promised: at least 40 x)", run["ratio_down"] >= 40),
     ]
-    print("What the demo showed")
+    print("Results of the demo")
     kept = True
     for text, holds in promises:
         kept = kept and holds
-        print(f"  {text}{'' if holds else '   NOT KEPT'}")
+        print(f"  {text}{'' if holds else '   NOT REACHED'}")
     fp16, compressed = folder / "link-fp16.json", folder / "link-compressed.json"
     if fp16.exists() and compressed.exists():
         slow, fast = json.loads(fp16.read_text()), json.loads(compressed.read_text())

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Installs what Sluice is built and tested with, on Debian 12: Debian's packages, LibTorch from its PyPI wheel into .deps/,
-# and TensorBoard beside it, which one test reads our files with.
-# Idempotent: what is there already is left alone. On another distribution it names what is missing and stops.
+# Installs the build and test dependencies of Sluice on Debian 12: Debian's packages, LibTorch from its PyPI wheel into
+# .deps/, and beside it TensorBoard, with which one test reads our event files.
+# Idempotent: existing parts are left alone. On another distribution it lists the missing packages and stops.
 #
-# usage: scripts/setup.sh [--nvcc | --cuda]
-#   --nvcc also unpacks CUDA's compiler into .deps/cuda, which needs no GPU (-DSLUICE_CUDA=ON -DSLUICE_TORCH=OFF)
-#   --cuda does that, and unpacks LibTorch's GPU libraries (preset `cuda`)
-# LIBTORCH_ROOT=DIR: use the LibTorch unpacked there (2.11) instead of fetching one.
+# usage: scripts/setup.sh [--packages | --python | --nvcc | --cuda]
+#   --packages installs only Debian's packages, which is all that `pip install .` needs
+#   --python does that and makes .deps/python, a virtual environment with PyTorch for the tests of python/
+#   --nvcc also unpacks CUDA's compiler into .deps/cuda; it needs no GPU (-DSLUICE_CUDA=ON -DSLUICE_TORCH=OFF)
+#   --cuda does that and also unpacks LibTorch's GPU libraries (preset `cuda`)
+# LIBTORCH_ROOT=DIR: use the LibTorch (2.11) unpacked there instead of downloading one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,31 +19,33 @@ packages=(
   libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
-  python3 python3-pip python3-yaml python3-torch python3-torchvision python3-numpy python3-matplotlib iproute2 dataset-fashion-mnist
+  python3 python3-dev python3-pip python3-venv python3-yaml python3-torch python3-torchvision python3-numpy python3-matplotlib iproute2 dataset-fashion-mnist
 )
 torch_version=2.11.0
 stamp_text="torch $torch_version, cuda runtime 13.0.96, cupti 13.0.85"
-want_cuda=no want_nvcc=no
+want_cuda=no want_nvcc=no want_python=no want_libtorch=yes
 case "${1:-}" in
   "") ;;
+  --packages) want_libtorch=no ;;
+  --python) want_libtorch=no want_python=yes ;;
   --nvcc) want_nvcc=yes ;;
   --cuda) want_cuda=yes want_nvcc=yes ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*"; }
 
-# On Debian 12 the release pins the packages' versions; elsewhere we only look.
+# On Debian 12 the release pins the packages' versions. Elsewhere this only checks for them.
 install_packages() {
   local missing=() package
   for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
   done
-  if [ "${#missing[@]}" = 0 ]; then say "Debian packages: all ${#packages[@]} there"; return; fi
+  if [ "${#missing[@]}" = 0 ]; then say "Debian packages: all ${#packages[@]} installed"; return; fi
   local as_root=()
   if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || {
-      say "these packages are missing, and neither root nor sudo is at hand to install them:" >&2
+      say "these packages are missing, and neither root nor sudo is available to install them:" >&2
       say "  apt-get install ${missing[*]}" >&2; exit 1; }
     as_root=(sudo)
   fi
@@ -62,26 +66,26 @@ name_what_is_missing() {
     [ "$found" = yes ] || missing+=("header $header")
   done
   if [ "${#missing[@]}" != 0 ]; then
-    say "this is not Debian 12, so nothing is installed for you. Missing here:" >&2
+    say "this is not Debian 12, so this script installs nothing. Missing here:" >&2
     printf '  %s\n' "${missing[@]}" >&2
     say "Install those (gRPC >= 1.51, protobuf >= 3.21, Abseil >= 20220623, Highway >= 1.0.3, g++ >= 12, CMake >= 3.25), then run this again." >&2
     exit 1
   fi
-  say "not Debian 12, but everything that was looked for is there"
+  say "not Debian 12, but all dependencies that were checked are installed"
 }
 
-# Takes the wheels apart with python3's zipfile: nothing of them is installed as Python packages.
+# Unpacks the wheels with python3's zipfile and installs no Python package.
 install_libtorch() {
   local root=.deps/libtorch stamp="$stamp_text, gpu libraries: $want_cuda"
   if [ -n "${LIBTORCH_ROOT:-}" ]; then
     [ -e "$LIBTORCH_ROOT/lib/libtorch_cpu.so" ] && [ -e "$LIBTORCH_ROOT/include/torch/csrc/api/include/torch/torch.h" ] || {
-      say "LIBTORCH_ROOT=$LIBTORCH_ROOT holds no LibTorch (lib/libtorch_cpu.so and include/ are looked for). Unset it, or name an unpacked LibTorch." >&2
+      say "LIBTORCH_ROOT=$LIBTORCH_ROOT has no LibTorch (lib/libtorch_cpu.so and include/). Unset it, or set it to an unpacked LibTorch." >&2
       exit 1; }
     say "LibTorch: yours, in $LIBTORCH_ROOT"
     return
   fi
-  # A copy with the GPU libraries serves either wish.
-  if grep -qxF -e "$stamp" -e "$stamp_text, gpu libraries: yes" "$root/stamp" 2>/dev/null; then say "LibTorch $torch_version: there"; return; fi
+  # A copy with the GPU libraries also serves without them.
+  if grep -qxF -e "$stamp" -e "$stamp_text, gpu libraries: yes" "$root/stamp" 2>/dev/null; then say "LibTorch $torch_version: already installed"; return; fi
   if [ "$(uname -m)" != x86_64 ]; then
     say "no LibTorch wheel is pinned for $(uname -m): set LIBTORCH_ROOT to an unpacked LibTorch $torch_version" >&2
     exit 1
@@ -98,10 +102,10 @@ install_libtorch() {
   say "LibTorch $torch_version: unpacked into $root"
 }
 
-# For one test, which is left out without it: so what cannot be had here is said, and no error.
+# For one test, which is left out without TensorBoard. So a failed download is reported and is not an error.
 install_tensorboard() {
   local root=.deps/tensorboard wheels=scripts/tensorboard-wheels.txt
-  if cmp -s "$wheels" "$root/stamp"; then say "TensorBoard: there"; return; fi
+  if cmp -s "$wheels" "$root/stamp"; then say "TensorBoard: already installed"; return; fi
   rm -rf "$root"
   say "fetching TensorBoard (40 MB)"
   if /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
@@ -114,16 +118,16 @@ install_tensorboard() {
   fi
 }
 
-# CUDA_ROOT names a toolkit that is installed already.
+# CUDA_ROOT names an installed toolkit.
 install_nvcc() {
   local root=.deps/cuda wheels=scripts/nvcc-wheels.txt
   if [ -n "${CUDA_ROOT:-}" ]; then
     [ -x "$CUDA_ROOT/bin/nvcc" ] || {
-      say "CUDA_ROOT=$CUDA_ROOT holds no bin/nvcc. Unset it, or name a CUDA toolkit." >&2; exit 1; }
+      say "CUDA_ROOT=$CUDA_ROOT has no bin/nvcc. Unset it, or set it to a CUDA toolkit." >&2; exit 1; }
     say "nvcc: yours, in $CUDA_ROOT"
     return
   fi
-  if cmp -s "$wheels" "$root/stamp"; then say "nvcc: there"; return; fi
+  if cmp -s "$wheels" "$root/stamp"; then say "nvcc: already installed"; return; fi
   if [ "$(uname -m)" != x86_64 ]; then
     say "no nvcc wheel is pinned for $(uname -m): set CUDA_ROOT to a CUDA toolkit" >&2
     exit 1
@@ -138,11 +142,24 @@ install_nvcc() {
   say "nvcc: in $root"
 }
 
+# PyTorch's own wheel with all that it imports: its C++ half is what install_libtorch unpacks, without Python's.
+install_python() {
+  local root=.deps/python wheels=scripts/python-wheels.txt
+  if cmp -s "$wheels" "$root/stamp"; then say "PyTorch for Python: there"; return; fi
+  rm -rf "$root"
+  say "fetching PyTorch $torch_version for Python (2.5 GB, 5 GB unpacked)"
+  /usr/bin/python3 -m venv "$root"
+  "$root/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --requirement "$wheels"
+  cp "$wheels" "$root/stamp"
+  say "PyTorch for Python: in $root"
+}
+
 if [ -r /etc/os-release ] && (. /etc/os-release && [ "$ID" = debian ] && [ "${VERSION_ID:-}" = 12 ]); then
   install_packages
 else
   name_what_is_missing
 fi
-install_libtorch
-install_tensorboard
+if [ "$want_libtorch" = yes ]; then install_libtorch; install_tensorboard; fi
+if [ "$want_python" = yes ]; then install_python; fi
 if [ "$want_nvcc" = yes ]; then install_nvcc; fi

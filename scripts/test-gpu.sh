@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# On a machine with an NVIDIA GPU: builds the GPU's kernels, compares what they write with what the processor writes, looks
-# for races and bad accesses, and measures. Needs a CUDA toolkit (13.0 is tried) and a C++ compiler, nothing else of Sluice's.
-# Where scripts/setup.sh --cuda has been run: also builds preset cuda, runs the encoder's tests on the GPU, and trains with
+# On a machine with an NVIDIA GPU: builds the GPU kernels, compares their output with the processor's, looks for races and
+# bad accesses, and measures. Needs a CUDA toolkit (tested with 13.0) and a C++ compiler, but no other dependency of Sluice.
+# After scripts/setup.sh --cuda it also builds preset cuda, runs the encoder's tests on the GPU, and trains with
 # two workers there.
 #
-# usage: scripts/test-gpu.sh [million elements]      of the benchmark; default 100, which takes 5.5 GB on the GPU and as much here
-# CUDA_ROOT=DIR: the toolkit; default: .deps/cuda (scripts/setup.sh --nvcc), then that of PATH, then /usr/local/cuda.
+# usage: scripts/test-gpu.sh [million elements]      size of the benchmark; the default 100 takes 5.5 GB on the GPU and in memory
+# CUDA_ROOT=DIR: the toolkit. Default: .deps/cuda (scripts/setup.sh --nvcc), then the one in PATH, then /usr/local/cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,11 +24,11 @@ if [ -z "$nvcc" ]; then
 fi
 root=$(dirname "$(dirname "$nvcc")")
 if ! nvidia-smi -L >/dev/null 2>&1; then
-  say "no GPU here (nvidia-smi finds none), so nothing can be run; -DSLUICE_CUDA=ON builds without one" >&2
+  say "no GPU here (nvidia-smi finds none), so nothing can run; -DSLUICE_CUDA=ON builds without one" >&2
   exit 1
 fi
 
-# As in cmake/nvcc.cmake.
+# The same list as in cmake/nvcc.cmake.
 flags=(-std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -arch=native -lineinfo -I . -L "$root/lib" -L "$root/lib64")
 out=build/gpu
 mkdir -p "$out"
@@ -61,7 +61,7 @@ say "building preset cuda"
 cmake --preset cuda -DSLUICE_UNITY=ON >/dev/null
 cmake --build --preset cuda --target cuda_encoder_tests sluice sluice-server sluice-worker
 if ldd build/cuda/bin/sluice-worker | grep -q 'not found'; then
-  # What LibTorch needs besides and this machine lacks: cuDNN, cuBLAS, NCCL and others.
+  # Other libraries that LibTorch needs and this machine lacks: cuDNN, cuBLAS, NCCL and others.
   if [ ! -d .deps/cuda-libraries ]; then
     say "fetching NVIDIA's libraries (2.7 GB)"
     deploy/docker/cuda_libraries.sh .deps/cuda-libraries.part

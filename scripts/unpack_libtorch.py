@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lays LibTorch out of its wheels: include/ and lib/, as a LibTorch zip would.
+"""Unpacks LibTorch from its wheels into include/ and lib/, as a LibTorch zip would.
 
 usage: unpack_libtorch.py WHEELS ROOT yes|no     yes: the GPU libraries too
 """
@@ -41,7 +41,7 @@ def main():
                     shutil.copyfileobj(source, out, 1 << 20)
     for needed in ("lib/libtorch_cpu.so", "lib/libc10.so", *("lib/" + name for name in CUDA_RUNTIME)):
         if not (root / needed).exists():
-            sys.exit(f"unpack_libtorch: the wheels hold no {needed}")
+            sys.exit(f"unpack_libtorch: the wheels do not contain {needed}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 namespace sluice::server {
 namespace {
 
-constexpr int kFailuresMax = 2;  // One may be a busy machine's.
+constexpr int kFailuresMax = 2;  // A busy machine may miss a single probe.
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void PortHealth::Note(const absl::Status& answer) {
 
 std::string PortHealth::trouble() const {
   if (failures_ < kFailuresMax) return "";
-  return absl::StrCat("it did not answer ", failures_, " times running; the last time it ", last_);
+  return absl::StrCat("it did not answer ", failures_, " times in a row; the last time it ", last_);
 }
 
 OwnPort::OwnPort(net::PortProbe probe, const Options& options)

@@ -1,5 +1,6 @@
-// OwnPort: a thread that asks every few seconds whether the process's own gRPC port answers, for
-// /livez. PortHealth: when it counts as deaf; pure.
+// OwnPort: asks every few seconds, on a separate thread, whether the process's gRPC port answers.
+// The result is for /livez. PortHealth decides when the port counts as unresponsive; PortHealth is
+// pure.
 #pragma once
 
 #include <atomic>
@@ -15,27 +16,29 @@ namespace sluice::server {
 
 class PortHealth {
  public:
-  // As PortProbe::Ask returned it. What could not be asked says nothing.
+  // Takes the result of PortProbe::Ask. Has no effect if the error means that the probe itself
+  // failed.
   void Note(const absl::Status& answer);
-  // Why the port counts as deaf: twice running nothing came. Empty: it does not.
+  // Returns the reason if the port counts as unresponsive because two probes in a row got no
+  // answer. Otherwise empty.
   std::string trouble() const;
 
  private:
-  int failures_ = 0;  // Running.
+  int failures_ = 0;  // Consecutive failures.
   std::string last_;
 };
 
 class OwnPort {
  public:
   struct Options {
-    absl::Duration pause = absl::Seconds(5);     // Between an answer and the next question.
-    absl::Duration patience = absl::Seconds(5);  // For one answer.
+    absl::Duration pause = absl::Seconds(5);     // Between an answer and the next probe.
+    absl::Duration patience = absl::Seconds(5);  // Timeout for one answer.
   };
   explicit OwnPort(net::PortProbe probe) : OwnPort(std::move(probe), Options()) {}
   OwnPort(net::PortProbe probe, const Options& options);
   ~OwnPort();
 
-  // Thread-safe. For /livez, which names the port; empty: it answers.
+  // Returns the text for /livez, which names the port. Empty if the port answers. Thread-safe.
   std::string trouble() const;
 
  private:

@@ -42,19 +42,18 @@ std::vector<HttpPort> HttpPorts(const ServingFlags& flags) {
 
 void AddServingFlags(CLI::App* app, ServingFlags* flags) {
   app->add_option("--advertise", flags->advertise,
-                  "What workers are told to connect to [as --listen]; needed with --listen 0.0.0.0")
+                  "Address that workers connect to [as --listen]; needed with --listen 0.0.0.0")
       ->type_name("HOST:PORT");
   app->add_flag("--http-tls", flags->http_tls,
                 "Serve --http-listen as HTTPS, with --tls-cert and --tls-key");
-  app->add_option(
-         "--http-client-ca", flags->http_client_ca,
-         "With --http-tls: answer on --http-listen only clients that show a certificate of "
-         "a CA in this file; may be the file of --tls-ca")
+  app->add_option("--http-client-ca", flags->http_client_ca,
+                  "With --http-tls: --http-listen answers only clients with a certificate of a CA "
+                  "in this file; may be the file of --tls-ca")
       ->type_name("FILE");
   app->add_option("--http-host", flags->http_host,
-                  "Names under which --http-listen may be asked, beside IP addresses, localhost, "
-                  "this host's name, those of --advertise and --http-listen and the certificate's; "
-                  "'.example.org': all names that end with it")
+                  "Host names that --http-listen accepts, besides IP addresses, localhost, this "
+                  "host's name, and the names of --advertise, --http-listen and the certificate; "
+                  "'.example.org' accepts all names that end with it")
       ->type_name("NAME,...")
       ->delimiter(',');
   app->add_option("--health-listen", flags->health_listen,
@@ -63,8 +62,8 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags) {
       ->type_name("HOST:PORT");
   app::AddTransportFlags(app, &flags->transport);
   app->add_flag("--allow-anonymous", flags->allow_anonymous,
-                "Let whoever reaches --listen join, though it is not loopback and there is neither "
-                "--token-file nor --tls-ca");
+                "Let any client that reaches --listen join, although it is not loopback and there "
+                "is neither --token-file nor --tls-ca");
   app::AddLogFlags(app, &flags->log);
 }
 
@@ -80,7 +79,7 @@ sigset_t BlockStopSignals() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A log whose reader has ended is no reason to end.
+  // Without this, the process would end when the reader of its log ends.
   (void)::signal(SIGPIPE, SIG_IGN);
   return signals;
 }
@@ -138,6 +137,7 @@ absl::StatusOr<std::vector<std::unique_ptr<net::HttpServer>>> ServeHttp(
 int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signals,
                 const Logger& logger) {
   int signal_number = 0;
+  bool orphan = false;
   for (;;) {
     const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
     const int got = sigtimedwait(&signals, nullptr, &pause);
@@ -147,6 +147,11 @@ int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signa
       const std::string name = got == SIGINT ? "SIGINT" : "SIGTERM";
       logger.Info("stopping: ", name);
       serving.stop(absl::StrCat("was stopped by ", name));
+    }
+    if (!orphan && serving.parent_has_ended && serving.parent_has_ended()) {
+      orphan = true;
+      logger.Info("stopping: the process that started this one has ended");
+      serving.stop("was stopped, because the process that started it has ended");
     }
     const std::optional<absl::Status> outcome = serving.outcome();
     if (!outcome.has_value()) continue;

@@ -1,4 +1,4 @@
-// What programs with a Server in them have in common: sluice-server and sluice-relay.
+// Common parts of sluice-server and sluice-relay, the programs that run a Server.
 #pragma once
 
 #include <signal.h>
@@ -32,7 +32,7 @@ namespace sluice::server {
 
 struct ServingFlags {
   std::string advertise;
-  std::string http_listen;  // "off": none.
+  std::string http_listen;  // "off" disables the port.
   bool http_tls = false;
   std::string http_client_ca;
   std::vector<std::string> http_host;
@@ -42,50 +42,58 @@ struct ServingFlags {
   app::LogFlags log;
 };
 
-// --advertise, --http-tls, --http-client-ca, --http-host, --health-listen, --allow-anonymous, and
-// those of transport and log. `flags` must outlive the parsing.
+// Adds --advertise, --http-tls, --http-client-ca, --http-host, --health-listen, --allow-anonymous,
+// and the flags for transport and log. `flags` must exist until the command line is parsed.
 void AddServingFlags(CLI::App* app, ServingFlags* flags);
 
-// Connections that the ports of --http-listen and --health-listen take at a time.
+// Returns the number of concurrent connections that the ports of --http-listen and --health-listen
+// accept.
 uint64_t HttpConnectionsMax(const ServingFlags& flags);
 
-// SIGINT and SIGTERM. Before any thread, so that all of them leave the signals to RunUntilEnd.
+// Blocks SIGINT and SIGTERM. Call this before any thread starts, so that only RunUntilEnd receives
+// these signals.
 sigset_t BlockStopSignals();
 
-// For ServerOptions::job_uid.
+// Returns a random number for ServerOptions::job_uid.
 uint64_t RandomBits();
 
-// What pages show of a server; `job_name`, `shard` and `shards` as its job has them.
+// Returns the state of a server for the pages. Job name, shard and number of shards are from the
+// arguments.
 HttpView ViewOf(const Server& server, const job::JobSpec& job, uint32_t shard);
 
-// The gRPC port of the process, for /livez.
+// The gRPC port of the process, which /livez checks.
 struct GrpcPort {
-  std::string listen;  // HOST:PORT, as it was asked for.
-  int port = 0;        // Taken.
+  std::string listen;  // HOST:PORT, as requested.
+  int port = 0;        // The port in use.
 };
 
-// The ports of --http-listen and --health-listen. INVALID_ARGUMENT: --http-tls without a
-// certificate, --http-client-ca without --http-tls. `view` is called as long as they are there, and
-// as long the gRPC port is asked whether it answers.
+// Opens the ports of --http-listen and --health-listen. Fails with INVALID_ARGUMENT for --http-tls
+// without a certificate and for --http-client-ca without --http-tls. While the returned servers
+// exist, they call `view` and probe the gRPC port.
 absl::StatusOr<std::vector<std::unique_ptr<net::HttpServer>>> ServeHttp(
     const ServingFlags& flags, const GrpcPort& grpc, const std::function<HttpView()>& view,
     const Logger& logger);
 
-// What RunUntilEnd looks after.
+// The callbacks of RunUntilEnd.
 struct Serving {
-  std::function<std::optional<absl::Status>()> outcome;  // Empty as long as it runs.
+  std::function<std::optional<absl::Status>()> outcome;  // Returns no value while the job runs.
   std::function<void(absl::string_view reason)> stop;
+  // Returns true if the process that started this one has ended, which stops the job as a signal
+  // does. If unset, the check is omitted.
+  std::function<bool()> parent_has_ended{};
 };
 
-// Until the job has ended or a signal came and was dealt with: the exit code. The first signal
-// stops what is served and waits for its outcome, unless `ends_at_once`; a second does not wait.
+// Returns the exit code once the job has ended, or once a signal has arrived and was handled. The
+// first signal calls `stop` and then waits for the outcome, unless `ends_at_once`. The second
+// signal ends the wait.
 int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signals,
                 const Logger& logger);
 
-// Until a signal comes: others may still ask how the job ended. The exit code.
+// Waits for a signal. Until then, other processes can still ask how the job ended. Returns the exit
+// code.
 int StayFinished(const sigset_t& signals, const Logger& logger);
 
-// Logs why something did not start: the exit code.
+// Logs the reason of a failed start. Returns the exit code.
 int FailedToStart(const absl::Status& status, const Logger& logger);
 
 }  // namespace sluice::server

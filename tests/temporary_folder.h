@@ -1,4 +1,4 @@
-// A folder for one test, and a small disk to fill.
+// A folder for one test, which can become a small disk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class TemporaryFolder {
 
   const std::string& path() const { return path_; }
   std::string Path(const std::string& name) const { return path_ + "/" + name; }
-  // Returns the file's path. It takes the place of the one before in one move.
+  // Writes the file and returns its path. Replaces an existing file atomically.
   std::string Write(const std::string& name, const std::string& text) const {
     const std::string path = Path(name);
     std::ofstream(path + ".new") << text;
@@ -38,7 +38,7 @@ class TemporaryFolder {
     return path;
   }
 
-  // Puts a disk of 256 KiB there. False: this process may not.
+  // Mounts a disk of 256 KiB on the folder. Returns false if this process is not allowed to.
   bool BecomeSmallDisk() {
     mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=256k") == 0;
     return mounted_;
@@ -54,8 +54,8 @@ inline std::string ReadText(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// In place: some file systems make a file that is emptied and written again durable, which takes
-// long.
+// Overwrites the file in place: some file systems make a file that is truncated and rewritten
+// durable, which takes long.
 inline void WriteText(const std::string& path, absl::string_view text) {
   std::ofstream(path, std::ios::binary | std::ios::app).close();
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
@@ -66,7 +66,7 @@ inline void WriteText(const std::string& path, absl::string_view text) {
   }
 }
 
-// Below `path`, folders not counted.
+// Returns the names of all files below `path`, without folders.
 inline std::vector<std::string> AllFiles(const std::string& path) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {

@@ -1,1 +1,1 @@
-// The headers that tests share are compiled with this file, which needs to be there for that.
+// This file compiles the headers that tests share.

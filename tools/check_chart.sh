@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects against the schemas of the oldest and the
-# newest supported Kubernetes, helm-unittest, and that its README tells all values.
+# Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects against the schemas of the
+# oldest and the newest supported Kubernetes, helm-unittest, and that its README lists all values.
 # usage: tools/check_chart.sh [--fix]     --fix writes the README
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,10 +17,10 @@ say() { printf 'check_chart: %s\n' "$*"; }
 docs() { $tools/bin/helm-docs --chart-search-root "$chart" --log-level warning "$@"; }
 if [ "$fix" = --fix ]; then docs; fi
 docs --dry-run >"$work/README.md"
-diff -u "$chart/README.md" "$work/README.md" || { say "$chart/README.md is not of these values: tools/check_chart.sh --fix" >&2; exit 1; }
+diff -u "$chart/README.md" "$work/README.md" || { say "$chart/README.md does not match the values: run tools/check_chart.sh --fix" >&2; exit 1; }
 ! grep -nE '^\| [^|]+ \| [^|]+ \| [^|]+ \|  \|$' "$chart/README.md" || { say "values without a description" >&2; exit 1; }
 
-# Values that are checked: each file alone, and the least one with each of these.
+# Values to check: each file alone, and the minimal one with each of these.
 sets=(
   server.replicaCount=2,worker.replicaCount=3
   worker.enabled=false
@@ -41,7 +41,8 @@ sets=(
   relay.enabled=true,relay.racks[0].workers=2,worker.persistence.enabled=true,job.checkpoint.store=path
   relay.enabled=true,relay.racks[0].workers=2,worker.kind=JobSet,worker.restartOnUpgrade=true
 )
-render() {  # render NAME ARGUMENTS...: twice, since nothing in it may be drawn by lot
+# render NAME ARGUMENTS...: renders twice, because the output must not contain anything random.
+render() {
   local name=$1
   shift
   $helm template demo "$chart" --namespace demo "$@" >"$work/$name.yaml"
@@ -55,7 +56,7 @@ for i in "${!sets[@]}"; do
   render "set-$i" --values "$chart/ci/minimal-values.yaml" --set "${sets[$i]}"
 done
 rendered=("$work"/*.yaml)
-say "${#rendered[@]} sets of values render, each twice the same"
+say "${#rendered[@]} sets of values render, each twice with the same output"
 
 for version in 1.29.14 1.34.4; do
   $tools/bin/kubeconform -strict -summary -schema-location "$tools/schemas/$version/{{.ResourceKind}}{{.KindSuffix}}.json" \
@@ -63,6 +64,6 @@ for version in 1.29.14 1.34.4; do
     sed "s/^/check_chart: Kubernetes $version: /"
 done
 
-# In a folder of its own, since it may write snapshots.
+# Runs in a separate folder, since it may write snapshots.
 $tools/bin/helm-unittest --strict "$chart"
-say "well"
+say "no problems"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every C++ and proto file as clang-format 14 writes it, every script parses. `--fix` rewrites instead.
+# Checks that clang-format 14 would not change any C++ file and that every script parses. `--fix` rewrites the files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -t sources < <(git ls-files '*.h' '*.cc' '*.cu' '*.cuh')

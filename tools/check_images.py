@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks deploy/docker/Dockerfile and what belongs to it without building it: what is copied is there, bases and wheels are pinned, images are
-labelled and run as a user, packages leave nothing behind.
+"""Checks deploy/docker/Dockerfile and its files without building them: copied files exist, bases and wheels are pinned, images have
+labels and run as a user, packages leave nothing behind.
 
 usage: check_images.py ROOT
 """
@@ -13,7 +13,7 @@ LABELS = ("title", "description", "version", "revision", "licenses")
 
 
 def instructions(text):
-    """(word, rest) of each instruction, continued lines joined, comments left out."""
+    """Yields (word, rest) of each instruction, with continued lines joined and without comments."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
         if line.strip():
@@ -22,7 +22,7 @@ def instructions(text):
 
 
 def stages(text):
-    """{name: (parent, instructions)}, and the ARGs before the first stage."""
+    """Returns {name: (parent, instructions)}, and the ARGs before the first stage."""
     found, before, current = {}, {}, None
     for word, rest in instructions(text):
         if word == "FROM":
@@ -37,7 +37,7 @@ def stages(text):
 
 
 def inherited(found, name, word):
-    """What `word` says in the stage and in those it is made of, the oldest first."""
+    """Returns the operands of `word` in the stage and in its base stages, oldest first."""
     parent, own = found[name]
     older = inherited(found, parent, word) if parent in found else []
     return older + [rest for each, rest in own if each == word]
@@ -49,7 +49,7 @@ def problems_of_target(found, name, programs):
         if f"/programs/bin/{program} " not in copied:
             yield f"{name}: {program} is not copied"
     if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", (inherited(found, name, "USER") or ["0"])[-1]):
-        yield f"{name}: ends as no numbered user but root: runAsNonRoot needs one"
+        yield f"{name}: runs as root and not as a numbered user, which runAsNonRoot needs"
     labels = " ".join(inherited(found, name, "LABEL"))
     yield from (f"{name}: no label {label}" for label in LABELS if f"image.{label}=" not in labels)
     for run in (rest for word, rest in found[name][1] if word == "RUN" and "apt-get install" in rest):
@@ -82,7 +82,7 @@ def main():
     found = list(problems(pathlib.Path(sys.argv[1])))
     for problem in found:
         print(f"check_images: {problem}", file=sys.stderr)
-    print("check_images: well" if not found else f"check_images: {len(found)} problems")
+    print("check_images: no problems" if not found else f"check_images: {len(found)} problems")
     return 1 if found else 0
 
 

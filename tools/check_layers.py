@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that every #include follows tools/layers.txt: CMake links, but does not stop an include.
+"""Checks that every #include follows tools/layers.txt. CMake links libraries but does not prevent an include.
 
-usage: check_layers.py ROOT   exits 1 and names each include that goes where it may not.
+usage: check_layers.py ROOT   exits 1 and names each include that is not allowed.
 """
 import pathlib
 import re
@@ -15,12 +15,12 @@ OUTSIDE = {"zlib.h": "zlib", "png.h": "png",
 
 
 def upward(layers):
-    """Rows that name a row below them. A folder and those in it are of one piece."""
+    """Yields rows that name a row below them. A folder and its subfolders count as one."""
     order = list(layers)
-    for at, room in enumerate(order):
-        for other in sorted(layers[room]):
-            if other in layers and order.index(other) > at and not room.startswith(other + "/"):
-                yield f"tools/layers.txt: {room} may include {other}, which is above it"
+    for at, layer in enumerate(order):
+        for other in sorted(layers[layer]):
+            if other in layers and order.index(other) > at and not layer.startswith(other + "/"):
+                yield f"tools/layers.txt: {layer} may include {other}, which is above it"
 
 
 def read_layers(path):
@@ -28,13 +28,13 @@ def read_layers(path):
     for line in path.read_text().splitlines():
         line = line.split("#")[0].strip()
         if line:
-            room, _, allowed = line.partition(":")
-            layers[room.strip()] = set(allowed.split())
+            layer, _, allowed = line.partition(":")
+            layers[layer.strip()] = set(allowed.split())
     return layers
 
 
 def room_of(path, layers):
-    """The longest row that is a folder above `path`."""
+    """Returns the longest row that is a folder above `path`."""
     folder = path.rpartition("/")[0]
     while folder and folder not in layers:
         folder = folder.rpartition("/")[0]
@@ -44,6 +44,8 @@ def room_of(path, layers):
 def target_of(include, layers, root):
     if include in OUTSIDE:
         return OUTSIDE[include]
+    if (root / "include" / include).exists():
+        return "include/sluice"
     if include.startswith("sluice/"):
         return "proto"
     if (root / include).exists():
@@ -58,21 +60,21 @@ def main():
     layers = read_layers(root / "tools/layers.txt")
     wrong = list(upward(layers))
     files = 0
-    for top in sorted({room.split("/")[0] for room in layers}):
+    for top in sorted({layer.split("/")[0] for layer in layers}):
         for path in sorted((root / top).rglob("*")):
             if path.suffix not in (".h", ".cc", ".cu", ".cuh", ".proto"):
                 continue
             name = path.relative_to(root).as_posix()
-            room = room_of(name, layers)
-            if not room and name.startswith(FREE):
+            layer = room_of(name, layers)
+            if not layer and name.startswith(FREE):
                 continue
             files += 1
             if path.suffix == ".proto":
                 continue
             for _, include in INCLUDE.findall(path.read_text()):
                 target = target_of(include, layers, root)
-                if target is not None and target not in layers.get(room, set()):
-                    wrong.append(f"{name}: includes {include}, but {room} may not include {target}")
+                if target is not None and target not in layers.get(layer, set()):
+                    wrong.append(f"{name}: includes {include}, but {layer} may not include {target}")
     for line in wrong:
         print(line)
     print(f"{files} files checked, {len(wrong)} includes against tools/layers.txt")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the chart's Grafana dashboards from the panels below, so that 20 lines here are 1,000 lines of JSON there.
+"""Writes the chart's Grafana dashboards from the panels below: 20 lines here make 1,000 lines of JSON there.
 
-usage: tools/make_dashboards.py [--check]     --check: write nothing; 1 where a file is not what this would write
+usage: tools/make_dashboards.py [--check]     --check: writes nothing; exits 1 if a file differs from the output
 """
 import json
 import pathlib
@@ -13,7 +13,7 @@ RATE = "[$__rate_interval]"
 
 
 def panel(title, unit, help_text, *queries, kind="timeseries", stacked=False):
-    """queries: (PromQL, legend). Unit: Grafana's name of it. stacked: areas on top of each other."""
+    """queries: (PromQL, legend). unit: Grafana's name for it. stacked: areas on top of each other."""
     return {"title": title, "unit": unit, "help": help_text, "queries": queries, "kind": kind, "stacked": stacked}
 
 
@@ -31,30 +31,30 @@ def ratio(way):
 
 
 STEPS_PER_SECOND = f"min (deriv(sluice_step{{{JOB}}}{RATE}))"
-PHASE = panel("Phase", "none", "What the job is doing, as shard 0 has it.", (f"sluice_job_phase{{{JOB}}} == 1", "{{phase}}"), kind="stat")
-STEP = panel("Step", "none", "Steps of which every shard has closed every bundle.", (f"min (sluice_step{{{JOB}}})", "step"), kind="stat")
-SPEED = panel("Steps a second", "ops", "Of the slowest shard.", (STEPS_PER_SECOND, "steps"))
-LOSS = panel("Loss", "none", "As each worker reported it last.", (f"sluice_worker_loss{{{JOB}}}", "rank {{rank}}"))
-RATIOS = panel("Compression ratio", "none", "Dense fp32 bytes of the same, over bytes sent: 100 means a hundredth of the bytes.",
+PHASE = panel("Phase", "none", "The job's phase, from shard 0.", (f"sluice_job_phase{{{JOB}}} == 1", "{{phase}}"), kind="stat")
+STEP = panel("Step", "none", "The newest step of which every shard has closed every bundle.", (f"min (sluice_step{{{JOB}}})", "step"), kind="stat")
+SPEED = panel("Steps per second", "ops", "Of the slowest shard.", (STEPS_PER_SECOND, "steps"))
+LOSS = panel("Loss", "none", "Each worker's last report.", (f"sluice_worker_loss{{{JOB}}}", "rank {{rank}}"))
+RATIOS = panel("Compression ratio", "none", "Bytes of the same data in dense fp32 divided by bytes sent. 100 means a hundredth of the bytes.",
                (ratio("uplink"), "up"), (ratio("downlink"), "down"))
-BYTES = panel("Bytes a second", "Bps", "Frames, without what gRPC and TCP add.",
+BYTES = panel("Bytes per second", "Bps", "Frames, without the overhead of gRPC and TCP.",
               (rate("sluice_uplink_bytes_total"), "up"), (rate("sluice_downlink_bytes_total"), "down"))
 WAIT = panel("Waiting for the last worker", "s",
-             "From a bundle's first contribution to its last. Near a step's time: one worker holds up the others.",
+             "Time from a bundle's first contribution to its last. If it is close to a step's time, one worker holds up the others.",
              (mean_of("sluice_aggregation_wait_seconds"), "shard {{shard}}, mean"),
              (f"histogram_quantile(0.95, {rate('sluice_aggregation_wait_seconds_bucket', 'le')})", "all, 95 of 100"))
-PARTS = panel("What a step is made of", "s", "Mean of the workers: compute (and whatever is not below), waiting for the own encoder, exchange (on links, at "
-              "the shards, for other workers), decoding.",
-              (f"{rate('sluice_step_seconds_total', 'part')} / scalar({rate('sluice_timed_steps_total')})", "{{part}}"), stacked=True)
-LOST = panel("Lost processes", "none", "Whose lease is over, and that the job waits for.", (f"sluice_lost{{{JOB}}}", "{{kind}}s"), kind="stat")
+PARTS = panel("Parts of a step", "s", "Mean over workers: compute (and the rest), waiting for the worker's own encoder, exchange (on links, at "
+              "the shards, waiting for other workers), decoding.",
+              (f"{rate('sluice_step_exposed_seconds_total', 'part')} / scalar({rate('sluice_timed_steps_total')})", "{{part}}"), stacked=True)
+LOST = panel("Lost processes", "none", "Processes whose lease has expired and that the job waits for.", (f"sluice_missing_processes{{{JOB}}}", "{{kind}}s"), kind="stat")
 
 QUALITY = [
-    panel("Norm of what is owed, over the gradient's", "none",
-          "What error feedback keeps back, in gradients: 10 means that what is sent is about ten steps old. Growing without end: the codec is "
+    panel("Residual norm over gradient norm", "none",
+          "Size of the error-feedback residual in gradients: 10 means that sent values are about ten steps old. If it grows without limit, the codec is "
           "too coarse for the learning rate.", (f"sluice_residual_gradient_norm_ratio{{{JOB}}}", "rank {{rank}}")),
-    panel("Share of energy sent", "percentunit", "Of what was to be sent (the gradient and what was owed), as sum of squares.",
+    panel("Share of energy sent", "percentunit", "Sent share of the gradient plus the residual, as a sum of squares.",
           (f"sluice_captured_energy_ratio{{{JOB}}}", "rank {{rank}}")),
-    panel("Cosine between what is sent and the gradient", "none", "1: the same direction. Low with sparse codecs: much of what is sent is of earlier steps.",
+    panel("Cosine between sent values and gradient", "none", "1 means the same direction. It is low with sparse codecs, because many sent values are from earlier steps.",
           (f"sluice_sent_gradient_cosine{{{JOB}}}", "rank {{rank}}")),
 ]
 
@@ -63,109 +63,110 @@ DASHBOARDS = {
         PHASE, STEP, LOST,
         panel("Newest checkpoint", "s", "Age of the newest complete job checkpoint.",
               (f"sluice_checkpoint_age_seconds{{{JOB}}}", "age"), kind="stat"),
-        LOSS, panel("Validation metric", "percentunit", "Share of test samples that were right, at the last test.",
+        LOSS, panel("Validation metric", "percentunit", "Share of correct test samples at the last test.",
                     (f"sluice_validation_metric{{{JOB}}}", "rank {{rank}}")),
         SPEED, PARTS, RATIOS, BYTES, WAIT,
-        panel("Members", "none", "Workers by what is known of them.", (f"sluice_members{{{JOB}}}", "{{state}}")),
-        panel("Changes of membership", "none", "Generation: raised by each change of who takes part. Lost: workers that the job went on without (elastic).",
+        panel("Members", "none", "Workers by state.", (f"sluice_members{{{JOB}}}", "{{state}}")),
+        panel("Membership changes", "none", "Generation: rises with each change of the members. Lost: workers that the job continued without (elastic).",
               (f"sluice_generation{{{JOB}}}", "generation"), (f"sluice_lost_workers_total{{{JOB}}}", "lost")),
-        panel("What lost workers owed", "none", "Sum of squares of what workers that the job went on without (elastic) had not sent, as they measured it last.",
+        panel("Residuals of lost workers", "none", "Sum of squares of the unsent values of workers that the job continued without (elastic), from their last measurement.",
               (f"sluice_lost_residual_energy_total{{{JOB}}}", "lost")),
-        panel("Recoveries", "none", "Since this coordinator started: repairs in place, and returns to a checkpoint.",
+        panel("Recoveries", "none", "Since this coordinator started: repairs in place, and rollbacks to a checkpoint.",
               (f"sluice_repairs_total{{{JOB}}}", "repairs"), (f"sluice_rollbacks_total{{{JOB}}}", "rollbacks"),
               (f"sluice_term{{{JOB}}}", "term")),
-        panel("What the next loss would mean", "none", "replay: repaired in place; rollback: back to a checkpoint.",
+        panel("Effect of the next loss", "none", "replay: a repair in place; rollback: a return to a checkpoint.",
               (f"sluice_recovery_class{{{JOB}}} == 1", "{{class}}"), kind="stat"),
-        panel("Shards ready", "none", "Shards that have their part of the job; and the programs' versions.",
+        panel("Shards ready", "none", "Shards that have their part of the job, by program version.",
               (f"sum by (version) (sluice_ready{{{JOB}}} * on (instance, shard) group_right sluice_build_info{{{JOB}}})", "{{version}}"), kind="stat"),
     ]),
     "compression": ("Sluice: compression", [
         RATIOS, LOSS, *QUALITY,
-        panel("Chunks that were measured", "none", "Of trained tensors, for the three above; of ef21 and diana none are.",
+        panel("Measured chunks", "none", "Chunks of trained tensors in the three panels above. Chunks with ef21 and diana are not measured.",
               (f"sluice_quality_chunks{{{JOB}}}", "rank {{rank}}")),
-        panel("Time spent encoding", "percentunit", "Share of a worker's time that its encoder is busy, beside backward or not.",
-              (rate("sluice_encoding_seconds_total", "rank"), "rank {{rank}}")),
-        panel("What the downlink owes", "none", "Sum of squares of what results still owe to the workers. Growing without end: the codec is too coarse.",
+        panel("Time spent encoding", "percentunit", "Share of a worker's time in which its encoder is busy, also during backward.",
+              (rate("sluice_encode_wall_seconds_total", "rank"), "rank {{rank}}")),
+        panel("Downlink residuals", "none", "Sum of squares of the values not yet sent to the workers. If it grows without limit, the codec is too coarse.",
               (f"sluice_downlink_residual_energy{{{JOB}}}", "shard {{shard}}")),
-        panel("Contributions that are in no mean", "percentunit", "Not finite, or their worker was out of data.",
+        panel("Contributions outside any mean", "percentunit", "Not finite, or their worker was out of data.",
               (f"{rate('sluice_skipped_contributions_total')} / {rate('sluice_contributions_total')}", "skipped")),
-        panel("Bundles without a result", "ops", "Nobody contributed to them, or their sum overflowed.",
+        panel("Bundles without a result", "ops", "No worker contributed to them, or their sum overflowed.",
               (rate("sluice_empty_bundles_total", "reason"), "{{reason}}")),
-        panel("Staleness", "none", "Updates between the parameters that a contribution was made on and its own (async and ssp).",
+        panel("Staleness", "none", "Updates between the parameters that a contribution was computed on and its own update (async and ssp).",
               (mean_of("sluice_staleness_steps"), "shard {{shard}}, mean"),
               (f"histogram_quantile(0.95, {rate('sluice_staleness_steps_bucket', 'le')})", "all, 95 of 100")),
-        panel("Publications", "ops", "Times that bundles' updates were published, and answers with the parameters themselves (async and ssp).",
+        panel("Publications", "ops", "Published updates of bundles, and replies with the parameters themselves (async and ssp).",
               (rate("sluice_publications_total"), "published"), (rate("sluice_exact_results_total"), "exact")),
-        panel("Bundles", "ops", "Closed; closed without some worker; and work that came late and is in a later step (jobs with a quorum).",
+        panel("Bundles", "ops", "Closed bundles, bundles closed without some worker, and late contributions that count in a later step (jobs with a quorum).",
               (rate("sluice_bundles_closed_total"), "closed"), (rate("sluice_quorum_bundles_total"), "by quorum"),
-              (rate("sluice_late_contributions_total"), "late work")),
+              (rate("sluice_late_contributions_total"), "late contributions")),
     ]),
     "network": ("Sluice: network and control", [
         BYTES, WAIT,
-        panel("Bytes a second, by shard", "Bps", "Unequal ones: parameters are unequally spread.",
+        panel("Bytes per second, by shard", "Bps", "Unequal rates mean that parameters are unevenly spread.",
               (rate("sluice_uplink_bytes_total", "shard"), "shard {{shard}} up"), (rate("sluice_downlink_bytes_total", "shard"), "shard {{shard}} down")),
-        panel("What links carry", "Bps", "While they are busy, each worker's to each shard: rates of the last steps, latency apart.",
+        panel("Link rates", "Bps", "Rate of each worker's link to each shard while it is busy, over the last steps, without latency.",
               (f"sluice_link_rate_bytes_per_second{{{JOB}}}", "rank {{rank}} shard {{shard}} {{direction}}")),
-        panel("Latency of links", "s", "One way: half of the shortest round trip of a small message on an idle link.",
+        panel("Link latency", "s", "One way: half of the shortest round trip of a small message on an idle link.",
               (f"sluice_link_latency_seconds{{{JOB}}}", "rank {{rank}} shard {{shard}} {{direction}}")),
-        panel("Requests wait for their turn", "s", "From a request's arrival at a shard until it is checked and summed.",
+        panel("Queue delay of requests", "s", "Time from a request's arrival at a shard until it is checked and summed.",
               (mean_of("sluice_queue_delay_seconds"), "shard {{shard}}, mean"),
               (f"histogram_quantile(0.95, {rate('sluice_queue_delay_seconds_bucket', 'le')})", "all, 95 of 100")),
         panel("Parameters by shard", "none", "", (f"sluice_elements{{{JOB}}}", "shard {{shard}}"), kind="stat"),
-        panel("Processor time by stage", "none", "Cores of a server that are in each stage of exchanges; gRPC and most of the kernel's is in none.",
-              (rate("sluice_stage_seconds_total", "shard, stage"), "shard {{shard}} {{stage}}")),
-        panel("Compression plans", "none", "The newest plan, and plans made since this coordinator started; none with control.policy fixed.",
+        panel("Processor time by stage", "none", "Cores that a server uses in each stage of exchanges. The time of gRPC and most of the kernel's are in no stage.",
+              (rate("sluice_stage_cpu_seconds_total", "shard, stage"), "shard {{shard}} {{stage}}")),
+        panel("Compression plans", "none", "The newest plan, and the plans made since this coordinator started. No data with control.policy fixed.",
               (f"sluice_plan_id{{{JOB}}}", "plan"), (f"sluice_plans_total{{{JOB}}}", "made")),
-        panel("Bytes of a step, as planned", "bytes", "Frames of one step of each worker under the newest plan, and results to each, as control reckons.",
+        panel("Planned bytes per step", "bytes", "Frames of each worker in one step, and results to each, as control estimates them for the newest plan.",
               (f"sluice_plan_uplink_bytes{{{JOB}}}", "rank {{rank}} up"), (f"sluice_plan_downlink_bytes{{{JOB}}}", "down")),
-        panel("Refused and repeated", "ops", "Requests not admitted, by answer, and contributions sent again.",
+        panel("Refused and repeated", "ops", "Refused requests by answer, and contributions that were sent again.",
               (rate("sluice_contributions_refused_total", "reason"), "{{reason}}"), (rate("sluice_repeats_total"), "repeats")),
-        panel("Memory that results take", "bytes", "Kept for those that have not acknowledged them and for repairs; the limit; and frames not yet summed.",
+        panel("Memory of results", "bytes", "Results kept for workers that have not acknowledged them and for repairs, their limit, and frames not yet summed.",
               (f"sluice_result_log_bytes{{{JOB}}}", "shard {{shard}} results"), (f"sluice_result_log_limit_bytes{{{JOB}}}", "shard {{shard}} limit"),
-              (f"sluice_held_bytes{{{JOB}}}", "shard {{shard}} frames")),
-        panel("Steps that repairs reach back", "none", "Since which step all results are kept.",
-              (f"sluice_step{{{JOB}}} - on (instance, shard) (sluice_results_from{{{JOB}}} > 0) + 1", "shard {{shard}}")),
+              (f"sluice_pending_bytes{{{JOB}}}", "shard {{shard}} frames")),
+        panel("Steps kept for repairs", "none", "Number of newest steps of which all results are kept.",
+              (f"sluice_step{{{JOB}}} - on (instance, shard) (sluice_replay_first_step{{{JOB}}} > 0) + 1", "shard {{shard}}")),
     ]),
     "workers": ("Sluice: workers", [
         panel("Step of each worker", "none", "", (f"sluice_worker_step{{{JOB}}}", "rank {{rank}}")),
-        panel("Behind the foremost", "none", "Steps, as heartbeats told them: in sync all are at the same one, and what shows is how old heartbeats are.",
+        panel("Lag behind the fastest worker", "none", "In steps, from heartbeats. In sync all workers are at the same step, and the panel shows the age of heartbeats.",
               (f"scalar(max (sluice_worker_step{{{JOB}}})) - sluice_worker_step{{{JOB}}}", "rank {{rank}}")),
         LOSS, LOST, WAIT, PARTS,
-        panel("Loss, at the worker", "none", "Mean since its last report.", (f"sluice_train_loss{{{JOB}}}", "rank {{rank}}")),
-        panel("Step, at the worker", "none", "As of its last report, about a second ago.", (f"sluice_train_step{{{JOB}}}", "rank {{rank}}")),
+        panel("Loss, from the worker", "none", "Mean since its last report.", (f"sluice_train_loss{{{JOB}}}", "rank {{rank}}")),
+        panel("Step, from the worker", "none", "From its last report, about a second ago.", (f"sluice_train_step{{{JOB}}}", "rank {{rank}}")),
         panel("Epoch", "none", "From 0.", (f"max (sluice_train_epoch{{{JOB}}})", "epoch"), kind="stat"),
-        panel("Samples a second", "none", "", (rate("sluice_samples_total", "rank"), "rank {{rank}}")),
-        panel("Computing", "percentunit", "Share of each worker's time; the one that computes most holds up the others.",
-              (rate("sluice_step_seconds_total", "rank", 'part="compute"'), "rank {{rank}}")),
-        panel("Waiting for other workers", "percentunit", "Share of the time that all that a worker had to send was at the shards, and lay there.",
+        panel("Samples per second", "none", "", (rate("sluice_samples_total", "rank"), "rank {{rank}}")),
+        panel("Computing", "percentunit", "Share of each worker's time. The worker that computes most holds up the others.",
+              (rate("sluice_step_exposed_seconds_total", "rank", 'part="compute"'), "rank {{rank}}")),
+        panel("Waiting for other workers", "percentunit", "Share of time in which everything that a worker had to send was at the shards and waited there for other workers.",
               (rate("sluice_worker_waited_seconds_total", "rank"), "rank {{rank}}")),
-        panel("Who is late, and why", "percentunit", "How much later than the first worker's its last frames come, as a share of time: longer computing, or the rest.",
+        panel("Late workers, by cause", "percentunit", "Delay of each worker's last frames after the first worker's, as a share of time: longer computing, or the rest.",
               (rate("sluice_worker_late_seconds_total", "rank, cause"), "rank {{rank}} {{cause}}")),
         panel("Exchange of a step", "s", "From a worker's first frame to its last result.",
               (mean_of("sluice_exchange_duration_seconds", "rank"), "rank {{rank}}, mean"),
               (f"histogram_quantile(0.95, {rate('sluice_exchange_duration_seconds_bucket', 'le')})", "all, 95 of 100")),
-        panel("Bytes a second, by worker", "Bps", "Messages of streams, without what gRPC and TCP add.",
+        panel("Bytes per second, by worker", "Bps", "Messages of streams, without the overhead of gRPC and TCP.",
               (rate("sluice_worker_uplink_bytes_total", "rank"), "rank {{rank}} up"),
               (rate("sluice_worker_downlink_bytes_total", "rank"), "rank {{rank}} down")),
-        panel("Compression ratio, by worker", "none", "Dense fp32 bytes over bytes of messages.",
+        panel("Compression ratio, by worker", "none", "Dense fp32 bytes divided by bytes of messages.",
               (f"{rate('sluice_worker_uplink_uncompressed_bytes_total', 'rank')} / {rate('sluice_worker_uplink_bytes_total', 'rank')}", "rank {{rank}} up"),
               (f"{rate('sluice_worker_downlink_uncompressed_bytes_total', 'rank')} / {rate('sluice_worker_downlink_bytes_total', 'rank')}", "rank {{rank}} down")),
-        panel("In flight", "bytes", "Frames sent that no shard has admitted yet; at most server.window_bytes for each shard.",
+        panel("In flight", "bytes", "Sent frames that no shard has admitted yet; at most server.window_bytes for each shard.",
               (f"sluice_in_flight_bytes{{{JOB}}}", "rank {{rank}}")),
-        panel("Bundles held back", "ops", "A gradient was not finite.", (rate("sluice_skipped_bundles_total", "rank"), "rank {{rank}}")),
-        panel("Cores used", "none", "Processor time of each process a second.", (rate("sluice_cpu_seconds_total", "rank", 'rank!=""'), "worker {{rank}}"),
+        panel("Skipped bundles", "ops", "A gradient was not finite.", (rate("sluice_skipped_bundles_total", "rank"), "rank {{rank}}")),
+        panel("Cores used", "none", "Processor seconds of each process per second.", (rate("sluice_cpu_seconds_total", "rank", 'rank!=""'), "worker {{rank}}"),
               (rate("sluice_cpu_seconds_total", "shard", 'shard!=""'), "shard {{shard}}")),
-        panel("Processor time of exchanges, by stage", "none", "Cores of a worker that are in each stage.",
-              (rate("sluice_worker_stage_seconds_total", "rank, stage"), "rank {{rank}} {{stage}}")),
+        panel("Processor time of exchanges, by stage", "none", "Cores that a worker uses in each stage.",
+              (rate("sluice_worker_stage_cpu_seconds_total", "rank, stage"), "rank {{rank}} {{stage}}")),
         panel("Checkpoints", "none", "Step of the newest complete job checkpoint, and of the job.",
               (f"sluice_checkpoint_step{{{JOB}}}", "checkpoint"), (f"min (sluice_step{{{JOB}}})", "job")),
-        panel("Newest checkpoint given up", "none", "1: the newest attempt failed; the job goes on.", (f"sluice_checkpoint_given_up{{{JOB}}}", "given up"), kind="stat"),
-        panel("Record of the run unwritten", "none", "1: the coordinator cannot write run.json, and the job waits for that.",
+        panel("Newest checkpoint abandoned", "none", "1 means that the newest attempt failed. The job continues.",
+              (f"sluice_checkpoint_last_attempt_failed{{{JOB}}}", "abandoned"), kind="stat"),
+        panel("Run record unwritten", "none", "1 means that the coordinator cannot write run.json, and the job waits for it.",
               (f"sluice_run_record_unwritten{{{JOB}}}", "unwritten"), kind="stat"),
-        panel("Parts of checkpoints", "none", "Of shards: written and failed, since they began.",
+        panel("Parts of checkpoints", "none", "Parts of shards, written and failed, since they started.",
               (f"sum by (result) (sluice_snapshots_total{{{JOB}}})", "{{result}}")),
         panel("Size of a shard's part", "bytes", "", (f"sluice_snapshot_bytes{{{JOB}}}", "shard {{shard}}")),
-        panel("Time to write it", "s", "Beside training.", (f"sluice_snapshot_duration_seconds{{{JOB}}}", "shard {{shard}}")),
+        panel("Time to write a shard's part", "s", "While training continues.", (f"sluice_snapshot_duration_seconds{{{JOB}}}", "shard {{shard}}")),
     ]),
 }
 
@@ -222,7 +223,7 @@ def main(arguments):
             wrong.append(path.name)
     wrong += [path.name for path in FOLDER.glob("*.json") if path not in texts]
     if wrong:
-        print(f"not what tools/make_dashboards.py writes: {', '.join(sorted(wrong))}", file=sys.stderr)
+        print(f"differs from the output of tools/make_dashboards.py: {', '.join(sorted(wrong))}", file=sys.stderr)
     return 1 if wrong else 0
 
 

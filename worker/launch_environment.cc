@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreadsMax = 1024;
 
-// An unset or empty variable is no number, which is no error.
+// Returns nullopt, without an error, if the variable is unset or empty.
 absl::StatusOr<std::optional<uint32_t>> ReadNumber(const char* name, const ReadVariable& read) {
   const char* text = read(name);
   if (text == nullptr || *text == '\0') return std::optional<uint32_t>();
@@ -23,7 +23,7 @@ absl::StatusOr<std::optional<uint32_t>> ReadNumber(const char* name, const ReadV
   return std::optional<uint32_t>(number);
 }
 
-// The workers that a launcher's numbers count, and what they are to be called.
+// The workers that a launcher's numbers count, and their name in errors.
 struct Group {
   std::string name;
   uint32_t first_rank = 0;
@@ -39,7 +39,7 @@ absl::StatusOr<Group> FindGroup(std::optional<uint32_t> relay, const job::JobSpe
   if (*relay >= relays) {
     return absl::InvalidArgumentError(
         absl::StrCat("relay ", *relay, " does not exist: the job has ", relays,
-                     relays == 0 ? " relays, its file has no `relays` section"
+                     relays == 0 ? " relays, because its file has no `relays` section"
                                  : absl::StrCat(" relays, 0 to ", relays - 1)));
   }
   const uint32_t workers = spec.relays.workers[*relay];
@@ -56,7 +56,7 @@ absl::Status CheckWorldSize(const Group& group, bool is_rack, const ReadVariable
     if (!size->has_value() || **size == group.workers) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "the launcher started ", **size, " processes (", name, "), but ", group.name, " has ",
-        group.workers, " workers: start as many, or ",
+        group.workers, " workers: start that many, or ",
         is_rack ? "change relays.workers in the job file"
                 : absl::StrCat("add --set workers=", **size, " to servers and workers")));
   }
@@ -105,7 +105,8 @@ absl::StatusOr<int> FindThreads(const std::string& flag, int cores, const ReadVa
   if (!workers.ok()) return workers.status();
   if (*workers == 0u) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the environment variable ", kWorkersHere, " is 0, and this is a worker"));
+        absl::StrCat("the environment variable ", kWorkersHere,
+                     " is 0, but this machine has at least this worker"));
   }
   const auto share = static_cast<uint32_t>(cores) / workers->value_or(1);
   return std::clamp(static_cast<int>(share), 1, kThreadsMax);

@@ -17,6 +17,7 @@
 #include "app/exit_codes.h"
 #include "app/flags.h"
 #include "app/log_flags.h"
+#include "app/old_flags.h"
 #include "app/signal_watch.h"
 #include "app/transport_flags.h"
 #include "base/clock.h"
@@ -44,15 +45,15 @@ namespace sluice::worker {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(3);
-// Sessions in a row that end in a rollback before a step is done. Losses in quick succession may
-// cause a few; more are a shard that everybody but this worker reaches, or the like.
+// Limit for consecutive sessions that end in a rollback before they finish a step. Several losses
+// in quick succession may cause a few. More indicate a problem such as a shard that only this
+// worker cannot reach.
 constexpr int kFruitlessSessionsMax = 20;
 
 constexpr char kDescription[] =
     "Trains the model of a Sluice job as one of its workers. `sluice run JOB.yaml` starts the "
-    "servers and workers "
-    "of a job on one machine; over several machines start sluice-server for each shard, and this "
-    "once for each rank.";
+    "servers and workers of a job on one machine. On several machines, start sluice-server for "
+    "each shard and sluice-worker for each rank.";
 constexpr char kFooter[] =
     "Without --rank, the rank is taken from RANK, SLURM_PROCID or JOB_COMPLETION_INDEX, and "
     "WORLD_SIZE or\n"
@@ -67,72 +68,81 @@ struct Flags {
   std::optional<uint32_t> rank;
   std::optional<uint32_t> relay;
   std::string report;
-  std::string metrics_listen;
-  bool metrics_tls = false;
-  std::string metrics_client_ca;
-  std::vector<std::string> metrics_host;
-  uint64_t quality_every = 100;
-  std::string trace;
+  std::string http_listen;
+  bool http_tls = false;
+  std::string http_client_ca;
+  std::vector<std::string> http_host;
+  uint64_t quality_interval = 100;
+  std::string trace_file;
   std::string threads;
   bool supervised = false;
   app::LogFlags log;
   net::TransportOptions transport;
 };
 
+void AddOldNames(CLI::App* app, Flags* flags) {
+  app::AddOldOption(app, "--metrics-listen", "--http-listen", &flags->http_listen);
+  app::AddOldFlag(app, "--metrics-tls", "--http-tls", &flags->http_tls);
+  app::AddOldOption(app, "--metrics-client-ca", "--http-client-ca", &flags->http_client_ca);
+  app::AddOldOption(app, "--metrics-host", "--http-host", &flags->http_host)->delimiter(',');
+  app::AddOldOption(app, "--quality-every", "--quality-interval", &flags->quality_interval);
+  app::AddOldOption(app, "--trace", "--trace-file", &flags->trace_file);
+}
+
 void AddFlags(CLI::App* app, Flags* flags) {
   app::AddJobFlags(app, &flags->job);
   app->add_option("--coordinator", flags->coordinator,
-                  "Address of shard 0; in a job with relays of this worker's")
+                  "Address of shard 0, or of this worker's relay in a job with relays")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app->add_option("--rank", flags->rank, "This worker's number, from 0")->type_name("R");
   app->add_option("--relay", flags->relay,
-                  "In a job with relays: the rank, given or from the environment, counts within "
-                  "the rack of relay K, and so do WORLD_SIZE and SLURM_NTASKS")
+                  "In a job with relays: the rank, from --rank or the environment, counts within "
+                  "the rack of relay K, as do WORLD_SIZE and SLURM_NTASKS")
       ->type_name("K");
-  app->add_option("--report", flags->report, "Write the run's figures here, as JSON")
+  app->add_option("--report", flags->report, "Write the run's figures to this file, as JSON")
       ->type_name("FILE");
-  app->add_option("--metrics-listen", flags->metrics_listen,
+  app->add_option("--http-listen", flags->http_listen,
                   "Serve this worker's /metrics (docs/metrics.md), /livez, /readyz and /startupz "
-                  "here; port 0: any free one [none]")
+                  "here; port 0 selects a free port [none]")
       ->type_name("HOST:PORT");
-  app->add_flag("--metrics-tls", flags->metrics_tls,
-                "Serve --metrics-listen as HTTPS, with --tls-cert and --tls-key");
-  app->add_option("--metrics-client-ca", flags->metrics_client_ca,
-                  "With --metrics-tls: answer only clients that show a certificate of a CA in this "
-                  "file")
+  app->add_flag("--http-tls", flags->http_tls,
+                "Serve --http-listen as HTTPS, with --tls-cert and --tls-key");
+  app->add_option("--http-client-ca", flags->http_client_ca,
+                  "With --http-tls: answer only clients with a certificate of a CA in this file")
       ->type_name("FILE");
-  app->add_option("--metrics-host", flags->metrics_host,
-                  "Names under which --metrics-listen may be asked, as --http-host of servers")
+  app->add_option("--http-host", flags->http_host,
+                  "Additional host names that --http-listen accepts, besides IP addresses, "
+                  "localhost and this host's name")
       ->type_name("NAME,...")
       ->delimiter(',');
-  app->add_option("--quality-every", flags->quality_every,
-                  "With --metrics-listen: steps in which what compression loses is measured once "
-                  "on every chunk; 0: never")
+  app->add_option("--quality-interval", flags->quality_interval,
+                  "With --http-listen: number of steps in which the compression loss of every "
+                  "chunk is measured once; 0 disables it")
       ->type_name("STEPS")
       ->capture_default_str();
-  app->add_option(
-         "--trace", flags->trace,
-         "Write here what this process does when, for ui.perfetto.dev (docs/traces.md); at "
-         "most 256 MiB")
+  app->add_option("--trace-file", flags->trace_file,
+                  "Write a trace of this process to this file, for ui.perfetto.dev "
+                  "(docs/traces.md); at most 256 MiB")
       ->type_name("FILE");
   app->add_option("--threads", flags->threads,
-                  "Threads inside LibTorch's operations. Bits of the result depend on it, so all "
-                  "workers need the same, and one that is started again on another machine what it "
-                  "had. auto: the cores it may use, divided by LOCAL_WORLD_SIZE if that is set "
-                  "(default: 1 if the job has several workers, else LibTorch's choice)")
+                  "Threads inside LibTorch's operations. The bits of the result depend on it, so "
+                  "use the same number for all workers, and after a restart on another machine. "
+                  "auto: the available cores, divided by LOCAL_WORLD_SIZE if that is set (default: "
+                  "1 if the job has several workers, otherwise LibTorch's choice)")
       ->type_name("N|auto");
   app->add_flag(
       "--supervised", flags->supervised,
-      "Something such as Kubernetes starts this process again: in a job with checkpoints a "
-      "signal ends the process at once and not the job, which waits for this rank's next");
+      "A supervisor such as Kubernetes restarts this process: in a job with checkpoints, a signal "
+      "ends only this process, at once, and the job waits for this rank's next process");
   app::AddLogFlags(app, &flags->log);
   app::AddTransportFlags(app, &flags->transport);
+  AddOldNames(app, flags);
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
   app->footer(kFooter);
 }
 
-// Logs the outcome, leaves the report, and gives the exit status.
+// Logs the outcome, writes the report and returns the exit status.
 int Conclude(const job::JobSpec& spec, uint32_t rank, const Flags& flags,
              const absl::StatusOr<TrainReport>& report, int signal, const Logger& logger) {
   int exit_code = 0;
@@ -169,7 +179,7 @@ int Conclude(const job::JobSpec& spec, uint32_t rank, const Flags& flags,
   return exit_code;
 }
 
-// In a job with relays a session is with the rack's.
+// In a job with relays, the worker joins its rack's job.
 RemoteSessionOptions SessionOptionsOf(const job::JobSpec& spec, const std::string& coordinator,
                                       uint32_t rank) {
   if (!spec.relays.enabled()) return OptionsFromJob(spec, coordinator, rank);
@@ -177,7 +187,7 @@ RemoteSessionOptions SessionOptionsOf(const job::JobSpec& spec, const std::strin
   return OptionsFromJob(job::JobOfRack(spec, place.relay), coordinator, place.rank);
 }
 
-// Trains to the end, through as many sessions as the job's rollbacks make of it.
+// Trains to the end, with a new session after each rollback.
 absl::StatusOr<TrainReport> Train(const job::JobSpec& spec, RemoteSessionOptions session_options,
                                   uint32_t rank, CurrentSession* session, TrainOptions options,
                                   const Logger& logger) {
@@ -195,8 +205,8 @@ absl::StatusOr<TrainReport> Train(const job::JobSpec& spec, RemoteSessionOptions
     fruitless = progressed ? 1 : fruitless + 1;
     progressed = false;
     if (fruitless == kFruitlessSessionsMax) {
-      return RollbackError(absl::StrCat(report.status().message(), "; no step was done in ",
-                                        fruitless, " tries in a row, so this worker gives up"));
+      return RollbackError(absl::StrCat(report.status().message(), "; no step was finished in ",
+                                        fruitless, " consecutive tries, so this worker gives up"));
     }
     logger.Write(LogLevel::kWarning, {.event = "joining_again", .rank = rank},
                  absl::StrCat(report.status().message(), "; joining again"));
@@ -204,13 +214,13 @@ absl::StatusOr<TrainReport> Train(const job::JobSpec& spec, RemoteSessionOptions
   }
 }
 
-// Where this worker's gradients will lie and can be encoded. Null: nowhere but in the host's
-// memory.
+// Returns the device that holds this worker's gradients and can encode them, or null if gradients
+// are encoded in host memory.
 std::unique_ptr<compress::EncodingDevice> OpenDevice(const job::JobSpec& spec, uint32_t rank,
                                                      const Logger& logger) {
   const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec, rank, FindDevices());
-  // What cannot be had is told where training begins.
-  if (!chosen.ok() || chosen->gpus.empty() || spec.encode_on == "host") return nullptr;
+  // Training reports missing devices.
+  if (!chosen.ok() || chosen->gpus.empty() || spec.encode_location == "host") return nullptr;
   std::string problem;
   std::unique_ptr<compress::gpu::Device> gpu =
       compress::gpu::MakeCudaDevice(chosen->gpus.front(), &problem);
@@ -220,25 +230,25 @@ std::unique_ptr<compress::EncodingDevice> OpenDevice(const job::JobSpec& spec, u
   return nullptr;
 }
 
-// Null without --metrics-listen.
+// Returns null without --http-listen.
 absl::StatusOr<std::unique_ptr<net::HttpServer>> ServeMetrics(const Flags& flags,
                                                               const job::JobSpec& spec,
                                                               uint32_t rank,
                                                               const CurrentSession& session,
                                                               const Logger& logger) {
-  if (flags.metrics_listen.empty()) return nullptr;
-  net::HttpOptions options{.listen = flags.metrics_listen, .names = flags.metrics_host};
-  if (!flags.metrics_client_ca.empty() && !flags.metrics_tls) {
-    return absl::InvalidArgumentError("--metrics-client-ca needs --metrics-tls");
+  if (flags.http_listen.empty()) return nullptr;
+  net::HttpOptions options{.listen = flags.http_listen, .names = flags.http_host};
+  if (!flags.http_client_ca.empty() && !flags.http_tls) {
+    return absl::InvalidArgumentError("--http-client-ca needs --http-tls");
   }
-  if (flags.metrics_tls) {
+  if (flags.http_tls) {
     if (flags.transport.tls_cert.empty()) {
       return absl::InvalidArgumentError(
-          "--metrics-tls serves the certificate of --tls-cert and --tls-key: give them");
+          "--http-tls needs a certificate: give --tls-cert and --tls-key");
     }
     options.tls_cert = flags.transport.tls_cert;
     options.tls_key = flags.transport.tls_key;
-    options.tls_client_ca = flags.metrics_client_ca;
+    options.tls_client_ca = flags.http_client_ca;
   }
   const std::function<WorkerView()> view = [&spec, rank, &session] {
     return WorkerView{.job_name = spec.name,
@@ -254,13 +264,13 @@ absl::StatusOr<std::unique_ptr<net::HttpServer>> ServeMetrics(const Flags& flags
   return server;
 }
 
-// Null without --trace.
+// Returns null without --trace-file.
 absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const job::JobSpec& spec,
                                                       uint32_t rank, const Clock* clock,
                                                       const Logger& logger) {
-  if (flags.trace.empty()) return nullptr;
+  if (flags.trace_file.empty()) return nullptr;
   absl::StatusOr<std::unique_ptr<TraceFile>> trace =
-      TraceFile::Create({.path = flags.trace,
+      TraceFile::Create({.path = flags.trace_file,
                          .process = absl::StrCat("worker ", rank, " of ", spec.name),
                          .number = rank,
                          .clock = clock,
@@ -269,7 +279,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const 
   return trace;
 }
 
-// What flags, job file and environment say of this process.
+// This process's place in the job, from flags, job file and environment.
 struct Place {
   job::JobSpec spec;
   uint32_t rank = 0;
@@ -287,6 +297,12 @@ absl::StatusOr<Place> FindPlace(const Flags& flags) {
   return Place{*std::move(spec), *rank, *threads};
 }
 
+// Logs notes and warnings about the job before rank 0 joins.
+void LogNotes(const job::JobSpec& spec, const Logger& logger) {
+  if (const std::string note = job::MomentumNote(spec); !note.empty()) logger.Info(note);
+  for (const std::string& warning : job::JobWarnings(spec)) logger.Warning(warning);
+}
+
 int Run(const Flags& flags) {
   const absl::StatusOr<Place> place = FindPlace(flags);
   if (!place.ok()) {
@@ -300,10 +316,7 @@ int Run(const Flags& flags) {
   const job::JobSpec& spec = place->spec;
   const uint32_t rank = place->rank;
   const Logger logger(absl::StrCat("worker-", rank), flags.log.OptionsFor(spec.name));
-  if (rank == 0) {
-    if (const std::string note = job::MomentumNote(spec); !note.empty()) logger.Info(note);
-    for (const std::string& warning : job::JobWarnings(spec)) logger.Warning(warning);
-  }
+  if (rank == 0) LogNotes(spec, logger);
   RemoteSessionOptions session_options = SessionOptionsOf(spec, flags.coordinator, rank);
   session_options.logger = logger;
   absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
@@ -333,14 +346,15 @@ int Run(const Flags& flags) {
     logger.Error(metrics.status().message());
     return absl::IsInvalidArgument(metrics.status()) ? app::kExitUsage : app::kExitFailed;
   }
-  if (*metrics != nullptr) session_options.quality_every = flags.quality_every;
+  if (*metrics != nullptr) session_options.quality_interval = flags.quality_interval;
   std::atomic<bool> stop = false;
   TrainOptions options;
   options.threads = place->threads;
   options.stop = &stop;
   options.on_trained = [&](const TrainReport& trained) {
     if (flags.report.empty()) return;
-    // Written again at the end; if that fails too, it is told then.
+    // Ignores errors here. The report is written again at the end, and that write reports a
+    // failure.
     (void)WriteReport(flags.report, SuccessJson(spec, rank, trained));
   };
   app::SignalWatch watch(

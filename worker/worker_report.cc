@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Text that is not UTF-8 is replaced rather than thrown about.
+// Replaces text that is not UTF-8 instead of throwing.
 std::string Dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -64,7 +64,8 @@ std::string FailureJson(const job::JobSpec& spec, uint32_t rank, int exit_code,
 }
 
 absl::Status WriteReport(const std::string& path, const std::string& json) {
-  // Renamed when it is whole: a reader never sees a part, however this process ends.
+  // The file is renamed when complete, so that a reader never sees a partial report, even if this
+  // process crashes.
   const std::string unfinished = path + ".unfinished";
   std::ofstream file(unfinished);
   file << json;

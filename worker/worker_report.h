@@ -1,4 +1,4 @@
-// WorkerReport: the JSON that sluice-worker leaves at --report, for the launcher and for scripts.
+// WorkerReport: the JSON that sluice-worker writes to --report, for the launcher and for scripts.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ struct JobSpec;
 
 namespace sluice::worker {
 
-// One flat object: job, rank, exit (0) and every figure of the report; test_* and judged_by (loss
-// or accuracy) only where this rank tested, best_* only where it keeps a best.pt. Bytes are sums
-// over all steps.
+// One flat object: job, rank, exit (0) and all figures of the report. It has test_* and judged_by
+// (loss or accuracy) only if this rank tested, and best_* only if this rank keeps a best.pt. Bytes
+// are sums over all steps.
 std::string SuccessJson(const job::JobSpec& spec, uint32_t rank, const TrainReport& report);
 
-// job, rank, exit and error.
+// One flat object: job, rank, exit and error.
 std::string FailureJson(const job::JobSpec& spec, uint32_t rank, int exit_code,
                         absl::string_view error);
 

@@ -23,12 +23,12 @@ namespace sluice::bench {
 namespace {
 
 constexpr float kCarry = 0.75f;
-// What residuals hold is steady when their energy grows by less than this share of the
-// accumulator's in a step, for so many steps: a random walk, which is what sparse codecs begin
-// with, gets there after about as many steps as the inverse.
+// Residuals are steady if, for kSteadySteps steps, their energy grows per step by less than this
+// share of the accumulator's energy. Sparse codecs start with a random walk, which becomes steady
+// after about 1 / share steps.
 constexpr double kSteadyGrowth = 0.02;
 constexpr int kSteadySteps = 3;
-constexpr double kSparse = 0.5;  // Codecs that send a smaller share have a size per element kept.
+constexpr double kSparse = 0.5;  // Codecs that send a smaller share report a size per kept element.
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -41,7 +41,7 @@ double Median(std::vector<double> values) {
 
 double Quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
-// What any encoder with feedback must do to memory at the least.
+// Measures the minimum memory traffic of any encoder with feedback.
 double SecondsOfStream(const std::vector<float>& gradient, std::vector<float>* acc) {
   const double begin = Now();
   const float* const g = gradient.data();
@@ -52,12 +52,12 @@ double SecondsOfStream(const std::vector<float>& gradient, std::vector<float>* a
 
 struct StepMeasure {
   double bytes = 0;
-  double spec_bytes = 0;  // Of tensors that the spec is for.
-  double kept = 0;        // Elements of these that decode to something but zero.
+  double spec_bytes = 0;  // Bytes of tensors that the spec applies to.
+  double kept = 0;        // Elements of those tensors that do not decode to zero.
   double encode_seconds = 0;
   double add_seconds = 0;
-  double lost = 0;    // Squares of what was encoded but not decoded.
-  double energy = 0;  // Squares of what was encoded.
+  double lost = 0;    // Squares of the encoded minus the decoded values.
+  double energy = 0;  // Squares of the encoded values.
 };
 
 // One worker and its shards, for one codec.
@@ -161,14 +161,14 @@ class Exchanger {
   const std::vector<compress::ChunkConfig> configs_;
   compress::Compressor compressor_;
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;
-  std::vector<size_t> offsets_;  // Of tensors in all gradients.
-  std::vector<float> wanted_;    // gradient + residual of a chunk.
+  std::vector<size_t> offsets_;  // Start of each tensor in the concatenated gradients.
+  std::vector<float> wanted_;    // The gradient plus the residual of a chunk.
   std::vector<float> sum_;
   std::vector<std::byte> frame_;
 };
 
-// Runs a codec's own feedback until it owes about as much after each step as before it, since what
-// it owes is what makes its accumulators hard or easy. Returns the steps that took.
+// Runs a codec's own feedback until a step hardly changes the residual, because residuals determine
+// how hard accumulators are to encode. Returns the number of steps.
 uint32_t Settle(const SyntheticGradients& source, uint32_t limit, Exchanger* exchanger,
                 std::vector<float>* gradients) {
   double owed = exchanger->ResidualEnergy();
@@ -309,11 +309,11 @@ std::string FormatCodecReport(const CodecReport& report) {
         row.encode_stream_share, row.add_ns, row.add_stream_share);
   }
   text +=
-      "\nBytes count headers and small tensors; `large alone` and B/kept (bytes per element that "
-      "arrives, of sparse codecs) leave\ntensors out that are too small for the codec. NMSE: lost "
-      "energy over encoded energy, of the first gradient and of\ngradient + residual when the "
-      "codec's own feedback is steady. Times are per element on one core; `stream` is the\n"
-      "stream's time over theirs.\n";
+      "\nBytes include headers and small tensors. `large alone` and B/kept (bytes per kept "
+      "element, for sparse codecs) exclude\ntensors that are too small for the codec. NMSE is lost "
+      "energy divided by encoded energy, for the first gradient and for\ngradient + residual once "
+      "the codec's own feedback is steady. Times are per element on one core; `stream` is "
+      "the\nstream's time divided by them.\n";
   return text;
 }
 

@@ -1,6 +1,6 @@
-// CodecReport: what each codec does to a model's gradients: bytes, errors and times, through the
-// same Compressor, layout and Aggregator as in a job, without a network. The work of
-// `sluice bench codecs`.
+// CodecReport: measures each codec on a model's gradients: bytes, errors and times. It uses the
+// Compressor, layout and Aggregator of a job, without a network. It implements `sluice bench
+// codecs`.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,37 @@ namespace sluice::bench {
 
 struct CodecReportOptions {
   std::string model = "resnet50";
-  std::string table_path;  // A file of tensors (bench/measure/table_file.h) instead; or empty.
-  std::vector<std::string> specs;  // Empty: UsualReportSpecs().
-  uint64_t elements = 0;           // Cut the model down to about so many; 0: all of it.
-  uint32_t steps = 10;             // Measured ones, at least 1.
-  uint32_t settle = 40;            // At most so many steps before them, until feedback is steady.
+  // A file of tensors (bench/measure/table_file.h) instead of `model`, or empty.
+  std::string table_path;
+  std::vector<std::string> specs;  // If empty, UsualReportSpecs().
+  uint64_t elements = 0;  // Reduces the model to about this many elements; 0 keeps all of them.
+  uint32_t steps = 10;    // Measured steps, at least 1.
+  uint32_t settle = 40;   // Maximum number of earlier steps, until feedback is steady.
   uint64_t seed = 1;
-  // Called after each codec, for progress; may be empty.
+  // Called after each codec, for progress output; may be empty.
   std::function<void(const std::string& spec)> done;
 };
 
-// Means and medians are over the measured steps, times of one core.
+// Means and medians are over the measured steps. Times are those of one core.
 struct CodecReportRow {
-  std::string spec;          // As ToString has it.
-  uint32_t settle = 0;       // Steps until its feedback was steady, or the limit.
-  double first_bytes = 0;    // Of the first step, frame headers and all small tensors counted.
-  double bytes = 0;          // Of a step.
-  double ratio = 0;          // fp32 bytes over `bytes`.
-  double spec_bytes = 0;     // Of `bytes`, those of tensors that the spec is for: not the small.
-  double spec_elements = 0;  // Of these tensors.
-  double kept_elements = 0;  // Of these in a step, those that decode to something but zero.
+  std::string spec;     // In the format of ToString.
+  uint32_t settle = 0;  // Steps until the feedback was steady, or the limit.
+  // Bytes of the first step, including frame headers and all small tensors.
+  double first_bytes = 0;
+  double bytes = 0;  // Per step.
+  double ratio = 0;  // fp32 bytes divided by `bytes`.
+  // Bytes per step of the tensors that the spec applies to, which excludes small tensors.
+  double spec_bytes = 0;
+  double spec_elements = 0;  // Elements of the same tensors.
+  double kept_elements = 0;  // Elements of the same tensors per step that do not decode to zero.
   double bits_per_element = 0;
-  // |x - decoded|^2 / |x|^2. Nothing for a vote, which does not estimate x.
-  std::optional<double> nmse_gradient;     // In the first step, where nothing is owed.
+  // The fields are |x - decoded|^2 / |x|^2. They are absent for a vote, which does not estimate x.
+  std::optional<double> nmse_gradient;     // In the first step, with x = gradient.
   std::optional<double> nmse_accumulator;  // With x = gradient + residual.
   double encode_ns = 0;                    // Per element.
-  double encode_stream_share = 0;  // Time of the stream over that of encoding; 1 is memory speed.
-  double add_ns = 0;               // Check, decode and add, per element.
+  // The stream's time divided by the encoding time; 1 is memory speed.
+  double encode_stream_share = 0;
+  double add_ns = 0;  // To check, decode and add, per element.
   double add_stream_share = 0;
 };
 
@@ -52,25 +56,26 @@ struct CodecReport {
   size_t tensors = 0;
   uint32_t steps = 0;
   uint64_t seed = 0;
-  double stream_ns = 0;  // acc = acc * c + g over equal arrays, per element; median of all rows.
+  // Stream acc = acc * c + g over equal arrays, per element; median of all rows.
+  double stream_ns = 0;
   std::vector<CodecReportRow> rows;
 };
 
-// Every codec of the table by its example, and the variants people ask about.
+// Returns each codec's example and common variants.
 std::vector<std::string> UsualReportSpecs();
 
-// INVALID_ARGUMENT for an unknown model or a wrong spec: as ModelTable and ParseCodecSpec say it;
-// a table's file has ReadTensorTable's errors.
+// Fails with INVALID_ARGUMENT for an unknown model or a wrong spec, with the message of ModelTable
+// or ParseCodecSpec, and with ReadTensorTable's errors for a table's file.
 absl::StatusOr<CodecReport> MeasureCodecs(const CodecReportOptions& options);
 
 std::string FormatCodecReport(const CodecReport& report);
 
 // {schema: 1, model, elements, tensors, steps, seed, stream_ns_per_element, codecs: [{spec,
 // settle_steps, bytes_first_step, bytes_per_step, ratio, spec_bytes_per_step, spec_elements,
-// kept_elements_per_step, bits_per_element, nmse_gradient, nmse_accumulator (null: a vote has
-// none), encode_ns_per_element, encode_gb_per_s, encode_stream_share, add_ns_per_element,
-// add_gb_per_s, add_stream_share}]}. Keys stay; new ones may come. GB/s count fp32 elements, not
-// all traffic.
+// kept_elements_per_step, bits_per_element, nmse_gradient, nmse_accumulator (null for a vote),
+// encode_ns_per_element, encode_gb_per_s, encode_stream_share, add_ns_per_element, add_gb_per_s,
+// add_stream_share}]}. Later versions keep these keys and may add others. GB/s count fp32 elements
+// instead of all traffic.
 std::string CodecReportJson(const CodecReport& report);
 
 }  // namespace sluice::bench

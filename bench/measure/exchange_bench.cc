@@ -26,7 +26,7 @@
 namespace sluice::bench {
 namespace {
 
-// Dense exchanges take long and vary little.
+// Dense exchanges take long and vary little, so few of them suffice.
 constexpr uint32_t kBaselineWarmup = 2;
 constexpr uint32_t kBaselineRepeats = 6;
 constexpr absl::Duration kStatusTimeout = absl::Seconds(5);
@@ -45,12 +45,12 @@ class ExchangeBench {
   absl::Status Prepare();
   absl::Status MakeFolders();
   ExchangeJob JobOf(const ExchangeCodecs& codecs) const;
-  absl::StatusOr<cli::LaunchPlan> PlanOf(const ExchangeCodecs& codecs);
+  absl::StatusOr<cli::CommandLines> PlanOf(const ExchangeCodecs& codecs);
   absl::StatusOr<ExchangeFigures> Measure(const ExchangeCodecs& codecs, uint32_t warmup,
                                           uint32_t repeats);
   absl::StatusOr<ExchangeFigures> MeasureBaseline(const std::string& spec);
-  absl::Status TakeTurns(ExchangeSession* session, uint32_t warmup, uint32_t repeats,
-                         ExchangeSamples* samples);
+  absl::Status RunTurns(ExchangeSession* session, uint32_t warmup, uint32_t repeats,
+                        ExchangeSamples* samples);
   absl::Status MeasureAll();
   absl::Status CheckCoordinator() const;
   void FindServers(const std::string& coordinator, ExchangeSession* session);
@@ -63,15 +63,15 @@ class ExchangeBench {
   std::optional<app::StopSignals> signals_;
   ExchangeCodecs codecs_;
   std::shared_ptr<const net::Transport> transport_;
-  std::vector<std::string> server_addresses_;  // Empty: free ports of loopback.
+  std::vector<std::string> server_addresses_;  // If empty, free ports on loopback.
   ExchangeReport report_;
-  std::string folder_;  // A temporary one.
+  std::string folder_;  // A temporary folder.
   std::string log_folder_;
   int stop_signal_ = 0;
 };
 
 ExchangeBench::~ExchangeBench() {
-  std::error_code ignored;  // A temporary folder: nothing is lost if it stays.
+  std::error_code ignored;  // Errors do not matter for a temporary folder.
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
@@ -145,13 +145,13 @@ absl::Status ExchangeBench::Prepare() {
   facts.largest_shard_share = *share;
   const std::string server = absl::StrCat(options_.program_folder, "/sluice-server");
   if (options_.connect.empty() && ::access(server.c_str(), X_OK) != 0) {
-    return absl::NotFoundError(absl::StrCat("there is no ", server,
-                                            ": it belongs beside this program; build it "
-                                            "(scripts/build.sh)"));
+    return absl::NotFoundError(
+        absl::StrCat("there is no ", server,
+                     ": it must be in the folder of this program; build it (scripts/build.sh)"));
   }
-  if (!options_.json_path.empty() && !std::ofstream(options_.json_path, std::ios::app)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--json: cannot write ", options_.json_path, ": is its folder there?"));
+  if (!options_.report_path.empty() && !std::ofstream(options_.report_path, std::ios::app)) {
+    return absl::InvalidArgumentError(absl::StrCat("--report: cannot write ", options_.report_path,
+                                                   ": check that its folder exists"));
   }
   if (absl::Status status = CheckCoordinator(); !status.ok()) return status;
   return MakeFolders();
@@ -162,7 +162,7 @@ absl::StatusOr<v1::GetStatusReply> AskStatus(
   cli::StatusClient client(coordinator, transport);
   client.Ask(kStatusTimeout);
   absl::StatusOr<v1::GetStatusReply> status = absl::UnavailableError("no answer");
-  client.Take(kStatusTimeout, &status);
+  client.WaitForStatus(kStatusTimeout, &status);
   return status;
 }
 
@@ -177,12 +177,12 @@ absl::Status ExchangeBench::CheckCoordinator() const {
   return CheckRemoteJob(*status, JobOf(codecs_));
 }
 
-// The coordinator knows them all once every worker has joined.
+// The coordinator knows all servers once every worker has joined.
 void ExchangeBench::FindServers(const std::string& coordinator, ExchangeSession* session) {
   const absl::StatusOr<v1::GetStatusReply> status = AskStatus(coordinator, transport_);
   if (!status.ok()) {
     console_.Warning(
-        absl::StrCat("servers are not asked for their stages: ", status.status().message()));
+        absl::StrCat("the report has no stages of servers: ", status.status().message()));
     return;
   }
   std::vector<std::string> addresses;
@@ -212,7 +212,7 @@ ExchangeJob ExchangeBench::JobOf(const ExchangeCodecs& codecs) const {
           .sets = options_.sets};
 }
 
-absl::StatusOr<cli::LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
+absl::StatusOr<cli::CommandLines> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
   ExchangePlanOptions plan;
   const absl::StatusOr<std::string> text = ExchangeJobText(JobOf(codecs));
   if (!text.ok()) return text.status();
@@ -222,7 +222,8 @@ absl::StatusOr<cli::LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& code
   if (!file.flush()) {
     return absl::UnavailableError(absl::StrCat("cannot write the job file ", plan.job_path));
   }
-  std::vector<cli::FreePort> ports;  // Until all are known, so that they differ.
+  // Ports stay reserved until all are known, so that they differ.
+  std::vector<cli::FreePort> ports;
   plan.server_addresses = server_addresses_;
   if (!options_.connect.empty()) {
     plan.coordinator = options_.connect;
@@ -247,19 +248,19 @@ absl::StatusOr<cli::LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& code
   return MakeExchangePlan(plan);
 }
 
-absl::Status ExchangeBench::TakeTurns(ExchangeSession* session, uint32_t warmup, uint32_t repeats,
-                                      ExchangeSamples* samples) {
+absl::Status ExchangeBench::RunTurns(ExchangeSession* session, uint32_t warmup, uint32_t repeats,
+                                     ExchangeSamples* samples) {
   const absl::Duration compute = absl::Milliseconds(options_.compute_ms);
   for (uint32_t turn = 0; turn < warmup + repeats; ++turn) {
     if (options_.console.terminal) {
       console_.DrawBlock({absl::StrCat(samples->codecs.uplink, " up, ", samples->codecs.downlink,
                                        " down: exchange ", turn + 1, " of ", warmup + repeats)});
     }
-    absl::StatusOr<Turn> taken = session->TakeTurn(absl::ZeroDuration());
+    absl::StatusOr<Turn> taken = session->RunTurn(absl::ZeroDuration());
     if (!taken.ok()) return taken.status();
     if (turn >= warmup) samples->turns.push_back(*std::move(taken));
     if (turn < warmup || options_.compute_ms <= 0) continue;
-    absl::StatusOr<Turn> computed = session->TakeTurn(compute);
+    absl::StatusOr<Turn> computed = session->RunTurn(compute);
     if (!computed.ok()) return computed.status();
     samples->computed_turns.push_back(*std::move(computed));
   }
@@ -268,7 +269,7 @@ absl::Status ExchangeBench::TakeTurns(ExchangeSession* session, uint32_t warmup,
 
 absl::StatusOr<ExchangeFigures> ExchangeBench::Measure(const ExchangeCodecs& codecs,
                                                        uint32_t warmup, uint32_t repeats) {
-  absl::StatusOr<cli::LaunchPlan> plan = PlanOf(codecs);
+  absl::StatusOr<cli::CommandLines> plan = PlanOf(codecs);
   if (!plan.ok()) return plan.status();
   const std::string coordinator = plan->coordinator;
   ExchangeSession session(*std::move(plan), absl::Seconds(options_.timeout_seconds), &*signals_,
@@ -279,14 +280,14 @@ absl::StatusOr<ExchangeFigures> ExchangeBench::Measure(const ExchangeCodecs& cod
   if (absl::IsAborted(status) && !options_.connect.empty()) {
     status = absl::AbortedError(
         absl::StrCat(status.message(), "\n  The servers at ", options_.connect,
-                     " must run what the same command prints with --print-job."));
+                     " must run the job file that the same command prints with --print-job."));
   }
   if (status.ok()) FindServers(coordinator, &session);
-  if (status.ok()) status = TakeTurns(&session, warmup, repeats, &samples);
+  if (status.ok()) status = RunTurns(&session, warmup, repeats, &samples);
   if (status.ok()) {
     if (!session.usage_failure().ok()) {
-      console_.Warning(absl::StrCat("servers do not say what their stages took: ",
-                                    session.usage_failure().message()));
+      console_.Warning(
+          absl::StrCat("the report has no stages of servers: ", session.usage_failure().message()));
     }
     samples.server_peak_rss_bytes = session.ServerPeakRssBytes();
     status = session.Finish();
@@ -307,7 +308,7 @@ absl::Status ExchangeBench::MeasureAll() {
   absl::StatusOr<ExchangeFigures> figures = Measure(codecs_, options_.warmup, options_.repeats);
   if (!figures.ok()) return figures.status();
   report_.figures = *std::move(figures);
-  // A coordinator elsewhere runs one job, and its codecs are that job's.
+  // A coordinator on another host runs one job, whose codecs cannot change.
   if (!options_.baselines || !options_.connect.empty()) return absl::OkStatus();
   absl::StatusOr<ExchangeFigures> none = MeasureBaseline("none");
   if (!none.ok()) return none.status();
@@ -319,11 +320,11 @@ absl::Status ExchangeBench::MeasureAll() {
 }
 
 absl::Status ExchangeBench::WriteJson(absl::string_view text) {
-  if (options_.json_path.empty()) return absl::OkStatus();
-  std::ofstream file(options_.json_path, std::ios::trunc);
+  if (options_.report_path.empty()) return absl::OkStatus();
+  std::ofstream file(options_.report_path, std::ios::trunc);
   file << text;
   if (file.flush()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("--json: cannot write ", options_.json_path));
+  return absl::UnavailableError(absl::StrCat("--report: cannot write ", options_.report_path));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// `sluice bench exchange`: how long workers take to exchange a step's gradients, against the same
-// without compression.
+// `sluice bench exchange`: measures how long workers take to exchange a step's gradients, and
+// compares it with an exchange without compression.
 #pragma once
 
 #include <cstdint>
@@ -16,35 +16,37 @@ namespace sluice::bench {
 struct ExchangeBenchOptions {
   ExchangeGradients gradients;
   net::TransportOptions security;
-  std::string spec;  // Empty, and the next: ChooseCodecs.
+  std::string spec;  // ChooseCodecs interprets this and down_spec; both may be empty.
   std::string down_spec;
   uint32_t workers = 2;
   uint32_t shards = 2;
   std::vector<std::string> sets;
-  uint32_t warmup = 20;  // Until feedback sends as much as it will go on sending.
+  uint32_t warmup = 20;  // Exchanges until feedback has reached its final traffic.
   uint32_t repeats = 20;
-  double compute_ms = 0;   // Gradients become ready over so long; 0: all at once.
-  bool baselines = true;   // The same again with `none` and with `fp16`.
-  std::string connect;     // HOST:PORT of a coordinator that runs the job; empty: start servers.
-  bool print_job = false;  // Only print the job file that is to run there.
-  std::vector<std::string> server_hosts;  // Empty: loopback, at free ports.
+  // Duration over which gradients become ready. With 0, all gradients are ready at once.
+  double compute_ms = 0;
+  bool baselines = true;  // Repeats the measurement with `none` and with `fp16`.
+  // HOST:PORT of a coordinator that runs the job. If empty, servers are started.
+  std::string connect;
+  bool print_job = false;                 // Only prints the job file for the coordinator.
+  std::vector<std::string> server_hosts;  // If empty, free ports on loopback.
   std::string wrap_worker;                // As in ExchangePlanOptions.
   std::string wrap_server;
-  std::string link_rate;  // That the links have, for floors; empty: unknown.
+  std::string link_rate;  // Rate of the links, for floors. Empty if unknown.
   double timeout_seconds = 120;
-  std::string json_path;   // Empty: no file.
-  std::string log_folder;  // Empty: logs are not kept.
+  std::string report_path;  // Empty for no file.
+  std::string log_folder;   // Empty if logs are not kept.
 
-  std::string program;  // Path of this one.
+  std::string program;  // Path of this program.
   std::string program_folder;
   std::string temporary_folder;
   std::vector<std::string> environment;
   cli::ConsoleOptions console;
 };
 
-// Call it on the main thread, before others are started. The program's exit code: 0; 1: the
-// measurement failed; 2: a flag is wrong; 128 + a signal: stopped by it. Whatever comes back, no
-// process and no file of the measurement is left but the report, and logs where asked for.
+// Call it on the main thread, before other threads start. Returns the program's exit code: 0; 1 if
+// the measurement failed; 2 if a flag is wrong; 128 + a signal that stopped it. In every case it
+// leaves no process and no file behind, except the report, and the logs if requested.
 int RunExchangeBench(const ExchangeBenchOptions& options);
 
 }  // namespace sluice::bench

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "app/old_flags.h"
 #include "app/transport_flags.h"
 #include "bench/measure/exchange_worker.h"
 #include "bench/measure/model_tables.h"
@@ -12,12 +13,12 @@ namespace sluice::bench {
 namespace {
 
 void AddGradientFlags(CLI::App* command, ExchangeGradients* gradients) {
-  CLI::Option* const model =
-      command
-          ->add_option("--model", gradients->model,
-                       "Whose tensors: " + absl::StrJoin(ModelTableNames(), ", "))
-          ->type_name("NAME")
-          ->capture_default_str();
+  CLI::Option* const model = command
+                                 ->add_option("--model", gradients->model,
+                                              "Model whose tensors are exchanged: " +
+                                                  absl::StrJoin(ModelTableNames(), ", "))
+                                 ->type_name("NAME")
+                                 ->capture_default_str();
   command
       ->add_option("--table", gradients->table_path,
                    "Tensors from a file instead: on each line a name and its dimensions, e.g. "
@@ -26,9 +27,10 @@ void AddGradientFlags(CLI::App* command, ExchangeGradients* gradients) {
       ->excludes(model);
   command
       ->add_option("--elements", gradients->elements,
-                   "Cut every tensor down, to about so many elements in all")
+                   "Reduce all tensors to about this many elements in total")
       ->type_name("N");
-  command->add_option("--seed", gradients->seed, "Of the gradients: same seed, same bytes")
+  command
+      ->add_option("--seed", gradients->seed, "Seed of the gradients: equal seeds give equal bytes")
       ->type_name("N")
       ->capture_default_str();
 }
@@ -37,8 +39,8 @@ void AddWhat(CLI::App* command, ExchangeBenchOptions* options) {
   AddGradientFlags(command, &options->gradients);
   command
       ->add_option("--spec", options->spec,
-                   "Codec from workers to shards [topk:1%+int4]; alone, and another than that, "
-                   "both ways")
+                   "Codec from workers to shards [topk:1%+int4]; another codec without --down-spec "
+                   "applies to both directions")
       ->type_name("SPEC");
   command
       ->add_option("--down-spec", options->down_spec, "Codec from shards to workers [topk:3%+int4]")
@@ -69,18 +71,19 @@ void AddHow(CLI::App* command, ExchangeBenchOptions* options) {
       ->capture_default_str();
   command
       ->add_option("--compute-ms", options->compute_ms,
-                   "Measure as often again with gradients that become ready over so long, last "
-                   "tensor first: what is left of an exchange when that has ended is `exposed`")
+                   "Measure again with gradients that become ready over this time, last tensor "
+                   "first; the rest of an exchange after that time is `exposed`")
       ->check(CLI::Range(0.0, 1e6))
       ->type_name("T");
   command->add_flag("--no-baselines{false}", options->baselines,
-                    "Leave out the same run with `none` and with `fp16`, for comparison");
-  command->add_option("--timeout", options->timeout_seconds, "Longest wait for anything, seconds")
+                    "Skip the comparison runs with `none` and with `fp16`");
+  command->add_option("--timeout", options->timeout_seconds, "Maximum wait for any event, seconds")
       ->check(CLI::Range(1.0, 86400.0))
       ->type_name("S")
       ->capture_default_str();
-  command->add_option("--json", options->json_path, "Write the figures to this file")
+  command->add_option("--report", options->report_path, "Write the figures to this file, as JSON")
       ->type_name("FILE");
+  app::AddOldOption(command, "--json", "--report", &options->report_path);
   command->add_option("--log-dir", options->log_folder, "Keep the processes' logs here")
       ->type_name("DIR");
 }
@@ -89,20 +92,19 @@ void AddWhere(CLI::App* command, ExchangeBenchOptions* options) {
   CLI::Option* const connect =
       command
           ->add_option("--connect", options->connect,
-                       "Start no servers: shard 0 is there and runs the job that --print-job "
-                       "prints. Without baselines, since a job has one pair of codecs")
+                       "Use running servers, with shard 0 at this address and the job of "
+                       "--print-job. Skips the baselines, because a job has one pair of codecs")
           ->type_name("HOST:PORT");
   command->add_flag("--print-job", options->print_job,
-                    "Only print the job file, to start servers with elsewhere");
+                    "Only print the job file, for servers on other machines");
   command
-      ->add_option("--link-rate", options->link_rate,
-                   "Rate that every process's link has, for goodput and floor; it makes no links "
-                   "(bench/shaped.sh does)")
+      ->add_option(
+          "--link-rate", options->link_rate,
+          "Rate of every process's link, for goodput and floor; bench/shaped.sh makes such links")
       ->type_name("RATE");
   command
       ->add_option("--server-hosts", options->server_hosts,
-                   "Where each shard listens and is reached, HOST or HOST:PORT [127.0.0.1, free "
-                   "ports]")
+                   "Listening address of each shard, HOST or HOST:PORT [127.0.0.1, free ports]")
       ->delimiter(',')
       ->type_name("HOST,...")
       ->excludes(connect);
@@ -117,7 +119,7 @@ void AddWhere(CLI::App* command, ExchangeBenchOptions* options) {
       ->type_name("WORDS");
 }
 
-// For our own processes, not for people.
+// Adds the command of the processes that this program starts. Users do not need it.
 void AddWorker(CLI::App* bench, std::function<int()>* chosen) {
   CLI::App* const command =
       bench->add_subcommand("exchange-worker", "A worker of `sluice bench exchange`")->group("");
@@ -136,7 +138,7 @@ void AddWorker(CLI::App* bench, std::function<int()>* chosen) {
 void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
                          std::function<int()>* chosen) {
   CLI::App* const command = bench->add_subcommand(
-      "exchange", "How long real workers and servers take to exchange a step's gradients");
+      "exchange", "Measure how long real workers and servers take to exchange a step's gradients");
   auto options = std::make_shared<ExchangeBenchOptions>(usual);
   AddWhat(command, options.get());
   AddHow(command, options.get());

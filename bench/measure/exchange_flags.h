@@ -8,8 +8,8 @@
 
 namespace sluice::bench {
 
-// Adds both subcommands. What is chosen when the arguments are parsed goes to `chosen`, and returns
-// the exit code. `usual` has what the flags do not say: programs, folders, console.
+// Adds both subcommands. Parsing the arguments stores the selected command in `chosen`, which
+// returns the exit code. `usual` provides the settings without flags: programs, folders, console.
 void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
                          std::function<int()>* chosen);
 

@@ -15,7 +15,7 @@ namespace {
 constexpr absl::string_view kUsualUplink = "topk:1%+int4";
 constexpr absl::string_view kUsualDownlink = "topk:3%+int4";
 
-// Job files need a model, data and an optimizer; none of them is used.
+// Job files need a model, data and an optimizer, although the measurement uses none of them.
 std::string JobFile(const ExchangeJob& job) {
   return absl::StrCat("name: ", kExchangeJobName, "\nworkers: ", job.workers,
                       "\nshards: ", job.shards,
@@ -41,12 +41,12 @@ absl::StatusOr<job::JobSpec> LoadExchangeJob(const ExchangeJob& job) {
   if (!spec.ok()) return spec.status();
   if (spec->workers != job.workers || spec->shards != job.shards) {
     return absl::InvalidArgumentError(
-        "--set: workers and shards have flags of their own, --workers and --shards");
+        "--set: use the flags --workers and --shards for workers and shards");
   }
   if (spec->checkpoint.enabled()) {
     return absl::InvalidArgumentError(
-        "--set checkpoint.dir: an exchange is measured without checkpoints; what they cost is "
-        "measured by bench/survival.py");
+        "--set checkpoint.dir: an exchange is measured without checkpoints; bench/survival.py "
+        "measures their cost");
   }
   return spec;
 }

@@ -1,5 +1,5 @@
-// ExchangeJob: what `sluice bench exchange` measures: whose tensors, which codecs, how many
-// processes, and the job file that all of them share. Pure but for reading a table's file.
+// ExchangeJob: what `sluice bench exchange` measures. The job has tensors, codecs, a number of
+// processes, and a job file that all processes share. Pure, except for reading a table's file.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,15 @@
 
 namespace sluice::bench {
 
-// A name for the job: a coordinator that says another one runs something else.
+// Name of the job. A coordinator with another job name does not run this job.
 inline constexpr absl::string_view kExchangeJobName = "exchange-bench";
 
-// Whose gradients are exchanged. Equal ones give the same bits in every process.
+// The exchanged gradients. Equal values give the same bits in every process.
 struct ExchangeGradients {
   std::string model = "resnet50";
-  std::string table_path;  // A file of tensors (bench/measure/table_file.h) instead; or empty.
-  uint64_t elements = 0;   // Cut the model down to about so many; 0: all of it.
+  // A file of tensors (bench/measure/table_file.h) instead of `model`, or empty.
+  std::string table_path;
+  uint64_t elements = 0;  // Reduces the model to about this many elements; 0 keeps all of them.
   uint64_t seed = 1;
 };
 
@@ -36,21 +37,23 @@ struct ExchangeJob {
   ExchangeCodecs codecs;
   uint32_t workers = 2;
   uint32_t shards = 2;
-  std::vector<std::string> sets;  // key=value, over the job file.
+  std::vector<std::string> sets;  // key=value settings that override the job file.
 };
 
-// What --spec and --down-spec stand for, either of which may be empty: topk:1%+int4 up and
-// topk:3%+int4 down by default; another --spec alone is for both ways.
+// Returns the codecs for --spec and --down-spec, either of which may be empty. The default is
+// topk:1%+int4 up and topk:3%+int4 down. Another --spec alone applies to both directions.
 ExchangeCodecs ChooseCodecs(absl::string_view spec, absl::string_view down_spec);
 
-// As ModelTable or ReadTensorTable say it, or INVALID_ARGUMENT: nothing that is trained.
+// Returns the errors of ModelTable or ReadTensorTable, or INVALID_ARGUMENT if the table has no
+// trained tensors.
 absl::StatusOr<protocol::TensorTable> ExchangeTable(const ExchangeGradients& gradients);
 
-// The job file with everything written out; every process of the measurement reads it.
-// INVALID_ARGUMENT: a spec or one of `sets` is wrong, or sets what a flag is for.
+// Returns the complete job file, which every process of the measurement reads. Fails with
+// INVALID_ARGUMENT if a spec or one of `sets` is wrong, or sets a key that has a flag.
 absl::StatusOr<std::string> ExchangeJobText(const ExchangeJob& job);
 
-// The largest part of the parameters that lies on one shard: what the busiest link is told by.
+// Returns the largest share of the parameters on one shard, which determines the busiest link's
+// load.
 absl::StatusOr<double> LargestShardShare(const ExchangeJob& job,
                                          const protocol::TensorTable& table);
 

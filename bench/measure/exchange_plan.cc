@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kFirstPort = 7070;
 
-// `env` finds the first word as a shell would.
+// Runs the command through `env`, which finds the first word as a shell would.
 std::vector<std::string> Wrapped(const std::string& wrap, uint32_t number, std::string program) {
   std::vector<std::string> command;
   for (const absl::string_view word : absl::StrSplit(wrap, ' ', absl::SkipWhitespace())) {
@@ -42,7 +42,8 @@ cli::ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
     child.command.insert(child.command.end(), {"--coordinator", options.coordinator});
   }
   Append(options.security.Arguments(), &child.command);
-  // Made-up gradients, at addresses that were asked for, for as long as it is measured.
+  // The gradients are synthetic, the user asked for these addresses, and the servers run only
+  // during the measurement.
   if (!net::IsLoopback(address)) child.command.emplace_back("--allow-anonymous");
   child.environment = cli::PassedOn(options.environment);
   child.log_path = absl::StrCat(options.log_folder, "/shard-", shard, ".log");
@@ -70,8 +71,8 @@ cli::ChildOptions WorkerOf(const ExchangePlanOptions& options, uint32_t rank) {
 
 }  // namespace
 
-cli::LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options) {
-  cli::LaunchPlan plan;
+cli::CommandLines MakeExchangePlan(const ExchangePlanOptions& options) {
+  cli::CommandLines plan;
   plan.coordinator = options.coordinator;
   const auto shards = static_cast<uint32_t>(options.server_addresses.size());
   for (uint32_t shard = 0; shard < shards; ++shard) plan.shards.push_back(ServerOf(options, shard));
@@ -84,9 +85,9 @@ cli::LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options) {
 absl::StatusOr<std::vector<std::string>> AddressesOf(const std::vector<std::string>& hosts,
                                                      uint32_t shards) {
   if (hosts.size() != shards) {
-    return absl::InvalidArgumentError(absl::StrCat("--server-hosts names ", hosts.size(),
-                                                   " hosts for ", shards,
-                                                   " shards: name one for each, with commas"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server-hosts names ", hosts.size(), " hosts for ", shards,
+                     " shards: name one host per shard, separated by commas"));
   }
   std::vector<std::string> addresses;
   for (uint32_t shard = 0; shard < shards; ++shard) {
@@ -111,13 +112,15 @@ absl::Status CheckRemoteJob(const v1::GetStatusReply& remote, const ExchangeJob&
   } else if (static_cast<uint32_t>(remote.shards_size()) != job.shards) {
     problem = absl::StrCat("runs it on ", remote.shards_size(), " shards, not ", job.shards);
   } else if (remote.phase() != v1::JOB_PHASE_WAITING) {
-    problem = "runs a job that others have joined, or that has ended: a job is measured once";
+    problem =
+        "runs a job that other workers have joined, or that has ended: a job can be measured only "
+        "once";
   } else {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("--connect: the coordinator ", problem,
-                   "; start its servers with what the same command prints with --print-job"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--connect: the coordinator ", problem,
+      "; start its servers with the job file that the same command prints with --print-job"));
 }
 
 }  // namespace sluice::bench

@@ -7,37 +7,42 @@
 
 #include "absl/status/statusor.h"
 #include "bench/measure/exchange_job.h"
-#include "cli/launch/launch_plan.h"
+#include "cli/launch/command_lines.h"
 #include "net/grpc/transport_options.h"
 #include "sluice/v1/coordinator.pb.h"
 
 namespace sluice::bench {
 
 struct ExchangePlanOptions {
-  std::string program;         // Path of this one: workers are it too.
-  std::string program_folder;  // Of sluice-server.
+  // Path of this program, which also runs as each worker.
+  std::string program;
+  // Folder that contains sluice-server.
+  std::string program_folder;
   std::string job_path;
   ExchangeGradients gradients;
-  net::TransportOptions security;  // Of all of them.
+  // Credentials that every process of the measurement uses.
+  net::TransportOptions security;
   uint32_t workers = 0;
-  std::vector<std::string> server_addresses;  // HOST:PORT of each shard that is to be started.
+  std::vector<std::string> server_addresses;  // HOST:PORT of each shard to start.
   std::string coordinator;                    // HOST:PORT of shard 0.
-  // Words before a process's command, e.g. "ip netns exec w{}": {} is its rank or shard.
+  // Words before a process's command, e.g. "ip netns exec w{}". {} stands for the rank or shard.
   std::string wrap_worker;
   std::string wrap_server;
-  std::vector<std::string> environment;  // Of the launcher.
+  std::vector<std::string> environment;  // Environment of the launcher.
   std::string log_folder;
 };
 
-cli::LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options);
+cli::CommandLines MakeExchangePlan(const ExchangePlanOptions& options);
 
-// Where shard `shard` listens by --server-hosts: as it stands there, port and all, or at 7070 +
-// shard. INVALID_ARGUMENT: not as many hosts as shards, or an empty one.
+// Returns the shards' addresses for --server-hosts. An entry with a port is unchanged, and an entry
+// without a port gets port 7070 + shard. Fails with INVALID_ARGUMENT if the numbers of hosts and
+// shards differ, or a host is empty.
 absl::StatusOr<std::vector<std::string>> AddressesOf(const std::vector<std::string>& hosts,
                                                      uint32_t shards);
 
-// Whether workers may join what a coordinator elsewhere says of its job; FAILED_PRECONDITION says
-// what does not fit and what to do. That the rest of the job file is the same, joining tells.
+// Checks that workers may join the job that a remote coordinator describes. Fails with
+// FAILED_PRECONDITION, and names the difference and the remedy. This check covers only a part of
+// the job file; the join compares the rest.
 absl::Status CheckRemoteJob(const v1::GetStatusReply& remote, const ExchangeJob& job);
 
 }  // namespace sluice::bench

@@ -13,7 +13,7 @@
 namespace sluice::bench {
 namespace {
 
-// No line of a log begins like this: those begin with a date.
+// Log lines begin with a date, so that they cannot begin with this word.
 constexpr absl::string_view kAnswer = "exchange ";
 
 absl::Status NotUnderstood(absl::string_view what, absl::string_view line) {
@@ -36,7 +36,7 @@ bool ParseEach(absl::Span<const absl::string_view> words, absl::Span<int64_t> nu
   return true;
 }
 
-// Before the times of its stages.
+// The number of values before the stage times in a line.
 constexpr size_t kTurnNumbers = 10;
 
 bool ParseTurn(absl::Span<const absl::string_view> words, TurnReport* turn) {

@@ -1,6 +1,6 @@
-// The lines between `sluice bench exchange` and its workers: orders on their standard input,
-// answers on their standard output, among lines of their logs. Pure. Times are CLOCK_MONOTONIC's,
-// which all processes of a machine share.
+// The lines between `sluice bench exchange` and its workers. Workers read orders from standard
+// input, and write answers among log lines to standard output. Pure. Times are those of
+// CLOCK_MONOTONIC, which all processes of a machine share.
 #pragma once
 
 #include <array>
@@ -15,39 +15,42 @@
 namespace sluice::bench {
 
 struct TurnOrder {
-  bool leave = false;      // The last one: leave the job and end.
-  int64_t start_ns = 0;    // When the turn begins, the same for all workers.
-  int64_t compute_ns = 0;  // Gradients become ready one after the other over so long.
+  bool leave = false;      // The last order: leave the job and exit.
+  int64_t start_ns = 0;    // Start of the turn, the same for all workers.
+  int64_t compute_ns = 0;  // Duration over which gradients become ready one after the other.
 };
 
-// What one worker saw of one exchange.
+// One worker's measurement of one exchange.
 struct TurnReport {
   int64_t started_ns = 0;
-  int64_t ready_ns = 0;      // The last gradient was there.
-  int64_t submitted_ns = 0;  // The last Submit had returned.
-  int64_t waited_ns = 0;     // Wait had returned.
-  int64_t applied_ns = 0;    // Every tensor's mean was there.
-  // Of this exchange alone.
-  uint64_t bytes_up = 0;  // Serialized messages.
+  int64_t ready_ns = 0;      // Time when the last gradient was ready.
+  int64_t submitted_ns = 0;  // Time when the last Submit had returned.
+  int64_t waited_ns = 0;     // Time when Wait had returned.
+  int64_t applied_ns = 0;    // Time when every tensor's mean was applied.
+  // The figures below cover only this exchange. Bytes are those of serialized messages.
+  uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
   int64_t encode_ns = 0;
-  int64_t cpu_ns = 0;  // Of all its threads, from started to applied.
-  std::array<int64_t, protocol::kStages> stage_cpu_ns{};  // Of that, by stage.
-  uint64_t peak_rss_bytes = 0;                            // Since the process began.
+  // Processor time of all threads of the worker, from started_ns to applied_ns.
+  int64_t cpu_ns = 0;
+  // The part of cpu_ns that was spent in each stage.
+  std::array<int64_t, protocol::kStages> stage_cpu_ns{};
+  // Largest resident memory since the process began.
+  uint64_t peak_rss_bytes = 0;
 
   friend bool operator==(const TurnReport&, const TurnReport&) = default;
 };
 
 struct WorkerAnswer {
-  std::optional<TurnReport> turn;  // None: it has joined.
+  std::optional<TurnReport> turn;  // Absent in the answer that reports a join.
 };
 
-std::string FormatOrder(const TurnOrder& order);  // A line.
+std::string FormatOrder(const TurnOrder& order);  // Includes the end of the line.
 absl::StatusOr<TurnOrder> ParseOrder(absl::string_view line);
 
-std::string FormatJoined();  // A line.
+std::string FormatJoined();  // Includes the end of the line.
 std::string FormatTurn(const TurnReport& report);
-// Nothing for a line of its log. INVALID_ARGUMENT: an answer that is none.
+// Returns nullopt for a log line. Fails with INVALID_ARGUMENT for a malformed answer.
 absl::StatusOr<std::optional<WorkerAnswer>> ParseAnswer(absl::string_view line);
 
 }  // namespace sluice::bench

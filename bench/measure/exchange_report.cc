@@ -46,7 +46,7 @@ std::vector<double> Each(const std::vector<Turn>& turns, Figure figure) {
   return values;
 }
 
-// Mean over turns and workers.
+// Returns the mean over turns and workers.
 template <typename Figure>
 double MeanOf(const std::vector<Turn>& turns, Figure figure) {
   double sum = 0;
@@ -69,7 +69,7 @@ std::optional<double> ServerCpuSeconds(const std::vector<Turn>& turns) {
   return sum / static_cast<double>(turns.size());
 }
 
-// Of all servers, by exchange.
+// Returns the sum over all servers, per exchange.
 std::optional<protocol::StageSeconds> ServerStageSeconds(const std::vector<Turn>& turns) {
   protocol::StageSeconds sums{};
   for (const Turn& turn : turns) {
@@ -81,7 +81,7 @@ std::optional<protocol::StageSeconds> ServerStageSeconds(const std::vector<Turn>
   return sums;
 }
 
-// Every process has a link of its own that carries as much in each direction at the same time.
+// Assumes that every process has a separate full-duplex link.
 BusiestLink FindBusiest(const ExchangeFacts& facts, double up, double down) {
   const double to_fullest = facts.workers * facts.largest_shard_share;
   const std::array<BusiestLink, 4> links = {{{"a worker's link, up", up},
@@ -253,7 +253,7 @@ constexpr std::array<Row, 4> kCosts = {{
      }},
 }};
 
-// Lines with a figure of each column.
+// Rows with one figure per column.
 class Table {
  public:
   explicit Table(const ExchangeReport& report) : columns_(Columns(report)) {}
@@ -283,7 +283,8 @@ struct StageCost {
   std::optional<double> seconds;
 };
 
-// `stages` in their order, and what is left of `all`; no seconds where there are none.
+// Returns `stages` in their order, and the remaining part of `all`. Without `seconds`, costs have
+// no seconds.
 std::vector<StageCost> StageCosts(absl::Span<const protocol::Stage> stages,
                                   std::optional<double> all,
                                   const std::optional<protocol::StageSeconds>& seconds) {
@@ -309,7 +310,7 @@ std::vector<StageCost> ServerCosts(const ExchangeFigures& figures) {
                     figures.server_stage_seconds);
 }
 
-// Below the row that they are parts of.
+// Adds a row's stages below the row.
 void AddParts(std::vector<StageCost> (*costs_of)(const ExchangeFigures&), Table* table) {
   const size_t rows = costs_of(*table->columns()[0]).size();
   for (size_t row = 0; row < rows; ++row) {

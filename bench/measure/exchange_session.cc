@@ -13,11 +13,11 @@
 namespace sluice::bench {
 namespace {
 
-// For the order to reach every worker before the turn that it is about.
+// Time for the order to reach every worker before the turn starts.
 constexpr absl::Duration kLead = absl::Milliseconds(5);
-// From when a process cannot be told anything to when its end is seen.
+// Time from a failed write to a process until its exit is noticed.
 constexpr absl::Duration kDeathShows = absl::Seconds(1);
-// For a server to say what it has used.
+// Time for a server to report its usage.
 constexpr absl::Duration kUsageTimeout = absl::Seconds(5);
 
 int64_t MonotonicNs() {
@@ -28,7 +28,7 @@ int64_t MonotonicNs() {
 
 }  // namespace
 
-ExchangeSession::ExchangeSession(cli::LaunchPlan plan, absl::Duration timeout,
+ExchangeSession::ExchangeSession(cli::CommandLines plan, absl::Duration timeout,
                                  app::StopSignals* signals, const Clock* clock)
     : plan_(std::move(plan)),
       timeout_(timeout),
@@ -53,13 +53,13 @@ absl::Status ExchangeSession::Start() {
   return WaitUntil("before all workers had joined", timeout_, [this] { return AllAnswered(); });
 }
 
-absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
-  // What servers say is asked for outside of what their processor time is taken over.
-  const std::optional<ServersUsage> usage_before = TakeUsage();
+absl::StatusOr<Turn> ExchangeSession::RunTurn(absl::Duration compute) {
+  // Ask the servers outside of the interval for which their processor time is measured.
+  const std::optional<ServersUsage> usage_before = ReadUsage();
   const std::optional<double> cpu_before = ServerCpuSeconds();
-  const absl::Status told = Tell({.leave = false,
-                                  .start_ns = MonotonicNs() + absl::ToInt64Nanoseconds(kLead),
-                                  .compute_ns = absl::ToInt64Nanoseconds(compute)});
+  const absl::Status told = SendOrder({.leave = false,
+                                       .start_ns = MonotonicNs() + absl::ToInt64Nanoseconds(kLead),
+                                       .compute_ns = absl::ToInt64Nanoseconds(compute)});
   if (!told.ok()) return told;
   const absl::Status answered =
       WaitUntil("during an exchange", timeout_, [this] { return AllAnswered(); });
@@ -77,11 +77,11 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
 }
 
 void ExchangeSession::AskServers(const std::vector<std::string>& addresses,
-                                 std::shared_ptr<const net::Transport> transport) {
-  usage_ = std::make_unique<UsageClient>(addresses, std::move(transport));
+                                 const std::shared_ptr<const net::Transport>& transport) {
+  usage_ = std::make_unique<UsageClient>(addresses, transport);
 }
 
-std::optional<ServersUsage> ExchangeSession::TakeUsage() {
+std::optional<ServersUsage> ExchangeSession::ReadUsage() {
   if (usage_ == nullptr) return std::nullopt;
   absl::StatusOr<ServersUsage> usage = usage_->Ask(kUsageTimeout);
   if (!usage.ok()) {
@@ -94,7 +94,7 @@ std::optional<ServersUsage> ExchangeSession::TakeUsage() {
 }
 
 void ExchangeSession::AddServers(const std::optional<ServersUsage>& before, Turn* turn) {
-  const std::optional<ServersUsage> after = TakeUsage();
+  const std::optional<ServersUsage> after = ReadUsage();
   if (!before.has_value() || !after.has_value()) return;
   turn->server_stage_seconds.emplace();
   for (size_t stage = 0; stage < protocol::kStages; ++stage) {
@@ -107,17 +107,17 @@ void ExchangeSession::AddServers(const std::optional<ServersUsage>& before, Turn
 
 absl::Status ExchangeSession::Finish() {
   leaving_ = true;
-  if (absl::Status status = Tell({.leave = true}); !status.ok()) return status;
-  return WaitUntil("while all left", timeout_, [this] { return processes_.AllEnded(); });
+  if (absl::Status status = SendOrder({.leave = true}); !status.ok()) return status;
+  return WaitUntil("while all workers left", timeout_, [this] { return processes_.AllEnded(); });
 }
 
-absl::Status ExchangeSession::Tell(const TurnOrder& order) {
+absl::Status ExchangeSession::SendOrder(const TurnOrder& order) {
   std::fill(answers_.begin(), answers_.end(), std::nullopt);
   const std::string line = FormatOrder(order);
   for (const std::unique_ptr<cli::ChildProcess>& child : processes_.children()) {
     if (!processes_.IsWorker(*child)) continue;
     if (absl::Status status = child->Write(line); !status.ok()) {
-      // It is dying, most likely, and how says more.
+      // The process is probably exiting; its exit status is more informative.
       const absl::Status seen =
           WaitUntil("between two exchanges", kDeathShows, [] { return false; });
       return absl::IsDeadlineExceeded(seen) ? status : seen;
@@ -140,7 +140,7 @@ absl::Status ExchangeSession::WaitUntil(absl::string_view what, absl::Duration l
                                         const std::function<bool()>& done) {
   const absl::Time deadline = clock_->Now() + limit;
   while (true) {
-    // At least once, so that an end is seen.
+    // Poll at least once, so that an exit is noticed.
     const absl::Duration left = done() ? absl::ZeroDuration() : deadline - clock_->Now();
     for (const cli::ChildProcess* child : processes_.Wait(left, signals_->fd())) {
       if (!leaving_ || cli::ExitCode(*child->wait_status()) != 0) return Died(*child, what);
@@ -152,9 +152,9 @@ absl::Status ExchangeSession::WaitUntil(absl::string_view what, absl::Duration l
     if (!misunderstood_.ok()) return misunderstood_;
     if (done()) return absl::OkStatus();
     if (clock_->Now() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("nothing came from ", Missing(), " for ", absl::FormatDuration(limit), ", ",
-                       what, "; if the links are that slow, give a longer --timeout"));
+      return absl::DeadlineExceededError(absl::StrCat("nothing came from ", Missing(), " for ",
+                                                      absl::FormatDuration(limit), ", ", what,
+                                                      "; if the links are slow, raise --timeout"));
     }
   }
 }

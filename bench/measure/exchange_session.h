@@ -1,5 +1,4 @@
-// ExchangeSession: the processes of one measured job, from their start to their end, with turns in
-// between.
+// ExchangeSession: the processes of one measured job, from start to end, with turns in between.
 #pragma once
 
 #include <cstdint>
@@ -17,61 +16,63 @@
 #include "bench/measure/exchange_protocol.h"
 #include "bench/measure/exchange_report.h"
 #include "bench/measure/usage_client.h"
-#include "cli/launch/launch_plan.h"
+#include "cli/launch/command_lines.h"
 #include "cli/launch/process_set.h"
 
 namespace sluice::bench {
 
-// Use it on the main thread (child_process.h). Every call waits `timeout` at most. After an error,
-// which says in a few lines what became of whom, nothing but the destructor may be called; it
-// leaves no process. CANCELLED: a stop signal came, stop_signal() says which.
+// Use it on the main thread (child_process.h). Every call waits at most `timeout`. An error
+// describes in a few lines what happened to each process. After an error, call only the destructor,
+// which ends all processes. CANCELLED means that a stop signal arrived; stop_signal() returns the
+// signal.
 class ExchangeSession {
  public:
   // `signals` and `clock` are not owned.
-  ExchangeSession(cli::LaunchPlan plan, absl::Duration timeout, app::StopSignals* signals,
+  ExchangeSession(cli::CommandLines plan, absl::Duration timeout, app::StopSignals* signals,
                   const Clock* clock);
   ~ExchangeSession();
   ExchangeSession(const ExchangeSession&) = delete;
   ExchangeSession& operator=(const ExchangeSession&) = delete;
 
-  // Until every worker has joined.
+  // Waits until every worker has joined.
   absl::Status Start();
-  // From here on turns say what the servers at these addresses, HOST:PORT, say of themselves; until
-  // one does not answer, which usage_failure() tells then.
+  // Adds to later turns the figures that the servers at these addresses (HOST:PORT) report. After a
+  // server fails to answer, turns have no such figures, and usage_failure() returns the error.
   void AskServers(const std::vector<std::string>& addresses,
-                  std::shared_ptr<const net::Transport> transport);
+                  const std::shared_ptr<const net::Transport>& transport);
   const absl::Status& usage_failure() const { return usage_failure_; }
-  // One exchange of all workers, who begin it at the same moment.
-  absl::StatusOr<Turn> TakeTurn(absl::Duration compute);
-  // Workers leave and every process ends by itself.
+  // Runs one exchange of all workers, which start at the same time.
+  absl::StatusOr<Turn> RunTurn(absl::Duration compute);
+  // Makes workers leave, and waits until every process has exited.
   absl::Status Finish();
 
-  // Of the largest server; none: none was started here, nor has any said it.
+  // Memory of the largest server. Absent if this program started no server and no server has
+  // reported its memory.
   std::optional<uint64_t> ServerPeakRssBytes() const;
   int stop_signal() const { return stop_signal_; }
 
  private:
   void OnLine(uint32_t rank, absl::string_view line);
-  absl::Status Tell(const TurnOrder& order);
+  absl::Status SendOrder(const TurnOrder& order);
   absl::Status WaitUntil(absl::string_view what, absl::Duration limit,
                          const std::function<bool()>& done);
   absl::Status Died(const cli::ChildProcess& child, absl::string_view what) const;
   std::string Missing() const;
   bool AllAnswered() const;
   std::optional<double> ServerCpuSeconds() const;
-  std::optional<ServersUsage> TakeUsage();
+  std::optional<ServersUsage> ReadUsage();
   void AddServers(const std::optional<ServersUsage>& before, Turn* turn);
 
-  cli::LaunchPlan plan_;
+  cli::CommandLines plan_;
   const absl::Duration timeout_;
   app::StopSignals* const signals_;
   const Clock* const clock_;
   cli::ProcessSet processes_;
-  std::vector<std::optional<WorkerAnswer>> answers_;  // By rank, to what was asked last.
+  std::vector<std::optional<WorkerAnswer>> answers_;  // By rank: the answer to the last order.
   absl::Status misunderstood_;
-  std::unique_ptr<UsageClient> usage_;  // Null: nobody is asked.
+  std::unique_ptr<UsageClient> usage_;  // Null if servers are not asked.
   absl::Status usage_failure_;
-  uint64_t usage_peak_rss_bytes_ = 0;  // As was said last; 0: nothing was.
+  uint64_t usage_peak_rss_bytes_ = 0;  // The last reported value; 0 if there is none.
   bool leaving_ = false;
   int stop_signal_ = 0;
 };

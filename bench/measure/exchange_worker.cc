@@ -21,11 +21,11 @@
 namespace sluice::bench {
 namespace {
 
-// Gradients that are made before the clock starts, so that steps differ: as many as this holds.
+// Memory for gradients that are made before the clock starts. Several gradients make steps differ.
 constexpr uint64_t kGradientBytes = uint64_t{320} << 20;
 constexpr uint64_t kGradientsMax = 3;
-// Where one is all that fits, steps differ by these factors.
-constexpr float kRate = 1e-3f;  // Of the descent that applies results.
+constexpr float kRate = 1e-3f;  // Learning rate of the descent that applies results.
+// If the memory suffices for only one gradient, these factors make steps differ.
 constexpr std::array<float, 2> kFactors = {1.25f, 0.8f};
 // Tensors whose gradients are ready within the same slice are submitted together.
 constexpr int64_t kSliceNs = 1'000'000;
@@ -66,13 +66,13 @@ class ExchangeWorker {
       const absl::StatusOr<TurnOrder> order = ParseOrder(line);
       if (!order.ok()) return order.status();
       if (order->leave) return session->Leave();
-      absl::StatusOr<TurnReport> report = TakeTurn(*order, session);
+      absl::StatusOr<TurnReport> report = RunTurn(*order, session);
       if (!report.ok()) return report.status();
       PrepareNext();
       Say(FormatTurn(*report));
     }
-    session->Abandon("the benchmark that started it is gone");
-    return absl::CancelledError("the benchmark that started this worker is gone");
+    session->Abandon("the benchmark that started it has ended");
+    return absl::CancelledError("the benchmark that started this worker has ended");
   }
 
  private:
@@ -81,7 +81,7 @@ class ExchangeWorker {
     std::fflush(stdout);
   }
 
-  absl::StatusOr<TurnReport> TakeTurn(const TurnOrder& order, worker::Session* session) {
+  absl::StatusOr<TurnReport> RunTurn(const TurnOrder& order, worker::Session* session) {
     SleepUntil(order.start_ns);
     TurnReport report;
     const worker::TrafficCounters before = session->traffic();
@@ -109,7 +109,8 @@ class ExchangeWorker {
     return report;
   }
 
-  // Last tensor first, as backward does, each when its share of the computing is over.
+  // Submits the last tensor first, as in backward. Each tensor is submitted when its share of the
+  // compute time is over.
   absl::Status SubmitAll(const TurnOrder& order, worker::Session* session, TurnReport* report) {
     uint64_t begin = elements_;
     report->ready_ns = report->started_ns;

@@ -1,5 +1,5 @@
-// ExchangeWorker: a worker of a real job that computes nothing: `sluice bench exchange` starts one
-// for each rank and tells it when to take its turns (bench/measure/exchange_protocol.h).
+// ExchangeWorker: a worker of a real job without computation. `sluice bench exchange` starts one
+// for each rank and orders its turns (bench/measure/exchange_protocol.h).
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@ struct ExchangeWorkerOptions {
   net::TransportOptions security;
 };
 
-// Until it is told to leave or standard input ends. Returns the exit code: 0; 1: the session
-// failed; 2: a flag or the job file is wrong. Why is the last line on standard error.
+// Runs until the order to leave or the end of standard input. Returns the exit code: 0; 1 if the
+// session failed; 2 if a flag or the job file is wrong. The last line on standard error has the
+// reason.
 int RunExchangeWorker(const ExchangeWorkerOptions& options);
 
 }  // namespace sluice::bench

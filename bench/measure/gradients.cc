@@ -11,8 +11,9 @@ namespace sluice::bench {
 namespace {
 
 constexpr size_t kQuantiles = 1 << 16;
-constexpr size_t kPerDraw = 4;  // A random number of 64 bits picks so many.
-// What the softmax leaves in rows of a tied embedding whose words did not occur.
+constexpr size_t kPerDraw = 4;  // Number of elements that one random number of 64 bits selects.
+// Scale of the softmax's gradient in rows of a tied embedding whose words do not occur in the
+// batch.
 constexpr float kAbsentWord = 0.05f;
 
 enum Purpose : uint64_t { kTensorScale, kRowScale, kColumnScale, kSignal, kNoise, kPresence };
@@ -41,7 +42,7 @@ std::vector<float> UnitQuantiles(double tail) {
   return quantiles;
 }
 
-// exp of a normal variable, scaled so that the mean of squares is 1.
+// Returns exp of a normal variable, scaled so that the mean of squares is 1.
 double LogNormal(double spread, CounterRandom* random) {
   const double radius = std::sqrt(-2 * std::log(1 - random->Uniform()));
   const double z = radius * std::cos(2 * M_PI * random->Uniform());
@@ -52,10 +53,12 @@ uint64_t Key(uint64_t seed, Purpose purpose, uint64_t a, uint64_t b, uint64_t c)
   return CounterRandom(MixBits(seed) + purpose, a, b, c).Next();
 }
 
-// 64 bits of element group i; random access, unlike a CounterRandom's stream.
+// Returns 64 bits for element group i. Unlike a CounterRandom's stream, groups can be drawn in any
+// order.
 uint64_t Draw(uint64_t key, uint64_t i) { return MixBits(key + 0x9E3779B97F4A7C15u * (i + 1)); }
 
-// Share of tokens that are the word of rank `row`: Zipf's law, flattened at the top.
+// Returns the share of tokens that are the word of rank `row`. It follows Zipf's law, flattened at
+// the top.
 double WordShare(size_t row, size_t rows) {
   constexpr double kFlat = 3;
   const double all = std::log((static_cast<double>(rows) + kFlat) / kFlat);
@@ -90,7 +93,7 @@ float SyntheticGradients::RowFactor(const Tensor& tensor, uint64_t key, size_t r
   const double expected = options_.words * WordShare(row, tensor.rows.size());
   const double u = static_cast<double>(Draw(key, row) >> 11) * 0x1.0p-53;
   if (u < std::exp(-expected)) return tensor.kind == Kind::kWords ? 0.0f : kAbsentWord;
-  // Gradients of a word's occurrences add up like noise.
+  // Gradients of a word's occurrences are independent, so their sum grows like noise.
   return static_cast<float>(std::sqrt(std::max(1.0, expected)));
 }
 

@@ -20,7 +20,7 @@ void Add(std::string name, std::vector<int64_t> shape, protocol::TensorTable* ta
   tensor.shape = std::move(shape);
 }
 
-// A weight of any shape and a vector beside it: layers, and norms.
+// Adds a weight of any shape and a vector, for a layer or a norm.
 void AddPair(const std::string& name, std::vector<int64_t> weight, int64_t bias,
              protocol::TensorTable* table) {
   Add(name + ".weight", std::move(weight), table);
@@ -96,7 +96,7 @@ protocol::TensorTable BertBase() {
   return table;
 }
 
-// Its linear layers store the transpose: inputs are rows.
+// Linear layers of GPT-2 store the transpose: rows are inputs.
 protocol::TensorTable Gpt2() {
   constexpr int64_t kWidth = 768;
   protocol::TensorTable table;

@@ -1,5 +1,5 @@
-// ModelTable: the trainable tensors of well-known models, by name, shape and order, without the
-// models: what benchmarks and synthetic workers exchange.
+// ModelTable: the trainable tensors of well-known models, with name, shape and order, for
+// benchmarks and synthetic workers. It does not need the models.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace sluice::bench {
 
-// resnet50 and vgg16 as torchvision has them; bert-base (uncased, encoder and pooler) and gpt2 (its
-// head is the embedding) as HuggingFace has them.
+// The names are resnet50 and vgg16, as in torchvision; bert-base (uncased, encoder and pooler) and
+// gpt2 (the head is the embedding), as in HuggingFace.
 absl::Span<const absl::string_view> ModelTableNames();
 
-// INVALID_ARGUMENT names the known ones, and the nearest.
+// Fails with INVALID_ARGUMENT for an unknown name, and lists the known names and the nearest one.
 absl::StatusOr<protocol::TensorTable> ModelTable(absl::string_view name);
 
-// The same tensors with their outermost dimensions cut down alike, to about `elements` in all: for
-// quick looks. More of them are small then, so that ratios are not the model's. 0, or as many as
-// there are: the table as it is.
+// Returns the tensors with their outermost dimensions reduced in proportion, to about `elements`
+// elements in all, for quick measurements. More tensors are then small, so ratios differ from the
+// full model's. With 0, or with at least the table's number of elements, returns the table
+// unchanged.
 protocol::TensorTable ShrinkTable(const protocol::TensorTable& table, uint64_t elements);
 
 }  // namespace sluice::bench

@@ -15,7 +15,7 @@
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kShownMax = 40;  // Characters of a wrong word.
+constexpr size_t kShownMax = 40;  // Characters of a wrong word in messages.
 
 std::string Quoted(absl::string_view word) {
   return absl::StrCat("\"", absl::CHexEscape(word.substr(0, kShownMax)), "\"");
@@ -39,7 +39,7 @@ absl::StatusOr<protocol::TensorTable> ParseTensorTable(absl::string_view text) {
       if (!absl::SimpleAtoi(words[i], &size) || size < 1) {
         return absl::InvalidArgumentError(
             absl::StrCat("tensor table: line ", number, ": ", Quoted(words[i]),
-                         " is no dimension; a line is a name and whole numbers of 1 or more, as in "
+                         " is not a dimension; a line is a name and integers of at least 1, as in "
                          "`fc1.weight 256 784`"));
       }
       tensor.shape.push_back(size);
@@ -58,7 +58,7 @@ absl::StatusOr<protocol::TensorTable> ReadTensorTable(const std::string& path) {
     return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
   }
   std::ostringstream text;
-  text << file.rdbuf();  // Nothing where it cannot be read, as of a folder.
+  text << file.rdbuf();  // Empty if the path cannot be read, such as a folder.
   absl::StatusOr<protocol::TensorTable> table = ParseTensorTable(text.str());
   if (table.ok()) return table;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", table.status().message()));

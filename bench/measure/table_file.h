@@ -1,6 +1,6 @@
-// Tensor tables as text, for benchmarks on models that ModelTable does not know: a tensor on each
-// line, its name and then its dimensions, outermost first, with spaces between them. What follows a
-// # is a comment; empty lines are skipped. A name alone is a scalar.
+// Tensor tables as text, for benchmarks on models that ModelTable does not know. Each line has one
+// tensor: its name and then its dimensions, outermost first, separated by spaces. A # starts a
+// comment; empty lines are ignored. A name without dimensions is a scalar.
 //
 //   # An MLP.
 //   fc1.weight 256 784
@@ -15,10 +15,11 @@
 
 namespace sluice::bench {
 
-// INVALID_ARGUMENT names the line and the word, or is ValidateTensorTable's.
+// Fails with INVALID_ARGUMENT, and names the line and the word, or with ValidateTensorTable's
+// error.
 absl::StatusOr<protocol::TensorTable> ParseTensorTable(absl::string_view text);
 
-// NOT_FOUND if the file cannot be opened; errors begin with its path.
+// Fails with NOT_FOUND if the file cannot be opened. Errors begin with its path.
 absl::StatusOr<protocol::TensorTable> ReadTensorTable(const std::string& path);
 
 }  // namespace sluice::bench

@@ -11,7 +11,7 @@
 namespace sluice::bench {
 
 struct UsageClient::Server {
-  // A new connection.
+  // Opens a new connection.
   void Dial();
   grpc::Status Ask(absl::Duration timeout, v1::GetUsageReply* reply) const;
 
@@ -32,7 +32,7 @@ grpc::Status UsageClient::Server::Ask(absl::Duration timeout, v1::GetUsageReply*
 
 namespace {
 
-// Stages that this program does not know are left out.
+// Ignores stages that this program does not know.
 void AddStages(const v1::GetUsageReply& reply, protocol::StageSeconds* seconds) {
   for (const v1::StageUsage& usage : reply.stages()) {
     for (const protocol::Stage stage : protocol::kServerStages) {
@@ -62,8 +62,8 @@ absl::StatusOr<ServersUsage> UsageClient::Ask(absl::Duration timeout) {
   for (const std::unique_ptr<Server>& server : servers_) {
     v1::GetUsageReply reply;
     grpc::Status status = server->Ask(timeout, &reply);
-    // Nobody answers a server's keepalive between two questions: after a long exchange, or when
-    // this process was stopped for a while, it has closed the connection.
+    // Between two requests, this process does not answer a server's keepalive. The server therefore
+    // closes the connection during a long exchange, or while this process is stopped.
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
       server->Dial();
       status = server->Ask(timeout, &reply);

@@ -1,5 +1,5 @@
-// UsageClient: asks servers what they have used: processor time, by stage of exchanges too, and
-// memory.
+// UsageClient: asks servers for their processor time, in total and by stage of exchanges, and for
+// their memory.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace sluice::bench {
 
-// Of all servers together, since each was started.
+// Sums over all servers since each server started.
 struct ServersUsage {
   double cpu_seconds = 0;
   protocol::StageSeconds stages{};
-  uint64_t peak_rss_bytes = 0;  // The largest one's.
+  uint64_t peak_rss_bytes = 0;  // Memory of the largest server.
 };
 
 // Not thread-safe.
 class UsageClient {
  public:
-  // `addresses` are HOST:PORT. Goes round any proxy.
+  // `addresses` are HOST:PORT. Ignores proxies.
   explicit UsageClient(
       const std::vector<std::string>& addresses,
       const std::shared_ptr<const net::Transport>& transport = net::Transport::Plain());
   ~UsageClient();
 
-  // Waits up to `timeout` for each. The error of a server that does not answer names it.
+  // Waits up to `timeout` for each server. If a server does not answer, the error names it.
   absl::StatusOr<ServersUsage> Ask(absl::Duration timeout);
 
  private:

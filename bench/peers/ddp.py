@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What PyTorch's DistributedDataParallel on gloo needs for one exchange of gradients, over the same links as Sluice.
+"""Measures one exchange of gradients of PyTorch's DistributedDataParallel on gloo, over the same links as Sluice.
 
     bench/shaped.sh --workers 4 --shards 1 --rate 1gbit --exec bench/peers/ddp.py
     bench/peers/ddp.py --workers 2 --method dense --method powersgd1       # over loopback
 
-Ranks hold tensors of a model's shapes and compute nothing: backward hands finished gradients to DDP. An exchange is what
-backward then takes, of the slowest rank. `bytes` are those that left a rank's interface (of the rank that sent most),
-`cpu` its processor seconds. PowerSGD runs with all gradients in one bucket: with several, its collectives may be issued in
-another order on another rank, and gloo then fails or waits for ever. bench/README.md says how to read the figures.
+Ranks hold tensors of a model's shapes and compute nothing: backward passes finished gradients to DDP. The time of an exchange
+is the time of backward on the slowest rank. `bytes` left a rank's interface (on the rank that sent most), and `cpu` is its
+processor seconds. PowerSGD runs with all gradients in one bucket. With several buckets, ranks may issue its collectives in
+different orders, and gloo then fails or waits forever. bench/README.md explains the figures.
 """
 import argparse
 import ctypes
@@ -25,8 +25,8 @@ import time
 
 METHODS = ["dense", "bf16", "fp16", "powersgd1", "powersgd2", "powersgd4"]
 USUAL = ["dense", "bf16", "powersgd1", "powersgd4"]
-PACKAGED_PYTHON = "/usr/bin/python3"  # Where Debian's python3-torch is.
-POWERSGD_START = 2  # Steps that PowerSGD itself does dense at first; it allows no fewer.
+PACKAGED_PYTHON = "/usr/bin/python3"  # Has Debian's python3-torch.
+POWERSGD_START = 2  # Initial dense steps of PowerSGD; its minimum.
 
 Shape = tuple[int, ...]
 
@@ -50,14 +50,14 @@ def resnet50() -> list[Shape]:
 
 
 def read_table(path: pathlib.Path) -> list[Shape]:
-    """A table as `sluice bench exchange --table` reads it: a name and dimensions on each line."""
+    """Reads a table in the format of `sluice bench exchange --table`: a name and dimensions on each line."""
     shapes = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         if not all(re.fullmatch(r"[1-9]\d*", word) for word in words[1:]):
-            sys.exit(f"{path}, line {number}: after the name, \"{words[0]}\", all words are to be dimensions")
+            sys.exit(f"{path}, line {number}: after the name, \"{words[0]}\", all words must be dimensions")
         shapes.append(tuple(int(word) for word in words[1:]))
     return shapes
 
@@ -73,7 +73,7 @@ def sent_bytes(interface: str) -> int:
 
 
 def speaks_bf16(torch) -> bool:
-    """Whether gloo reduces bf16; older ones do not."""
+    """Returns whether gloo reduces bf16. Older versions of gloo do not."""
     try:
         torch.distributed.all_reduce(torch.zeros(8, dtype=torch.bfloat16))
     except RuntimeError:
@@ -82,7 +82,7 @@ def speaks_bf16(torch) -> bool:
 
 
 def make_model(torch, shapes: list[Shape]):
-    """A module whose backward hands over `ready`, and which has nothing to compute."""
+    """A module without computation whose backward returns the gradients in `ready`."""
     class Inject(torch.autograd.Function):
         @staticmethod
         def forward(ctx, model, *parameters):
@@ -117,8 +117,8 @@ def add_hook(torch, ddp, method: str) -> None:
 
 
 def exchange(torch, model, ddp, gradients) -> float:
-    """Seconds of one backward. Gradients are copied first, so that DDP gets tensors that nobody else holds, as in
-    training, and need not copy them itself."""
+    """Seconds of one backward. Gradients are copied first, so that DDP gets tensors without other references, as in
+    training, and does not copy them itself."""
     for parameter in model.parts:
         parameter.grad = None
     loss = ddp()
@@ -178,7 +178,7 @@ def be_rank(options: argparse.Namespace) -> None:
     torch.distributed.destroy_process_group()
 
 
-# --- Their parent ---
+# --- The parent of all ranks ---
 
 def python_with_torch(asked: str | None) -> str:
     for python in [asked] if asked else dict.fromkeys([sys.executable, PACKAGED_PYTHON]):
@@ -217,7 +217,7 @@ def collect(options: argparse.Namespace, ranks: list[subprocess.Popen]) -> list[
     """The rows of each rank."""
     end = time.monotonic() + options.timeout
     try:
-        # One that fails makes the others wait, so whoever ends with an error first is the one to name.
+        # A failed rank makes the others wait. The first rank that ends with an error is therefore the cause.
         running = True
         while running:
             running = any(rank.poll() is None for rank in ranks)
@@ -226,7 +226,7 @@ def collect(options: argparse.Namespace, ranks: list[subprocess.Popen]) -> list[
                 message = ranks[failed[0]].stderr.read().strip().splitlines()[-1:] or ["it said nothing"]
                 sys.exit(f"rank {failed[0]} ended with status {ranks[failed[0]].returncode}: {message[0]}")
             if time.monotonic() > end:
-                sys.exit(f"DDP did not end in {options.timeout} s; --timeout gives it more")
+                sys.exit(f"DDP did not end within {options.timeout} s; raise --timeout")
             if running:
                 time.sleep(0.05)
         return [[json.loads(line) for line in rank.stdout] for rank in ranks]
@@ -237,7 +237,7 @@ def collect(options: argparse.Namespace, ranks: list[subprocess.Popen]) -> list[
 
 
 def summary(rows: list[dict]) -> dict:
-    """One method's row of all ranks."""
+    """One method's row over all ranks."""
     slowest = [1000 * max(seconds) for seconds in zip(*(row["seconds"] for row in rows))]
     return {"method": rows[0]["method"],
             "exchange_ms": {"min": min(slowest), "median": statistics.median(slowest), "max": max(slowest)},
@@ -258,15 +258,15 @@ def print_table(result: dict) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=int(os.environ.get("SHAPED_WORKERS", "2")),
-                        help="ranks; what bench/shaped.sh made, or else 2")
+                        help="ranks (default: those of bench/shaped.sh, or 2)")
     parser.add_argument("--method", action="append", choices=METHODS, help=f"repeatable; {', '.join(USUAL)}")
-    parser.add_argument("--model", choices=["resnet50"], default="resnet50", help="whose shapes; others by --table")
-    parser.add_argument("--table", type=pathlib.Path, help="a tensor table, as `sluice bench exchange` reads it")
-    parser.add_argument("--warmup", type=int, default=2, help="exchanges that do not count")
-    parser.add_argument("--repeats", type=int, default=7, help="exchanges that do")
-    parser.add_argument("--python", help=f"one that has PyTorch; otherwise this one or {PACKAGED_PYTHON}")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for all of it")
-    parser.add_argument("--json", type=pathlib.Path, help="write the figures there too")
+    parser.add_argument("--model", choices=["resnet50"], default="resnet50", help="model with the shapes; use --table for others")
+    parser.add_argument("--table", type=pathlib.Path, help="a tensor table in the format of `sluice bench exchange`")
+    parser.add_argument("--warmup", type=int, default=2, help="exchanges before the measured ones")
+    parser.add_argument("--repeats", type=int, default=7, help="measured exchanges")
+    parser.add_argument("--python", help=f"a Python with PyTorch (default: this one or {PACKAGED_PYTHON})")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for the whole run")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the figures to this file")
     for hidden in ("--rank", "--port"):
         parser.add_argument(hidden, type=int, help=argparse.SUPPRESS)
     for hidden in ("--hosts", "--interface"):

@@ -34,17 +34,18 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 struct ChildSide {
   char* const* arguments;
   char* const* environment;
-  int input;  // -1: it gets none.
+  int input;  // -1 if ChildOptions::input is false.
   int output;
-  int failure;  // Closed by a successful exec; else gets errno.
+  int failure;  // Receives errno if exec fails. A successful exec closes it.
   pid_t parent;
 };
 
-// Between fork and exec other threads' locks may be held for ever: system calls only.
+// Only makes system calls, because other threads may hold locks at the fork, and nothing releases
+// these locks in the child.
 [[noreturn]] void Become(const ChildSide& side) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != side.parent) ::_exit(1);  // It died before the line above held.
+  if (::getppid() != side.parent) ::_exit(1);  // The parent ended before prctl took effect.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGCHLD}) {
     ::signal(signal, SIG_DFL);
   }
@@ -66,13 +67,14 @@ void Close(int* fd) {
   *fd = -1;
 }
 
-// Ours at [0], the child's at [1]; closes what is not taken from it.
+// In each pair, the parent's end is at [0] and the child's end at [1]. The destructor closes the
+// ends that are still open.
 struct ChildPipes {
   std::array<int, 2> input = {-1, -1};
   std::array<int, 2> output = {-1, -1};
   std::array<int, 2> failure = {-1, -1};
 
-  // None: errno says why.
+  // Returns no value on failure, and errno is set.
   static std::optional<ChildPipes> Make(bool with_input) {
     ChildPipes pipes;
     if (::pipe2(pipes.output.data(), O_CLOEXEC) != 0) return std::nullopt;
@@ -98,7 +100,7 @@ struct ChildPipes {
   }
 };
 
-// errno of a failed exec, or 0.
+// Returns errno of a failed exec. Returns 0 if exec succeeded.
 int ReadFailure(int fd) {
   int error = 0;
   ssize_t got = 0;
@@ -162,9 +164,9 @@ void ChildProcess::CloseOutput() { Close(&output_fd_); }
 absl::Status ChildProcess::Write(absl::string_view text) {
   const ssize_t sent = ::send(input_fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(text.size())) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat(options_.name, " does not read what it is told: ",
-                   sent < 0 ? ::strerror(errno) : "too much is waiting for it"));
+  return absl::UnavailableError(absl::StrCat(
+      options_.name,
+      " does not read its input: ", sent < 0 ? ::strerror(errno) : "too much unread input"));
 }
 
 void ChildProcess::ReadOutput() {
@@ -220,7 +222,7 @@ bool ChildProcess::Reap() {
   if (::waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
     return false;
   }
-  // Before the wait below: until then nobody else can be given its number.
+  // This must precede waitpid, because another process may get this process id after waitpid.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   if (::waitpid(pid_, &status, 0) != pid_) return false;

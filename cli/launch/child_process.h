@@ -1,4 +1,4 @@
-// ChildProcess: a program we started, in a process group of its own, with what it prints kept.
+// ChildProcess: a started program in a separate process group. The end of its output is kept.
 #pragma once
 
 #include <sys/types.h>
@@ -19,29 +19,32 @@
 namespace sluice::cli {
 
 struct ChildOptions {
-  std::string name;                      // "worker 2", for messages.
-  std::vector<std::string> command;      // [0] is the program's path.
-  std::vector<std::string> environment;  // NAME=value; the whole of it.
-  std::string log_path;                  // Gets standard output and error of the child.
-  bool append_log = false;               // To what an earlier start wrote there.
-  size_t kept_lines = 12;                // The last ones stay in memory, each up to kLineMax.
-  uint64_t log_bytes_max =
-      64 << 20;  // Of the whole file; what comes after it is dropped, with a line that says so.
-  bool input = false;  // Its standard input is ours to write to; else /dev/null.
-  // Called by ReadOutput and Reap with each whole line as it comes, up to kLineMax of it; or empty.
+  std::string name;                      // For messages, for example "worker 2".
+  std::vector<std::string> command;      // The first item is the path of the program.
+  std::vector<std::string> environment;  // The complete environment as NAME=value.
+  std::string log_path;                  // Receives the child's standard output and error.
+  bool append_log = false;  // If true, output is appended to the log of an earlier start.
+  // Number of last lines that are kept in memory. Each line is cut to kLineMax.
+  size_t kept_lines = 12;
+  // Maximum size of the log file. Further output is dropped, and the last line says so.
+  uint64_t log_bytes_max = 64 << 20;
+  // If true, the caller can write to the child's standard input. Otherwise the input is /dev/null.
+  bool input = false;
+  // ReadOutput and Reap call this function with each complete line, cut to kLineMax. May be empty.
   std::function<void(absl::string_view line)> on_line;
 };
 
-// Not thread-safe. Start children on a thread that outlives them (the main one): the kernel kills a
-// child when the thread that started it ends, however that comes about. That is how nothing
-// survives a kill -9 of its parent.
+// Not thread-safe. Start children on a thread that outlives them, such as the main thread. The
+// kernel kills a child when the thread that started it ends for any reason, so a child does not
+// survive a kill -9 of its parent.
 class ChildProcess {
  public:
   static constexpr size_t kLineMax = 2000;
 
-  // Errors name the program: it cannot be executed, its log cannot be written.
+  // Fails if the program cannot be executed or its log cannot be written. The message names the
+  // program.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(const ChildOptions& options);
-  // Kills the group if it has not ended.
+  // Kills the process group if the child has not ended.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -50,23 +53,22 @@ class ChildProcess {
   const std::string& log_path() const { return options_.log_path; }
   pid_t pid() const { return pid_; }
 
-  // To poll for reading; -1 once everything was read.
+  // A descriptor to poll for reading. -1 after the end of the output.
   int output_fd() const { return output_fd_; }
-  // Takes what is there; does not block.
+  // Reads the available output. Does not block.
   void ReadOutput();
   std::vector<std::string> LastLines() const;
 
-  // To its standard input, with `input`; does not block. UNAVAILABLE: it does not read it any more,
-  // or not as fast as that.
+  // Writes to the child's standard input; requires `input`. Does not block. Fails with UNAVAILABLE
+  // if the child no longer reads its input, or reads it too slowly.
   absl::Status Write(absl::string_view text);
 
-  // Sees whether it has ended; does not block. When it has, whatever is left of its group is
-  // killed.
+  // Returns true if the child has ended, and then kills the rest of its group. Does not block.
   bool Reap();
-  // As waitpid gives it, once Reap said so.
+  // The status from waitpid. Set after Reap has returned true.
   std::optional<int> wait_status() const { return wait_status_; }
 
-  // To its whole group. Nothing once it has ended.
+  // Sends a signal to the child's whole group. Does nothing after the child has ended.
   void Signal(int signal);
 
  private:
@@ -86,7 +88,7 @@ class ChildProcess {
   const ChildOptions options_;
   const pid_t pid_;
   int output_fd_;
-  int input_fd_;  // A socket, whose writers no signal ends; -1: none.
+  int input_fd_;  // A socket, so that a failed write causes no signal. -1 if `input` is false.
   std::FILE* log_;
   uint64_t log_bytes_;
   std::deque<std::string> lines_;
@@ -94,10 +96,11 @@ class ChildProcess {
   std::optional<int> wait_status_;
 };
 
-// As a shell counts: the exit code, or 128 + the signal.
+// Returns the exit code that a shell would report: the exit code of the process, or 128 + the
+// signal.
 int ExitCode(int wait_status);
 
-// "exited with code 3", "was killed by signal 9 (Killed)".
+// Returns, for example, "exited with code 3" or "was killed by signal 9 (Killed)".
 std::string DescribeEnd(int wait_status);
 
 }  // namespace sluice::cli

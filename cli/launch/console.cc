@@ -17,7 +17,7 @@ void Write(std::FILE* file, absl::string_view text) {
   std::fwrite(text.data(), 1, text.size(), file);
 }
 
-// The terminal's own "^C" may have moved the cursor along its line.
+// Moves to column 0 first, because the "^C" that a terminal prints may have moved the cursor.
 std::string ToFirstLine(size_t lines) { return absl::StrCat("\r\x1b[", lines, "A"); }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Console: what a person sees of a run: lines, and on a terminal a block below them that is drawn
-// over. Texts come from other processes: control characters in them are escaped.
+// Console: prints the output of a run for a person. The output consists of lines and, on a
+// terminal, of a block below the lines that is redrawn in place. Texts come from other processes,
+// so their control characters are escaped.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +14,7 @@ namespace sluice::cli {
 struct ConsoleOptions {
   std::FILE* out = nullptr;
   std::FILE* err = nullptr;
-  bool terminal = false;  // `out` is one: blocks are redrawn in place.
+  bool terminal = false;  // True if `out` is a terminal. Blocks are then redrawn in place.
   bool colors = false;
 };
 
@@ -24,12 +25,13 @@ class Console {
   ~Console() { ClearBlock(); }
 
   const ConsoleOptions& options() const { return options_; }
-  // A line above the block.
+  // Prints a line above the block.
   void Say(absl::string_view line);
-  // The same on `err`, "error: " in red before it.
+  // These print `text` to `err` after the label "error: " (red) or "warning: " (yellow).
   void Error(absl::string_view text);
   void Warning(absl::string_view text);
-  // Draws `lines` over the last block. On a terminal only; the caller cuts lines to the width.
+  // Draws `lines` in place of the previous block. Call this only on a terminal. The caller must cut
+  // the lines to the terminal's width.
   void DrawBlock(const std::vector<std::string>& lines);
   void ClearBlock();
 
@@ -37,10 +39,10 @@ class Console {
   void Complain(absl::string_view color, absl::string_view label, absl::string_view text);
 
   const ConsoleOptions options_;
-  std::vector<std::string> block_;  // What is drawn now.
+  std::vector<std::string> block_;  // The block that is on the screen.
 };
 
-// Of the terminal behind `file`; 80 if it has none.
+// Returns the width of the terminal that `file` writes to, or 80 if there is none.
 int TerminalWidth(std::FILE* file);
 
 }  // namespace sluice::cli

@@ -15,7 +15,8 @@ absl::StatusOr<FreePort> FreePort::Reserve(uint16_t wanted) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "no socket");
   if (wanted != 0) {
-    // As servers do; else the rest of the last run's connections would make the port look taken.
+    // Servers set this option too. Without it, old connections of the last run would make the port
+    // appear taken.
     const int on = 1;
     ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   }
@@ -31,7 +32,8 @@ absl::StatusOr<FreePort> FreePort::Reserve(uint16_t wanted) {
     if (error == EADDRINUSE) {
       return absl::AlreadyExistsError(absl::StrCat("port ", wanted, " on 127.0.0.1 is taken"));
     }
-    return absl::ErrnoToStatus(error, absl::StrCat("cannot have port ", wanted, " on 127.0.0.1"));
+    return absl::ErrnoToStatus(error,
+                               absl::StrCat("cannot reserve port ", wanted, " on 127.0.0.1"));
   }
   return FreePort(fd, ntohs(address.sin_port));
 }

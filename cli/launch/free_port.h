@@ -1,4 +1,4 @@
-// FreePort: a loopback TCP port that a process we are about to start can listen on.
+// FreePort: reserves a loopback TCP port for a process that is about to start.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace sluice::cli {
 
-// Holds the port until Release or destruction, so that several in a row differ. Between Release and
-// the listening of the child another program could take it; then the child says so and ends. A
-// shared port is safe from that.
+// Holds the port until Release or destruction, so that consecutive reservations get different
+// ports. Between Release and the child's listen call, another program could take the port. The
+// child would then report an error and end. Share avoids this problem.
 class FreePort {
  public:
-  // `wanted` if it is not 0; else any. ALREADY_EXISTS if it is taken.
+  // Reserves the port `wanted`, or any free port if `wanted` is 0. Fails with ALREADY_EXISTS if the
+  // port is taken.
   static absl::StatusOr<FreePort> Reserve(uint16_t wanted = 0);
   ~FreePort() { Release(); }
   FreePort(FreePort&& other) noexcept;
@@ -21,8 +22,9 @@ class FreePort {
 
   uint16_t port() const { return port_; }
   void Release();
-  // Keeps the port while a child listens on it as servers do (SO_REUSEADDR): nobody else is given
-  // it, not even as the near end of a connection, when the child dies and is started again.
+  // Keeps the port while a child listens on it with SO_REUSEADDR, as servers do. While the child
+  // ends and is restarted, no other program can get the port, not even as the local end of a
+  // connection.
   absl::Status Share();
 
  private:

@@ -11,8 +11,8 @@
 namespace sluice::cli {
 namespace {
 
-// An end shows as the closing of the output; one that comes without it (something else holds the
-// pipe) is seen at this interval.
+// Normally, the end of a process is noticed when its output closes. If another process holds the
+// pipe open, the end is noticed after this interval.
 constexpr absl::Duration kLongestSleep = absl::Milliseconds(100);
 
 }  // namespace

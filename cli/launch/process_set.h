@@ -1,4 +1,4 @@
-// ProcessSet: the processes of one run, started, watched and ended together.
+// ProcessSet: starts, monitors and ends all processes of a run.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace sluice::cli {
 
 enum class Role { kServer, kWorker };
 
-// Not thread-safe; the thread that starts children must outlive them (child_process.h). Its
-// destructor kills.
+// Not thread-safe. The thread that starts children must outlive them (child_process.h). The
+// destructor kills all children.
 class ProcessSet {
  public:
   explicit ProcessSet(const Clock* clock, absl::Duration grace = absl::Seconds(5))
@@ -22,41 +22,42 @@ class ProcessSet {
 
   absl::Status Start(Role role, const ChildOptions& options);
 
-  // Once Wait has returned `ended`: StartDue starts it again from `when` on, with the same command;
-  // its log goes on. Until then it counts as not ended. After BeginEnd or KillAll nothing is
-  // started.
+  // Call this after Wait has returned `ended`. From `when` on, StartDue restarts the process with
+  // the same command and the same log. Until then the process counts as running. After BeginEnd or
+  // KillAll, no process is started.
   void StartAgainAt(const ChildProcess& ended, absl::Time when);
-  // Replaces those whose time has come; pointers to the ended ones are void.
+  // Restarts the processes whose restart is due. Pointers to the ended processes become invalid.
   absl::Status StartDue();
-  // Starts none of those that wait for it.
+  // Cancels all pending restarts.
   void ForgetStarts();
 
-  // Waits up to `timeout` for output, for an end, or for `other_fd` to become readable (-1: none).
-  // Returns those that ended since the last call, in the order in which they were started.
+  // Waits up to `timeout` for output, for the end of a child, or for `other_fd` to become readable
+  // (-1 means no descriptor). Returns the children that have ended since the last call, in the
+  // order of their start.
   std::vector<const ChildProcess*> Wait(absl::Duration timeout, int other_fd);
 
-  // SIGTERM to all now, SIGKILL to those still there after the grace time (sent by Wait). Again: no
-  // effect.
+  // Sends SIGTERM to all children. After the grace time, Wait sends SIGKILL to children that still
+  // run. A second call has no effect.
   void BeginEnd();
   void KillAll();
   bool ending() const { return kill_at_ != absl::InfiniteFuture(); }
 
   bool AllEnded() const;
   bool AllEnded(Role role) const;
-  // With exit code 0.
+  // Returns true if all processes of the role have ended with exit code 0.
   bool AllEndedWell(Role role) const;
   bool IsWorker(const ChildProcess& child) const;
-  // In the order in which they were first started.
+  // Returns the children in the order of their first start.
   const std::vector<std::unique_ptr<ChildProcess>>& children() const { return children_; }
 
  private:
   const Clock* const clock_;
   const absl::Duration grace_;
   std::vector<std::unique_ptr<ChildProcess>> children_;
-  std::vector<Role> roles_;  // Of children_.
+  std::vector<Role> roles_;  // Parallel to children_.
   std::vector<ChildOptions> options_;
-  std::vector<bool> reported_;        // Wait has returned it.
-  std::vector<absl::Time> start_at_;  // Infinite: it is not to be started again.
+  std::vector<bool> reported_;        // Wait has returned this child.
+  std::vector<absl::Time> start_at_;  // Infinite if the child will not be restarted.
   absl::Time kill_at_ = absl::InfiniteFuture();
 };
 

@@ -20,11 +20,11 @@ struct RateUnit {
   absl::string_view name;
   double bits;
 };
-// Longest first: "bit" ends all of them.
+// "bit" must come last, because the other suffixes end with it.
 constexpr std::array<RateUnit, 4> kRateUnits = {
     {{"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}, {"bit", 1}}};
 
-// Three significant digits, without an exponent.
+// Formats a value with three significant digits and without an exponent.
 std::string ThreeDigits(double value) {
   if (value >= 99.95) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.*f", value >= 9.995 ? 1 : 2, value);

@@ -1,4 +1,5 @@
-// Quantities as people write and read them: link rates in; byte counts, ratios and durations out.
+// Quantity: parses link rates as people write them, and formats byte counts, ratios and durations
+// for people.
 #pragma once
 
 #include <string>
@@ -9,20 +10,20 @@
 
 namespace sluice::cli {
 
-// Bits per second: no link here is slower.
+// Lower limit of link rates, in bits per second.
 inline constexpr double kLowestBitRate = 1e4;
 
-// "100mbit", "2.5gbit", "800kbit", "64000bit": bits per second, decimal units.
-// INVALID_ARGUMENT for anything else and outside 10 kbit ... 100 gbit.
+// Converts "100mbit", "2.5gbit", "800kbit" or "64000bit" to bits per second; the units are decimal.
+// Fails with INVALID_ARGUMENT for other formats and for rates outside 10 kbit ... 100 gbit.
 absl::StatusOr<double> ParseBitRate(absl::string_view text);
 
-// "512 B", "1.23 KiB", "45.6 MiB".
+// Returns, for example, "512 B", "1.23 KiB" or "45.6 MiB".
 std::string FormatBytes(double bytes);
 
-// "0.97x", "12.3x", "203x"; "-" where there is no ratio (0 or not finite).
+// Returns, for example, "0.97x", "12.3x" or "203x", and "-" if there is no ratio (0 or not finite).
 std::string FormatRatio(double ratio);
 
-// "0:42", "12:03", "1:02:03"; "-" for an infinite or negative one.
+// Returns, for example, "0:42", "12:03" or "1:02:03", and "-" for an infinite or negative duration.
 std::string FormatElapsed(absl::Duration duration);
 
 }  // namespace sluice::cli

@@ -1,4 +1,5 @@
-// RestartPolicy: which ends of a process call for its restart, when, and how often at most. Pure.
+// RestartPolicy: decides whether a process that ended is restarted, when, and how often at most.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +12,28 @@
 namespace sluice::cli {
 
 struct RestartLimits {
-  absl::Duration first_delay = absl::Milliseconds(200);  // Doubles with each restart.
+  absl::Duration first_delay = absl::Milliseconds(200);  // The delay doubles with each restart.
   absl::Duration delay_max = absl::Seconds(30);
   uint32_t restarts_max = 10;
-  // A process that stays up for so long begins with the first delay again.
+  // If a process runs for this time, its next restart uses first_delay again.
   absl::Duration forget_after = absl::Minutes(10);
 };
 
-// A signal, or an exit that says that the others were lost. Every other end is a program's own
-// decision and would come again.
+// Returns true if a signal ended the process, or if its exit code means that it lost its peers.
+// After any other end, a restarted process would end in the same way.
 bool CallsForRestart(int wait_status);
 
 class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartLimits& limits = {}) : limits_(limits) {}
 
-  // Call it when `process` died: how long to wait before it is started again. None: it was started
-  // again too often.
+  // Call this when `process` has died. Returns the delay before its restart, or no value if the
+  // process was restarted too often.
   std::optional<absl::Duration> OnDeath(const std::string& process, absl::Time now);
 
   const RestartLimits& limits() const { return limits_; }
-  // Since the run began, by process; only those that were started again.
+  // Number of restarts since the run began, by process. Contains only processes that were
+  // restarted.
   const std::map<std::string, uint32_t>& restarts() const { return restarts_; }
   uint32_t total() const { return total_; }
 

@@ -13,7 +13,7 @@ namespace sluice::cli {
 
 namespace {
 
-// One question that may be out.
+// An asynchronous request, which may be in flight.
 template <typename Reply>
 class Question {
  public:
@@ -26,7 +26,7 @@ class Question {
     }
   }
 
-  // `call(context, queue)` starts it.
+  // `call(context, queue)` must start the request.
   template <typename StartCall>
   void Ask(absl::Duration timeout, const StartCall& call) {
     if (context_ != nullptr) return;
@@ -36,8 +36,8 @@ class Question {
     reader_->Finish(&reply_, &status_, this);
   }
 
-  // `what` was asked for begins the message of an error.
-  bool Take(absl::Duration wait, absl::string_view what, const net::Transport& transport,
+  // Error messages begin with `what`, which names the requested information.
+  bool Wait(absl::Duration wait, absl::string_view what, const net::Transport& transport,
             absl::StatusOr<Reply>* answer) {
     if (context_ == nullptr) return false;
     void* tag = nullptr;
@@ -66,13 +66,13 @@ class Question {
 }  // namespace
 
 struct StatusClient::State {
-  // A new connection. One that was refused is tried again only after gRPC's own pause, which it
-  // often overstays where nobody polls all the time.
+  // Opens a new connection. After a refusal, an existing channel waits for gRPC's own pause before
+  // it retries. This pause becomes longer if no thread polls the channel constantly.
   void Dial();
 
   std::string address;
   std::shared_ptr<const net::Transport> transport;
-  bool lost = false;  // Nobody was there at the last question.
+  bool lost = false;  // True if the last request could not reach a server.
   std::unique_ptr<v1::Coordinator::Stub> stub;
   Question<v1::GetStatusReply> status;
   Question<v1::RequestCheckpointReply> checkpoint;
@@ -100,8 +100,8 @@ void StatusClient::Ask(absl::Duration timeout) {
   });
 }
 
-bool StatusClient::Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer) {
-  if (!state_->status.Take(wait, absl::StrCat("no status from ", state_->address),
+bool StatusClient::WaitForStatus(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer) {
+  if (!state_->status.Wait(wait, absl::StrCat("no status from ", state_->address),
                            *state_->transport, answer)) {
     return false;
   }
@@ -118,9 +118,9 @@ void StatusClient::AskCheckpoint(const std::string& job_name, absl::Duration tim
   });
 }
 
-bool StatusClient::TakeCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer) {
+bool StatusClient::WaitForCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer) {
   absl::StatusOr<v1::RequestCheckpointReply> reply = absl::UnavailableError("");
-  if (!state_->checkpoint.Take(wait, absl::StrCat("no checkpoint from ", state_->address),
+  if (!state_->checkpoint.Wait(wait, absl::StrCat("no checkpoint from ", state_->address),
                                *state_->transport, &reply)) {
     return false;
   }

@@ -1,5 +1,5 @@
-// StatusClient: asks a coordinator how its job is doing, or for a checkpoint, without ever blocking
-// the caller.
+// StatusClient: asks a coordinator for the status of its job or for a checkpoint. Requests do not
+// block the caller.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@
 
 namespace sluice::cli {
 
-// One question of each kind at a time. Not thread-safe.
+// Allows one request of each kind in flight. Not thread-safe.
 class StatusClient {
  public:
-  // `coordinator` is HOST:PORT. Dials when first asked; goes round any proxy.
+  // `coordinator` is HOST:PORT. The client connects with the first request and does not use a
+  // proxy.
   explicit StatusClient(const std::string& coordinator,
                         std::shared_ptr<const net::Transport> transport = net::Transport::Plain());
   ~StatusClient();
 
-  // Asks, unless an answer is still awaited.
+  // Sends a request unless one is in flight.
   void Ask(absl::Duration timeout);
-  // Takes the answer if it is there; waits up to `wait` for it. False: not yet, or nothing was
-  // asked.
-  bool Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer);
+  // Waits up to `wait` for the reply and returns it in `answer`. Returns false if there is no reply
+  // yet or no request was sent.
+  bool WaitForStatus(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer);
 
-  // The same for a job checkpoint of `job_name`, as soon as can be; the answer is the step it is
-  // of.
+  // As Ask and WaitForStatus, for a checkpoint of the job `job_name` at the earliest possible step.
+  // The answer is that step.
   void AskCheckpoint(const std::string& job_name, absl::Duration timeout);
-  bool TakeCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer);
+  bool WaitForCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer);
 
  private:
   struct State;

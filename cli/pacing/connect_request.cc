@@ -24,7 +24,7 @@ absl::StatusOr<ConnectRequest> ParseConnectRequest(absl::string_view bytes) {
   const absl::string_view line = bytes.substr(0, bytes.find("\r\n"));
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   if (words.size() != 3 || words[0] != "CONNECT") {
-    return absl::InvalidArgumentError("only CONNECT HOST:PORT is understood here");
+    return absl::InvalidArgumentError("only CONNECT HOST:PORT is supported here");
   }
   absl::string_view host = words[1];
   const size_t colon = host.rfind(':');

@@ -13,11 +13,12 @@ inline constexpr size_t kConnectHeadMax = 8192;
 
 struct ConnectRequest {
   uint16_t port = 0;
-  size_t head_size = 0;  // What follows is the tunnel's. 0: the head has not ended yet.
+  // The bytes after the head belong to the tunnel. 0 if the head is incomplete.
+  size_t head_size = 0;
 };
 
-// For tunnels to 127.0.0.1, localhost or [::1] only. INVALID_ARGUMENT: not a CONNECT, another host,
-// a bad port, or no end within kConnectHeadMax.
+// Accepts only tunnels to 127.0.0.1, localhost or [::1]. Fails with INVALID_ARGUMENT for other
+// methods and hosts, for an invalid port, and for a head longer than kConnectHeadMax.
 absl::StatusOr<ConnectRequest> ParseConnectRequest(absl::string_view bytes);
 
 }  // namespace sluice::cli

@@ -19,9 +19,10 @@
 namespace sluice::cli {
 namespace {
 
-// What an idle link sends at once: long enough to sleep between quanta, short beside a step.
+// The burst that an idle link may send at once, as a time at the link's rate. It is long enough for
+// sleeps between quanta, but short compared with a step.
 constexpr double kBurstSeconds = 0.004;
-// Twice a tunnel's quantum at least, or nothing would ever pass.
+// Must be at least twice a tunnel's quantum. Otherwise no quantum could pass.
 constexpr double kBurstBytesMin = 32 << 10;
 
 struct Listener {
@@ -32,7 +33,7 @@ struct Listener {
 absl::StatusOr<Listener> ListenOnLoopback() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return absl::ErrnoToStatus(errno, "link pacer: no socket");
-  // Inherited by what it accepts.
+  // Accepted sockets inherit these buffer sizes.
   constexpr int kSocketBuffer = PacedTunnel::kSocketBuffer;
   ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof(kSocketBuffer));
   ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof(kSocketBuffer));
@@ -116,7 +117,7 @@ void LinkPacer::Loop() {
       process.link.in.Refill(now);
       Accept(&process);
     }
-    // A quantum each in turn, so that no tunnel starves another of its link.
+    // Each tunnel moves one quantum per turn, so that all tunnels share their links fairly.
     bool moved = !tunnels_.empty();
     while (moved) {
       moved = false;
@@ -136,7 +137,7 @@ void LinkPacer::Poll() {
   absl::Duration sleep = absl::InfiniteDuration();
   for (const std::unique_ptr<PacedTunnel>& tunnel : tunnels_) {
     sleep = std::min(sleep, tunnel->TimeUntilTokens());
-    // A socket nothing is wanted of is left out: poll would report its hang-up for ever.
+    // A socket without requested events is omitted, because poll would report its hang-up forever.
     if (const short events = tunnel->ClientEvents(); events != 0) {
       fds.push_back({tunnel->client_fd(), events, 0});
     }

@@ -1,6 +1,7 @@
-// LinkPacer: gives each process of a run a link of a given rate, in user space and without root: an
-// HTTP CONNECT proxy on loopback, one listening port per process, that meters both directions of
-// every process. Bytes from process i to process j pass i's outgoing and j's incoming bucket.
+// LinkPacer: simulates a link of a given rate for each process of a run, in user space and without
+// root. The pacer is an HTTP CONNECT proxy on loopback with one listening port per process. It
+// limits both directions of each process. Bytes from process i to process j use the outgoing bucket
+// of i and the incoming bucket of j.
 #pragma once
 
 #include <atomic>
@@ -16,14 +17,14 @@
 
 namespace sluice::cli {
 
-// Runs one thread. Its functions may be called from any thread.
+// Runs one thread. All functions may be called from any thread.
 class LinkPacer {
  public:
-  // More connections than this are closed as they come.
+  // Further connections are closed immediately.
   static constexpr size_t kTunnelsMax = 4096;
 
-  // One process per entry: the port it will listen on, or 0 if it only dials. Tunnels lead to these
-  // ports and nowhere else.
+  // `listens_on` has one entry per process: the port that the process will listen on, or 0 if it
+  // only connects to others. Tunnels lead only to these ports.
   static absl::StatusOr<std::unique_ptr<LinkPacer>> Start(double bits_per_second,
                                                           absl::Span<const uint16_t> listens_on,
                                                           const Clock* clock);
@@ -31,7 +32,7 @@ class LinkPacer {
   LinkPacer(const LinkPacer&) = delete;
   LinkPacer& operator=(const LinkPacer&) = delete;
 
-  // The proxy's port on 127.0.0.1 for what process `process` dials.
+  // Returns the port of the proxy on 127.0.0.1 for the outgoing connections of `process`.
   uint16_t proxy_port(size_t process) const { return processes_[process].proxy_port; }
 
  private:
@@ -46,14 +47,14 @@ class LinkPacer {
 
   void Loop();
   void Accept(Process* process);
-  // Sleeps until something can move.
+  // Sleeps until bytes can move.
   void Poll();
   PacedLink* FindLink(uint16_t port);
 
   const Clock* const clock_;
   std::vector<Process> processes_;
-  std::vector<std::unique_ptr<PacedTunnel>> tunnels_;  // The thread's own.
-  size_t first_ = 0;  // Whose turn it is to be first at the buckets.
+  std::vector<std::unique_ptr<PacedTunnel>> tunnels_;  // Only thread_ uses the tunnels.
+  size_t first_ = 0;  // Index of the first tunnel to use the buckets in this turn.
   int stop_event_ = -1;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;

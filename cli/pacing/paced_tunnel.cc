@@ -21,7 +21,7 @@ constexpr absl::string_view kBadRequest = "HTTP/1.1 400 Bad Request\r\n\r\n";
 constexpr absl::string_view kForbidden = "HTTP/1.1 403 Forbidden\r\n\r\n";
 constexpr absl::string_view kBadGateway = "HTTP/1.1 502 Bad Gateway\r\n\r\n";
 
-// What TCP reports as "not now" rather than as the end of a connection.
+// Returns true for errors that mean "not now" and do not end a connection.
 bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
@@ -100,7 +100,8 @@ bool PacedTunnel::FinishDialling() {
     return true;
   }
   connected_ = true;
-  // The answer is the proxy's, not the link's: it fits a fresh socket's buffer and is not metered.
+  // This answer comes from the proxy itself, so it is not paced. It always fits in the buffer of a
+  // new socket.
   if (::send(client_, kConnected.data(), kConnected.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(kConnected.size())) {
     done_ = true;
@@ -109,7 +110,7 @@ bool PacedTunnel::FinishDialling() {
 }
 
 void PacedTunnel::Refuse(absl::string_view answer) {
-  // Best effort: the connection ends either way.
+  // A failure of this call is ignored, because the connection ends in any case.
   [[maybe_unused]] const ssize_t sent =
       ::send(client_, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   done_ = true;
@@ -121,8 +122,8 @@ bool PacedTunnel::Read(int fd, Pipe* pipe) {
   const size_t room = std::min(buffer.size(), kBufferMax - pipe->bytes.size());
   const ssize_t got = ::recv(fd, buffer.data(), room, 0);
   if (got < 0) {
-    if (!IsTransient(errno))
-      done_ = true;  // Reset: the other side is to see it, not an orderly end.
+    // After a reset of one side, the other side must also see a reset and not a normal end.
+    if (!IsTransient(errno)) done_ = true;
     return false;
   }
   if (got == 0) {
@@ -143,7 +144,7 @@ bool PacedTunnel::Write(int fd, Pipe* pipe, TokenBucket* first, TokenBucket* sec
   }
   const int64_t wanted = std::min(pipe->bytes.size(), kQuantum);
   const int64_t allowed = std::min({wanted, first->available(), second->available()});
-  // Not in dribbles: a quantum, or all there is.
+  // The pipe waits for the tokens of a whole quantum, or of all its bytes if there are fewer.
   if (allowed < wanted) return false;
   const ssize_t sent = ::send(fd, pipe->bytes.data(), allowed, MSG_NOSIGNAL);
   if (sent < 0) {

@@ -1,5 +1,5 @@
-// PacedTunnel: one proxied connection of a LinkPacer: two pipes with bounded buffers, each metered
-// by two buckets.
+// PacedTunnel: one connection through a LinkPacer. It consists of two pipes with bounded buffers,
+// and two buckets limit each pipe.
 #pragma once
 
 #include <functional>
@@ -18,17 +18,18 @@ struct PacedLink {
   TokenBucket in;
 };
 
-// Non-blocking; used by the pacer's one thread. Owns both sockets.
+// Does not block. Only the pacer's thread uses this class. Owns both sockets.
 class PacedTunnel {
  public:
-  // Of its sockets. Queues before and behind a slow link are short, as a switch's are; else
-  // megabytes would hide in the kernel.
+  // Size of the socket buffers. With this size, the queues before and after a slow link are short,
+  // like those of a switch. Otherwise the kernel would buffer megabytes.
   static constexpr int kSocketBuffer = 256 << 10;
 
-  // The link of the process that listens on `port`; nullptr: nobody of this run does.
+  // Returns the link of the process that listens on `port`, or nullptr if no process of this run
+  // listens there.
   using FindLink = std::function<PacedLink*(uint16_t port)>;
 
-  // `client` is an accepted connection that has not said yet where it wants to go.
+  // `client` is an accepted connection. It has not named its destination yet.
   PacedTunnel(int client, PacedLink* client_link, FindLink find_link)
       : find_link_(std::move(find_link)), client_(client), client_link_(client_link) {}
   ~PacedTunnel();
@@ -36,24 +37,24 @@ class PacedTunnel {
   PacedTunnel& operator=(const PacedTunnel&) = delete;
 
   int client_fd() const { return client_; }
-  int server_fd() const { return server_; }  // -1 until it is dialled.
-  // What to poll for, as poll(2) events. 0 for a pipe that waits for tokens.
+  int server_fd() const { return server_; }  // -1 until the connection to the server is opened.
+  // Events to request from poll(2). They exclude POLLOUT while the bytes to send wait for tokens.
   short ClientEvents() const;
   short ServerEvents() const;
 
-  // Moves what can be moved, at most one quantum in each direction, with refilled buckets. False:
-  // nothing moved.
+  // Moves at most one quantum in each direction. Call this after the buckets were refilled. Returns
+  // false if nothing moved.
   bool Advance();
-  // Over, in order or not: to be destroyed.
+  // True if the connection has ended, normally or not, and the tunnel can be destroyed.
   bool done() const { return done_; }
-  // How long until the next quantum may go; infinite if no pipe waits for tokens.
+  // Returns the time until the next quantum may move. Infinite if no pipe waits for tokens.
   absl::Duration TimeUntilTokens() const;
 
  private:
   static constexpr size_t kBufferMax = 64 << 10;
   static constexpr size_t kQuantum = 16 << 10;
 
-  // Bytes on their way in one direction.
+  // Bytes in transit in one direction.
   struct Pipe {
     std::string bytes;
     bool source_ended = false;
@@ -77,7 +78,7 @@ class PacedTunnel {
   bool dialling_ = false;
   bool connected_ = false;
   bool done_ = false;
-  Pipe up_;  // Client to server; the request's head until connected.
+  Pipe up_;  // Client to server. Before the connection to the server, the head of the request.
   Pipe down_;
 };
 

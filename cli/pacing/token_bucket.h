@@ -1,4 +1,5 @@
-// TokenBucket: how many bytes one direction of a link may carry now. Pure: time comes in.
+// TokenBucket: the number of bytes that one direction of a link may carry now. Pure: the caller
+// passes the time.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,8 @@ namespace sluice::cli {
 
 class TokenBucket {
  public:
-  // Starts full. `burst_bytes` is what an idle link may send at once.
+  // The bucket starts full. `burst_bytes` is the number of bytes that an idle link may send at
+  // once.
   TokenBucket(double bytes_per_second, double burst_bytes, absl::Time now)
       : rate_(bytes_per_second), burst_(burst_bytes), tokens_(burst_bytes), filled_at_(now) {}
 
@@ -19,11 +21,11 @@ class TokenBucket {
     tokens_ = std::min(burst_, tokens_ + rate_ * absl::ToDoubleSeconds(now - filled_at_));
     filled_at_ = now;
   }
-  // Whole bytes that may go now.
+  // Number of whole bytes that may be sent now.
   int64_t available() const { return static_cast<int64_t>(tokens_); }
-  // At most available().
+  // `bytes` must be at most available().
   void Take(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
-  // How long after the last Refill `bytes` (at most the burst) will be there.
+  // Returns the time from the last Refill until `bytes` (at most the burst) are available.
   absl::Duration TimeUntil(int64_t bytes) const {
     const double missing = std::min(static_cast<double>(bytes), burst_) - tokens_;
     return missing <= 0 ? absl::ZeroDuration() : absl::Seconds(missing / rate_);

@@ -20,7 +20,8 @@ constexpr size_t kLargestBlock = size_t{1} << kMostBits;
 
 size_t Blocks(size_t count, int bits) { return (count + (size_t{1} << bits) - 1) >> bits; }
 
-// The first of the largest magnitudes. The maximum first, which vectorises.
+// Returns the position of the first element with the largest magnitude. The function finds the
+// maximum first, because that loop vectorises.
 uint32_t LargestOf(const float* acc, size_t count) {
   uint32_t largest = 0;
   for (size_t i = 0; i < count; ++i) largest = std::max(largest, MagnitudeBits(acc[i]));
@@ -77,14 +78,15 @@ class BlockTopKCodec final : public Codec {
   const ValueFormat format_;
 };
 
-// A payload taken apart.
+// The parts of a payload.
 struct BlockTopKParts {
   int bits = 0;
   PlacedValues values;
   absl::Span<const std::byte> positions;
 };
 
-// What is wrong with the payload but for the positions' ranges; empty: nothing.
+// Splits the payload. Returns a description of the error, or an empty string. The ranges of
+// positions are not checked.
 absl::string_view SplitBlockTopK(absl::Span<const std::byte> payload, size_t count,
                                  BlockTopKParts* parts) {
   ByteReader reader(payload);
@@ -114,7 +116,8 @@ absl::Status ValidateBlockTopK(absl::Span<const std::byte> payload, size_t count
   BlockTopKParts parts;
   const absl::string_view wrong = SplitBlockTopK(payload, count, &parts);
   if (!wrong.empty()) return absl::InvalidArgumentError(absl::StrCat("blocktopk payload: ", wrong));
-  // Only the last block can be shorter than its positions reach.
+  // Only the last block may be shorter than the others, so only its position can be outside the
+  // chunk.
   const size_t last = parts.values.places;
   if (last == 0 || !parts.values.present(last - 1)) return absl::OkStatus();
   RemainderReader positions(parts.positions, parts.bits);

@@ -1,10 +1,11 @@
-// Codec `blocktopk:B` (B a power of two from 4 to 4096): the element of largest magnitude of each
-// block of B, ties the lowest position; values as in sparse_values.h.
+// Codec `blocktopk:B` (B is a power of two from 4 to 4096): sends the element of largest magnitude
+// in each block of B elements. If several are equal, the one at the lowest position is sent. Values
+// are coded as in sparse_values.h.
 //
-// log2(B) bits for a position and those of a value, per block of B. Biased: all else stays in the
-// residual, and sum of decoded + residual = sum of gradients. |acc - decoded|^2 <=
-// (1 - 1/B) |acc|^2 but for the rounding of values. A block of zeros (all below 2^-141) sends no
-// value. No state.
+// A block of B elements takes log2(B) bits for the position plus the bits of a value. The codec is
+// biased: the residual keeps all other elements, and sum of decoded + residual = sum of gradients.
+// Except for the rounding of values, |acc - decoded|^2 <= (1 - 1/B) |acc|^2. A block of zeros (all
+// magnitudes below 2^-141) sends no value. No state.
 #pragma once
 
 #include <memory>

@@ -16,13 +16,18 @@ namespace sluice::compress {
 namespace {
 
 constexpr size_t kRows = 3;
-constexpr size_t kCountSketchLine = 16;  // Elements that move together: a cache line.
-constexpr size_t kFewest = 1024;         // Elements; smaller chunks have a cell for each.
+// Number of elements that are placed together, which is one cache line.
+constexpr size_t kCountSketchLine = 16;
+// In elements. Smaller chunks have one cell per element.
+constexpr size_t kFewest = 1024;
 constexpr size_t kCountSketchHeaderSize = 5;
-constexpr double kRecovered = 0.1;        // Elements published per step, of a row's cells, at most.
-constexpr float kLargestCell = 0x1p120f;  // What a receiver's cells are held to.
+// Maximum number of elements published per step, as a share of the cells of a row.
+constexpr double kRecovered = 0.1;
+// A receiver clamps its cells to this magnitude.
+constexpr float kLargestCell = 0x1p120f;
 
-// Lines of a row; 0: the chunk is small, and its table is the chunk itself.
+// Returns the number of lines in a row. 0 means that the chunk is small and that the chunk itself
+// is its table.
 size_t LinesFor(size_t count, double ratio) {
   if (count < kFewest) return 0;
   const double cells = 2 * static_cast<double>(count) / ratio;
@@ -33,15 +38,16 @@ size_t CellsFor(size_t count, size_t lines) {
   return lines == 0 ? count : kRows * kCountSketchLine * lines;
 }
 
-// Where a line of elements goes in one row: element i of it to cell (i + turn) mod 16 of `first`'s
-// line, negated where bit i of `negative` is set.
+// The place of a line of elements in one row. Element i of the line belongs to cell (i + turn) mod
+// 16 of the line at `first`. The element is negated if bit i of `negative` is set.
 struct Place {
   size_t first;
   unsigned turn;
   uint32_t negative;
 };
 
-// Fixed for all jobs: a receiver's table is worth something only if places never change.
+// Places are the same in all jobs and all steps, because a receiver's table is only useful if they
+// never change.
 Place PlaceOf(size_t line, size_t row, size_t lines) {
   constexpr uint64_t kStep = 0x9E3779B97F4A7C15u;
   const uint64_t hash = MixBits((line * kRows + row + 1) * kStep);
@@ -60,7 +66,7 @@ size_t CellOf(const Place& place, size_t i) {
   return place.first + ((i + place.turn) % kCountSketchLine);
 }
 
-// Adds `count` <= kLine elements to their cells.
+// Adds `count` <= kCountSketchLine elements to their cells.
 void AddLine(const float* values, size_t count, const Place& place, float* cells) {
   for (size_t i = 0; i < count; ++i) cells[CellOf(place, i)] += Signed(values[i], place, i);
 }
@@ -89,7 +95,7 @@ void CountSketchCodec::Encode(const EncodeInput& input, std::vector<std::byte>* 
       input, [&](size_t at, const float* gradient, float* residual, size_t size) {
         float values[kCountSketchLine];
         for (size_t i = 0; i < size; ++i) values[i] = gradient[i] + residual[i];
-        // What the receiver does not publish stays there, not here.
+        // The receiver's table keeps the unpublished amounts, so the sender keeps nothing.
         for (size_t i = 0; i < size; ++i) residual[i] = 0;
         if (lines == 0) {
           std::copy(values, values + size, cells.data() + at);
@@ -148,24 +154,27 @@ class SketchAggregator final : public Aggregator {
   const size_t count_;
   const size_t lines_;
   const size_t cells_;
-  std::vector<float> owed_;  // The table of what is not published yet.
+  std::vector<float> owed_;  // Table of the amounts that have not been published yet.
 };
 
 absl::Status SketchAggregator::Validate(uint32_t, absl::Span<const std::byte> frame) const {
   absl::Status valid = ValidateFrame(frame, count_);
   if (!valid.ok()) return valid;
   if (FrameFormat(frame).id != FormatId::kSketch) {
-    return absl::InvalidArgumentError(absl::StrCat("a ", FrameFormat(frame).name,
-                                                   " frame for a chunk whose senders sketch: send "
-                                                   "countsketch"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", FrameFormat(frame).name,
+                     " frame for a chunk whose senders use countsketch: send "
+                     "countsketch"));
   }
   const size_t lines = LinesIn(FramePayload(frame));
   if (lines == lines_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("a sketch of ", lines, " lines where ", lines_,
-                                                 " are added up: all senders need one ratio"));
+  return absl::InvalidArgumentError(absl::StrCat("a sketch of ", lines, " lines for a table of ",
+                                                 lines_,
+                                                 " lines: all senders need the same ratio"));
 }
 
-// The table has no more cells than `sum` elements: it is added up in the first of them.
+// The first elements of `sum` hold the sum of the tables. This is possible because the table does
+// not have more cells than `sum` has elements.
 void SketchAggregator::Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) {
   for (const SenderFrame& frame : frames) {
     const std::byte* const cells = FramePayload(frame.frame).data() + kCountSketchHeaderSize;
@@ -180,14 +189,16 @@ void SketchAggregator::Close(uint32_t n, absl::Span<float> sum) {
     return;
   }
   for (size_t i = 0; i < owed_.size(); ++i) {
-    // Held to a finite size, whatever hostile senders add up to: a table has no way back.
+    // Clamps cells to a finite size. Otherwise hostile senders could add up to infinity, and a
+    // table cannot recover from that.
     owed_[i] = std::clamp(owed_[i] + sum[i] / divisor, -kLargestCell, kLargestCell);
   }
   Publish(sum);
 }
 
-// The middle one of what the rows say; 0 if they do not agree that it is there. So taking it out
-// of the table always leaves less in there: the receiver's debt cannot grow by itself.
+// Returns the median of the rows' values, or 0 if the rows have different signs. Therefore,
+// subtracting the result from the table always reduces the table's contents, and the receiver's
+// backlog cannot grow without input.
 float SketchAggregator::Estimate(const Places& places, size_t i) const {
   static_assert(kRows == 3);
   float values[kRows];
@@ -201,14 +212,14 @@ float SketchAggregator::Estimate(const Places& places, size_t i) const {
                   std::min(std::max(values[0], values[1]), values[2]));
 }
 
-// What the elements to publish are at least: the k-th largest magnitude, found from its upper bits
-// down, so that no copy of the magnitudes is needed.
+// Returns the k-th largest magnitude, which is the lower limit for published elements. The function
+// determines the bits of the result from the top down, so it needs no copy of the magnitudes.
 float SketchAggregator::ThresholdFor(absl::Span<const float> magnitudes) const {
   size_t left =
       static_cast<size_t>(std::ceil(kRecovered * static_cast<double>(lines_ * kCountSketchLine)));
   constexpr uint32_t kDigit = 11;
   std::array<uint32_t, 1 << kDigit> counts;
-  uint32_t found = 0;  // Its bits from `shift` up.
+  uint32_t found = 0;  // The bits of the result from `shift` up.
   for (uint32_t shift = 32; shift > 0;) {
     const uint32_t digit = std::min(kDigit, shift);
     shift -= digit;
@@ -242,7 +253,8 @@ void SketchAggregator::Publish(absl::Span<float> values) {
       if (!large) continue;
       if (!placed) places = PlacesOf(at / kCountSketchLine);
       placed = true;
-      // Again: what shared its cells may have been taken out since.
+      // The estimate is repeated, because elements in the same cells may have been subtracted in
+      // between.
       const float value = Estimate(places, i);
       values[at + i] = value;
       for (const Place& place : places) owed_[CellOf(place, i)] -= Signed(value, place, i);

@@ -30,7 +30,7 @@ float LoadScale(const std::byte* at) {
 // The random rotations of one block.
 class Rotation {
  public:
-  // The block begins at element `at` of the chunk.
+  // `at` is the position of the block's first element in the chunk.
   Rotation(uint64_t key, int rotations, size_t at, size_t size)
       : rotations_(rotations), size_(size) {
     for (int rotation = 0; rotation < rotations; ++rotation) {
@@ -40,8 +40,9 @@ class Rotation {
     }
   }
 
-  // y = scale times x, rotated. Returns the energy of scale times x, which is also the variance of
-  // each y[i] after one rotation; after two that is less by the factor `size`.
+  // Computes y = rotated (scale * x). Returns the energy of scale * x. After one rotation, this
+  // energy is also the variance of each y[i]; after two rotations, the variance is smaller by the
+  // factor `size`.
   float Forward(const float* x, float scale, float* y) const {
     const float energy = FlipSigns(x, signs_[0], scale, y, size_);
     WalshHadamard(y, size_);
@@ -51,7 +52,7 @@ class Rotation {
     return energy;
   }
 
-  // sum += scale times q, rotated back (and times `size`). Overwrites q.
+  // Rotates q back and adds the result times `scale` (and times `size`) to `sum`. Overwrites q.
   void AddBack(float* q, float scale, float* sum) const {
     WalshHadamard(q, size_);
     if (rotations_ == 2) {
@@ -160,9 +161,9 @@ absl::Status ValidateRotated(absl::Span<const std::byte> payload, size_t count) 
   }
   const int bits = BitsOf(payload), rotations = RotationsOf(payload);
   if (bits < 1 || bits > 4 || rotations < 1 || rotations > 2) {
-    return absl::InvalidArgumentError(absl::StrCat("rotated payload: codes of ", bits, " bits, ",
-                                                   rotations,
-                                                   " rotations; there are 1 to 4 and 1 or 2"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("rotated payload: codes of ", bits, " bits, ", rotations,
+                     " rotations; valid are 1 to 4 bits and 1 or 2 rotations"));
   }
   const RotatedPayload layout{count, bits};
   if (payload.size() != layout.size()) {

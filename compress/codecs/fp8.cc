@@ -16,7 +16,7 @@ namespace sluice::compress {
 namespace {
 
 constexpr size_t kFp8Block = kLinearBlock;
-constexpr uint16_t kFp8SmallestScale = 0x0080;  // Normal.
+constexpr uint16_t kFp8SmallestScale = 0x0080;  // The smallest normal number.
 
 size_t Fp8Blocks(size_t count) { return (count + kFp8Block - 1) / kFp8Block; }
 size_t PayloadSize(size_t count) { return 1 + Fp8Blocks(count) * sizeof(uint16_t) + count; }
@@ -24,7 +24,7 @@ size_t PayloadSize(size_t count) { return 1 + Fp8Blocks(count) * sizeof(uint16_t
 const Fp8Format& FormatOf(bool e5m2) { return e5m2 ? kFp8E5m2 : kFp8E4m3; }
 float LargestOf(bool e5m2) { return e5m2 ? 57344.0f : 448.0f; }
 
-// The largest bf16 of which the format's largest value is finite.
+// Returns the largest bf16 scale with which the format's largest value is finite.
 uint16_t LargestScale(bool e5m2) {
   return static_cast<uint16_t>(
       std::bit_cast<uint32_t>(std::numeric_limits<float>::max() / LargestOf(e5m2)) >> 16);
@@ -62,7 +62,8 @@ class Fp8Codec final : public Codec {
   }
 
  private:
-  // Rounded up, so that the largest value is not clipped; 0 for blocks of next to nothing.
+  // Returns the scale, rounded up so that the largest value is not clipped. Returns 0 for blocks
+  // whose scale would be subnormal.
   uint16_t ScaleFor(float largest) const {
     const float exact = largest / LargestOf(e5m2_);
     const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
@@ -86,8 +87,8 @@ absl::Status ValidateFp8(absl::Span<const std::byte> payload, size_t count) {
   }
   const auto variant = static_cast<int>(payload[0]);
   if (variant > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("fp8 payload: variant ", variant, "; there are 0 (e4m3) and 1 (e5m2)"));
+    return absl::InvalidArgumentError(absl::StrCat("fp8 payload: variant ", variant,
+                                                   "; valid variants are 0 (e4m3) and 1 (e5m2)"));
   }
   const bool e5m2 = variant == 1;
   const auto* const codes =

@@ -1,5 +1,5 @@
-// Codec fp8: 8-bit floats with a scale for each block of 256 elements (Micikevicius et al. 2022,
-// the formats; the block's largest value is scaled to the format's largest).
+// Codec fp8: 8-bit floats with a scale for each block of 256 elements (formats: Micikevicius et al.
+// 2022). The scale maps the block's largest value to the format's largest.
 //
 //   fp8 (:e4m3)  4 bits of exponent, 3 of mantissa, to 448: relative error 2^-4, over 2^15 to 1
 //   fp8:e5m2     5 and 2, to 57344: relative error 2^-3, over 2^30 to 1

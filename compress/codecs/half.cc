@@ -15,8 +15,8 @@ constexpr size_t kHalfTile = 2048;
 constexpr uint16_t kFp16Infinity = 0x7C00;
 constexpr uint16_t kBf16Infinity = 0x7F80;
 
-// Calls fn(first element, codes, count) for tiles of codes that are aligned as kernels want them,
-// which a payload need not be.
+// Calls fn(first element, codes, count) for each tile of codes. Tiles have the alignment that
+// kernels need, which a payload may not have.
 template <typename Fn>
 void ForEachCodeTile(absl::Span<const std::byte> payload, size_t count, Fn fn) {
   uint16_t codes[kHalfTile];
@@ -56,7 +56,7 @@ class HalfCodec final : public Codec {
       uint16_t codes[kHalfTile];
       const CastRounding rounding = {stochastic_, input.own_key, static_cast<uint32_t>(at)};
       encode(gradient, residual, rounding, codes, count);
-      // Not to bytes that would have to be cleared first.
+      // insert() is faster than resize(), which would first clear the bytes.
       const auto* const bytes = reinterpret_cast<const std::byte*>(codes);
       out->insert(out->end(), bytes, bytes + count * sizeof(uint16_t));
     };

@@ -1,10 +1,10 @@
-// Codecs fp16 and bf16: casts to 16 bits per element, saturating; what rounding loses goes to the
-// residual.
+// Codecs fp16 and bf16: saturating casts to 16 bits per element. The residual keeps the rounding
+// error.
 //
 //   fp16      IEEE half: 11 significant bits, from 6e-8 to 65504
 //   bf16      upper half of an fp32: 8 significant bits, all of its range
 //   :sr       rounded down or up at random so that the mean is right (Gupta et al. 2015): unbiased
-//             but for saturation, no feedback needed
+//             except for saturation; needs no feedback
 //
 // No state. Additive.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace sluice::compress {
 
-// Of either.
+// Makes the codec for an fp16 or bf16 spec.
 std::unique_ptr<Codec> MakeHalf(const CodecSpec& spec);
 
 absl::Status ValidateFp16(absl::Span<const std::byte> payload, size_t count);

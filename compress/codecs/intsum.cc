@@ -23,19 +23,21 @@ size_t IntSumPayloadSize(size_t count, int bits) {
 
 int IntSumLargestCode(int bits) { return (1 << (bits - 1)) - 1; }
 
-// Exponents travel as the exponent field of the fp32 2^e; 0: none yet, or nothing but zeros.
-constexpr uint8_t kIntSumExponentMax = 253;  // So that 2^-e is a normal number.
-// So that the largest code is finite.
+// Largest exponent. A payload stores an exponent e as the exponent field of the fp32 number 2^e; 0
+// means that the block has no exponent yet or contains only zeros. The limit keeps 2^-e a normal
+// number.
+constexpr uint8_t kIntSumExponentMax = 253;
+// Returns the largest exponent with which the largest code is finite.
 uint8_t ExponentMax(int bits) { return bits == 8 ? 248 : bits == 4 ? 252 : kIntSumExponentMax; }
 float PowerOfTwo(uint8_t exponent) { return std::bit_cast<float>(uint32_t{exponent} << 23); }
 float InversePowerOfTwo(uint8_t exponent) {
   return std::bit_cast<float>((254 - uint32_t{exponent}) << 23);
 }
 
-// The smallest exponent with which a value of these bits is not clipped.
+// Returns the smallest exponent with which a value of these bits is not clipped.
 uint8_t ExponentFor(uint32_t largest_bits, int bits) {
   if (largest_bits == 0) return 0;
-  // The largest code is just below a power of two, so it is one of two neighbours.
+  // The largest code is just below a power of two, so only two neighbouring exponents are possible.
   const int field = static_cast<int>(largest_bits >> 23);
   int exponent = std::clamp(field - (bits - 2), 1, int{ExponentMax(bits)});
   const float reach =
@@ -44,11 +46,12 @@ uint8_t ExponentFor(uint32_t largest_bits, int bits) {
   return static_cast<uint8_t>(std::min(exponent, int{ExponentMax(bits)}));
 }
 
-// What an IntSum payload of `count` elements holds.
+// The parts of an intsum payload for `count` elements.
 struct IntSumParts {
   int bits;
-  absl::Span<const std::byte> used;    // Exponents of the codes.
-  absl::Span<const std::byte> wanted;  // Exponents that would have fitted this sender.
+  absl::Span<const std::byte> used;  // The exponents of the codes.
+  // The exponents that would have fitted this sender's values.
+  absl::Span<const std::byte> wanted;
   const uint8_t* codes;
 
   uint8_t exponent(size_t block) const { return static_cast<uint8_t>(used[block]); }
@@ -81,12 +84,12 @@ class IntSumCodec final : public Codec {
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 
  private:
-  // Of a block, from the state; 0 if it says none.
+  // Returns the exponent of a block from the state, or 0 if the state has none.
   uint8_t SharedExponent(absl::Span<const float> state, size_t block) const {
     if (state.empty() || !(state[block] >= 1)) return 0;
     return static_cast<uint8_t>(std::min(state[block], static_cast<float>(ExponentMax(bits_))));
   }
-  // For blocks without a shared exponent: that of the chunk's largest value.
+  // Returns the exponent of the chunk's largest value, for blocks without a shared exponent.
   uint8_t FirstExponent(const EncodeInput& input) const {
     for (size_t block = 0; block < IntSumBlocks(input.gradient.size()); ++block) {
       if (SharedExponent(input.state, block) != 0) continue;
@@ -105,7 +108,7 @@ class IntSumCodec final : public Codec {
 void IntSumCodec::Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const {
   absl::Span<const std::byte> exponents;
   while (!frames.empty()) {
-    const absl::Span<const std::byte> frame = TakeFrame(&frames);
+    const absl::Span<const std::byte> frame = PopFrame(&frames);
     const FormatId format = FrameFormat(frame).id;
     const absl::Span<const std::byte> payload = FramePayload(frame);
     if (format == FormatId::kExponents) {
@@ -115,8 +118,9 @@ void IntSumCodec::Observe(absl::Span<const std::byte> frames, absl::Span<float> 
     if (format == FormatId::kIntSum) exponents = payload.subspan(1 + state.size(), state.size());
   }
   if (exponents.size() != state.size() || state.empty()) return;
-  // Blocks of nothing but zeros begin again at the chunk's largest: what comes next is rounded away
-  // at worst, and waits for a step, where with a small exponent it would be clipped for many.
+  // Blocks that have contained only zeros start with the chunk's largest exponent. At worst, this
+  // rounds their next values to zero, so the values are delayed by one step. A smaller exponent
+  // could clip them for many steps.
   const auto largest = static_cast<uint8_t>(*std::max_element(exponents.begin(), exponents.end()));
   for (size_t block = 0; block < state.size(); ++block) {
     const auto exponent = static_cast<uint8_t>(exponents[block]);
@@ -141,7 +145,7 @@ void IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) 
         const uint8_t shared = SharedExponent(input.state, block);
         used[block] = shared != 0 ? shared : first;
         int8_t codes[kIntSumBlock];
-        // With exponent 0 everything is zero: any scale will do.
+        // With exponent 0, all values are zero, so any scale is correct.
         const uint8_t exponent = std::max(used[block], uint8_t{1});
         const uint32_t largest = QuantizeToPowerOfTwo(gradient, residual, PowerOfTwo(exponent),
                                                       InversePowerOfTwo(exponent),
@@ -152,7 +156,8 @@ void IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) 
       });
 }
 
-// Empty if the block is one that an encoder can have written.
+// Checks that an encoder can have written the block. Returns a description of the error, or an
+// empty string.
 absl::string_view IntSumWhatIsWrong(const IntSumParts& parts, size_t block, size_t count) {
   const uint8_t used = parts.exponent(block);
   const auto wanted = static_cast<uint8_t>(parts.wanted[block]);
@@ -177,7 +182,8 @@ class IntSumAggregator final : public Aggregator {
   IntSumAggregator(size_t count, int bits, uint32_t senders)
       : count_(count),
         bits_(bits),
-        // Sums of bytes where they can hold all senders: half the memory traffic.
+        // If 8-bit sums can hold the codes of all senders, they are used, because they halve the
+        // memory traffic.
         small_(bits < 8 && senders <= static_cast<uint32_t>(127 / IntSumLargestCode(bits))),
         frames_max_((small_ ? 127u : 32767u) / static_cast<uint32_t>(IntSumLargestCode(bits))),
         wanted_(IntSumBlocks(count)) {}
@@ -187,7 +193,7 @@ class IntSumAggregator final : public Aggregator {
     if (!valid.ok()) return valid;
     if (IsAddend(FrameFormat(frame))) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("a ", FrameFormat(frame).name, " frame for a chunk whose codec is another"));
+        absl::StrCat("a ", FrameFormat(frame).name, " frame for a chunk with another codec"));
   }
 
   void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override {
@@ -227,7 +233,7 @@ class IntSumAggregator final : public Aggregator {
     if (shared_.empty()) return;
     exponents_.resize(shared_.size());
     std::transform(shared_.begin(), shared_.end(), exponents_.begin(), [](float exponent) {
-      // What was restored may be any number.
+      // The value is clamped because a restored value may be any number.
       return static_cast<std::byte>(std::clamp(exponent, 0.0f, float{kIntSumExponentMax}));
     });
     AppendFrame(FormatId::kExponents, count_, exponents_, out);
@@ -244,7 +250,7 @@ class IntSumAggregator final : public Aggregator {
   }
 
  private:
-  // Larger ones could overflow as floats where the integers do not.
+  // With larger exponents, float sums could overflow although the integer sums do not.
   static constexpr uint8_t kExponentOfIntegersMax = 127 + 112;
 
   void NoteWanted(absl::Span<const std::byte> frame) {
@@ -255,8 +261,8 @@ class IntSumAggregator final : public Aggregator {
     }
   }
 
-  // How many of `frames`, from the first one on, can be added to the step's integers in one pass.
-  // The first frame of a step sets its exponents.
+  // Returns the number of frames at the start of `frames` that can be added to the step's integers
+  // in one pass. The first frame of a step sets the exponents.
   size_t CountAlike(absl::Span<const SenderFrame> frames) {
     size_t alike = 0;
     for (; alike < std::min(frames.size(), kCodeFramesMax); ++alike) {
@@ -302,7 +308,7 @@ class IntSumAggregator final : public Aggregator {
     added_ += static_cast<uint32_t>(frames.size());
   }
 
-  // The block of less than kBlock elements, if there is one.
+  // Adds the last block if it has fewer than kIntSumBlock elements.
   void AddLastBlock(const uint8_t* packed, bool start) {
     int8_t codes[kIntSumBlock];
     const size_t at = count_ / kIntSumBlock * kIntSumBlock;
@@ -331,16 +337,22 @@ class IntSumAggregator final : public Aggregator {
   const size_t count_;
   const int bits_;
   const bool small_;
-  const uint32_t frames_max_;  // That the sums can hold.
+  // The maximum number of frames that the integer sums can hold.
+  const uint32_t frames_max_;
   std::vector<int8_t> small_sums_;
   std::vector<int16_t> sums_;
-  std::vector<std::byte> used_;    // Exponents of this step's integers.
-  std::vector<std::byte> wanted_;  // The largest that a sender of this step wants.
-  uint32_t added_ = 0;             // Frames in the integers.
-  bool floats_ = false;            // This step is added up in the floats.
+  std::vector<std::byte> used_;  // The exponents of this step's integers.
+  // For each block, the largest exponent that a sender wants in this step.
+  std::vector<std::byte> wanted_;
+  // Number of frames added to the integers.
+  uint32_t added_ = 0;
+  // True if this step's sums are floats.
+  bool floats_ = false;
   bool open_ = false;
-  mutable std::vector<std::byte> exponents_;  // Scratch of AppendShared.
-  std::vector<float> shared_;  // `wanted_` of the last closed step; empty before the first.
+  // Scratch buffer of AppendShared.
+  mutable std::vector<std::byte> exponents_;
+  // `wanted_` of the last closed step. Empty before the first step is closed.
+  std::vector<float> shared_;
 };
 
 }  // namespace
@@ -354,7 +366,7 @@ absl::Status ValidateIntSum(absl::Span<const std::byte> payload, size_t count) {
   const int bits = static_cast<int>(payload[0]);
   if (bits != 2 && bits != 4 && bits != 8) {
     return absl::InvalidArgumentError(
-        absl::StrCat("intsum payload: codes of ", bits, " bits; there are 2, 4 and 8"));
+        absl::StrCat("intsum payload: codes of ", bits, " bits; valid are 2, 4 and 8"));
   }
   if (payload.size() != IntSumPayloadSize(count, bits)) {
     return PayloadSizeError("intsum", count, IntSumPayloadSize(count, bits), payload.size());
@@ -388,8 +400,8 @@ absl::Status ValidateExponents(absl::Span<const std::byte> payload, size_t count
   }
   for (size_t block = 0; block < payload.size(); ++block) {
     if (static_cast<uint8_t>(payload[block]) <= kIntSumExponentMax) continue;
-    return absl::InvalidArgumentError(absl::StrCat("exponents payload: that of block ", block,
-                                                   " is ", static_cast<int>(payload[block]),
+    return absl::InvalidArgumentError(absl::StrCat("exponents payload: the exponent of block ",
+                                                   block, " is ", static_cast<int>(payload[block]),
                                                    "; the largest is ", kIntSumExponentMax));
   }
   return absl::OkStatus();

@@ -23,8 +23,8 @@ size_t LinearCodeBytes(size_t count, int bits) {
   return (count * static_cast<size_t>(bits) + 7) / 8;
 }
 
-// Scales are bf16: 8 significant bits. Those a frame may hold besides 0: normal, so that values of
-// a block are decided at full precision, and such that the largest code is finite.
+// Scales are bf16 numbers with 8 significant bits. A frame may contain the scale 0 or a normal
+// number, so that codes have full precision. The largest code must be finite with that scale.
 constexpr uint16_t kLinearSmallestScale = 0x0080;
 constexpr float BfloatOf(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
 constexpr uint16_t LargestScale(int most) {
@@ -34,12 +34,12 @@ constexpr uint16_t LargestScale(int most) {
   return scale;
 }
 constexpr int MostOf(int bits) { return (1 << (bits - 1)) - 1; }
-// The largest scale of each width, by bits.
+// The largest scale for each width of codes, indexed by bits.
 constexpr uint16_t kLargestScales[] = {0, 0, LargestScale(1),  0, LargestScale(7), 0,
                                        0, 0, LargestScale(127)};
 static_assert(kLargestScales[8] == 0x7C01);
 
-// Rounded up, so that no value of the block is clipped.
+// Returns the scale, rounded up so that no value of the block is clipped.
 uint16_t ScaleFor(float exact, uint16_t largest) {
   const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
   if (up < kLinearSmallestScale) return 0;
@@ -50,7 +50,7 @@ absl::Status BadLinear(absl::string_view format, size_t block, absl::string_view
   return absl::InvalidArgumentError(absl::StrCat(format, " payload: block ", block, " has ", what));
 }
 
-// True if the bits after the last code of a block of `count` codes are 0.
+// Returns true if all bits after the last code of a block of `count` codes are 0.
 bool LinearIsPadded(const uint8_t* packed, int bits, size_t count) {
   const size_t size = LinearCodeBytes(count, bits);
   for (size_t i = count; i < size * 8 / static_cast<size_t>(bits); ++i) {
@@ -60,7 +60,7 @@ bool LinearIsPadded(const uint8_t* packed, int bits, size_t count) {
   return true;
 }
 
-// A bf16 scale per block, then the codes of each block (simd/intsum.h).
+// The payload contains a bf16 scale per block, then the codes of each block (simd/intsum.h).
 template <int kBits>
 struct Symmetric {
   static constexpr int kMost = MostOf(kBits);
@@ -100,14 +100,14 @@ class SymmetricCodec final : public Codec {
       }
       std::memcpy(out->data() + start + at / kLinearBlock * sizeof(uint16_t), scales,
                   LinearBlocks(count) * sizeof(uint16_t));
-      // Appended, not written to bytes that would have to be cleared first.
+      // insert() is faster than resize(), which would first clear the bytes.
       const auto* const bytes = reinterpret_cast<const std::byte*>(packed);
       out->insert(out->end(), bytes, bytes + LinearCodeBytes(count, kBits));
     });
   }
 
  private:
-  // Returns the scale, or 0 if no code took one.
+  // Returns the scale, or 0 if all codes are 0.
   uint16_t EncodeBlock(const EncodeInput& input, size_t at, const float* gradient, float* acc,
                        uint8_t* packed, size_t count) const {
     const float largest = std::bit_cast<float>(AccumulateBlock(gradient, acc, count));
@@ -126,7 +126,8 @@ class SymmetricCodec final : public Codec {
       QuantizeBlock(step, 1 / step, Symmetric<kBits>::kMost, acc, codes, count);
     }
     if constexpr (kBits < 8) PackCodes(codes, kBits, packed, count);
-    // Rounding at random may leave nothing of a block, rounding to nearest keeps its largest.
+    // Random rounding may round all values of a block to zero. Rounding to nearest always keeps the
+    // largest value.
     return stochastic_ && LargestCode(codes, count) == 0 ? 0 : scale;
   }
 
@@ -202,7 +203,7 @@ void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payload
         blocks[frames] = Symmetric<kBits>::Codes(payload, sum.size()) + block * step;
         scales[frames++] = BfloatOf(scale);
       }
-      // Prefetched past a payload's end at worst, which does no harm.
+      // This may prefetch beyond a payload's end, which is harmless.
       AddScaledBlocks(blocks, scales, frames, kBits, 2 * step, sum.data() + block * kLinearBlock);
     }
     const size_t rest = sum.size() - whole * kLinearBlock;
@@ -217,20 +218,20 @@ void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payload
   }
 }
 
-// A byte that says the bits of a code; per block its least value and its scale, both bf16; then the
-// codes of each block.
+// The payload contains a byte with the number of bits per code, then the least value and the scale
+// of each block, both in bf16, then the codes of each block.
 size_t MinMaxSize(size_t count, int bits) {
   return 1 + LinearBlocks(count) * 2 * sizeof(uint16_t) + LinearCodeBytes(count, bits);
 }
 
-// To a bf16 that is not above it.
+// Rounds to a bf16 that is not above x.
 uint16_t BfloatBelow(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0xFFFF) == 0 || (bits & kSignBit) == 0) return static_cast<uint16_t>(bits >> 16);
   return static_cast<uint16_t>(std::min((bits >> 16) + 1, uint32_t{0xFF7F}));
 }
 
-// Half the largest float: so that a block's range is finite whatever its least value.
+// Half of the largest float. With this limit, a block's range is finite for any least value.
 constexpr float kRangeLimit = std::numeric_limits<float>::max() / 2;
 constexpr float kLeastMin = -0x1p127f;  // -kRangeLimit, rounded down to bf16.
 
@@ -253,14 +254,15 @@ class MinMaxCodec final : public Codec {
     ForEachTile<kLinearBlock>(
         input, [&](size_t at, const float* gradient, float* residual, size_t count) {
           const ValueRange range = AccumulateRange(gradient, residual, count);
-          // Beyond the limit values are clipped.
-          // A zero of either sign becomes the positive one: which of the two is least is not said.
+          // Values beyond the limit are clipped. Adding 0.0f turns either zero into the positive
+          // zero, because the minimum of two zeros with different signs is unspecified.
           uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit) + 0.0f);
           const float reach = std::min(range.largest, kRangeLimit) - BfloatOf(least);
           const int most = (1 << bits_) - 1;
           const uint16_t scale =
               reach > 0 ? ScaleFor(reach / static_cast<float>(most), ScaleLimit(bits_)) : 0;
-          // Too narrow for a scale: the least value for all would add more than there is.
+          // The range is too narrow for a scale. If all elements had the least value, the result
+          // would exceed the sum of the elements.
           if (scale == 0 && range.least < std::min(range.largest, 0.0f)) least = 0;
           StoreAt(levels, 2 * (at / kLinearBlock), least);
           StoreAt(levels, 2 * (at / kLinearBlock) + 1, scale);
@@ -269,7 +271,7 @@ class MinMaxCodec final : public Codec {
         });
   }
 
-  // So that least + most * scale is finite.
+  // Returns the largest scale with which least + most * scale is finite.
   static uint16_t ScaleLimit(int bits) {
     return static_cast<uint16_t>(LargestScale((1 << bits) - 1));
   }
@@ -339,7 +341,7 @@ absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count) {
   const int bits = payload.empty() ? 0 : static_cast<int>(payload[0]);
   if (bits != 2 && bits != 4 && bits != 8) {
     return absl::InvalidArgumentError(
-        absl::StrCat("minmax payload: codes of ", bits, " bits; there are 2, 4 and 8"));
+        absl::StrCat("minmax payload: codes of ", bits, " bits; valid are 2, 4 and 8"));
   }
   const size_t wanted = MinMaxSize(count, bits);
   if (payload.size() != wanted) return PayloadSizeError("minmax", count, wanted, payload.size());
@@ -378,7 +380,7 @@ void DecodeAddMinMax(absl::Span<const std::byte> payload, absl::Span<float> sum)
     const size_t size = std::min(kLinearBlock, sum.size() - at);
     uint8_t codes[kLinearBlock];
     UnpackCodes(packed, bits, reinterpret_cast<int8_t*>(codes), size);
-    // Unpacking extends signs that these codes do not have.
+    // Unpacking extends signs, but these codes are unsigned.
     for (size_t i = 0; i < size; ++i) codes[i] &= mask;
     AddRange(codes, BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kLinearBlock))),
              BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kLinearBlock) + 1)), sum.data() + at,

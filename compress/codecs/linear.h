@@ -3,7 +3,7 @@
 //   int8, int4, int2  code = acc / scale rounded to nearest even, ±(2^(b-1) - 1); scale = largest
 //                     |acc| / (2^(b-1) - 1). |error| <= scale / 2. b + 1/16 bits per element.
 //   :minmax           code = (acc - least) / scale from 0 to 2^b - 1; scale = (max - min) /
-//                     (2^b - 1). For blocks whose values lie on one side of zero. b + 1/8 bits.
+//                     (2^b - 1). For blocks whose values have one sign. b + 1/8 bits.
 //   :sr               rounded down or up at random so that the mean is right: unbiased, |error| <
 //                     scale (Gupta et al. 2015). Needs no feedback.
 //
@@ -19,7 +19,7 @@
 
 namespace sluice::compress {
 
-// Of any of the three.
+// Makes the codec for an int8, int4 or int2 spec.
 std::unique_ptr<Codec> MakeLinear(const CodecSpec& spec);
 
 absl::Status ValidateInt8(absl::Span<const std::byte> payload, size_t count);

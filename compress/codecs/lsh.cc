@@ -21,11 +21,11 @@ namespace {
 
 constexpr size_t kLshBlock = kLinearBlock;
 constexpr int kMostCode = 127;
-constexpr int kMatchingMax = 64;  // Of 256 signs.
+constexpr int kMatchingMax = 64;  // Number of differing signs, out of 256.
 
-// Scales and gains are bf16. A gain of 0 is for blocks of nothing and needs no memory.
-constexpr uint16_t kScaleMin = 0x0080;  // Normal numbers only.
-constexpr uint16_t kScaleMax = 0x7C01;  // So that the largest code is finite.
+// Scales and gains are bf16 numbers. A gain of 0 represents a block of zeros and needs no memory.
+constexpr uint16_t kScaleMin = 0x0080;  // Allows only normal numbers.
+constexpr uint16_t kScaleMax = 0x7C01;  // Keeps the largest code finite.
 constexpr uint16_t kGainMin = 0x3780;   // 2^-16
 constexpr uint16_t kGainMax = 0x4300;   // 128
 // Blocks with a larger scale are not remembered, so that a gain times a block is always finite.
@@ -37,13 +37,14 @@ size_t HeadSize(size_t count) {
   return sizeof(uint32_t) + BitmapSize(count) + 2 * LshBlocks(count);
 }
 
-// What both sides remember of one sender: the blocks that it last sent in full, as decoded; zeros
-// where there is none. `stamp` names it: 0 while there are only zeros, else the checksum of the
-// last frame that changed it, which says what that one started from.
-constexpr size_t kStampFloats = 2;  // 16 bits in each: exact.
+// The memory of one sender, which sender and receiver both keep: the decoded blocks that the sender
+// last sent in full, or zeros for blocks that it never sent. `stamp` identifies the contents of the
+// memory. It is 0 while the memory is all zeros, and otherwise the checksum of the last frame that
+// changed the memory. Each frame names the stamp of the memory that it was encoded with.
+constexpr size_t kStampFloats = 2;  // Each float holds 16 bits, so the floats are exact.
 
 uint32_t LoadStamp(const float* state) {
-  // What was restored may be any number.
+  // The value is clamped because a restored value may be any number.
   const auto half = [](float x) { return static_cast<uint32_t>(std::clamp(x, 0.0f, 65535.0f)); };
   return half(state[0]) | half(state[1]) << 16;
 }
@@ -58,7 +59,7 @@ uint32_t StampOf(absl::Span<const std::byte> payload) {
 }
 
 struct LshParts {
-  uint32_t from;  // The stamp of the memory that it refers to.
+  uint32_t from;  // Stamp of the memory that the frame refers to.
   const std::byte* bitmap;
   const std::byte* levels;
   const std::byte* codes;
@@ -77,7 +78,7 @@ LshParts LshPartsOf(absl::Span<const std::byte> payload, size_t count) {
           .codes = payload.data() + HeadSize(count)};
 }
 
-// fn(offset, size, level, codes) for each block; codes are null where it is a gain.
+// Calls fn(offset, size, level, codes) for each block. `codes` is null if the level is a gain.
 template <typename Fn>
 void ForEachBlock(absl::Span<const std::byte> payload, size_t count, Fn fn) {
   const LshParts parts = LshPartsOf(payload, count);
@@ -105,7 +106,8 @@ void AddGain(float gain, const float* memory, float* sum, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] += gain * memory[i];
 }
 
-// Rounded up, so that no value of the block is clipped; 0: too small for one.
+// Returns the scale, rounded up so that no value of the block is clipped. Returns 0 if the scale
+// would be subnormal.
 uint16_t ScaleFor(float largest) {
   const uint32_t up = (std::bit_cast<uint32_t>(largest / kMostCode) + 0xFFFF) >> 16;
   return up < kScaleMin ? 0 : static_cast<uint16_t>(std::min(up, uint32_t{kScaleMax}));
@@ -113,13 +115,14 @@ uint16_t ScaleFor(float largest) {
 
 using Signs = std::array<uint64_t, kLshBlock / 64>;
 
-// Signs of the projections H D x: D random signs, H the Walsh-Hadamard matrix.
+// Returns the signs of the projections H D x, where D are random signs and H is the Walsh-Hadamard
+// matrix.
 Signs SimHash(const float* x, size_t count, const Signs& random) {
   float y[kLshBlock] = {};
   std::copy(x, x + count, y);
   uint32_t largest = 0;
   for (const float value : y) largest = std::max(largest, MagnitudeBits(value));
-  // A power of two that brings the largest near 1.
+  // The exponent of the power of two that scales the largest value to about 1.
   const uint32_t exponent = std::clamp(254 - (largest >> 23), uint32_t{1}, uint32_t{254});
   FlipSigns(y, random.data(), std::bit_cast<float>(exponent << 23), y, kLshBlock);
   WalshHadamard(y, kLshBlock);
@@ -140,8 +143,9 @@ bool PointTheSameWay(const float* a, const float* b, size_t count, uint64_t key,
   return different <= kMatchingMax;
 }
 
-// Sums in 16 lanes, then lanes l and l + 8, l and l + 4 ...: as the compiler vectorises it, and the
-// same everywhere. A product of two floats is exact in a double.
+// Computes the inner product. The function sums in 16 lanes, then adds lanes l and l + 8, lanes l
+// and l + 4, and so on. The compiler vectorises this order, and the result is the same on every
+// machine. The product of two floats is exact in a double.
 double Product(const float* a, const float* b, size_t count) {
   constexpr size_t kLanes = 16;
   double lanes[kLanes] = {};
@@ -156,12 +160,13 @@ double Product(const float* a, const float* b, size_t count) {
   return lanes[0];
 }
 
-// The gain that leaves least of acc, or 0: the block must go in full.
+// Returns the gain that minimises the remainder of acc, or 0 if the block must be sent in full.
 uint16_t GainFor(const float* acc, const float* memory, size_t count, uint64_t key, size_t block) {
   const double energy = Product(memory, memory, count);
   if (energy == 0 || !PointTheSameWay(acc, memory, count, key, block)) return 0;
   const double exact = Product(acc, memory, count) / energy;
-  // A hash may be wrong about the angle; then the gain is not worth sending, or not even positive.
+  // A hash may misjudge the angle. The gain is then too small to be worth sending, or is not even
+  // positive.
   if (!(exact >= FromBfloat(kGainMin)) || exact > FromBfloat(kGainMax)) return 0;
   return ToBfloat(static_cast<float>(exact));
 }
@@ -173,11 +178,11 @@ class LshCodec final : public Codec {
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return HeadSize(count) + count; }
   size_t StateSize(size_t count, uint32_t) const override { return kStampFloats + count; }
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
-  void TakeBack(absl::Span<const std::byte> payload, absl::Span<float> state,
-                absl::Span<float> values) const override;
+  void ReturnFrame(absl::Span<const std::byte> payload, absl::Span<float> state,
+                   absl::Span<float> values) const override;
 };
 
-// Without a state, as a sender's first frame: everything in full.
+// Without a state, every block is encoded in full, as in a sender's first frame.
 void LshCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
   const size_t size = input.gradient.size();
   const size_t start = out->size();
@@ -214,9 +219,10 @@ void LshCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) con
   }
 }
 
-// Blocks that were sent in full are in the memory by now, those that were not are there still.
-void LshCodec::TakeBack(absl::Span<const std::byte> payload, absl::Span<float> state,
-                        absl::Span<float> values) const {
+// The memory already contains the blocks that the frame sent in full, and it still contains the
+// other blocks.
+void LshCodec::ReturnFrame(absl::Span<const std::byte> payload, absl::Span<float> state,
+                           absl::Span<float> values) const {
   const float* const memory = state.data() + kStampFloats;
   ForEachBlock(payload, values.size(),
                [&](size_t at, size_t size, uint16_t level, const int8_t* codes) {
@@ -226,7 +232,7 @@ void LshCodec::TakeBack(absl::Span<const std::byte> payload, absl::Span<float> s
                    AddGain(FromBfloat(level), memory + at, values.data() + at, size);
                  }
                });
-  // The receiver has not seen these blocks: begin anew.
+  // The receiver has not seen the full blocks, so the memory starts empty again.
   std::fill(state.begin(), state.end(), 0.0f);
 }
 
@@ -256,7 +262,7 @@ class LshAggregator final : public Aggregator {
 
   const size_t count_;
   std::vector<float> stamps_;
-  std::vector<float> memories_;  // One sender's after the other's.
+  std::vector<float> memories_;  // The memories of all senders, one after another.
 };
 
 absl::Status LshAggregator::Validate(uint32_t sender, absl::Span<const std::byte> frame) const {
@@ -274,9 +280,9 @@ absl::Status LshAggregator::Validate(uint32_t sender, absl::Span<const std::byte
   const uint32_t here = LoadStamp(stamps_.data() + kStampFloats * sender);
   if (from == 0 || from == here) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("an lsh frame that goes on from blocks ", absl::Hex(from), " where ",
+      absl::StrCat("an lsh frame refers to memory ", absl::Hex(from), ", but the receiver has ",
                    here == 0 ? "none" : absl::StrCat(absl::Hex(here)),
-                   " are remembered: a frame was lost, or one side was restarted alone; restart "
+                   ": a frame was lost, or only one side was restarted; restart "
                    "both from one checkpoint"));
 }
 
@@ -302,7 +308,7 @@ void LshAggregator::AddOne(uint32_t sender, absl::Span<const std::byte> payload,
 absl::string_view LshWhatIsWrong(uint32_t from, uint16_t level, const int8_t* codes, size_t size) {
   if (codes == nullptr) {
     if (level == 0) return "";
-    if (from == 0) return "a gain in a frame that refers to nothing";
+    if (from == 0) return "a gain in a frame that refers to an empty memory";
     return level < kGainMin || level > kGainMax ? "a gain that is out of range" : "";
   }
   if (level < kScaleMin || level > kScaleMax) return "a scale that is out of range";
@@ -322,7 +328,7 @@ absl::Status ValidateLsh(absl::Span<const std::byte> payload, size_t count) {
   const LshParts parts = LshPartsOf(payload, count);
   for (size_t block = LshBlocks(count); block < 8 * BitmapSize(count); ++block) {
     if (parts.full(block)) {
-      return absl::InvalidArgumentError("lsh payload: bits after its last block's");
+      return absl::InvalidArgumentError("lsh payload: bits after the bit of its last block");
     }
   }
   size_t wanted = HeadSize(count);

@@ -1,13 +1,17 @@
-// Codec `lsh` (SimHash: Charikar 2002): a block of 256 that points where the block last sent in
-// full did goes as one gain times that block; the others as 8-bit codes with a scale, which both
-// sides remember from then on. The SimHash of a block is the signs of 256 random projections, which
-// differ by chunk and step: two blocks are taken to point the same way where at most 64 of the
-// signs differ, an angle of 45 degrees. Then decoded = gain * remembered, gain = <acc, remembered>
-// / <remembered, remembered> in bf16; else decoded = code * scale as in `int8`. Never adds energy
-// (contractive), so that feedback is stable; biased. 8.07 bits per element where nothing matches,
-// 0.07 where everything does. State: 4 bytes per element on the sender, and 4 per element and
-// sender on the receiver. Frames name the memory that they refer to, so that a receiver that has
-// another one refuses them.
+// Codec `lsh` (SimHash: Charikar 2002): compares each block of 256 elements with the block that was
+// last sent in full at the same position. If both point in the same direction, the frame contains
+// only a gain that multiplies the earlier block. Otherwise the frame contains 8-bit codes with a
+// scale, and sender and receiver remember the new block.
+//
+// The SimHash of a block consists of the signs of 256 random projections, which differ by chunk and
+// step. Two blocks count as having the same direction if at most 64 signs differ, which is an angle
+// of 45 degrees. With a gain, decoded = gain * remembered, where gain = <acc, remembered> /
+// <remembered, remembered> in bf16. Otherwise decoded = code * scale, as in `int8`. The codec is
+// biased but never adds energy (it is contractive), so feedback is stable.
+//
+// The codec takes 8.07 bits per element if no block matches and 0.07 if all match. State: 4 bytes
+// per element on the sender, and 4 bytes per element and sender on the receiver. Each frame names
+// the memory that it was encoded with, so a receiver with a different memory refuses it.
 #pragma once
 
 #include <memory>
@@ -22,7 +26,8 @@ namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeLsh(const CodecSpec& spec);
 
-// No decode_add: what a gain is a gain of, only the receiver of the sender's earlier frames knows.
+// This format has no decode_add, because only the receiver of the sender's earlier frames knows the
+// blocks that gains multiply.
 absl::Status ValidateLsh(absl::Span<const std::byte> payload, size_t count);
 
 std::unique_ptr<Aggregator> MakeLshAggregator(size_t count, uint32_t senders);

@@ -14,7 +14,7 @@ constexpr size_t kWidthMax = 8;
 
 size_t NaturalBlocks(size_t count) { return (count + kNaturalBlock - 1) / kNaturalBlock; }
 
-// Planes of a block with levels of `width` bits.
+// Returns the number of planes of a block with levels of `width` bits.
 size_t Planes(size_t width) { return width == 0 ? 0 : 1 + width; }
 
 class NaturalCodec final : public Codec {
@@ -60,7 +60,7 @@ absl::string_view BlockProblem(const uint8_t* planes, uint32_t smallest, size_t 
   UnpackPlanes(planes, 0, static_cast<int>(width), codes);
   const LevelRange range = RangeOfLevels(codes);
   if (range.smallest != 1) return "no element with its smallest exponent";
-  if (static_cast<size_t>(std::bit_width(range.largest)) != width) return "a plane too many";
+  if (static_cast<size_t>(std::bit_width(range.largest)) != width) return "one plane too many";
   if (smallest == 0 || smallest - 1 + range.largest > kNaturalExponentMax) {
     return "an exponent that is out of range";
   }

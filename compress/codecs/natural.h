@@ -1,9 +1,10 @@
-// Codec `natural` (natural compression: Horváth et al. 2019): each value becomes one of the two
-// powers of two around it, with the probabilities that keep the mean; powers of two stay as they
-// are. 1 + w bits per element in blocks of 512, w the bits of the block's range of exponents (4 for
-// normal values, 5 or 6 for gradients, at most 8), and 1/32; unbiased, stateless, variance at most
-// |acc|^2 / 8. Subnormal numbers become 0 or ±2^-126; above 2^127 there is no power of two, so that
-// such values are cut to it.
+// Codec `natural` (natural compression: Horváth et al. 2019): rounds each value to one of the two
+// neighbouring powers of two, with probabilities that preserve the mean. Powers of two stay
+// unchanged. The codec takes 1 + w + 1/32 bits per element, in blocks of 512. w is the number of
+// bits that the block's range of exponents needs (4 for normal values, 5 or 6 for gradients, at
+// most 8). The codec is unbiased and stateless; its variance is at most |acc|^2 / 8. Subnormal
+// numbers become 0 or ±2^-126. Values above 2^127 are clipped to it, because there is no larger
+// power of two.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Codec `none`: fp32 as it is. Lossless.
+// Codec `none`: unchanged fp32 values. Lossless.
 #pragma once
 
 #include <memory>

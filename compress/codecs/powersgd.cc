@@ -20,7 +20,7 @@ void FillRandom(uint64_t key, size_t column, absl::Span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = RandomOfColumn(key, column, i);
 }
 
-// `size` elements of each of some columns.
+// Consecutive columns of `size` elements each.
 struct Columns {
   float* values;
   size_t size;
@@ -30,8 +30,9 @@ struct Columns {
   absl::Span<float> column(size_t k) const { return absl::MakeSpan(at(k), size); }
 };
 
-// Takes the parts along the first `k` columns, which are orthonormal, out of column `k`, twice:
-// once leaves rounding errors as large as what may be left. Returns what is left, squared.
+// Removes from column `k` its components along the first `k` columns, which are orthonormal. The
+// function makes two passes, because one pass leaves rounding errors that can be as large as a
+// small remainder. Returns the squared norm of the remainder.
 float Orthogonalize(const Columns& columns, size_t k) {
   float* const column = columns.at(k);
   for (int pass = 0; pass < 2; ++pass) {
@@ -43,8 +44,9 @@ float Orthogonalize(const Columns& columns, size_t k) {
   return DotProduct(column, column, columns.size);
 }
 
-// Modified Gram-Schmidt. A column that depends on those before it is replaced by a random one,
-// as there may be something in its direction as well. Returns which were, a bit for each.
+// Performs modified Gram-Schmidt. A column that depends on earlier columns is replaced by a random
+// one, because the matrix may have a component in the new direction. Returns the replaced columns,
+// one bit for each.
 uint32_t Orthonormalize(const Columns& columns, uint64_t key) {
   uint32_t replaced = 0;
   for (size_t k = 0; k < columns.rank; ++k) {
@@ -63,7 +65,7 @@ uint32_t Orthonormalize(const Columns& columns, uint64_t key) {
   return replaced;
 }
 
-// sum += sign times what the factors at `factors` (P, then Q) decode to.
+// Adds sign * (the product of the factors at `factors`, P then Q) to `sum`.
 void AddProduct(const std::byte* factors, const LowRankShape& shape, size_t rank, float sign,
                 float* sum) {
   constexpr size_t kTile = 256;
@@ -132,7 +134,7 @@ class PowerSgdCodec final : public Codec {
   }
 
  private:
-  // One power iteration. Leaves the state for the next.
+  // Performs one power iteration and stores the state for the next step.
   void WriteFactors(const EncodeInput& input, const float* acc, const LowRankShape& shape,
                     std::byte* factors) const {
     const uint32_t largest = LargestMagnitudeBits(acc, nullptr, shape.rows * shape.columns);
@@ -149,7 +151,8 @@ class PowerSgdCodec final : public Codec {
 
     MultiplyByColumns(matrix, q.values, rank_, p.values);
     const uint32_t replaced = Orthonormalize(p, input.shared_key);
-    // The second factor is for the first as the receiver has it.
+    // The second factor is computed from the rounded first factor, because the receiver has the
+    // rounded one.
     for (size_t i = 0; i < p_values.size(); ++i) {
       const uint16_t code = RoundWithin(p_values[i], kLargestP);
       StoreAt(factors, i, code);
@@ -162,7 +165,7 @@ class PowerSgdCodec final : public Codec {
     RefreshLost(q, replaced, input.shared_key);
   }
 
-  // The last step's Q: the state, or for a caller that keeps none what it begins with.
+  // Returns Q of the last step from the state, or an initial value if the caller keeps no state.
   float* WarmStart(const EncodeInput& input, const LowRankShape& shape) const {
     if (!input.state.empty()) return input.state.data();
     input.scratch->values.resize(rank_ * shape.columns);
@@ -171,7 +174,8 @@ class PowerSgdCodec final : public Codec {
     return input.scratch->values.data();
   }
 
-  // Where a column found nothing, or nothing of its own, the next step looks elsewhere.
+  // Replaces a column by a random one if it found nothing, or nothing that other columns had not
+  // found. The next step then tries another direction.
   void RefreshLost(const Columns& q, uint32_t replaced, uint64_t key) const {
     float energies[kRankMax];
     float most = 0;
@@ -208,7 +212,7 @@ absl::Status ValidateLowRank(absl::Span<const std::byte> payload, size_t count) 
   const LowRankShape shape = LowRankShapeFor(count, rows, rank);
   if (shape.rows == 0) {
     return absl::InvalidArgumentError(absl::StrCat("low-rank payload: ", count, " elements in ",
-                                                   rows, " rows are not sent as rank ", rank));
+                                                   rows, " rows cannot be sent as rank ", rank));
   }
   const size_t wanted = shape.PayloadSize(rank);
   if (payload.size() != wanted) return PayloadSizeError("low-rank", count, wanted, payload.size());

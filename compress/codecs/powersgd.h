@@ -1,14 +1,17 @@
-// Codec `powersgd:r` (rank 1 to 32): a matrix as the product of two thin ones, from one power
-// iteration that goes on where the last step's ended. PowerSGD (Vogels et al., NeurIPS 2019), with
-// factors per sender: any frame decodes alone, and one round trip is enough.
+// Codec `powersgd:r` (rank 1 to 32): represents a matrix as the product of two thin matrices,
+// computed by one power iteration that starts from the last step's result. The method is PowerSGD
+// (Vogels et al., NeurIPS 2019) with separate factors for each sender: every frame can be decoded
+// alone, and one round trip is enough.
 //
-// acc is M, m x n. P = orthonormalised M Q', Q' = the last step's Q; Q = M^T P; decoded = P Q^T
-// with both factors in bf16. 16 r (m + n) / (m n) bits per element; biased (a projection, so never
-// more than M): the rest goes to the residual, and sum of decoded + residual = sum of gradients.
-// State of a sender: Q, r n floats. A chunk that is no matrix, or one that this would not halve
-// compared to fp16, goes as fp16.
+// acc is the m x n matrix M. P = orthonormalised M Q', where Q' is the last step's Q. Q = M^T P.
+// decoded = P Q^T, with both factors in bf16. The codec takes 16 r (m + n) / (m n) bits per
+// element. It is biased (a projection, so the result is never larger than M): the residual keeps
+// the rest, and sum of decoded + residual = sum of gradients. A sender's state is Q, r n floats. A
+// chunk is sent as fp16 if it is not a matrix or if this codec would not halve its size compared to
+// fp16.
 //
-// All CPUs give the same bytes, and so do GPUs: sums have one order (compress/simd/low_rank.h).
+// All CPUs and GPUs produce the same bytes, because sums have a fixed order
+// (compress/simd/low_rank.h).
 #pragma once
 
 #include <memory>

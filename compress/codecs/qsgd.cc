@@ -26,13 +26,14 @@ size_t QsgdPayloadSize(size_t count, int bits) {
 
 uint32_t Most(int bits) { return (uint32_t{1} << (bits - 1)) - 1; }
 
-// The largest step with which all codes are finite, in bf16.
+// Returns the largest bf16 step with which all codes are finite.
 uint16_t LargestStep(int bits) {
   const float exact = std::numeric_limits<float>::max() / static_cast<float>(Most(bits));
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(exact) >> 16);
 }
 
-// Rounded up to bf16, so that the largest element's code is not cut; 0 if it would be subnormal.
+// Returns the step, rounded up to bf16 so that the largest element's code is not clipped. Returns 0
+// if the step would be subnormal.
 uint16_t StepFor(uint32_t largest_bits, int bits) {
   const float exact = std::bit_cast<float>(largest_bits) / static_cast<float>(Most(bits));
   const uint32_t step = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
@@ -87,7 +88,7 @@ absl::Status ValidateQsgd(absl::Span<const std::byte> payload, size_t count) {
   const int bits = static_cast<int>(payload[0]);
   if (bits < kBitsMin || bits > kBitsMax) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "qsgd payload: codes of ", bits, " bits; there are ", kBitsMin, " to ", kBitsMax));
+        "qsgd payload: codes of ", bits, " bits; valid are ", kBitsMin, " to ", kBitsMax));
   }
   if (payload.size() != QsgdPayloadSize(count, bits)) {
     return PayloadSizeError("qsgd", count, QsgdPayloadSize(count, bits), payload.size());

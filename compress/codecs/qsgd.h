@@ -1,10 +1,12 @@
-// Codec `qsgd:b` (QSGD: Alistarh et al. 2017): code x step in blocks of 512, where a code is acc /
-// step rounded to one of its two neighbours with the probabilities that keep the mean, and step the
-// block's largest magnitude / (2^(b-1) - 1).
-// b + 1/32 bits per element, b = 2 to 8; unbiased, stateless. Blocks are scaled by their largest
-// magnitude, as the paper's own code does, not by their Euclidean norm: that leaves most codes 0
-// and wins only with entropy coding. Squared error: the sum over elements of step^2 f (1 - f), f
-// the part of |acc| / step after the point; at most step^2 / 4 each.
+// Codec `qsgd:b` (QSGD: Alistarh et al. 2017; b = 2 to 8): blocks of 512 codes, each of which is
+// multiplied by the block's step. A code is acc / step, rounded to one of its two neighbours with
+// probabilities that preserve the mean. The step is the block's largest magnitude / (2^(b-1) - 1).
+// The codec takes b + 1/32 bits per element and is unbiased and stateless.
+//
+// Blocks are scaled by their largest magnitude, as in the paper's own code, and not by their
+// Euclidean norm: with the norm, most codes are 0, which pays off only with entropy coding. The
+// squared error is the sum of step^2 f (1 - f) over the elements, where f is the fractional part of
+// |acc| / step. It is at most step^2 / 4 per element.
 #pragma once
 
 #include <memory>

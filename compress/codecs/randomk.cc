@@ -13,7 +13,8 @@
 namespace sluice::compress {
 namespace {
 
-// Positions in ascending order. Stratum j of k over n elements begins at floor(j n / k).
+// The random positions, in ascending order. Stratum j of k over n elements begins at floor(j n /
+// k).
 class Strata {
  public:
   Strata(uint64_t key, size_t count, size_t k)
@@ -21,7 +22,8 @@ class Strata {
 
   struct Place {
     size_t position;
-    size_t stratum;  // Elements that it was drawn from.
+    // Number of elements in the stratum.
+    size_t stratum;
   };
   Place Next() {
     carry_ += odd_;
@@ -82,7 +84,8 @@ class RandomKCodec final : public Codec {
   }
 
  private:
-  // What was sent leaves the residual, which holds acc. `lost`: what each value's code loses.
+  // Subtracts the sent values from the residual, which holds acc. `lost` contains the rounding
+  // error of each value.
   void KeepRest(const EncodeInput& input, absl::Span<const std::byte> placed,
                 absl::Span<const float> lost) const {
     const std::vector<uint32_t>& positions = input.scratch->positions;
@@ -101,14 +104,14 @@ class RandomKCodec final : public Codec {
   const ValueFormat format_;
 };
 
-// A payload taken apart.
+// The parts of a payload.
 struct RandomKParts {
   uint32_t k = 0;
   uint64_t key = 0;
   PlacedValues values;
 };
 
-// What is wrong with the payload; empty: nothing.
+// Splits the payload. Returns a description of the error, or an empty string.
 absl::string_view SplitRandomK(absl::Span<const std::byte> payload, size_t count,
                                RandomKParts* parts) {
   ByteReader reader(payload);

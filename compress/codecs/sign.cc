@@ -22,7 +22,8 @@ constexpr uint16_t kOne = 0x3F80;
 
 size_t SignBlocks(size_t count) { return (count + kSignBlock - 1) / kSignBlock; }
 
-// Sizes of a payload's parts. A block has one scale, or two: above zero and below.
+// Sizes of the parts of a payload. A block has either one scale, or two scales: one for values
+// above zero and one for values below.
 struct Layout {
   Layout(size_t elements, size_t scales)
       : count(elements),
@@ -40,9 +41,11 @@ struct Layout {
   size_t count;
   size_t blocks;
   size_t scales_per_block;
-  size_t marks_at;  // A bit per block: whether it has zeros and others.
+  // One bit per block, which is set if the block contains both zeros and other values.
+  size_t marks_at;
   size_t signs_at;
-  size_t zeros_at;  // For each block that is marked, a bit per element.
+  // For each marked block, one bit per element.
+  size_t zeros_at;
 };
 
 bool IsMarked(absl::Span<const std::byte> payload, const Layout& layout, size_t block) {
@@ -53,7 +56,7 @@ uint16_t ScaleAt(absl::Span<const std::byte> payload, const Layout& layout, size
   return LoadAt<uint16_t>(payload.data(), block * layout.scales_per_block + which);
 }
 
-// The bytes of a block's plane, padded to a whole block with zeros.
+// The bytes of a block's plane, padded with zeros to a whole block.
 struct BlockPlane {
   explicit BlockPlane(absl::Span<const std::byte> bytes) {
     std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(words));
@@ -75,7 +78,8 @@ class SignCodec final : public Codec {
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 
  private:
-  // Writes one block of `count` elements; `zeros` is where its zeros go, if it needs them.
+  // Writes one block of `count` elements. If the block needs a plane of zeros, writes that plane at
+  // `zeros`.
   size_t WriteBlock(const Layout& layout, const SignBlock& block, size_t index, std::byte* payload,
                     size_t zeros) const;
 
@@ -118,7 +122,7 @@ void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) co
         }
         const size_t done = whole * kSignBlock;
         if (done == count) return;
-        // Zeros to the end of the last block change nothing.
+        // Padding the last block with zeros does not change its codes.
         float last[2][kSignBlock] = {};
         std::copy(gradient + done, gradient + count, last[0]);
         std::copy(residual + done, residual + count, last[1]);
@@ -136,8 +140,8 @@ bool HasBitsFrom(const BlockPlane& plane, size_t count) {
   return false;
 }
 
-// Empty if the block is one that an encoder can have written. `zeros`: of a block that is marked,
-// else empty.
+// Checks that an encoder can have written the block. Returns a description of the error, or an
+// empty string. `zeros` is the plane of zeros of a marked block; otherwise it is empty.
 absl::string_view SignWhatIsWrong(absl::Span<const std::byte> payload, const Layout& layout,
                                   size_t block, absl::Span<const std::byte> zeros) {
   const size_t count = layout.BlockElements(block);
@@ -152,7 +156,8 @@ absl::string_view SignWhatIsWrong(absl::Span<const std::byte> payload, const Lay
     below += static_cast<size_t>(std::popcount(negative.words[word]));
     none += static_cast<size_t>(std::popcount(zero.words[word]));
   }
-  if (!zeros.empty() && (none == 0 || none == count)) return "a zero plane of one kind of bit";
+  if (!zeros.empty() && (none == 0 || none == count))
+    return "a plane of zeros whose bits are all equal";
   uint16_t scales[2];
   for (size_t i = 0; i < layout.scales_per_block; ++i) {
     scales[i] = ScaleAt(payload, layout, block, i);
@@ -228,7 +233,8 @@ void DecodeAdd(absl::Span<const std::byte> payload, absl::Span<float> sum, size_
   }
 }
 
-// Counts in floats, which are exact for more senders than a job can have (2^24).
+// Counts votes in floats. The counts are exact for up to 2^24 senders, which is more than a job can
+// have.
 class VoteAggregator final : public Aggregator {
  public:
   explicit VoteAggregator(size_t count) : count_(count) {}

@@ -1,10 +1,10 @@
-// Codecs of signs, in blocks of 1,024 elements, where a zero stays a zero:
+// Codecs of signs, in blocks of 1,024 elements, in which a zero stays a zero:
 // - `sign`: ± the block's mean magnitude (EF-SignSGD: Karimireddy et al. 2019; blocks: Zheng et al.
-//   2019). About 1.02 bits per element; biased, so that it needs feedback.
-// - `onebit`: the mean of what is above zero or of what is below (1-bit SGD: Seide et al. 2014).
-//   About 1.03 bits; biased, needs feedback.
-// - `signsgd`: ±1, and the shard answers with the sign of their sum (majority vote: Bernstein et
-//   al. 2018). About 1.02 bits; has no size, so there is nothing to feed back.
+//   2019). About 1.02 bits per element; biased, so it needs feedback.
+// - `onebit`: the mean of the values above zero or of those below (1-bit SGD: Seide et al. 2014).
+//   About 1.03 bits; biased, so it needs feedback.
+// - `signsgd`: ±1. The shard answers with the sign of the sum (majority vote: Bernstein et al.
+//   2018). About 1.02 bits; has no magnitude, so feedback does not apply.
 // Blocks in which some elements are zero take up to one more bit per element.
 #pragma once
 
@@ -27,7 +27,8 @@ std::unique_ptr<Codec> MakeOneBit(const CodecSpec& spec);
 absl::Status ValidateOneBit(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddOneBit(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-// For `signsgd`: takes frames of ±1 and 0, closes with the sign of their sum, 0 for a tie.
+// For `signsgd`: accepts frames with values ±1 and 0. Close returns the sign of their sum, or 0 for
+// a tie.
 std::unique_ptr<Aggregator> MakeVoteAggregator(size_t count);
 
 }  // namespace sluice::compress

@@ -21,12 +21,13 @@ namespace {
 constexpr size_t kSparseTile = 4096;
 constexpr size_t kHeaderMax = 6 + 2 * 3;
 
-// Makes acc in place and leaves positions and values of what reaches `tau` at the front of the
-// scratch; returns how many.
+// Computes acc in place, and writes the positions and values of all elements that reach `tau` to
+// the front of the scratch buffer. Returns the number of these elements.
 size_t SelectSparse(const EncodeInput& input, float tau) {
   const size_t count = input.gradient.size();
   EncodeScratch& scratch = *input.scratch;
-  // Each by itself: other codecs that use the scratch have other needs.
+  // Each buffer grows separately, because other codecs share the scratch buffer and need other
+  // sizes.
   AtLeast(&scratch.positions, count + kSelectSlack);
   AtLeast(&scratch.values, count + kSelectSlack);
   AtLeast(&scratch.numbers, count);
@@ -42,8 +43,8 @@ size_t SelectSparse(const EncodeInput& input, float tau) {
   return kept;
 }
 
-// All that stands before the values.
-void AppendOpening(ValueFormat format, const PositionPlan& plan, const ValueLevels& levels,
+// Appends all parts of the payload that precede the values.
+void AppendOpening(ValueFormat format, const IndexLayout& plan, const ValueLevels& levels,
                    absl::Span<const uint32_t> gaps, std::vector<std::byte>* out) {
   ByteWriter writer(out);
   writer.Write(static_cast<uint8_t>(format));
@@ -53,17 +54,17 @@ void AppendOpening(ValueFormat format, const PositionPlan& plan, const ValueLeve
   AppendFirstPlanes(plan, gaps, out);
 }
 
-// Writes the payload for the first `kept` of the scratch, and what each value's code loses into the
-// residual.
+// Writes the payload for the first `kept` elements of the scratch buffer, and writes the rounding
+// error of each value to the residual.
 void Write(const EncodeInput& input, size_t kept, ValueFormat format, IndexMode index, float floor,
            std::vector<std::byte>* out) {
   EncodeScratch& scratch = *input.scratch;
   const absl::Span<float> values = absl::MakeSpan(scratch.values).first(kept);
   const absl::Span<uint32_t> gaps = absl::MakeSpan(scratch.numbers).first(kept);
   GapsOf(scratch.positions.data(), kept, gaps.data());
-  // The last position is the sum of all gaps and of what is kept before it.
+  // The last position equals the sum of all gaps plus the number of elements kept before it.
   const uint64_t sum = kept == 0 ? 0 : scratch.positions[kept - 1] + uint64_t{1} - kept;
-  const PositionPlan plan = PlanPositions(index, gaps, sum);
+  const IndexLayout plan = PlanPositions(index, gaps, sum);
   const ValueLevels levels = ChooseLevels(format, values, floor);
   AppendOpening(format, plan, levels, gaps, out);
   AppendValues(format, levels, values, out);
@@ -85,7 +86,7 @@ class SparseCodec : public Codec {
     float floor = 0;
     const size_t kept = Keep(input, &floor);
     if (input.magnitudes != nullptr && density() > 0) {
-      // The residual is acc by now, and in a cache.
+      // The residual already contains acc, and it is in a cache.
       input.magnitudes->Add(input.residual.empty() ? input.gradient : input.residual, {},
                             input.magnitude_stride);
     }
@@ -94,7 +95,8 @@ class SparseCodec : public Codec {
   }
 
  protected:
-  // As Select, for what the codec keeps; `*floor`: what none of it is smaller than.
+  // Selects the elements to keep, as SelectSparse does. Sets `*floor` to a lower bound for their
+  // magnitudes.
   virtual size_t Keep(const EncodeInput& input, float* floor) const = 0;
 
  private:
@@ -147,18 +149,18 @@ class TopKExactCodec final : public SparseCodec {
   const double density_;
 };
 
-// Magnitudes by their upper bits: 8 of exponent, 3 of mantissa.
+// A bin is identified by the upper bits of a magnitude: 8 of exponent, 3 of mantissa.
 constexpr int kSparseBinShift = 20;
 constexpr size_t kBins = 2048;
 
-// Counts of values by bin, and where the `wanted` largest end.
+// Counts values by bin, and finds the bin that contains the last of the `wanted` largest values.
 class BinCounts {
  public:
   void Add(absl::Span<const float> values) {
     for (const float value : values) ++counts_[MagnitudeBits(value) >> kSparseBinShift];
   }
-  // The bin that holds the last of the `wanted` largest, 0 if there are not as many; `*above`:
-  // how many are in larger ones.
+  // Returns the bin that contains the last of the `wanted` largest values, or 0 if there are fewer
+  // values. Sets `*above` to the number of values in larger bins.
   uint32_t BinOfLast(size_t wanted, size_t* above) const {
     *above = 0;
     for (size_t bin = kBins - 1; bin > 0; --bin) {
@@ -173,26 +175,27 @@ class BinCounts {
 };
 
 float LowestOfBin(uint32_t bin) {
-  // At least 1, so that zeros are never kept.
+  // The result has at least the bits 1, so that zeros are never kept.
   return std::bit_cast<float>(std::max(bin << kSparseBinShift, uint32_t{1}));
 }
 
-// A threshold that a few more than `wanted` elements reach, most probably.
+// Returns a threshold that most probably slightly more than `wanted` elements reach.
 float GuessThreshold(const EncodeInput& input, size_t wanted) {
   constexpr size_t kStride = 16;
   MagnitudeHistogram sample;
   sample.Add(input.gradient, input.residual, kStride);
-  // Four standard deviations of what a sample of one in so many has.
+  // Four standard deviations of the count are added, because only one in kStride elements is
+  // sampled.
   const double reach = static_cast<double>(wanted) / kStride;
   const double more =
       (reach + 4 * std::sqrt(reach) + 4) * kStride / static_cast<double>(input.gradient.size());
   return more < 1 ? sample.ThresholdFor(more) : 0;
 }
 
-// As Select, of an acc that is in place already if there is a residual.
+// Works like SelectSparse, except that the residual, if there is one, already contains acc.
 size_t SelectAgain(const EncodeInput& input, float tau) {
   if (input.residual.empty()) return SelectSparse(input, tau);
-  // Adding this changes nothing, not even the sign of a zero.
+  // Adding -0.0 does not change any value, not even the sign of a zero.
   float nothing[kSparseTile];
   std::fill(nothing, nothing + kSparseTile, -0.0f);
   EncodeScratch& scratch = *input.scratch;
@@ -205,18 +208,18 @@ size_t SelectAgain(const EncodeInput& input, float tau) {
   return kept;
 }
 
-// Of the first `found` in the scratch, which are in order of position, keeps the `wanted` largest,
-// ties the lowest positions.
+// Keeps the `wanted` largest of the first `found` elements in the scratch buffer, which are in
+// order of position. If several are equal, the ones at the lowest positions are kept.
 void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
   BinCounts counts;
   counts.Add(absl::MakeConstSpan(scratch->values).first(found));
   size_t above = 0;
   const uint32_t bin = counts.BinOfLast(wanted, &above);
-  // Larger first, then earlier.
+  // Sorts by descending magnitude, then by position.
   const auto rank_of = [scratch](uint32_t i) {
     return (uint64_t{~MagnitudeBits(scratch->values[i])} << 32) | i;
   };
-  // Only those of that bin need to be put in order.
+  // Only elements of that bin need sorting.
   size_t size = 0;
   for (uint32_t i = 0; i < found; ++i) {
     scratch->numbers[size] = i;
@@ -240,7 +243,7 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
   const auto wanted =
       static_cast<size_t>(std::ceil(density_ * static_cast<double>(input.gradient.size())));
   if (wanted == 0) return 0;
-  // The guess is for speed alone: what is kept does not depend on it.
+  // The guess affects only the speed, not the result.
   const float guess = std::max(GuessThreshold(input, wanted), LowestOfBin(0));
   size_t found = SelectSparse(input, guess);
   if (found < wanted && guess > LowestOfBin(0)) {
@@ -261,7 +264,7 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
   return found;
 }
 
-// A payload taken apart; spans are of the right sizes, nothing else is checked.
+// The parts of a payload. The spans have the right sizes; nothing else has been checked.
 struct SparseParts {
   ValueFormat format = ValueFormat::kFp16;
   ValueLevels levels;
@@ -269,7 +272,8 @@ struct SparseParts {
   PositionPlanes positions;
 };
 
-// False if the bytes do not suffice, or format or coding are unknown.
+// Splits the payload. Returns false if there are not enough bytes, or if the format or the coding
+// is unknown.
 bool SplitSparse(absl::Span<const std::byte> payload, SparseParts* parts) {
   ByteReader reader(payload);
   PositionPlanes& positions = parts->positions;
@@ -289,7 +293,7 @@ absl::Status BadSparse(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("sparse payload: ", what));
 }
 
-// Calls `take(positions, values)` until all that was kept was given to it.
+// Passes all elements to `take(positions, values)` in batches.
 template <typename Take>
 void ForEachBatch(absl::Span<const std::byte> payload, const Take& take) {
   SparseParts parts;
@@ -348,7 +352,8 @@ void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum)
 void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale,
                            absl::Span<float> sum) {
   ForEachBatch(payload, [scale, sum](const uint32_t* positions, absl::Span<float> values) {
-    // Parameters lie in memory: all of a batch are on their way before the first is needed.
+    // The sum's elements are usually not in a cache. All elements of a batch are prefetched before
+    // the first is needed.
     for (size_t i = 0; i < values.size(); ++i) hwy::Prefetch(sum.data() + positions[i]);
     for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += scale * values[i];
   });

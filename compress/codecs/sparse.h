@@ -1,15 +1,15 @@
 // Codecs that send the elements of largest magnitude, as Rice-coded positions and values
-// (sparse_values.h). What is not sent stays in the residual, so each needs feedback (Aji and
-// Heafield 2017; Stich et al. 2018). All write one format.
+// (sparse_values.h). The residual keeps the other elements, so these codecs need feedback (Aji and
+// Heafield 2017; Stich et al. 2018). All of them write the same format.
 //
-//   topk:d        |acc| >= a threshold that about a share d of elements reaches; the sender's, one
-//                 over all tensors, or this chunk's own. |acc - decoded|^2 <= (1 - d) |acc|^2 where
-//                 at least that share is kept.
-//   topk_exact:d  the ceil(d n) largest of the chunk; ties go to the lowest positions.
+//   topk:d        |acc| >= a threshold that about a share d of elements reaches. The threshold
+//                 is the sender's, for all tensors, or this chunk's own. If at least the share
+//                 d is kept, |acc - decoded|^2 <= (1 - d) |acc|^2.
+//   topk_exact:d  the ceil(d n) largest of the chunk; a tie goes to the lowest positions.
 //   threshold:t   |acc| >= t (Sahu et al. 2021): bytes follow the gradients' size.
 //
-// Zeros are never sent. Bits: per kept element those of its value and about entropy(d)/d for its
-// position. No state.
+// Zeros are never sent. A kept element takes the bits of its value and about entropy(d)/d bits for
+// its position. No state.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@
 
 namespace sluice::compress {
 
-// The threshold that is used for one: a level that a frame can hold, and above 0, so that zeros are
-// never sent.
+// Returns the actual threshold for `threshold`: a level that a frame can represent, above 0 so that
+// zeros are never sent.
 float UsableThreshold(float threshold);
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec);

@@ -23,7 +23,8 @@ constexpr int32_t kTernarySmallestScale = 1;
 constexpr int32_t kTernaryLargestScale = kTernaryScaleMax;
 constexpr uint64_t kFoldedEnd = uint64_t{kTernaryLargestScale + 1} * 2;
 
-// Scales are coded as steps from the scale before, small ones first: 0, -1, 1, -2, 2 ...
+// Codes a scale as the difference to the previous scale, in the order 0, -1, 1, -2, 2 ..., so that
+// small differences have small codes.
 uint32_t FoldSign(int32_t step) {
   return (static_cast<uint32_t>(step) << 1) ^ static_cast<uint32_t>(step >> 31);
 }
@@ -33,19 +34,21 @@ int64_t UnfoldSign(uint64_t folded) {
 
 size_t TernaryBlocks(size_t count) { return (count + kTernaryBlock - 1) / kTernaryBlock; }
 
-// What is kept of a chunk, in order, in the scratch.
+// The kept elements of a chunk, in order, in the scratch buffer.
 struct Selection {
-  absl::Span<const uint32_t> entries;      // simd/ternary.h
-  absl::Span<const uint32_t> scale_steps;  // Of blocks that keep something.
+  // The format is in simd/ternary.h.
+  absl::Span<const uint32_t> entries;
+  // Contains an entry only for blocks that keep an element.
+  absl::Span<const uint32_t> scale_steps;
 
-  // Elements that are not kept, up to the last one that is.
+  // Returns the number of elements before the last kept one that are not kept.
   size_t passed() const {
     return entries.empty() ? 0 : (entries.back() & ~kTernaryNegative) + 1 - entries.size();
   }
 };
 
-// In place: scale codes of all blocks to folded steps of those that keep something; returns how
-// many.
+// Replaces the scale codes of all blocks, in place, by the folded steps of those blocks that keep
+// an element. Returns the number of these blocks.
 size_t FoldSteps(uint32_t* scales, size_t blocks) {
   size_t size = 0;
   int32_t last = 0;
@@ -71,7 +74,7 @@ Selection SelectTernary(const EncodeInput& input, float share) {
         kept += EncodeTernary(gradient, residual, share, first, entries + kept, tile_scales, whole);
         const size_t at = whole * kTernaryBlock;
         if (at == count) return;
-        // Zeros to the end of the last block change nothing.
+        // Padding the last block with zeros does not change its codes.
         float last[2][kTernaryBlock] = {};
         std::copy(gradient + at, gradient + count, last[0]);
         std::copy(residual + at, residual + count, last[1]);
@@ -83,7 +86,7 @@ Selection SelectTernary(const EncodeInput& input, float share) {
           .scale_steps = {scales, FoldSteps(scales, TernaryBlocks(size))}};
 }
 
-// A payload taken apart; spans are of the right sizes, nothing else is checked.
+// The parts of a payload. The spans have the right sizes; nothing else has been checked.
 struct TernaryParts {
   PositionPlanes positions;
   int scale_parameter = 0;
@@ -93,7 +96,8 @@ struct TernaryParts {
   absl::Span<const std::byte> scale_unary;
 };
 
-// False if the bytes do not suffice, or the coding or the parameter is out of range.
+// Splits the payload. Returns false if there are not enough bytes, or if the coding or the
+// parameter is out of range.
 bool SplitTernary(absl::Span<const std::byte> payload, TernaryParts* parts) {
   ByteReader reader(payload);
   PositionPlanes& positions = parts->positions;
@@ -124,25 +128,27 @@ absl::Status CheckPlanes(const TernaryParts& parts, size_t count) {
   }
   if (!IsPadded(parts.scale_remainders, uint64_t{parts.scales} * parts.scale_parameter) ||
       !IsUnaryPlane(parts.scale_unary, parts.scales)) {
-    return BadTernary("its scale planes do not hold as many scales as it says");
+    return BadTernary("its scale planes do not hold the announced number of scales");
   }
   if (!IsPadded(parts.signs, parts.positions.kept)) return BadTernary("padding is not zero");
   return absl::OkStatus();
 }
 
-// Calls fn(scale code) until it returns false. 0 is an impossible code.
+// Calls fn(scale code) until `fn` returns false. A code of 0 marks an impossible step.
 template <typename Fn>
 void ForEachScale(const TernaryParts& parts, Fn fn) {
   int64_t scale = 0;
   ForEachRice(parts.scale_remainders, parts.scale_unary, parts.scale_parameter,
               [&](uint64_t folded) {
-                // No step between scales is as large as that; adding one could overflow.
+                // No step between two valid scales is this large, and adding such a step could
+                // overflow.
                 scale = folded < kFoldedEnd ? scale + UnfoldSign(folded) : 0;
                 return fn(scale);
               });
 }
 
-// The word at a byte of a plane, with zeros after its end.
+// Returns the word that begins at a byte of a plane. After the plane's end, the word is padded with
+// zeros.
 uint64_t SignsAt(absl::Span<const std::byte> signs, size_t byte) {
   uint64_t word = 0;
   std::memcpy(&word, signs.data() + byte, std::min(signs.size() - byte, sizeof(word)));
@@ -153,7 +159,7 @@ uint64_t SignsAt(absl::Span<const std::byte> signs, size_t byte) {
 void AppendPayload(IndexMode index, absl::Span<const uint32_t> gaps, uint64_t passed,
                    absl::Span<const std::byte> signs, absl::Span<const uint32_t> steps,
                    std::vector<std::byte>* out) {
-  const PositionPlan positions = PlanPositions(index, gaps, passed);
+  const IndexLayout positions = PlanPositions(index, gaps, passed);
   const RicePlan scales = ChooseRice(steps);
   ByteWriter writer(out);
   writer.Write(positions.coding);
@@ -176,7 +182,7 @@ class TernaryCodec final : public Codec {
   FormatId format() const override { return FormatId::kTernary; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    // Scale steps have 12 bits; both their planes may end in a broken byte.
+    // Scale steps have at most 12 bits. Each of their two planes may end with a partial byte.
     const uint64_t blocks = TernaryBlocks(count);
     return kTernaryHeaderSize + MaxPositionBytes(index_, count) + BytesFor(count) +
            BytesFor(blocks * 13) + 1;
@@ -240,8 +246,8 @@ void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum
   PositionReader reader(parts.positions);
   uint32_t positions[PositionReader::kBatch];
   int32_t code = 0;
-  uint32_t scale = 0;  // Its bits.
-  uint64_t signs = 0;  // What is left of a word of them.
+  uint32_t scale = 0;  // The bits of the scale.
+  uint64_t signs = 0;  // The unread bits of a word of signs.
   size_t index = 0;
   uint64_t block_end = 0;
   while (const size_t count = reader.Read(positions)) {

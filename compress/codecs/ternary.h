@@ -1,6 +1,6 @@
-// Codec `ternary`: per block of 256, the signs of all values that reach a share of the block's
-// largest magnitude, and one scale, their mean magnitude. Its density follows the data; positions
-// are Rice-coded over the whole frame.
+// Codec `ternary`: for each block of 256 elements, sends the signs of all values that reach a given
+// share of the block's largest magnitude, and one scale, which is the mean magnitude of these
+// values. The density depends on the data. Positions are Rice-coded over the whole frame.
 #pragma once
 
 #include <cstddef>

@@ -14,12 +14,12 @@ namespace sluice::compress {
 namespace {
 
 constexpr size_t kTernGradBlock = kStochasticBlock;
-constexpr float kTernGradSmallestScale = 0x1p-126f;  // Its inverse is finite.
+constexpr float kTernGradSmallestScale = 0x1p-126f;  // The inverse of this scale is finite.
 constexpr double kClip = 2.5;
 constexpr size_t kTernGradHeaderSize = 5;
-constexpr uint8_t kBitmap = 0;  // Otherwise a Rice parameter and 1.
+constexpr uint8_t kBitmap = 0;  // Any other value is a Rice parameter plus 1.
 
-// Calls fn(position) for the ones of a bitmap, in order.
+// Calls fn(position) for each set bit of a bitmap, in order.
 template <typename Fn>
 void ForEachBit(absl::Span<const std::byte> bitmap, Fn fn) {
   for (size_t at = 0; at < bitmap.size(); at += 8) {
@@ -37,7 +37,7 @@ T* AtLeast(std::vector<T>* buffer, size_t size) {
   return buffer->data();
 }
 
-// Rounded up to 16 significant bits; 0 if there is nothing to send.
+// Returns the scale, rounded up to 16 significant bits, or 0 if there is nothing to send.
 float ScaleOf(const EncodeInput& input) {
   const size_t size = input.gradient.size();
   const float* const residual = input.residual.empty() ? nullptr : input.residual.data();
@@ -55,13 +55,13 @@ float ScaleOf(const EncodeInput& input) {
   return scale < kTernGradSmallestScale ? 0 : ToShortFloatUp(scale);
 }
 
-// A payload taken apart; spans are of the right sizes, nothing else is checked.
+// The parts of a payload. The spans have the right sizes; nothing else has been checked.
 struct TernGradParts {
   float scale = 0;
   bool bitmap = false;
   int parameter = 0;
   size_t kept = 0;
-  absl::Span<const std::byte> positions;  // A bitmap, or the remainder plane.
+  absl::Span<const std::byte> positions;  // Either a bitmap or the remainder plane.
   absl::Span<const std::byte> signs;
   absl::Span<const std::byte> unary;
 
@@ -166,7 +166,7 @@ absl::Status ValidateTernGrad(absl::Span<const std::byte> payload, size_t count)
     return BadTernGrad("it has a parameter but no positions");
   if (!IsPadded(parts.positions, uint64_t{parts.kept} * static_cast<uint64_t>(parts.parameter)) ||
       !IsUnaryPlane(parts.unary, parts.kept)) {
-    return BadTernGrad("its position planes do not hold as many positions as it says");
+    return BadTernGrad("its position planes do not hold the announced number of positions");
   }
   bool valid = true;
   ForEachPosition(parts.positions, parts.unary, parts.parameter, [&](uint64_t position) {

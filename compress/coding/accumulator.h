@@ -1,4 +1,5 @@
-// The accumulator acc = gradient + residual that codecs encode: checked before anything is written.
+// The accumulator acc = gradient + residual, which codecs encode. Its elements are checked before
+// anything is written.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +9,20 @@
 
 namespace sluice::compress {
 
-// The largest |acc|, or INVALID_ARGUMENT: the residual has another size, or acc is not finite at an
-// index (named).
+// Returns the largest |acc|. Fails with INVALID_ARGUMENT if the residual has another size or if an
+// element of acc is not finite; the message gives the element's index.
 absl::StatusOr<float> LargestMagnitude(absl::Span<const float> gradient,
                                        absl::Span<const float> residual);
 
-// INVALID_ARGUMENT, as above, without the maximum.
+// Fails in the same cases as LargestMagnitude, but does not return the maximum.
 inline absl::Status CheckAccumulator(absl::Span<const float> gradient,
                                      absl::Span<const float> residual) {
   return LargestMagnitude(gradient, residual).status();
 }
 
-// Walks `input` in tiles of at most kTile elements: fn(offset, gradient, residual, count). Without
-// a residual, `fn` gets zeros that it may overwrite, so that kernels know one case only.
+// Splits `input` into tiles of at most kTile elements and calls fn(offset, gradient, residual,
+// count) for each. If there is no residual, `fn` gets zeros that it may overwrite, so that kernels
+// handle only one case.
 template <size_t kTile, typename Fn>
 void ForEachTile(const EncodeInput& input, Fn fn) {
   float zeros[kTile];
@@ -36,8 +38,8 @@ void ForEachTile(const EncodeInput& input, Fn fn) {
   }
 }
 
-// As ForEachTile, but what `fn` gets is always a whole block: the last one is filled with zeros.
-// `count` says how many elements are real.
+// Works like ForEachTile, but `fn` always gets a whole block: the last block is padded with zeros.
+// `count` is the number of actual elements.
 template <size_t kBlock, typename Fn>
 void ForEachPaddedBlock(const EncodeInput& input, Fn fn) {
   ForEachTile<kBlock>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {

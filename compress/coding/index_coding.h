@@ -1,6 +1,6 @@
 // Rice coding of small unsigned numbers in two planes: the low bits of all numbers at a fixed
-// width, and their quotients in unary. Split planes decode faster than one bit stream. Sorted
-// positions are coded as gaps.
+// width, and their quotients in unary. Separate planes are faster to decode than one bit stream.
+// Sorted positions are coded as gaps.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace sluice::compress {
 
-// As ChooseRice of index_plan.h.
+// Chooses the parameter as ChooseRice in index_plan.h does.
 RicePlan ChooseRice(absl::Span<const uint32_t> numbers);
 
 void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,
@@ -24,10 +24,11 @@ void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,
 void AppendUnary(absl::Span<const uint32_t> numbers, const RicePlan& plan,
                  std::vector<std::byte>* out);
 
-// True if all bits of `plane` from `bits` on are 0 and there is no byte beyond them.
+// Returns true if all bits of `plane` from bit `bits` on are 0 and no byte follows them.
 bool IsPadded(absl::Span<const std::byte> plane, uint64_t bits);
 
-// True if `unary` holds exactly `count` numbers and ends with the byte of the last.
+// Returns true if `unary` contains exactly `count` numbers and ends with the byte that contains the
+// end of the last number.
 bool IsUnaryPlane(absl::Span<const std::byte> unary, size_t count);
 
 // Reads numbers of `width` bits from a plane. Never reads outside the plane.
@@ -56,8 +57,8 @@ class RemainderReader {
   uint64_t bit_ = 0;
 };
 
-// Calls fn(number) for the numbers of two planes, as 64 bits: a plane that lies holds numbers of
-// any size. Ends early if `fn` returns false.
+// Calls fn(number) for the numbers in two planes, and stops if `fn` returns false. Numbers have 64
+// bits, because a malformed plane may contain numbers of any size.
 template <typename Fn>
 void ForEachRice(absl::Span<const std::byte> remainders, absl::Span<const std::byte> unary,
                  int parameter, Fn fn) {
@@ -73,7 +74,7 @@ void ForEachRice(absl::Span<const std::byte> remainders, absl::Span<const std::b
       quotient += static_cast<uint64_t>(zeros);
       if (!fn((quotient << parameter) + low.Next())) return;
       quotient = 0;
-      // In two steps: a shift by 64 is undefined.
+      // The code shifts in two steps, because a shift by 64 is undefined.
       word = (word >> zeros) >> 1;
       used += zeros + 1;
     }
@@ -81,7 +82,8 @@ void ForEachRice(absl::Span<const std::byte> remainders, absl::Span<const std::b
   }
 }
 
-// As ForEachRice a batch at a time, from planes that hold numbers below 2^32 and do not lie.
+// Reads the same numbers as ForEachRice, but in batches. The planes must be valid and all numbers
+// below 2^32.
 class RiceReader {
  public:
   static constexpr size_t kBatch = 64;
@@ -90,7 +92,7 @@ class RiceReader {
              int parameter)
       : remainders_(remainders), unary_(unary), parameter_(parameter) {}
 
-  // The next one; there must be one.
+  // Returns the next number. There must be a next number.
   uint32_t Next() {
     if (at_ == filled_) Fill();
     return numbers_[at_++];
@@ -103,13 +105,13 @@ class RiceReader {
   const absl::Span<const std::byte> unary_;
   const int parameter_;
   size_t done_ = 0;
-  uint64_t next_ = 0;  // The bit after the last one.
+  uint64_t next_ = 0;  // Index of the first unread bit.
   OnesCursor cursor_;
   size_t at_ = 0, filled_ = 0;
   uint32_t numbers_[kBatch + kUnpackSlack];
 };
 
-// As ForEachRice, for the gaps of ascending positions: fn(position).
+// Works like ForEachRice for the gaps of ascending positions, but calls fn(position).
 template <typename Fn>
 void ForEachPosition(absl::Span<const std::byte> remainders, absl::Span<const std::byte> unary,
                      int parameter, Fn fn) {

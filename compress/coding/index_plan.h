@@ -1,6 +1,6 @@
-// Which coding numbers get, from sums over them alone, and how large its planes are: what encoders
-// on a processor and on a GPU share. docs/wire-format.md has the rules. Constexpr, as
-// float_bits.h is.
+// Selection of the coding for numbers from sums over the numbers, and sizes of the coding's planes.
+// The encoders on a processor and on a GPU share this code. docs/wire-format.md defines the rules.
+// The functions are constexpr for the reason in float_bits.h.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr size_t RemainderBytes(size_t count, int parameter) {
   return BytesFor(uint64_t{count} * static_cast<uint64_t>(parameter));
 }
 
-// Rice coding of any numbers.
+// Rice coding of arbitrary numbers.
 inline constexpr int kRiceParameterMax = 31;
 
 struct RicePlan {
@@ -26,16 +26,18 @@ struct RicePlan {
   uint64_t unary_bits = 0;  // Size of the unary plane.
 };
 
-// The parameter that is best, or next to best, for `count` numbers; shifted(s) is the sum of all
-// numbers >> s. The bits of both planes are at most
-// min(sum + count, count * (1 + bit width of the largest)).
+// Returns the best or second-best parameter for `count` numbers. shifted(s) must return the sum of
+// (number >> s) over all numbers. Both planes together have at most min(sum + count, count * (1 +
+// bit width of the largest)) bits.
 template <class Shifted>
 constexpr RicePlan ChooseRice(size_t count, uint32_t largest, Shifted shifted) {
   if (count == 0) return {};
   const uint64_t sum = shifted(0);
-  // Geometric numbers of this mean want a parameter near log2(0.69 * mean).
+  // For geometric numbers with this mean, the best parameter is near log2(0.69 * mean).
   const int middle = static_cast<int>(std::bit_width((sum + count) * 11 / 16 / count));
-  const int most = kRiceParameterMax;  // std::min takes an address; a GPU has none of a constant.
+  // This is a local constant because std::min takes an address, and constants have no address on a
+  // GPU.
+  const int most = kRiceParameterMax;
   const int widest = std::min(static_cast<int>(std::bit_width(largest)), most);
   RicePlan best{.parameter = 0, .unary_bits = sum + count};
   uint64_t best_bits = best.unary_bits;
@@ -52,12 +54,13 @@ constexpr RicePlan ChooseRice(size_t count, uint32_t largest, Shifted shifted) {
   return best;
 }
 
-// Codings of positions.
-inline constexpr int kThirdsFirst = 32;  // Codings from here on have a divisor 3 * 2^b,
+// Codings of positions. Codings from this one on have the divisor 3 * 2^b.
+inline constexpr int kThirdsFirst = 32;
 inline constexpr int kThirdsParameterMax = 29;
-inline constexpr int kCodesFirst = 64;  // and from here on codes of w bits.
+// Codings from this one on have codes of w bits.
+inline constexpr int kCodesFirst = 64;
 inline constexpr int kCodeWidthMax = 16;
-inline constexpr uint8_t kBlocksCoding = 96;  // Rice with a parameter for each block.
+inline constexpr uint8_t kBlocksCoding = 96;  // Rice coding with a parameter for each block.
 inline constexpr size_t kThirdsPerByte = 5;
 
 constexpr bool HasCodes(uint8_t coding) { return coding >= kCodesFirst && coding < kBlocksCoding; }
@@ -69,7 +72,7 @@ constexpr size_t RiceBlocks(size_t kept) { return (kept + kRiceBlock - 1) / kRic
 constexpr size_t ParameterBytes(size_t kept) { return (RiceBlocks(kept) + 1) / 2; }
 constexpr size_t ThirdsBytes(size_t kept) { return (kept + kThirdsPerByte - 1) / kThirdsPerByte; }
 
-// Of the planes before the values; not with kBlocksCoding.
+// Returns the size of the planes that precede the values. Must not be called for kBlocksCoding.
 constexpr size_t FirstBytes(uint8_t coding, size_t kept) {
   if (HasCodes(coding)) return 0;
   return RemainderBytes(kept, ParameterOf(coding)) + (HasThirds(coding) ? ThirdsBytes(kept) : 0);
@@ -77,13 +80,15 @@ constexpr size_t FirstBytes(uint8_t coding, size_t kept) {
 
 enum class IndexMode : uint8_t { kAuto, kRice, kPacked, kBytes, kBitmap };
 
-struct PositionPlan {
+struct IndexLayout {
   uint8_t coding = 0;
-  size_t first_bytes = 0;  // Of the planes that AppendFirstPlanes writes,
-  uint64_t last_bits = 0;  // and of that of AppendLastPlane.
+  // Size of the planes that AppendFirstPlanes writes.
+  size_t first_bytes = 0;
+  // Size of the plane that AppendLastPlane writes.
+  uint64_t last_bits = 0;
 };
 
-// Takes the candidate with the fewest bytes, of equal ones the first.
+// Selects the candidate with the fewest bytes. If several are equal, the first one is selected.
 class PositionChoice {
  public:
   constexpr explicit PositionChoice(size_t kept) : kept_(kept) {}
@@ -92,22 +97,22 @@ class PositionChoice {
     const auto name = static_cast<uint8_t>(coding);
     Offer({.coding = name, .first_bytes = FirstBytes(name, kept_), .last_bits = last_bits});
   }
-  constexpr void Offer(const PositionPlan& plan) {
+  constexpr void Offer(const IndexLayout& plan) {
     const uint64_t bytes = plan.first_bytes + BytesFor(plan.last_bits);
     if (bytes >= best_bytes_) return;
     best_bytes_ = bytes;
     best_ = plan;
   }
-  constexpr const PositionPlan& best() const { return best_; }
+  constexpr const IndexLayout& best() const { return best_; }
 
  private:
   const size_t kept_;
   uint64_t best_bytes_ = std::numeric_limits<uint64_t>::max();
-  PositionPlan best_;
+  IndexLayout best_;
 };
 
-// Divisors around the one that suits geometric gaps of this mean, which is 0.69 times it; and
-// blocks. Returns the largest gap.
+// Offers divisors around 0.69 times the mean, which is the best divisor for geometric gaps, and
+// then blocks. Returns the largest gap.
 template <class Sums>
 constexpr uint32_t OfferRice(size_t kept, uint64_t sum, Sums& sums, PositionChoice* choice) {
   choice->Offer(0, sum + kept);
@@ -129,9 +134,9 @@ constexpr uint32_t OfferRice(size_t kept, uint64_t sum, Sums& sums, PositionChoi
   return quotients.largest;
 }
 
-// The narrowest codes without escapes, or the widest there are; where these are not the only ones
-// that are asked for, also some that suit geometric gaps, and those of 1 bit, which are never more
-// than a bitmap.
+// Offers the narrowest codes without escapes, or the widest possible codes. `all` is true if the
+// mode allows no other coding. The function then also offers some codes that suit geometric gaps,
+// and codes of 1 bit, which never take more bytes than a bitmap.
 template <class Sums>
 constexpr void OfferCodes(size_t kept, uint64_t sum, uint32_t largest, bool all, Sums& sums,
                           PositionChoice* choice) {
@@ -148,14 +153,15 @@ constexpr void OfferCodes(size_t kept, uint64_t sum, uint32_t largest, bool all,
   }
 }
 
-// The coding for `kept` gaps: what `mode` asks for, and of that the one with the fewest bytes.
-// `sum` is the gaps' sum, below 2^32. `sums` has
-//   QuotientSums Quotients(int shift);              // Exact, as SumQuotients.
-//   BlockSizes Blocks();                            // As SizeOfBlocks.
-//   uint64_t Codes(int width, uint32_t largest);    // How many codes the gaps take.
+// Returns the coding for `kept` gaps that has the fewest bytes among those that `mode` allows.
+// `sum` is the sum of the gaps, which must be below 2^32. `sums` has these members, which compute
+// over all gaps:
+//   QuotientSums Quotients(int shift);              // Exact, like SumQuotients.
+//   BlockSizes Blocks();                            // Like SizeOfBlocks.
+//   uint64_t Codes(int width, uint32_t largest);    // Number of codes for the gaps.
 //   uint32_t Largest();
 template <class Sums>
-constexpr PositionPlan ChoosePositions(IndexMode mode, size_t kept, uint64_t sum, Sums& sums) {
+constexpr IndexLayout ChoosePositions(IndexMode mode, size_t kept, uint64_t sum, Sums& sums) {
   if (kept == 0) return {};
   PositionChoice choice(kept);
   switch (mode) {

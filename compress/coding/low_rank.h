@@ -1,6 +1,7 @@
-// What `powersgd` makes of a chunk, apart from the sums: shapes, where factors lie in a payload,
-// how they are rounded, what stands for a column that is lost. Encoders on a processor and on a GPU
-// share it; docs/wire-format.md has the rules. Constexpr, as float_bits.h is.
+// The parts of `powersgd` that compute no sums: shapes, positions of factors in a payload,
+// rounding, and replacements for lost columns. The encoders on a processor and on a GPU share this
+// code. docs/wire-format.md defines the rules. The functions are constexpr for the reason in
+// float_bits.h.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +17,14 @@ namespace sluice::compress {
 
 inline constexpr size_t kRankMax = 32;
 
-// A chunk as a matrix, row by row.
+// The shape of a chunk as a matrix, stored row by row.
 struct LowRankShape {
-  // A payload begins with the rank, 0 for fp16, and then the number of rows; then come both factors
-  // in bf16, column by column: P with `rows` numbers for each of `rank` columns, Q with `columns`.
+  // A payload begins with the rank (0 for fp16) and the number of rows. Both factors follow in
+  // bf16, column by column. P has `rank` columns of `rows` numbers; Q has `rank` columns of
+  // `columns` numbers.
   static constexpr size_t kFactorsAt = 1 + sizeof(uint32_t);
 
-  size_t rows = 0;  // 0: not a matrix.
+  size_t rows = 0;  // 0 if the chunk is not a matrix.
   size_t columns = 0;
 
   constexpr size_t FactorsSize(size_t rank) const {
@@ -31,8 +33,8 @@ struct LowRankShape {
   constexpr size_t PayloadSize(size_t rank) const { return kFactorsAt + FactorsSize(rank); }
 };
 
-// The matrix that `count` elements in `rows` rows are, if factors of that rank take at most half of
-// its bytes.
+// Returns the shape of a matrix of `count` elements in `rows` rows, if factors of this rank take at
+// most half of the bytes that the matrix takes in fp16. Otherwise returns an empty shape.
 constexpr LowRankShape LowRankShapeFor(size_t count, size_t rows, size_t rank) {
   if (rows == 0 || count == 0 || count % rows != 0) return {};
   const size_t columns = count / rows;
@@ -40,22 +42,23 @@ constexpr LowRankShape LowRankShapeFor(size_t count, size_t rows, size_t rank) {
   return {.rows = rows, .columns = columns};
 }
 
-// So that no sum of kRankMax products overflows.
+// These limits prevent an overflow in sums of kRankMax products.
 inline constexpr uint16_t kLargestP = 0x4000;  // 2.
 inline constexpr uint16_t kLargestQ = 0x7B80;  // 2^120.
 static_assert(double{kRankMax} * 2 * 0x1p120 < std::numeric_limits<float>::max());
 
-// bf16, at most `largest` in magnitude.
+// Rounds to bf16 and limits the magnitude to `largest`.
 constexpr uint16_t RoundWithin(float x, uint16_t largest) {
   const uint16_t code = ToBfloat(x);
   const auto magnitude = static_cast<uint16_t>(code & 0x7FFF);
   return static_cast<uint16_t>((magnitude < largest ? magnitude : largest) | (code & 0x8000));
 }
 
-// Smaller than so much of what it was, squared, a column has no digits left that mean something.
+// If the squared norm of a column falls below this share of its former value, no significant digits
+// are left.
 inline constexpr float kLostColumn = 1e-10f;
 
-// From -1 to 1; number `i` of column `column` where a column is made up.
+// Returns element `i` of the replacement for column `column`, from -1 to 1.
 constexpr float RandomOfColumn(uint64_t key, size_t column, size_t i) {
   const uint64_t counter = (static_cast<uint64_t>(column) << 32) + i + 1;
   const uint64_t bits = MixBits(key + 0x9E3779B97F4A7C15u * counter);

@@ -11,10 +11,12 @@ namespace sluice::compress {
 namespace {
 
 constexpr int kMagnitudeHistogramBinShift = 20;
-constexpr size_t kGroup = 64;  // Floats: four cache lines, which come faster than one by one.
-constexpr size_t kBatch = 16;  // Groups.
+// Number of floats in a group: four cache lines, which load faster together than one by one.
+constexpr size_t kGroup = 64;
+constexpr size_t kBatch = 16;  // Number of groups in a batch.
 constexpr size_t kStrideMax = 64;
-constexpr double kReach = 400;  // Counted values that should reach a threshold.
+// Number of counted values that should reach a threshold.
+constexpr double kReach = 400;
 constexpr uint64_t kLeast = 32768;
 
 void PrefetchGroup(absl::Span<const float> values, size_t from) {
@@ -52,12 +54,13 @@ void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const 
   for (size_t first = 0; first < groups;) {
     size_t picked = 0;
     for (; picked < kBatch && first < groups; first += stride) {
-      // Not the same one of each stride: rows of a matrix could have its length.
+      // A random group is picked in each stride. A fixed choice would be biased if a matrix has
+      // rows of the stride's length.
       const size_t among = std::min(stride, groups - first);
       const size_t group = first + static_cast<size_t>(CounterRandom(first).Below(among));
       batch[picked++] = group * kGroup;
       if (stride == 1) continue;
-      // The processor cannot guess what comes next; all of a batch come at once.
+      // The processor cannot predict the next group, so all groups of a batch are prefetched.
       PrefetchGroup(gradient, group * kGroup);
       PrefetchGroup(residual, group * kGroup);
     }
@@ -71,11 +74,6 @@ void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const 
     }
   }
   total_ += counted * stride;
-}
-
-void MagnitudeHistogram::Merge(const MagnitudeHistogram& other) {
-  for (int bin = 0; bin < kBins; ++bin) counts_[bin] += other.counts_[bin];
-  total_ += other.total_;
 }
 
 void MagnitudeHistogram::AddCounts(absl::Span<const uint32_t> counts) {
@@ -94,8 +92,8 @@ float MagnitudeHistogram::ThresholdFor(double density) const {
       continue;
     }
     if (count == 0) continue;
-    // Within an octave the bits of a float are linear in its value: near enough to its logarithm
-    // over 1/8 octave, and the same on every machine, which a library's exp2 is not.
+    // Within an octave, the bits of a float are linear in its value. Over 1/8 octave, this is close
+    // enough to the logarithm. Unlike a library's exp2, the result is the same on every machine.
     const double offset = (1.0 - wanted / count) * (1 << kMagnitudeHistogramBinShift);
     const uint32_t bits =
         (static_cast<uint32_t>(bin) << kMagnitudeHistogramBinShift) + static_cast<uint32_t>(offset);

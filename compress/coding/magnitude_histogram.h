@@ -1,5 +1,6 @@
-// MagnitudeHistogram: counts |x| in logarithmic bins (8 per octave), to read a top-k threshold off.
-// Merging is order-free, so a threshold does not depend on which chunk was encoded first.
+// MagnitudeHistogram: counts |x| in logarithmic bins (8 per octave). A top-k threshold is derived
+// from the counts. Merging does not depend on the order, so a threshold does not depend on the
+// order in which chunks were encoded.
 #pragma once
 
 #include <array>
@@ -12,35 +13,35 @@ namespace sluice::compress {
 
 class MagnitudeHistogram {
  public:
-  // The upper 11 bits below the sign: 8 of exponent, 3 of mantissa.
+  // The upper 11 bits below the sign select the bin: 8 of exponent, 3 of mantissa.
   static constexpr int kBins = 2048;
-  // Of a span longer than this about so many values are counted, each for several.
+  // In longer spans, about this many values are counted, and each represents several values.
   static constexpr size_t kSample = 16384;
 
-  // One in how many values to count, of `elements` that share a threshold: so that at least 400 of
-  // those counted reach it, and at most one in 64.
+  // Returns the stride for counting `elements` that share a threshold. At least 400 of the counted
+  // values then reach the threshold. The stride is at most 64.
   static size_t StrideFor(uint64_t elements, double density);
-  // What Add takes for 0.
+  // Returns the stride that Add uses for a stride of 0.
   static size_t StrideOf(size_t values);
 
   void Clear();
-  // Counts one in `stride` of |gradient + residual|, in groups of 256 bytes at positions that are
-  // always the same, with weights that make up for the others; at least one group of each span. 0:
-  // about kSample values. `residual` is empty or of the same size. Values that are not finite are
-  // counted as large ones.
+  // Counts one in `stride` of the magnitudes |gradient + residual|, in groups of 256 bytes at fixed
+  // positions. Weights compensate for values that are not counted. At least one group of each span
+  // is counted. A stride of 0 counts about kSample values. `residual` is empty or has the same
+  // size. Values that are not finite count as large ones.
   void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {},
            size_t stride = 0);
-  void Merge(const MagnitudeHistogram& other);
-  // What was counted elsewhere, on a GPU: kBins counts, with their weights.
+  // Adds kBins weighted counts from a GPU.
   void AddCounts(absl::Span<const uint32_t> counts);
 
   uint64_t total() const { return total_; }
-  // The threshold that about `density` of all counted values reach, log-linear inside the boundary
-  // bin, rounded to 16 significant bits. 0 if nothing was counted, or if so few are not zero that
-  // all of those should pass.
+  // Returns the threshold that about a share of `density` of all counted values reaches. The
+  // function interpolates linearly in the boundary bin and rounds to 16 significant bits. It
+  // returns 0 if nothing was counted, or if so few values are not zero that all of them should
+  // pass.
   float ThresholdFor(double density) const;
-  // A threshold that the largest counted value reaches, and others less than 1/8 octave below it. 0
-  // if all are 0.
+  // Returns a threshold that the largest counted value reaches, as do other values that are less
+  // than 1/8 octave below it. Returns 0 if all values are 0.
   float ThresholdForLargest() const;
 
  private:

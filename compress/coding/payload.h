@@ -1,5 +1,5 @@
-// Scalars at any offset of a payload whose size has been checked, and the errors that all payloads
-// share.
+// Access to scalars at any offset of a payload whose size has been checked, and errors that all
+// payload formats share.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,8 @@
 namespace sluice::compress {
 namespace {
 
-constexpr size_t kLevelsMax = 6;  // two scales of a format byte and 16 bits
+// Two levels with 3 bytes each.
+constexpr size_t kLevelsMax = 6;
 
 }  // namespace
 
@@ -54,7 +55,7 @@ absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* va
   values->format = static_cast<ValueFormat>(reader->Read<uint8_t>());
   const auto gaps = reader->Read<uint8_t>();
   if (values->format > ValueFormat::kSign) return "its value format is unknown";
-  if (gaps > 1) return "what says whether values are missing is neither 0 nor 1";
+  if (gaps > 1) return "its flag for missing values is neither 0 nor 1";
   if (!ReadLevels(values->format, reader, &values->levels)) return "it is too short";
   values->places = values->kept = places;
   values->presence = {};
@@ -66,7 +67,7 @@ absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* va
     for (const std::byte byte : values->presence) {
       values->kept += static_cast<size_t>(std::popcount(static_cast<unsigned>(byte)));
     }
-    if (values->kept == places) return "it says that values are missing, and none is";
+    if (values->kept == places) return "it announces missing values, but none is missing";
   }
   values->codes = reader->ReadBytes(ValueBytes(values->format, values->kept));
   if (!reader->ok()) return "it is too short";

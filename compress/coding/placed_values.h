@@ -1,5 +1,6 @@
-// Values whose places the receiver knows, some of which may be 0: a bit per place says which are
-// there, if not all are, and the rest is sparse_values.h. docs/wire-format.md has the layout.
+// Values at places that the receiver knows. If some of the values are 0, one bit per place marks
+// the values that are not. All else is as in sparse_values.h. docs/wire-format.md defines the
+// layout.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +16,26 @@
 
 namespace sluice::compress {
 
-// Below 2^-141 there is no level that a frame could hold: such values count as 0.
+// Returns true if the value is sent. A frame cannot represent a level below 2^-141, so smaller
+// values count as 0.
 inline bool IsPlaced(float value) { return MagnitudeBits(value) >= 0x100; }
 
-// Upper bound for `places` values.
+// Returns an upper bound of the bytes for `places` values.
 size_t MaxPlacedBytes(ValueFormat format, size_t places);
 
-// Appends `values`, one per place and all finite, and puts in each one's place what its code loses:
-// value - decoded. Uses scratch->floats and scratch->bytes.
+// Appends `values`, which must be finite, one per place, and replaces each by its rounding error:
+// (value - decoded). Uses scratch->floats and scratch->bytes.
 void AppendPlaced(ValueFormat format, absl::Span<float> values, EncodeScratch* scratch,
                   std::vector<std::byte>* out);
 
-// As read from a payload.
+// The parts of a payload.
 struct PlacedValues {
   ValueFormat format = ValueFormat::kFp16;
   ValueLevels levels;
   size_t places = 0;
-  size_t kept = 0;                       // Places whose value is not 0.
-  absl::Span<const std::byte> presence;  // Empty: all are there.
+  // Number of places whose value is not 0.
+  size_t kept = 0;
+  absl::Span<const std::byte> presence;  // Empty if all values are non-zero.
   absl::Span<const std::byte> codes;
 
   bool present(size_t place) const {
@@ -41,10 +44,11 @@ struct PlacedValues {
   }
 };
 
-// Takes the values of `places` places off `reader`. What is wrong with them; empty: nothing.
+// Reads the values of `places` places from `reader`. Returns a description of the error, or an
+// empty string.
 absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* values);
 
-// fn(place, value) for all places, in order, whose value is not 0.
+// Calls fn(place, value), in order, for each place whose value is not 0.
 template <typename Fn>
 void ForEachPlaced(const PlacedValues& values, Fn fn) {
   constexpr size_t kAhead = 256;

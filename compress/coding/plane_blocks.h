@@ -1,4 +1,4 @@
-// Blocks of kStochasticBlock codes in bit planes, as payloads hold them: each plane of a block of c
+// Blocks of kStochasticBlock codes in bit planes, as in payloads. Each plane of a block of c
 // elements has ceil(c / 8) bytes.
 #pragma once
 
@@ -15,7 +15,8 @@ namespace sluice::compress {
 inline constexpr size_t kPlaneBytes = kStochasticBlock / 8;
 inline constexpr size_t kPlanesMax = 9;
 
-// Copies planes of a whole block to those of `count` elements, or back, filled with zeros.
+// These copy the planes of a whole block to planes of `count` elements and back. The whole block is
+// padded with zeros.
 inline void CutPlanes(const uint8_t* whole, size_t planes, size_t count, std::byte* out) {
   for (size_t i = 0; i < planes; ++i) {
     std::memcpy(out + i * BytesFor(count), whole + i * kPlaneBytes, BytesFor(count));
@@ -28,7 +29,8 @@ inline void PadPlanes(const std::byte* planes, size_t number, size_t count, uint
   }
 }
 
-// What no encoder writes in whole planes with `count` elements; empty if there is nothing.
+// Returns a description of the first error in whole planes with `count` elements, or an empty
+// string.
 inline absl::string_view PlaneProblem(const uint8_t* whole, size_t planes, size_t count) {
   for (size_t word = 0; word < kPlaneBytes / 8; ++word) {
     uint64_t levels = 0, negative;

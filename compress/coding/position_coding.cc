@@ -12,9 +12,9 @@
 namespace sluice::compress {
 namespace {
 
-constexpr uint8_t kThirdsByteMax = 242;  // 3^5 - 1
+constexpr uint8_t kThirdsByteMax = 242;  // 3^5 - 1.
 
-// A bitmap with so many bits for each one is written bit by bit.
+// A bitmap is written bit by bit if it has at least this many bits for each set bit.
 constexpr uint64_t kSparseBitmap = 4;
 
 bool IsCoding(uint8_t coding) {
@@ -23,13 +23,13 @@ bool IsCoding(uint8_t coding) {
   return (coding > kCodesFirst && WidthOf(coding) <= kCodeWidthMax) || coding == kBlocksCoding;
 }
 
-// How many codes of `width` bits the gaps take.
+// Returns the number of codes of `width` bits that the gaps take.
 uint64_t CodesOf(absl::Span<const uint32_t> gaps, int width, uint32_t largest) {
   const uint32_t escape = (uint32_t{1} << width) - 1;
   uint64_t codes = gaps.size();
   if (largest < escape) return codes;
   if (uint64_t{largest} < (uint64_t{1} << (2 * width)) - 1 && width < 16) {
-    // x / escape, for such x.
+    // The shift equals x / escape, because all x are below 2^(2 width) - 1.
     for (const uint32_t x : gaps) codes += (x + (x >> width) + 1) >> width;
     return codes;
   }
@@ -37,7 +37,7 @@ uint64_t CodesOf(absl::Span<const uint32_t> gaps, int width, uint32_t largest) {
   return codes;
 }
 
-// What ChoosePositions asks for.
+// The sums that ChoosePositions needs.
 struct GapSums {
   absl::Span<const uint32_t> gaps;
 
@@ -51,7 +51,7 @@ struct GapSums {
   uint32_t Largest() const { return *std::max_element(gaps.begin(), gaps.end()); }
 };
 
-// Five remainders by 3 for each byte.
+// Table with the five remainders by 3 in each byte.
 struct ThirdsTable {
   uint8_t digits[kThirdsByteMax + 1][kThirdsPerByte];
 };
@@ -68,7 +68,7 @@ constexpr ThirdsTable MakeThirdsTable() {
 }
 constexpr ThirdsTable kThirds = MakeThirdsTable();
 
-// The sum of the remainders, or nothing if it is no such plane.
+// Adds the remainders to `*sum`. Returns false if the plane is invalid.
 bool SumThirds(absl::Span<const std::byte> thirds, size_t kept, uint64_t* sum) {
   for (const std::byte byte : thirds) {
     const auto code = static_cast<uint8_t>(byte);
@@ -106,7 +106,7 @@ uint8_t* BytesAt(std::vector<std::byte>* out, size_t at) {
   return reinterpret_cast<uint8_t*>(out->data()) + at;
 }
 
-void WriteBlocks(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+void WriteBlocks(const IndexLayout& plan, absl::Span<const uint32_t> gaps,
                  std::vector<std::byte>* out) {
   const size_t at = out->size();
   out->resize(at + plan.first_bytes + kPackSlack);
@@ -138,7 +138,7 @@ size_t BlockLowBytes(absl::Span<const std::byte> parameters, size_t kept) {
 }
 
 constexpr absl::string_view kNotAsMany =
-    "its position planes do not hold as many positions as it says";
+    "its position planes do not hold the announced number of positions";
 constexpr absl::string_view kOutside = "a position is not below the number of elements";
 constexpr absl::string_view kPadding = "padding is not zero";
 
@@ -157,7 +157,7 @@ absl::string_view QuotientProblem(const PositionPlanes& planes, size_t count) {
   const uint64_t bits = (planes.last.size() - 1) * uint64_t{8} + std::bit_width(last);
   const uint64_t factor = HasThirds(planes.coding) ? 3 : 1;
   const uint64_t quotients = (bits - planes.kept) * factor + thirds;
-  // The last position is the sum of all, so there is nothing to be added up one by one.
+  // The last position follows from the total, so individual positions need not be computed.
   if (planes.kept > count || quotients > (uint64_t{count} >> parameter)) return kOutside;
   const uint64_t lows =
       SumOfBits(Bytes(planes.lows), planes.lows.size(), planes.kept, parameter).sum;
@@ -200,12 +200,13 @@ absl::string_view CodeProblem(const PositionPlanes& planes, size_t count) {
   const auto bits = static_cast<uint64_t>(width);
   const uint64_t most = planes.last.size() * uint64_t{8} / bits;
   const BitsTotal total = SumOfBits(Bytes(planes.last), planes.last.size(), most, width);
-  // What pads the last byte may look like codes of 0.
+  // The padding of the last byte may look like codes of 0.
   const uint64_t ends = most - total.full;
-  if (ends < planes.kept) return "it has fewer positions than it says";
+  if (ends < planes.kept) return "it has fewer positions than announced";
   const uint64_t codes = most - (ends - planes.kept);
-  if (!IsPadded(planes.last, codes * bits)) return "it has more positions than it says";
-  if (CodeAt(planes.last, codes - 1, width) == (1U << width) - 1) return "its last code goes on";
+  if (!IsPadded(planes.last, codes * bits)) return "it has more positions than announced";
+  if (CodeAt(planes.last, codes - 1, width) == (1U << width) - 1)
+    return "its last code is incomplete";
   return total.sum + planes.kept <= count ? "" : kOutside;
 }
 
@@ -219,7 +220,7 @@ IndexMode IndexModeOf(const CodecSpec& spec) {
   return IndexMode::kAuto;
 }
 
-PositionPlan PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum) {
+IndexLayout PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum) {
   const GapSums sums{gaps};
   return ChoosePositions(mode, gaps.size(), gaps_sum, sums);
 }
@@ -228,7 +229,7 @@ size_t MaxPositionBytes(IndexMode mode, size_t count) {
   return mode == IndexMode::kBytes ? count : BytesFor(count);
 }
 
-void AppendFirstPlanes(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+void AppendFirstPlanes(const IndexLayout& plan, absl::Span<const uint32_t> gaps,
                        std::vector<std::byte>* out) {
   if (plan.coding == kBlocksCoding) return WriteBlocks(plan, gaps, out);
   if (HasCodes(plan.coding)) return;
@@ -240,7 +241,7 @@ void AppendFirstPlanes(const PositionPlan& plan, absl::Span<const uint32_t> gaps
   PackThirds(gaps.data(), gaps.size(), parameter, BytesAt(out, at));
 }
 
-void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+void AppendLastPlane(const IndexLayout& plan, absl::Span<const uint32_t> gaps,
                      std::vector<std::byte>* out) {
   if (HasCodes(plan.coding)) return WriteCodes(gaps, WidthOf(plan.coding), out);
   const size_t at = out->size(), size = BytesFor(plan.last_bits);
@@ -338,7 +339,7 @@ size_t PositionReader::ReadCodes(uint32_t* positions) {
     codes_ += count;
   }
   run_ = run;
-  // What pads the last byte may look like more.
+  // The padding of the last byte may look like additional codes.
   found = std::min(found, planes_.kept - done_);
   done_ += found;
   return found;

@@ -1,16 +1,17 @@
-// Coding of ascending positions as gaps, in one of four ways that one byte names; the encoder takes
-// the one that is smallest, or the one that was asked for. docs/wire-format.md has the layouts.
+// Coding of ascending positions as gaps, in one of four ways. One byte in the payload names the
+// coding. The encoder uses the smallest coding, or the one that the spec requests.
+// docs/wire-format.md defines the layouts.
 //
 //   b        (0 to 31)  Golomb with divisor 2^b (Rice): b low bits and the quotient in unary, in
 //                       separate planes. b = 0 is a bitmap up to the last position.
 //   32 + b   (b to 29)  Golomb with divisor 3 * 2^b: low bits, the quotient's remainder by 3 (five
-//                       to a byte) and the rest in unary. Where a power of two costs up to 3 % more
-//                       than the entropy, one of these costs 1 %.
-//   96                  Rice with a parameter for every 16 gaps (4 bits each). Gradients cluster
-//   (rows
-//                       of a layer whose neuron was active): there it saves 10 to 45 %.
-//   64 + w   (1 to 16)  w bits each; all ones add that much and go on with the next. w = 8 is the
-//                       fastest to read: byte gaps.
+//                       to a byte) and the rest in unary. A power of two can cost up to 3 % more
+//                       than the entropy; one of these then costs 1 %.
+//   96                  Rice with a parameter for every 16 gaps (4 bits each). It saves 10 to 45 %
+//                       if gradients cluster (rows of a layer whose neuron was active).
+//
+//   64 + w   (1 to 16)  w bits each. A code of all ones adds its value to the gap, which then
+//                       continues with the next code. w = 8 is the fastest to read: byte gaps.
 #pragma once
 
 #include <cstddef>
@@ -26,23 +27,25 @@
 
 namespace sluice::compress {
 
-// As the options of a spec say.
+// Returns the mode that the options of a spec request.
 IndexMode IndexModeOf(const CodecSpec& spec);
 
-// The coding for `gaps`: what `mode` asks for, and of that the one with the fewest bytes.
-// `gaps_sum` is their sum, below 2^32.
-PositionPlan PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum);
+// Returns the coding for `gaps` that has the fewest bytes among those that `mode` allows.
+// `gaps_sum` is the sum of the gaps, which must be below 2^32.
+IndexLayout PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum);
 
-// Upper bound of what both append for positions below `count`.
+// Returns an upper bound for the bytes that both functions below append for positions below
+// `count`.
 size_t MaxPositionBytes(IndexMode mode, size_t count);
 
-// Parameters, low bits and remainders by 3; quotients, or codes of w bits.
-void AppendFirstPlanes(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+// These append the planes. The first planes contain parameters, low bits and remainders by 3; the
+// last plane contains quotients, or codes of w bits.
+void AppendFirstPlanes(const IndexLayout& plan, absl::Span<const uint32_t> gaps,
                        std::vector<std::byte>* out);
-void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+void AppendLastPlane(const IndexLayout& plan, absl::Span<const uint32_t> gaps,
                      std::vector<std::byte>* out);
 
-// As read from a payload.
+// The parts of a payload.
 struct PositionPlanes {
   uint8_t coding = 0;
   size_t kept = 0;
@@ -52,22 +55,23 @@ struct PositionPlanes {
   absl::Span<const std::byte> last;
 };
 
-// Takes the first planes off `reader`. False if the coding is unknown or the bytes do not suffice.
+// Reads the first planes from `reader`. Returns false if the coding is unknown or there are not
+// enough bytes.
 bool ReadFirstPlanes(ByteReader* reader, PositionPlanes* planes);
 
-// What is wrong with the planes, if they are to hold exactly `kept` positions below `count`; empty:
-// nothing.
+// Checks that the planes contain exactly `kept` positions below `count`. Returns a description of
+// the error, or an empty string.
 absl::string_view PositionProblem(const PositionPlanes& planes, size_t count);
 
-// The positions in order, from planes without a problem.
+// Reads the positions in order. PositionProblem must have accepted the planes.
 class PositionReader {
  public:
-  // A multiple of 16 and of 5.
+  // The batch size is a multiple of 16 and of 5.
   static constexpr size_t kBatch = 320;
 
   explicit PositionReader(const PositionPlanes& planes) : planes_(planes) {}
 
-  // Writes the next ones, at most kBatch, and returns how many; 0: there are no more.
+  // Writes the next positions, at most kBatch, and returns their number. Returns 0 at the end.
   size_t Read(uint32_t* positions);
 
  private:
@@ -76,8 +80,9 @@ class PositionReader {
   size_t ReadCodes(uint32_t* positions);
 
   const PositionPlanes planes_;
-  size_t done_ = 0;   // Positions that were read.
-  size_t codes_ = 0;  // Codes, which may be more.
+  size_t done_ = 0;  // Number of positions that have been read.
+  // Number of codes that have been read. A position may take several codes.
+  size_t codes_ = 0;
   uint64_t run_ = 0;
   OnesCursor ones_;
   BlockCursor blocks_;

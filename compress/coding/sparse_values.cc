@@ -34,7 +34,8 @@ float Largest(absl::Span<const float> values) {
   return std::bit_cast<float>(LargestMagnitudeBits(values.data(), nullptr, values.size()));
 }
 
-// In fp64 and lanes of a fixed order: it cannot overflow, and every machine adds the same.
+// The sum is computed in fp64 and in lanes of a fixed order. Therefore it cannot overflow, and
+// every machine gets the same sum.
 float MeanMagnitude(absl::Span<const float> values) {
   const double sum = SumOfMagnitudes(values.data(), values.size());
   return static_cast<float>(sum / static_cast<double>(values.size()));
@@ -61,19 +62,6 @@ bool IsZeroPadded(absl::Span<const std::byte> codes, uint64_t bits) {
 
 }  // namespace
 
-size_t LevelBytes(ValueFormat format) {
-  switch (format) {
-    case ValueFormat::kFp16:
-      return 0;
-    case ValueFormat::kInt4:
-      return 2 * kShortFloatSize;
-    case ValueFormat::kInt8:
-    case ValueFormat::kSign:
-      return kShortFloatSize;
-  }
-  return 0;
-}
-
 size_t ValueBytes(ValueFormat format, size_t kept) {
   switch (format) {
     case ValueFormat::kFp16:
@@ -96,7 +84,7 @@ ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, flo
     case ValueFormat::kFp16:
       break;
     case ValueFormat::kInt8:
-      // Up to the smallest level there is: of subnormals it would be 0.
+      // The step is at least the smallest level, because it would otherwise be 0 for subnormals.
       levels.step = std::max(ToShortFloatUp(largest / kTopByte), std::bit_cast<float>(0x100));
       if (!IsFinite(kTopByte * levels.step)) levels.step = OneDown(levels.step);
       break;
@@ -107,7 +95,8 @@ ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, flo
       if (!IsFinite(floor + kTopNibble * levels.step)) levels.step = OneDown(levels.step);
       break;
     case ValueFormat::kSign:
-      // Up to the smallest level there is: a mean of subnormals is still a magnitude.
+      // The step is at least the smallest level, because the mean of subnormals is still a
+      // magnitude.
       levels.step = std::max(ToShortFloat(MeanMagnitude(values)), std::bit_cast<float>(0x100));
       break;
   }

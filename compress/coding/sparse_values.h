@@ -1,9 +1,9 @@
-// Values of sparse codecs: what was kept of a chunk, in one of four formats. docs/wire-format.md
-// has the layouts.
+// Values of sparse codecs: the kept elements of a chunk, in one of four formats.
+// docs/wire-format.md defines the layouts.
 //
 //   fp16  IEEE half
 //   int8  code * step, code from -127 to 127; step = largest / 127
-//   int4  ±(floor + q * step), q from 0 to 7: all that was kept is at least `floor`
+//   int4  ±(floor + q * step), q from 0 to 7; no kept value is below `floor`
 //   sign  ±step, the mean magnitude (STC, Sattler et al. 2019)
 //
 // Levels have at most 16 significant bits.
@@ -21,32 +21,32 @@
 namespace sluice::compress {
 
 struct ValueLevels {
-  float floor = 0;  // int4.
-  float step = 0;   // int8, int4, sign.
+  float floor = 0;  // Only for int4.
+  float step = 0;   // Only for int8, int4 and sign.
 };
 
-// Of levels in a frame, and of `kept` values.
-size_t LevelBytes(ValueFormat format);
+// Returns the number of bytes that `kept` values take in a frame.
 size_t ValueBytes(ValueFormat format, size_t kept);
 
-// The levels for `values`, all finite and none 0; int4: none smaller than `floor` in magnitude, but
-// for rounding. With no values all levels are 0.
+// Returns the levels for `values`, which must be finite and not 0. For int4, no magnitude may be
+// below `floor`, except by rounding. If there are no values, all levels are 0.
 ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, float floor);
 
 void AppendLevels(ValueFormat format, const ValueLevels& levels, std::vector<std::byte>* out);
-// False if the bytes do not suffice.
+// Reads the levels. Returns false if there are not enough bytes.
 bool ReadLevels(ValueFormat format, ByteReader* reader, ValueLevels* levels);
 
-// Appends the codes of `values`, and puts in each value's place what its code loses: value -
-// decoded.
+// Appends the codes of `values`, and replaces each value by its rounding error (value - decoded).
 void AppendValues(ValueFormat format, const ValueLevels& levels, absl::Span<float> values,
                   std::vector<std::byte>* out);
 
-// What is wrong with levels and codes of `kept` values; empty: nothing. `codes` has ValueBytes.
+// Checks the levels and the codes of `kept` values. Returns a description of the error, or an empty
+// string. `codes` must have ValueBytes bytes.
 absl::string_view WhatIsWrong(ValueFormat format, const ValueLevels& levels, size_t kept,
                               absl::Span<const std::byte> codes);
 
-// Writes `values.size()` decoded values, from number `first` on. For codes that are not wrong.
+// Decodes `values.size()` values, starting with value number `first`. WhatIsWrong must have
+// accepted the codes.
 void DecodeValues(ValueFormat format, const ValueLevels& levels, absl::Span<const std::byte> codes,
                   size_t first, absl::Span<float> values);
 

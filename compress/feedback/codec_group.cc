@@ -11,22 +11,25 @@
 namespace sluice::compress {
 namespace {
 
-// A threshold that is one step late lets through more than its density where gradients are noisy,
-// and less where feedback has piled values up just below it. This takes the bias out over some tens
-// of steps, so that the mean of what is kept follows the density, by asking the histogram for
-// another one: that has a gain of about one, whatever the distribution, which a correction of the
-// threshold itself would not have.
+// Limit for the factor that corrects the density. A threshold from the previous step lets too many
+// elements through if gradients are noisy, and too few if feedback has accumulated values just
+// below the threshold. The correction removes this bias over some tens of steps, so that the mean
+// share of kept elements follows the density.
+//
+// The correction changes the density for which the histogram computes a threshold. This has a gain
+// of about one for any distribution; a correction of the threshold itself would not.
 constexpr double kLargestCorrection = 4;
 void Correct(double wanted, CodecGroup* group) {
   constexpr double kGain = 0.05;
-  constexpr double kWorst = -4;  // A step far above counts as five times its share.
+  // A step far above the density counts as at most five times its share.
+  constexpr double kWorst = -4;
   const double target = std::max(wanted * static_cast<double>(group->elements), 1.0);
   const double error = std::max(1 - static_cast<double>(group->kept) / target, kWorst);
   group->correction = static_cast<float>(std::clamp(group->correction * (1 + kGain * error),
                                                     1 / kLargestCorrection, kLargestCorrection));
 }
 
-// In what is saved. Compensators have other names.
+// Names in the saved state. They must differ from the names of compensators.
 constexpr char kThreshold[] = "threshold";
 constexpr char kCorrection[] = "correction";
 
@@ -51,15 +54,15 @@ void CodecGroup::ForgetStep() {
 
 void CodecGroup::EndStep(uint64_t step) {
   if (magnitudes.total() > 0) {
-    // The first step's thresholds are each chunk's own.
+    // In the first step, each chunk took its own threshold, so there is nothing to correct.
     if (threshold > 0) Correct(DensityAt(step), this);
     const double density = std::min(DensityAt(step + 1) * correction, 1.0);
     const float next = magnitudes.ThresholdFor(density);
-    // 0: hardly anything was not zero. What passed before such a step should pass after it, no
-    // more.
+    // 0 means that almost all values were zero. The threshold then stays the same, so that the next
+    // step lets through no more than before.
     if (next > 0) threshold = next;
-    // Nor does what waits for a memory grow by waiting, as a residual does: where nothing passed,
-    // the largest must the next time.
+    // Unlike a residual, a difference from a memory does not grow while it waits. If nothing
+    // passed, the next threshold must let the largest value pass.
     const float largest = magnitudes.ThresholdForLargest();
     if (HasMemory(spec.compensator.id) && kept == 0 && largest > 0) {
       threshold = std::min(threshold, largest);
@@ -83,8 +86,8 @@ absl::Status CodecGroup::CheckSaved(const SavedState& saved, size_t index) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "saved group ", index, " is not one threshold and one correction of ", 1 / kLargestCorrection,
-      " to ", kLargestCorrection, "; use an earlier checkpoint"));
+      "saved group ", index, " must have one threshold and one correction from ",
+      1 / kLargestCorrection, " to ", kLargestCorrection, "; use an earlier checkpoint"));
 }
 
 void CodecGroup::Restore(const SavedState& saved) {

@@ -1,5 +1,6 @@
-// CodecGroup: chunks of one sender with an equal spec (and, with scope=tensor, of one tensor): they
-// share a codec and, if it takes one, a threshold, which follows the density from step to step.
+// CodecGroup: chunks of one sender that have an equal spec and, with scope=tensor, belong to one
+// tensor. They share a codec and, if the codec takes one, a threshold, which is adjusted to the
+// density after each step.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,15 @@ struct CodecGroup {
   explicit CodecGroup(const ChunkConfig& chunk);
 
   bool Has(const ChunkConfig& chunk) const;
-  // What a chunk's codec should let through in `step`: less with a warm-up's end.
+  // Returns the share of elements that the codec should let through in `step`. The share decreases
+  // during a warm-up.
   double DensityAt(uint64_t step) const;
-  // From what was counted in `step` to the next step's threshold.
+  // Computes the next step's threshold from the counts of `step`.
   void EndStep(uint64_t step);
   void ForgetStep();
 
   SavedState Save() const;
-  // OK if Restore can take it; `index` is for the message.
+  // Returns OK if Restore can accept `saved`. The error message contains `index`.
   static absl::Status CheckSaved(const SavedState& saved, size_t index);
   void Restore(const SavedState& saved);
 
@@ -33,12 +35,12 @@ struct CodecGroup {
   uint32_t tensor = 0;
   std::unique_ptr<Codec> codec;
   bool observes = false;
-  float threshold = 0;            // 0: each chunk takes its own.
-  MagnitudeHistogram magnitudes;  // Of this step.
-  uint64_t kept = 0;              // In this step.
-  uint64_t elements = 0;          // Encoded in this step.
-  uint64_t size = 0;              // Elements of all its chunks.
-  float correction = 1;           // What the density is asked for times.
+  float threshold = 0;            // 0 if each chunk takes its own threshold.
+  MagnitudeHistogram magnitudes;  // Counts of the current step.
+  uint64_t kept = 0;              // Number of elements kept in the current step.
+  uint64_t elements = 0;          // Number of elements encoded in the current step.
+  uint64_t size = 0;              // Number of elements of all chunks in the group.
+  float correction = 1;           // Factor that multiplies the requested density.
 };
 
 }  // namespace sluice::compress

@@ -29,14 +29,14 @@ class ErrorFeedback final : public Compensator {
 
   absl::Status Encode(const Codec& codec, EncodeInput input,
                       std::vector<std::byte>* frame) override {
-    // While nothing is owed and nothing gets lost there is no residual to keep.
+    // There is no residual while the codec is lossless and no values are owed.
     if (!codec.lossless()) residual_.resize(count_);
     input.residual = absl::MakeSpan(residual_);
     input.finite = true;
     return EncodeFrame(codec, input, frame);
   }
 
-  absl::Status TakeBack(absl::Span<const std::byte> frame) override {
+  absl::Status ReturnFrame(absl::Span<const std::byte> frame) override {
     absl::Status valid = ValidateFrame(frame, count_);
     if (!valid.ok()) return valid;
     residual_.resize(count_);
@@ -50,7 +50,7 @@ class ErrorFeedback final : public Compensator {
 
  private:
   const size_t count_;
-  std::vector<float> residual_;  // Empty: all zero.
+  std::vector<float> residual_;  // Empty if all values are zero.
 };
 
 class NoFeedback final : public Compensator {
@@ -69,7 +69,7 @@ class NoFeedback final : public Compensator {
     return EncodeFrame(codec, input, frame);
   }
 
-  absl::Status TakeBack(absl::Span<const std::byte> frame) override {
+  absl::Status ReturnFrame(absl::Span<const std::byte> frame) override {
     return ValidateFrame(frame, count_);
   }
 

@@ -1,7 +1,7 @@
-// Compensator: what goes into a codec, and what is kept of it for later, for one chunk.
-// Owns its state; not thread-safe. Most obey the additive conservation law, for any mix of codecs
-// and thresholds: sum of decoded frames + residual == sum of gradients, within fp32 rounding. Those
-// that do not say theirs.
+// Compensator: computes the input of a codec for one chunk, and keeps what the codec drops. A
+// compensator owns its state and is not thread-safe. Most compensators obey the additive
+// conservation law for any mix of codecs and thresholds: sum of decoded frames + residual == sum of
+// gradients, within fp32 rounding. The other compensators document their own conservation law.
 #pragma once
 
 #include <memory>
@@ -19,34 +19,36 @@ class Compensator {
  public:
   virtual ~Compensator() = default;
 
-  // OK if Encode would accept `gradient`: it has the chunk's size, and what would be encoded is
-  // finite. INVALID_ARGUMENT names the first element that is not.
+  // Returns OK if Encode would accept `gradient`: it has the chunk's size, and the codec's input is
+  // finite. Fails with INVALID_ARGUMENT and names the first element that is not finite.
   virtual absl::Status Check(absl::Span<const float> gradient) const = 0;
-  // Appends the frame for input.gradient, which Check has accepted since the last change, to
-  // `*frame`. input.residual is empty: the compensator puts its own there. Fails only if the frame
-  // might be over kMaxFrameSize; then nothing changed.
+  // Appends the frame for input.gradient to `*frame`. Check must have accepted the gradient since
+  // the last change of state. input.residual must be empty, because the compensator sets it to its
+  // own residual. Fails only if the frame might exceed kMaxFrameSize, and then changes nothing.
   virtual absl::Status Encode(const Codec& codec, EncodeInput input,
                               std::vector<std::byte>* frame) = 0;
-  // Takes back the last frame, which was refused for good: what it decodes to is owed again.
-  // Without feedback it is gone.
-  virtual absl::Status TakeBack(absl::Span<const std::byte> frame) = 0;
-  // What is still owed to the receiver; empty while nothing ever was.
+  // Undoes the encoding of the last frame after the receiver has refused it permanently: adds the
+  // decoded values to the residual. Without feedback, the values are lost.
+  virtual absl::Status ReturnFrame(absl::Span<const std::byte> frame) = 0;
+  // Returns the values that are still owed to the receiver. Empty if no value was ever dropped.
   virtual absl::Span<const float> residual() const = 0;
-  // The residual as it lies in memory, if it is all that there is to remember: the owner may then
-  // keep it elsewhere, and put it back before anything else is asked for. Else null.
+  // Returns the residual if it is the only state, and otherwise null. The owner may move the
+  // residual to another place but must put it back before it calls any other method.
   virtual std::vector<float>* MovableResidual() { return nullptr; }
-  // What it remembers between steps (saved_state.h). The pointers live as long as it does.
+  // Returns the state between steps (saved_state.h). The pointers are valid as long as the
+  // compensator exists.
   virtual std::vector<StateField> State() { return {}; }
 };
 
-// Never null. The codec given to Encode may change from step to step.
+// Never returns null. Encode may get a different codec in each step.
 std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count);
 
-// Error feedback (Seide et al. 2014; Karimireddy et al. 2019): acc = gradient + residual is
-// encoded, residual = acc - decoded. Starts at zero. A lossless codec flushes it.
+// Error feedback (Seide et al. 2014; Karimireddy et al. 2019): encodes acc = gradient + residual
+// and sets residual = acc - decoded. The residual starts at zero. A lossless codec sends the whole
+// residual.
 std::unique_ptr<Compensator> MakeErrorFeedback(size_t count);
 
-// For `/noef`: what a codec drops is gone.
+// For `/noef`: values that a codec drops are lost.
 std::unique_ptr<Compensator> MakeNoFeedback(size_t count);
 
 }  // namespace sluice::compress

@@ -60,12 +60,12 @@ class Dgc final : public Compensator {
     input.finite = true;
     const size_t at = frame->size();
     absl::Status encoded = EncodeFrame(codec, input, frame);
-    sluice::Check(encoded.ok(), "what was checked can be encoded");
+    sluice::Check(encoded.ok(), "a checked gradient can be encoded");
     Mask(absl::MakeConstSpan(*frame).subspan(at), &input.scratch->compensated);
     return absl::OkStatus();
   }
 
-  absl::Status TakeBack(absl::Span<const std::byte> frame) override {
+  absl::Status ReturnFrame(absl::Span<const std::byte> frame) override {
     return DecodeAddFrame(frame, absl::MakeSpan(residual_));
   }
 
@@ -79,7 +79,8 @@ class Dgc final : public Compensator {
   }
 
  private:
-  // What the gradient is multiplied by; `*norm` becomes its norm, unless nothing is ever clipped.
+  // Returns the factor by which the gradient is multiplied. Sets `*norm` to the gradient's norm if
+  // clipping is enabled.
   float Factor(absl::Span<const float> gradient, float* norm) const {
     if (clip_ == 0) return 1;
     const double exact = std::sqrt(SumOfSquares(gradient.data(), gradient.size()));
@@ -94,7 +95,7 @@ class Dgc final : public Compensator {
     usual = usual == 0 ? norm : kNormMemory * usual + (1 - kNormMemory) * norm;
   }
 
-  // Factor masking, by what the frame decodes to.
+  // Applies factor masking with the decoded frame.
   void Mask(absl::Span<const std::byte> frame, std::vector<float>* sent) {
     sent->assign(residual_.size(), 0.0f);
     FrameFormat(frame).decode_add(FramePayload(frame), absl::MakeSpan(*sent));
@@ -102,10 +103,10 @@ class Dgc final : public Compensator {
   }
 
   const float momentum_;
-  const float clip_;  // 0: never.
+  const float clip_;  // 0 if clipping is disabled.
   std::vector<float> velocity_;
   std::vector<float> residual_;
-  std::vector<float> usual_norm_ = {0.0f};  // One; 0: not known yet.
+  std::vector<float> usual_norm_ = {0.0f};  // One number; 0 while it is unknown.
 };
 
 }  // namespace
@@ -116,8 +117,8 @@ std::unique_ptr<Compensator> MakeDgc(const CompensatorSpec& spec, size_t count) 
 
 double WarmupDensity(double density, uint64_t step, uint32_t warmup) {
   if (warmup == 0 || step > warmup || density >= kWarmupDensity) return density;
-  // (density / kWarmupDensity) to the power of the share of the warm-up that has passed, bit by
-  // bit: IEEE square roots are the same everywhere, powers are not.
+  // Computes (density / kWarmupDensity) to the power of the elapsed share of the warm-up, bit by
+  // bit. IEEE square roots are the same on every machine, but powers are not.
   const uint64_t passed = ((std::max<uint64_t>(step, 1) - 1) << 32) / warmup;
   double root = density / kWarmupDensity, power = 1;
   for (int bit = 31; bit >= 0; --bit) {

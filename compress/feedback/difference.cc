@@ -15,8 +15,8 @@
 namespace sluice::compress {
 namespace {
 
-// Beyond these a sum of many senders' differences might overflow. The shard leaves such a step out,
-// but the senders' memories would have moved.
+// Beyond these limits, a sum of many senders' differences might overflow. The shard would skip such
+// a step, although the senders' memories would already have moved.
 constexpr float kLargestGradient = 0x1p100f;
 constexpr float kLargestDifference = 0x1p110f;
 
@@ -34,8 +34,7 @@ class Difference final : public Compensator {
     }
     const absl::StatusOr<float> largest = LargestMagnitude(gradient, {});
     if (!largest.ok()) return largest.status();
-    const uint32_t difference =
-        TakeDifference(gradient.data(), memory_.data(), memory_.size(), nullptr);
+    const uint32_t difference = Subtract(gradient.data(), memory_.data(), memory_.size(), nullptr);
     if (*largest <= kLargestGradient && difference <= std::bit_cast<uint32_t>(kLargestDifference)) {
       return absl::OkStatus();
     }
@@ -46,7 +45,7 @@ class Difference final : public Compensator {
     }
     return absl::InvalidArgumentError(
         absl::StrCat("gradient is too large to be sent as a difference: element ", i, " is ",
-                     gradient[i], " (at most 2^100 goes), its memory is ", memory_[i],
+                     gradient[i], " (the limit is 2^100), its memory is ", memory_[i],
                      contracts_ ? "; scale the loss down or use /ef"
                                 : "; scale the loss down, or lower the step size of diana"));
   }
@@ -57,7 +56,7 @@ class Difference final : public Compensator {
     if (input.scratch == nullptr) input.scratch = &own;
     std::vector<float>& difference = input.scratch->compensated;
     difference.resize(memory_.size());
-    TakeDifference(input.gradient.data(), memory_.data(), memory_.size(), difference.data());
+    Subtract(input.gradient.data(), memory_.data(), memory_.size(), difference.data());
     input.gradient = difference;
     input.residual = {};
     if (contracts_) {
@@ -72,7 +71,7 @@ class Difference final : public Compensator {
     return absl::OkStatus();
   }
 
-  absl::Status TakeBack(absl::Span<const std::byte> frame) override {
+  absl::Status ReturnFrame(absl::Span<const std::byte> frame) override {
     absl::Status valid = ValidateFrame(frame, memory_.size());
     if (!valid.ok()) return valid;
     std::vector<float> decoded;
@@ -85,15 +84,16 @@ class Difference final : public Compensator {
   std::vector<StateField> State() override { return {{"memory", &memory_, memory_.size()}}; }
 
  private:
-  // memory += step times what the frame decodes to, by way of `*decoded`: not what the encoder says
-  // is left, as the receiver adds what it decodes.
+  // Computes memory += step times the decoded frame, with `*decoded` as a buffer. The function
+  // decodes the frame and does not use the encoder's remainder, because the receiver also adds the
+  // decoded values.
   void Move(float step, absl::Span<const std::byte> frame, std::vector<float>* decoded) {
     decoded->assign(memory_.size(), 0.0f);
     FrameFormat(frame).decode_add(FramePayload(frame), absl::MakeSpan(*decoded));
     AddScaled(step, decoded->data(), decoded->size(), memory_.data());
   }
 
-  const bool contracts_;  // EF21.
+  const bool contracts_;  // True for EF21.
   const float step_size_;
   std::vector<float> memory_;
 };
@@ -122,7 +122,8 @@ class DifferenceAggregator final : public Aggregator {
     for (size_t i = 0; i < memory_.size(); ++i) {
       const float before = memory_[i], moved = before + step * sum[i];
       sum[i] = memory_is_mean_ ? moved : before + sum[i];
-      // Our senders cannot overflow it. If others do, that step's mean is lost, not all later ones.
+      // The job's own senders cannot cause an overflow. If hostile senders do, only this step's
+      // mean is lost, and later means are valid.
       memory_[i] = IsFinite(moved) ? moved : before;
     }
   }
@@ -140,7 +141,7 @@ class DifferenceAggregator final : public Aggregator {
   }
 
  private:
-  const bool memory_is_mean_;  // EF21.
+  const bool memory_is_mean_;  // True for EF21.
   const float step_size_;
   const uint32_t senders_;
   const std::unique_ptr<Aggregator> inner_;

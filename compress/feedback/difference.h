@@ -1,26 +1,30 @@
-// EF21 (Richtarik et al. 2021) and DIANA (Mishchenko et al. 2019): senders encode how far their
-// gradient is from a memory that the receiver knows. Sender s of S, per element and step:
+// EF21 (Richtarik et al. 2021) and DIANA (Mishchenko et al. 2019): senders encode the difference
+// between their gradient and a memory that the receiver knows. Sender s of S, per element and step:
 //
 //   c = codec(gradient - m_s);  m_s = m_s + alpha * decoded(c)
 //
-// The receiver holds m, the mean of all S memories, whatever their number. Of n contributors:
+// The receiver holds m, the mean of all S memories, including those of senders that do not
+// contribute. With n contributors:
 //
-//   EF21   m = m + sum(decoded) / S, and m is the mean that it publishes; alpha is 1. For codecs
-//   that
-//          contract, which EF21 calls with a residual that it throws away, so that those that have
-//          a choice take the least error.
-//   DIANA  m + sum(decoded) / n is published; then m = m + alpha * sum(decoded) / S. For unbiased
-//          codecs, called without a residual: what is published is unbiased. alpha is the spec's,
-//          or 1 / (1 + VarianceBound), the largest for which theory promises that memories settle.
+//   EF21   m = m + sum(decoded) / S, and the receiver publishes m; alpha is 1. It is for codecs
+//          that contract. EF21 passes them a residual that it discards, so that codecs with a
+//          choice minimise the error.
 //
-// A sender that takes no part in a step does not move its memory. With EF21 it counts with that
-// (partial participation, Fatkhullin et al. 2021); with DIANA those that are there speak for it, so
-// that what is published stays unbiased if who is absent is chance.
+//   DIANA  The receiver publishes m + sum(decoded) / n and then sets m = m + alpha * sum(decoded)
+//          / S. It is for unbiased codecs, without a residual: the published value is unbiased.
+//          alpha comes from the spec, or is 1 / (1 + VarianceBound), the largest value for which
+//          theory guarantees that memories converge.
 //
-// Conservation: m equals the mean of all m_s, within fp32 rounding, which adds up over the steps,
-// as both ends round by themselves: some 1e-7 of an element's size for each frame that moves it, in
-// random directions. Nothing is owed, so there is no residual. A frame that was refused for good
-// has to be taken back; one that is added must come from a sender whose memory has moved by it.
+// A sender that does not take part in a step does not move its memory. With EF21, that memory
+// counts as the sender's contribution (partial participation, Fatkhullin et al. 2021). With DIANA,
+// the contributors represent the absent senders, so the published value stays unbiased if absence
+// is random.
+//
+// Conservation: m equals the mean of all m_s, within fp32 rounding. Sender and receiver round
+// separately, so rounding errors add up over the steps: some 1e-7 of an element's size for each
+// frame that changes the element, in random directions. No values are owed, so there is no
+// residual. If a frame is refused permanently, the sender must undo it (ReturnFrame). If a frame is
+// added, the sender's memory must include it.
 //
 // State: 4 bytes per element at the sender and 4 at the receiver.
 #pragma once
@@ -35,15 +39,16 @@
 
 namespace sluice::compress {
 
-// True for ef21 and diana. The rest is for specs with one of them.
+// Returns true for ef21 and diana. The functions below accept only specs with one of these
+// compensators.
 bool HasMemory(CompensatorId compensator);
 
-// alpha.
+// Returns alpha.
 float MemoryStepSize(const CodecSpec& spec);
 
 std::unique_ptr<Compensator> MakeDifference(const CodecSpec& spec, size_t count);
 
-// `inner` makes the mean of the differences.
+// `inner` computes the mean of the differences.
 std::unique_ptr<Aggregator> MakeDifferenceAggregator(const CodecSpec& spec, size_t count,
                                                      uint32_t senders,
                                                      std::unique_ptr<Aggregator> inner);

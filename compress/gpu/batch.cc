@@ -48,7 +48,7 @@ void Batch::Add(const Task& task, size_t index) {
   place.work = static_cast<size_t>(&work - works.data());
   place.index = work.tasks.size();
   place.before = BytesBefore(*task.spec, work.coding);
-  // Kernels get aligned addresses.
+  // Kernels need aligned addresses.
   constexpr size_t kAligned = 16;
   const size_t room_before = place.before > 0 ? kAligned : 0;
   const size_t most = task.codec->MaxPayloadSize(task.count, task.rows);
@@ -97,25 +97,25 @@ void Batch::LayOut(Work* work) {
   work->largest_at = results.Add<uint32_t>(chunks);
   work->sizes_at = results.Add<uint32_t>(chunks);
   work->kept_at = results.Add<uint32_t>(chunks);
-  if (!NeedsRoom(work->coding.algorithm)) return;
+  if (!NeedsScratch(work->coding.algorithm)) return;
   size_t needed = 0;
-  RoomOf(*work, DeviceBuffer(nullptr, false), &needed);
-  room = std::max(room, needed);
+  ScratchOf(*work, DeviceBuffer(nullptr, false), &needed);
+  scratch = std::max(scratch, needed);
 }
 
-Room RoomOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size) {
+Scratch ScratchOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size) {
   Offsets offsets;
   const size_t elements = work.blocks * size_t{kCodeBlock};
-  Room room{};
-  room.positions = At<uint32_t>(memory, offsets.Add<uint32_t>(elements));
-  room.values = At<float>(memory, offsets.Add<float>(elements));
-  room.packed_positions = At<uint32_t>(memory, offsets.Add<uint32_t>(elements));
-  room.packed_values = At<float>(memory, offsets.Add<float>(elements));
-  room.gaps = At<uint32_t>(memory, offsets.Add<uint32_t>(elements));
-  room.kept = At<uint32_t>(memory, offsets.Add<uint32_t>(work.blocks));
-  room.scales = At<uint32_t>(memory, offsets.Add<uint32_t>(work.blocks));
+  Scratch scratch{};
+  scratch.positions = At<uint32_t>(memory, offsets.Add<uint32_t>(elements));
+  scratch.values = At<float>(memory, offsets.Add<float>(elements));
+  scratch.packed_positions = At<uint32_t>(memory, offsets.Add<uint32_t>(elements));
+  scratch.packed_values = At<float>(memory, offsets.Add<float>(elements));
+  scratch.gaps = At<uint32_t>(memory, offsets.Add<uint32_t>(elements));
+  scratch.kept = At<uint32_t>(memory, offsets.Add<uint32_t>(work.blocks));
+  scratch.scales = At<uint32_t>(memory, offsets.Add<uint32_t>(work.blocks));
   *size = offsets.size();
-  return room;
+  return scratch;
 }
 
 }  // namespace sluice::compress::gpu

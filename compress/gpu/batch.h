@@ -1,5 +1,5 @@
-// Batch: what a GpuEncoder encodes at once, and where all of it lies, before there is memory for
-// it.
+// Batch: the chunks that a GpuEncoder encodes together, and the offsets of all their data. The
+// offsets are computed before the memory is allocated.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,9 @@
 
 namespace sluice::compress::gpu {
 
-// Tasks of one coding and type of gradient are one work, and those that are counted together one
-// sample. Offsets, `..._at`, are of the buffer that they are said to be in.
+// Tasks with the same coding and the same type of gradient form one work. Tasks whose magnitudes
+// are counted together form one sample. Offsets (`..._at`) refer to the buffer that the comments
+// name.
 struct Batch {
   using Task = DeviceEncoder::Task;
 
@@ -23,32 +24,43 @@ struct Batch {
     ElementType gradient = ElementType::kFloat32;
     std::vector<size_t> tasks;
     std::vector<uint32_t> strides;
-    size_t chunks_at = 0, strides_at = 0;  // Of the inputs,
-    size_t counts_at = 0;                  // and the results.
+    // Offsets in the buffer of inputs.
+    size_t chunks_at = 0, strides_at = 0;
+    // Offset in the buffer of results.
+    size_t counts_at = 0;
   };
   struct Work {
     Coding coding;
     ElementType gradient = ElementType::kFloat32;
     std::vector<size_t> tasks;
-    std::vector<Chunk> chunks;  // Without addresses, but for the gradients'.
+    // The chunks, without addresses except those of the gradients.
+    std::vector<Chunk> chunks;
     std::vector<Tile> tiles;
     uint32_t blocks = 0;
-    std::vector<LowRankMatrix> matrices;  // For kPowerSgd; likewise.
+    // Only for kPowerSgd; also without addresses.
+    std::vector<LowRankMatrix> matrices;
     std::vector<Tile> row_tiles, column_tiles;
-    size_t chunks_at = 0, tiles_at = 0, thresholds_at = 0;  // Of the inputs,
+    // Offsets in the buffer of inputs, up to column_tiles_at.
+    size_t chunks_at = 0, tiles_at = 0, thresholds_at = 0;
     size_t places_at = 0, exponents_at = 0;
     size_t matrices_at = 0, row_tiles_at = 0, column_tiles_at = 0;
-    size_t largest_at = 0, sizes_at = 0, kept_at = 0;  // and the results.
+    // Offsets in the buffer of results.
+    size_t largest_at = 0, sizes_at = 0, kept_at = 0;
   };
-  struct Place {  // Of a task.
+  // The place of a task's data.
+  struct Place {
     size_t work = 0, index = 0;
-    size_t payload_at = 0;  // Of what kernels write;
-    size_t before = 0;      // so many bytes of the payload stand before it.
-    size_t state_at = 0;    // Of the states, for kPowerSgd.
-    float* left = nullptr;  // Where its residual goes.
+    // Offset of the kernels' output in the buffer of payloads.
+    size_t payload_at = 0;
+    // Number of bytes of the payload that precede the kernels' output.
+    size_t before = 0;
+    // Offset in the buffer of states, for kPowerSgd.
+    size_t state_at = 0;
+    // Destination of the new residual.
+    float* left = nullptr;
   };
 
-  // `tasks` outlive it.
+  // `tasks` must outlive the batch.
   explicit Batch(absl::Span<const Task> tasks);
 
   const absl::Span<const Task> tasks;
@@ -57,8 +69,10 @@ struct Batch {
   std::vector<Place> places;  // By task.
   std::vector<float> thresholds;
   Offsets inputs, results, payloads, states;
-  size_t refused_at = 0, samples_at = 0;  // Of the results; samples are the last of them.
-  size_t room = 0;                        // Bytes of it, which works use one after the other.
+  // Offsets in the buffer of results. The samples are the last part of that buffer.
+  size_t refused_at = 0, samples_at = 0;
+  // Number of bytes of scratch memory, which the works use one after another.
+  size_t scratch = 0;
 
   const Coding& CodingOfTask(size_t task) const { return works[places[task].work].coding; }
   Chunk& ChunkOf(size_t task) { return works[places[task].work].chunks[places[task].index]; }
@@ -71,7 +85,8 @@ struct Batch {
   void LayOut(Work* work);
 };
 
-// A work's room, at the beginning of `memory`; `*size`: how many bytes that takes.
-Room RoomOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size);
+// Returns a work's scratch buffers, which start at the beginning of `memory`. Sets `*size` to their
+// total size in bytes.
+Scratch ScratchOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size);
 
 }  // namespace sluice::compress::gpu

@@ -74,7 +74,7 @@ std::optional<Coding> CodingOf(const CodecSpec& spec, size_t count, uint32_t row
 }
 
 size_t BytesBefore(const CodecSpec& spec, const Coding& coding) {
-  // What is no matrix goes as fp16, and says so.
+  // A chunk that is not a matrix is sent as fp16, after a byte that marks this case.
   return spec.codec == CodecId::kPowerSgd && coding.algorithm == Algorithm::kFp16 ? 1 : 0;
 }
 
@@ -99,7 +99,7 @@ bool HasOwnSize(Algorithm algorithm) {
          algorithm == Algorithm::kOneBit || algorithm == Algorithm::kSignSgd;
 }
 
-bool NeedsRoom(Algorithm algorithm) {
+bool NeedsScratch(Algorithm algorithm) {
   return HasOwnSize(algorithm) || algorithm == Algorithm::kPowerSgd;
 }
 

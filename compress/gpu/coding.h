@@ -1,4 +1,5 @@
-// Which kernels a codec is on a device, and what is known of their payloads beforehand.
+// Maps codecs to kernels on a device, and provides the facts about payloads that are known in
+// advance.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +11,22 @@
 
 namespace sluice::compress::gpu {
 
-// How a chunk of so many elements in so many rows (0: flat) is coded. None: not on a device; that
-// depends on the spec alone.
+// Returns the coding of a chunk of `count` elements in `rows` rows (0 for a flat chunk). Returns
+// nullopt if the device cannot encode the spec, which depends only on the spec.
 std::optional<Coding> CodingOf(const CodecSpec& spec, size_t count, uint32_t rows);
 
-// Bytes of such a chunk's payload that stand before what kernels write; all 0.
+// Returns the number of payload bytes that precede the kernels' output. All of these bytes are 0.
 size_t BytesBefore(const CodecSpec& spec, const Coding& coding);
 
-// Whether some elements are kept only.
+// Returns true if the algorithm keeps only some elements.
 bool IsSparse(Algorithm algorithm);
-// Whether payloads are of other sizes than MaxPayloadSize.
+// Returns true if the size of a payload can differ from MaxPayloadSize.
 bool HasOwnSize(Algorithm algorithm);
 
-// Whether kernels need EncodeWork::room.
-bool NeedsRoom(Algorithm algorithm);
+// Returns true if the algorithm's kernels need EncodeWork::scratch.
+bool NeedsScratch(Algorithm algorithm);
 
-// Of blocktopk and randomk, which have places for values.
+// Returns true for blocktopk and randomk, whose values have places that the receiver knows.
 bool HasPlaces(Algorithm algorithm);
 uint32_t PlacesOf(const CodecSpec& spec, size_t count);
 

@@ -9,10 +9,10 @@ absl::Status DeviceBuffer::Reserve(size_t bytes) {
   Release();
   data_ = pinned_ ? device_->AllocatePinned(bytes) : device_->Allocate(bytes);
   if (data_ == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no room for ", bytes, pinned_ ? " pinned bytes of the host" : " bytes",
-                     " to encode on the GPU: take smaller batches, or encode on the processor "
-                     "(encode_on: host)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "not enough memory for ", bytes, pinned_ ? " pinned bytes of the host" : " bytes",
+        " to encode on the GPU: use smaller batches, or encode on the processor "
+        "(encode_location: host)"));
   }
   size_ = bytes;
   return absl::OkStatus();
@@ -34,7 +34,7 @@ absl::Status WaitFor(Device* device) {
   if (problem == nullptr) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the GPU failed while encoding: ", problem,
-                   ": start the worker again, which goes on from the last checkpoint"));
+                   ": restart the worker; it continues from the last checkpoint"));
 }
 
 }  // namespace sluice::compress::gpu

@@ -1,4 +1,4 @@
-// DeviceBuffer: memory of a device that is used again and again, and what lies in it.
+// DeviceBuffer: reusable memory of a device, and the layout of its contents.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace sluice::compress::gpu {
 
-// Memory of a device, or of the host for copies to and from it, that is used again and again.
+// Reusable memory of a device, or of the host for copies to and from a device.
 class DeviceBuffer {
  public:
   DeviceBuffer(Device* device, bool pinned) : device_(device), pinned_(pinned) {}
@@ -16,8 +16,8 @@ class DeviceBuffer {
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
-  // At least so many bytes; what was in it is lost where it has to grow. RESOURCE_EXHAUSTED: there
-  // is no room.
+  // Grows the buffer to at least `bytes` bytes. If it grows, its contents are lost. Fails with
+  // RESOURCE_EXHAUSTED if there is not enough memory.
   absl::Status Reserve(size_t bytes);
   std::byte* data() const { return static_cast<std::byte*>(data_); }
 
@@ -30,7 +30,7 @@ class DeviceBuffer {
   size_t size_ = 0;
 };
 
-// Arrays that lie one after the other, at offsets that are known before there is memory.
+// Layout of consecutive arrays. The class computes their offsets before the memory is allocated.
 class Offsets {
  public:
   template <typename T>
@@ -46,14 +46,14 @@ class Offsets {
   size_t size_ = 0;
 };
 
-// Null in a buffer for which nothing was reserved.
+// Returns the address at an offset, or null if nothing was reserved in the buffer.
 template <typename T>
 T* At(const DeviceBuffer& buffer, size_t offset) {
   std::byte* const data = buffer.data();
   return data == nullptr ? nullptr : reinterpret_cast<T*>(data + offset);
 }
 
-// Until all that was asked of the device has happened. INTERNAL: it failed.
+// Waits until the device has completed all work. Fails with INTERNAL if the device failed.
 absl::Status WaitFor(Device* device);
 
 }  // namespace sluice::compress::gpu

@@ -26,8 +26,8 @@ absl::Status DeviceResiduals::Take(size_t count, float** floats) {
   *floats = static_cast<float*>(device_->Allocate(count * sizeof(float)));
   if (*floats != nullptr) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "no room on the GPU for the residual of ", count,
-      " elements: take smaller batches, or encode on the processor (encode_on: host)"));
+      "not enough memory on the GPU for the residual of ", count,
+      " elements: use smaller batches, or encode on the processor (encode_location: host)"));
 }
 
 void DeviceResiduals::Replace(size_t chunk, float* floats) {
@@ -38,8 +38,8 @@ void DeviceResiduals::Replace(size_t chunk, float* floats) {
 absl::Status DeviceResiduals::Make(size_t chunk, size_t count) {
   Residual& residual = residuals_[chunk];
   if (residual.values != nullptr) return absl::OkStatus();
-  absl::Status room = Take(count, &residual.values);
-  if (!room.ok()) return room;
+  absl::Status scratch = Take(count, &residual.values);
+  if (!scratch.ok()) return scratch;
   residual.count = count;
   device_->Clear(residual.values, count * sizeof(float));
   return absl::OkStatus();
@@ -52,13 +52,13 @@ absl::Status DeviceResiduals::Write(size_t chunk, absl::Span<const float> values
   }
   if (values.empty()) return absl::OkStatus();
   if (residual.values == nullptr) {
-    absl::Status room = Take(values.size(), &residual.values);
-    if (!room.ok()) return room;
+    absl::Status scratch = Take(values.size(), &residual.values);
+    if (!scratch.ok()) return scratch;
     residual.count = values.size();
   }
   const size_t bytes = values.size() * sizeof(float);
-  absl::Status room = copy_.Reserve(bytes);
-  if (!room.ok()) return room;
+  absl::Status scratch = copy_.Reserve(bytes);
+  if (!scratch.ok()) return scratch;
   std::memcpy(copy_.data(), values.data(), bytes);
   device_->CopyIn(residual.values, copy_.data(), bytes);
   return WaitFor(device_);
@@ -67,7 +67,7 @@ absl::Status DeviceResiduals::Write(size_t chunk, absl::Span<const float> values
 absl::Status DeviceResiduals::Read(size_t chunk, absl::Span<float> values) {
   const Residual& residual = residuals_[chunk];
   Check(residual.values != nullptr && residual.count == values.size(),
-        "a residual is read whole, where there is one");
+        "only a whole, existing residual can be read");
   device_->CopyOut(values.data(), residual.values, values.size() * sizeof(float));
   return WaitFor(device_);
 }

@@ -1,4 +1,5 @@
-// DeviceResiduals: what chunks owe, in memory of a device, and room for what an encoding leaves.
+// DeviceResiduals: the residuals of chunks in a device's memory, and buffers for the new residuals
+// of an encoding.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +13,28 @@
 
 namespace sluice::compress::gpu {
 
-// An encoding leaves what it loses in other memory than the residual that it was made from, so that
-// one that is refused has changed nothing: Take, and then either Replace or Give. Errors:
-// RESOURCE_EXHAUSTED, the device has no room.
+// An encoding writes the new residual to separate memory, so that a refused encoding changes
+// nothing. Call Take, and then either Replace or Give. All methods fail with RESOURCE_EXHAUSTED if
+// the device does not have enough memory.
 class DeviceResiduals {
  public:
-  // Of chunks 0 to chunks - 1, which have none.
+  // Manages the chunks 0 to `chunks` - 1, which start without residuals.
   DeviceResiduals(Device* device, size_t chunks);
   ~DeviceResiduals();
   DeviceResiduals(const DeviceResiduals&) = delete;
   DeviceResiduals& operator=(const DeviceResiduals&) = delete;
 
-  // Null: there is none.
+  // Returns the chunk's residual, or null if there is none.
   float* of(size_t chunk) const { return residuals_[chunk].values; }
-  // Zeros where there is none.
+  // Creates a residual of zeros if the chunk has no residual.
   absl::Status Make(size_t chunk, size_t count);
-  // Empty `values`: the chunk has none any more.
+  // Sets the chunk's residual. An empty span clears it.
   absl::Status Write(size_t chunk, absl::Span<const float> values);
   absl::Status Read(size_t chunk, absl::Span<float> values);
 
   absl::Status Take(size_t count, float** floats);
   void Give(float* floats, size_t count) { spare_.emplace(count, floats); }
-  // Of a chunk that has one; as many floats.
+  // Replaces the existing residual of a chunk by `floats`, which must have the same size.
   void Replace(size_t chunk, float* floats);
 
  private:
@@ -44,8 +45,9 @@ class DeviceResiduals {
 
   Device* const device_;
   std::vector<Residual> residuals_;
-  std::multimap<size_t, float*> spare_;  // By how many floats there is room for.
-  DeviceBuffer copy_;                    // Pinned.
+  // Unused buffers by their size in floats.
+  std::multimap<size_t, float*> spare_;
+  DeviceBuffer copy_;  // Pinned memory.
 };
 
 }  // namespace sluice::compress::gpu

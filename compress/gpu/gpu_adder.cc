@@ -12,7 +12,7 @@
 namespace sluice::compress::gpu {
 namespace {
 
-// Of payloads, what goes to the device at once.
+// Maximum number of payload bytes in one copy to the device.
 constexpr size_t kBatchBytes = size_t{64} << 20;
 
 struct Kind {
@@ -63,7 +63,7 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
     case FormatId::kRotated:
       return {Addend::kRotated};
     case FormatId::kLowRank:
-      // Rank 0: fp16, after that byte.
+      // A payload of rank 0 consists of the rank's byte, then fp16.
       return {FirstByte(payload) == 0 ? Addend::kFp16 : Addend::kLowRank};
     case FormatId::kExponents:
       return {Addend::kNothing};
@@ -78,21 +78,23 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
 
 bool HasEntries(Addend addend) { return addend == Addend::kSparse || addend == Addend::kTernary; }
 
-// Of a payload that has some: both formats say it there.
+// Reads the number of entries of a sparse or ternary payload. Both formats store this number at the
+// same place.
 uint32_t Entries(absl::Span<const std::byte> payload) {
   return LoadAt<uint32_t>(payload.data() + 2, 0);
 }
 
 }  // namespace
 
-// Sums that are added to at once: a sum's second frame comes after all first ones.
+// Sums that are updated together. A sum's second frame is added after the first frames of all sums.
 struct GpuAdder::Batch {
   struct Frame {
-    size_t at = 0;  // Its payload in the memory.
+    size_t at = 0;  // Offset of the payload in the memory.
     size_t count = 0;
     FormatId format = FormatId::kNone;
     absl::Span<const std::byte> payload;
-    bool decoded = false;  // The payload is to be what it decodes to.
+    // True if the payload has been replaced by its decoded values.
+    bool decoded = false;
   };
   struct Work {
     size_t round = 0;
@@ -128,7 +130,7 @@ struct GpuAdder::Batch {
     size_t round = 0;
     if (sum.from_zero) ChunkIn(&WorkOf(round, {Addend::kNothing}), sum);
     for (absl::Span<const std::byte> rest = sum.frames; !rest.empty();) {
-      const absl::Span<const std::byte> bytes = TakeFrame(&rest);
+      const absl::Span<const std::byte> bytes = PopFrame(&rest);
       Frame frame;
       frame.count = sum.count;
       frame.format = FrameFormat(bytes).id;
@@ -161,11 +163,11 @@ absl::Status GpuAdder::Run(Batch* batch) {
     work.sizes_at = batch->offsets.Add<uint32_t>(work.sizes.size());
     entries = std::max(entries, work.entries);
   }
-  Offsets room;
-  const size_t ends_at = room.Add<uint32_t>(entries);
-  const size_t offsets_at = room.Add<uint32_t>(entries);
-  const size_t positions_at = room.Add<uint32_t>(entries);
-  absl::Status reserved = room_.Reserve(room.size());
+  Offsets scratch;
+  const size_t ends_at = scratch.Add<uint32_t>(entries);
+  const size_t offsets_at = scratch.Add<uint32_t>(entries);
+  const size_t positions_at = scratch.Add<uint32_t>(entries);
+  absl::Status reserved = scratch_.Reserve(scratch.size());
   reserved.Update(memory_.Reserve(batch->offsets.size()));
   reserved.Update(host_.Reserve(batch->offsets.size()));
   if (!reserved.ok()) return reserved;
@@ -178,7 +180,8 @@ absl::Status GpuAdder::Run(Batch* batch) {
         continue;
       }
       const absl::Span<float> values(At<float>(host_, frame.at), frame.count);
-      // To which nothing is added where nothing is named, whatever the sum.
+      // Decoding starts from -0.0, because adding -0.0 changes no sum. This matters for elements
+      // that the payload does not contain.
       std::fill(values.begin(), values.end(), -0.0f);
       FindFormat(frame.format)->decode_add(frame.payload, values);
     }
@@ -198,9 +201,9 @@ absl::Status GpuAdder::Run(Batch* batch) {
     work.tiles = At<Tile>(memory_, planned.tiles_at);
     work.tile_count = static_cast<uint32_t>(planned.tiles.size());
     work.sizes = At<uint32_t>(memory_, planned.sizes_at);
-    work.ends = At<uint32_t>(room_, ends_at);
-    work.offsets = At<uint32_t>(room_, offsets_at);
-    work.positions = At<uint32_t>(room_, positions_at);
+    work.ends = At<uint32_t>(scratch_, ends_at);
+    work.offsets = At<uint32_t>(scratch_, offsets_at);
+    work.positions = At<uint32_t>(scratch_, positions_at);
     device_->Run(work);
   }
   return WaitFor(device_);

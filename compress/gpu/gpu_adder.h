@@ -1,5 +1,5 @@
-// GpuAdder: adds frames up where the sums lie. Payloads are copied to the device as they came;
-// those of formats without a kernel are decoded on the processor first.
+// GpuAdder: adds frames to sums on the device. Payloads are copied to the device unchanged, except
+// that the processor first decodes payloads of formats without a kernel.
 #pragma once
 
 #include "absl/status/status.h"
@@ -13,9 +13,9 @@ namespace sluice::compress::gpu {
 class GpuAdder {
  public:
   explicit GpuAdder(Device* device)
-      : device_(device), memory_(device, false), host_(device, true), room_(device, false) {}
+      : device_(device), memory_(device, false), host_(device, true), scratch_(device, false) {}
 
-  // As EncodingDevice::Add.
+  // Has the contract of EncodingDevice::Add.
   absl::Status Add(absl::Span<const DeviceSum> sums, void* ready);
 
  private:
@@ -24,7 +24,7 @@ class GpuAdder {
   absl::Status Run(Batch* batch);
 
   Device* const device_;
-  DeviceBuffer memory_, host_, room_;
+  DeviceBuffer memory_, host_, scratch_;
 };
 
 }  // namespace sluice::compress::gpu

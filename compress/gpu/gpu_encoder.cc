@@ -19,18 +19,20 @@ namespace {
 
 constexpr uint32_t kBins = MagnitudeHistogram::kBins;
 
-// Whether kernels ask for each chunk's largest magnitude, and so read everything once more.
+// Returns true if the kernels need each chunk's largest magnitude, which takes an additional pass
+// over the data.
 bool NeedsLargest(const Batch& batch, const Batch::Work& work) {
   if (work.coding.algorithm == Algorithm::kPowerSgd) return true;
   if (work.coding.algorithm != Algorithm::kIntSum) return false;
-  // In the first step; and of chunks of which there were only zeros.
+  // This is the case in the first step, and for chunks that have contained only zeros.
   return std::any_of(work.tasks.begin(), work.tasks.end(), [&](size_t task) {
     const absl::Span<const float> exponents = batch.tasks[task].state;
     return std::any_of(exponents.begin(), exponents.end(), [](float x) { return !(x >= 1); });
   });
 }
 
-// Chunks of a tensor share an event, and most often come one after the other.
+// Makes the device wait for events. Chunks of the same tensor share an event and are usually
+// adjacent.
 class EventOrder {
  public:
   explicit EventOrder(Device* device) : device_(device) {}
@@ -68,7 +70,7 @@ class GpuEncoder final : public DeviceEncoder {
 
   Device* const device_;
   DeviceResiduals residuals_;
-  DeviceBuffer inputs_, results_, room_, payloads_, states_;
+  DeviceBuffer inputs_, results_, scratch_, payloads_, states_;
   DeviceBuffer host_inputs_, host_results_, host_payloads_, host_states_;
 };
 
@@ -77,7 +79,7 @@ GpuEncoder::GpuEncoder(Device* device, size_t chunks)
       residuals_(device, chunks),
       inputs_(device, false),
       results_(device, false),
-      room_(device, false),
+      scratch_(device, false),
       payloads_(device, false),
       states_(device, false),
       host_inputs_(device, true),
@@ -102,7 +104,7 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
   for (DeviceBuffer* const buffer : {&states_, &host_states_}) {
     status.Update(buffer->Reserve(batch->states.size()));
   }
-  status.Update(room_.Reserve(batch->room));
+  status.Update(scratch_.Reserve(batch->scratch));
   for (size_t i = 0; i < batch->tasks.size() && status.ok(); ++i) {
     const Task& task = batch->tasks[i];
     Batch::Place& place = batch->places[i];
@@ -110,7 +112,7 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
     chunk.payload = At<uint8_t>(payloads_, place.payload_at);
     chunk.refused = At<uint32_t>(results_, batch->refused_at) + i;
     if (task.spec->compensator.id != CompensatorId::kErrorFeedback) continue;
-    // What is left of another codec is sent with one that loses nothing.
+    // A residual that another codec left is sent even with a lossless codec.
     if (task.codec->lossless() && residuals_.of(task.chunk) == nullptr) continue;
     status = residuals_.Make(task.chunk, task.count);
     status.Update(residuals_.Take(task.count, &place.left));
@@ -124,7 +126,8 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
   return absl::OkStatus();
 }
 
-// Of chunks that have no threshold yet, each by what is in it: in a job's first step.
+// Computes the thresholds of chunks that have none yet, each from the chunk's own values. This
+// happens in a job's first step.
 absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
   std::vector<size_t> without;
   for (size_t i = 0; i < batch->tasks.size(); ++i) {
@@ -136,7 +139,7 @@ absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
     if (!has_own && !(threshold > 0)) without.push_back(i);
   }
   if (without.empty()) return absl::OkStatus();
-  // Room of its own, for the only time.
+  // The memory is separate, because this happens only once.
   DeviceBuffer memory(device_, false), host(device_, true);
   Offsets offsets;
   const size_t chunks_at = offsets.Add<Chunk>(without.size());
@@ -176,15 +179,15 @@ absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
   return absl::OkStatus();
 }
 
-// With the states that they go on with.
+// Places the matrices and the states from which their iterations continue.
 void GpuEncoder::PlaceMatrices(const Batch& batch, const Batch::Work& work) {
   size_t size = 0;
-  const Room room = RoomOf(work, room_, &size);
+  const Scratch scratch = ScratchOf(work, scratch_, &size);
   for (size_t j = 0; j < work.matrices.size(); ++j) {
     const size_t state_at = batch.places[work.tasks[j]].state_at;
     LowRankMatrix& matrix = At<LowRankMatrix>(host_inputs_, work.matrices_at)[j];
     matrix = work.matrices[j];
-    matrix.p = room.values + work.chunks[j].first_element;
+    matrix.p = scratch.values + work.chunks[j].first_element;
     matrix.q = At<float>(states_, state_at);
     const absl::Span<const float> state = batch.tasks[work.tasks[j]].state;
     std::copy(state.begin(), state.end(), At<float>(host_states_, state_at));
@@ -244,7 +247,7 @@ void GpuEncoder::Launch(Batch* batch) {
     work.sizes = At<uint32_t>(results_, planned.sizes_at);
     work.kept = At<uint32_t>(results_, planned.kept_at);
     size_t size = 0;
-    if (NeedsRoom(planned.coding.algorithm)) work.room = RoomOf(planned, room_, &size);
+    if (NeedsScratch(planned.coding.algorithm)) work.scratch = ScratchOf(planned, scratch_, &size);
     work.matrices = At<LowRankMatrix>(inputs_, planned.matrices_at);
     work.row_tiles = At<Tile>(inputs_, planned.row_tiles_at);
     work.row_tile_count = static_cast<uint32_t>(planned.row_tiles.size());
@@ -256,7 +259,7 @@ void GpuEncoder::Launch(Batch* batch) {
   device_->CopyOut(host_states_.data(), states_.data(), batch->states.size());
 }
 
-// Counts again what refused chunks were counted with: the residuals are still those of before.
+// Counts magnitudes again without those of refused chunks. The old residuals are still unchanged.
 absl::Status GpuEncoder::SampleWithoutRefused(Batch* batch) {
   const uint32_t* const refused = At<uint32_t>(host_results_, batch->refused_at);
   for (const Batch::Sample& sample : batch->samples) {

@@ -1,7 +1,7 @@
-// The EncodingDevice that is a gpu::Device. All chunks that are encoded at once take a few
-// launches, whatever their number, and two waits: none for a tensor. What one encoding leaves of a
-// chunk goes to other memory than the residual that it was made from, so that one that is refused
-// has changed nothing; that takes room for the residuals of the largest bundle once more.
+// The EncodingDevice that uses a gpu::Device. Encoding any number of chunks together takes a few
+// launches and two waits. The new residual of a chunk is written to separate memory, so that a
+// refused encoding changes nothing. This takes additional memory for the residuals of the largest
+// bundle.
 #pragma once
 
 #include <memory>

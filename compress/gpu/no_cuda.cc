@@ -1,4 +1,4 @@
-// Where Sluice is built without SLUICE_CUDA.
+// Replaces the CUDA device in builds without SLUICE_CUDA.
 #include "compress/gpu/kernels/device.h"
 
 namespace sluice::compress::gpu {

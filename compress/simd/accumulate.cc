@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/accumulate.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,7 +20,7 @@ uint32_t LargestMagnitudeBits(const float* HWY_RESTRICT a, const float* HWY_REST
     const auto x = hn::LoadU(df, a + i);
     return hn::BitCast(du, hn::Abs(b == nullptr ? x : hn::Add(x, hn::LoadU(df, b + i))));
   };
-  // Two chains: a maximum takes several cycles.
+  // The loop uses two chains, because a maximum has a latency of several cycles.
   auto even = hn::Zero(du), odd = hn::Zero(du);
   size_t i = 0;
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
@@ -52,7 +52,7 @@ template <bool kScales>
 void AddFrom(float scale, const std::byte* HWY_RESTRICT x, float* HWY_RESTRICT sum, size_t count) {
   const auto* const bytes = reinterpret_cast<const uint8_t*>(x);
   size_t i = 0;
-#if HWY_TARGET != HWY_SCALAR  // It has no vectors of bytes.
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has no vectors of bytes.
   const hn::ScalableTag<float> df;
   const hn::Repartition<uint8_t, decltype(df)> du8;
   const auto by = hn::Set(df, scale);

@@ -1,5 +1,5 @@
-// Kernels over gradient + residual that all codecs share. docs/wire-format.md has the rules of
-// arithmetic that make results equal on every instruction set.
+// Kernels over gradient + residual that all codecs share. The arithmetic rules in
+// docs/wire-format.md make results equal on every instruction set.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,19 @@
 
 namespace sluice::compress {
 
-// The bits of the largest |a[i] + b[i]|; `b` null: of |a[i]|. Infinities and NaNs are above all
-// finite numbers.
+// Returns the bits of the largest |a[i] + b[i]|, or of the largest |a[i]| if `b` is null.
+// Infinities and NaNs compare above all finite numbers.
 uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count);
 
-// sum[i] += scale * x[i], rounded twice.
+// Computes sum[i] += scale * x[i]. The product and the sum are rounded separately.
 void AddScaled(float scale, const float* x, float* sum, size_t count);
 
-// The same of `count` floats that lie at `x`, aligned or not.
+// Computes the same for `count` floats at `x`, which may be unaligned.
 void AddScaledBytes(float scale, const std::byte* x, float* sum, size_t count);
-// sum[i] += x[i], likewise.
+// Computes sum[i] += x[i] for floats that may be unaligned.
 void AddBytes(const std::byte* x, float* sum, size_t count);
 
-// x[i] /= divisor.
+// Computes x[i] /= divisor.
 void DivideBy(float divisor, float* x, size_t count);
 
 }  // namespace sluice::compress

@@ -1,4 +1,5 @@
-// Comparisons of 64 floats as the bits of a word, for kernels; included once per instruction set.
+// Comparisons of 64 floats whose results are the bits of a word, for kernels. Included once per
+// instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_BITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_BITS_INL_H_
 #undef SLUICE_COMPRESS_SIMD_BITS_INL_H_
@@ -15,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::compress {
 namespace HWY_NAMESPACE {
 
-// The lanes of a mask as bits, the first one lowest.
+// Returns the lanes of a mask as bits; the first lane is the lowest bit.
 template <class D, class M>
 HWY_INLINE uint64_t LaneBits(D d, M mask) {
   uint8_t bytes[8] = {};
@@ -25,7 +26,7 @@ HWY_INLINE uint64_t LaneBits(D d, M mask) {
   return bits & ((uint64_t{1} << hwy::HWY_NAMESPACE::Lanes(d)) - 1);
 }
 
-// The other way round: a mask from the lowest bits.
+// Returns a mask from the lowest bits; this is the inverse of the function above.
 template <class D>
 HWY_INLINE hwy::HWY_NAMESPACE::Mask<D> MaskOfBits(D d, uint64_t bits) {
   uint8_t bytes[8];
@@ -33,7 +34,7 @@ HWY_INLINE hwy::HWY_NAMESPACE::Mask<D> MaskOfBits(D d, uint64_t bits) {
   return hwy::HWY_NAMESPACE::LoadMaskBits(d, bytes);
 }
 
-// Bit i is predicate(values[i]), for 64 values; `predicate` maps a vector to a mask.
+// Sets bit i to predicate(values[i]) for 64 values. `predicate` maps a vector to a mask.
 template <class D, class Predicate>
 HWY_INLINE uint64_t Bits64(D d, const float* HWY_RESTRICT values, Predicate predicate) {
   uint64_t word = 0;

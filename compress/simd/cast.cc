@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/cast.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/random-inl.h"
 #include "compress/simd/vectors-inl.h"
 #include "hwy/highway.h"
@@ -17,13 +17,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr uint32_t kSign = 0x80000000;
 
-// A shorter format by its numbers: kMantissa bits of mantissa, exponents of kBias, codes up to
-// kLargest. All of fp16, e4m3 and e5m2 are made so; all arithmetic is on the bits of fp32.
+// A shorter format, defined by its parameters: kMantissa bits of mantissa, exponents with the bias
+// kBias, and codes up to kLargest. It covers fp16, e4m3 and e5m2. All arithmetic is on the bits of
+// fp32.
 template <int kMantissa, int kBias, uint32_t kLargest>
 struct Short {
   static constexpr int kDrop = 23 - kMantissa;
   static constexpr uint32_t kRebase = static_cast<uint32_t>(127 - kBias) << 23;
-  // The smallest normal number, and one unit of subnormal ones as a float.
+  // The smallest normal number. Below it is the unit of subnormal numbers as a float.
   static constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
   static constexpr uint32_t kUnitBits = static_cast<uint32_t>(128 - kBias - kMantissa) << 23;
   static constexpr uint32_t kInverseUnitBits = static_cast<uint32_t>(254 << 23) - kUnitBits;
@@ -36,7 +37,8 @@ struct Short {
     const auto magnitude = hn::BitCast(du, hn::Abs(x));
     const auto units =
         hn::Mul(hn::BitCast(df, magnitude), hn::BitCast(df, hn::Set(du, kInverseUnitBits)));
-    // Of large numbers, which the choice below leaves out, a conversion would overflow.
+    // The limit prevents an overflow of the conversion for large numbers, which the selection below
+    // discards.
     const auto few = hn::Min(units, hn::Set(df, static_cast<float>(2 << kMantissa)));
     hn::Vec<decltype(du)> normal, subnormal;
     if (stochastic) {
@@ -59,13 +61,13 @@ struct Short {
     return hn::Min(hn::IfThenElse(small, subnormal, normal), hn::Set(du, kLargest));
   }
 
-  // Of a code without its sign.
+  // Decodes a code without its sign.
   template <class DF>
   static HWY_INLINE hn::Vec<DF> Decode(DF df, hn::Vec<hn::RebindToUnsigned<DF>> code) {
     const hn::RebindToUnsigned<DF> du;
     const hn::RebindToSigned<DF> di;
     const auto normal = hn::Add(hn::ShiftLeft<kDrop>(code), hn::Set(du, kRebase));
-    // Not as a subnormal float: those are slow.
+    // This is computed without a subnormal float, because operations on subnormal floats are slow.
     const auto subnormal =
         hn::Mul(hn::ConvertTo(df, hn::BitCast(di, code)), hn::BitCast(df, hn::Set(du, kUnitBits)));
     const auto small = hn::Lt(code, hn::Set(du, 1u << kMantissa));
@@ -77,7 +79,7 @@ using Fp16 = Short<10, 15, 0x7BFF>;
 using E4m3 = Short<3, 7, 0x7E>;
 using E5m2 = Short<2, 15, 0x7B>;
 
-// The upper half of an fp32.
+// bf16: the upper half of an fp32.
 struct Bf16 {
   template <class DF>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Encode(
@@ -117,8 +119,8 @@ HWY_INLINE void HalfAt(DF df, const float* HWY_RESTRICT gradient, float* HWY_RES
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, signed_code)), d16, codes);
 }
 
-// Without a residual, to nearest. fp16 by the processor where it can: on finite numbers up to the
-// largest it rounds the same.
+// Encodes to nearest, without a residual. If the processor has a conversion to fp16, the function
+// uses it, because it rounds finite numbers up to the largest in the same way.
 template <class Format, class DF>
 HWY_INLINE void HalfAlone(DF df, const float* HWY_RESTRICT gradient, uint16_t* HWY_RESTRICT codes) {
   const hn::RebindToUnsigned<DF> du;
@@ -149,7 +151,7 @@ HWY_INLINE void ToHalf(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT r
     return;
   }
   const IndexedRandom random(rounding.key);
-  // A constant in each loop.
+  // The condition is constant in each loop.
   if (rounding.stochastic) {
     ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
       HalfAt<Format>(df, gradient + i, residual + i, true, random,
@@ -172,7 +174,7 @@ void ToBf16(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
   ToHalf<Bf16>(gradient, residual, rounding, codes, count);
 }
 
-// Codes of two bytes, each in a word.
+// Loads codes of two bytes and widens each to a word.
 template <class DF>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> LoadCodes(DF /*df*/,
                                                        const uint16_t* HWY_RESTRICT codes) {
@@ -201,7 +203,8 @@ void AddBf16(const uint16_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum, size_t
   AddHalf<Bf16>(codes, sum, count);
 }
 
-// Formats are decoded as if all codes were finite: those above `kLargest` are not.
+// Formats decode all codes as finite numbers. Codes above `kLargest` are not finite and need a
+// correction.
 template <class Format, uint32_t kLargest>
 HWY_INLINE void WidenHalf(const uint16_t* HWY_RESTRICT codes, float scale,
                           float* HWY_RESTRICT values, size_t count) {

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/compensate.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/vectors-inl.h"
 #include "hwy/highway.h"
 
@@ -14,7 +14,7 @@ namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The largest magnitude so far, apart for vectors and single elements.
+// The largest magnitude so far. Vectors and single elements are tracked separately.
 class Largest {
  public:
   HWY_INLINE Largest() : vectors_(hn::Zero(hn::ScalableTag<uint32_t>())) {}
@@ -51,7 +51,7 @@ uint32_t StepMomentum(float momentum, float factor, const float* gradient, const
   return largest.bits();
 }
 
-uint32_t TakeDifference(const float* a, const float* b, size_t count, float* out) {
+uint32_t Subtract(const float* a, const float* b, size_t count, float* out) {
   Largest largest;
   ForEachVector(count, [&](auto d, size_t i) HWY_ATTR {
     const auto difference = hn::Sub(hn::LoadU(d, a + i), hn::LoadU(d, b + i));
@@ -108,9 +108,9 @@ uint32_t StepMomentum(float momentum, float factor, const float* gradient, const
                                             out);
 }
 
-HWY_EXPORT(TakeDifference);
-uint32_t TakeDifference(const float* a, const float* b, size_t count, float* out) {
-  return HWY_DYNAMIC_DISPATCH(TakeDifference)(a, b, count, out);
+HWY_EXPORT(Subtract);
+uint32_t Subtract(const float* a, const float* b, size_t count, float* out) {
+  return HWY_DYNAMIC_DISPATCH(Subtract)(a, b, count, out);
 }
 
 HWY_EXPORT(AddScaled);

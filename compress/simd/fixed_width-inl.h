@@ -1,5 +1,5 @@
-// Numbers of a fixed width into bits and back, as compress/simd/positions.h has them; included once
-// per instruction set.
+// Packing of fixed-width numbers into bits and unpacking, for compress/simd/positions.h. Included
+// once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_FIXED_WIDTH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_FIXED_WIDTH_INL_H_
 #undef SLUICE_COMPRESS_SIMD_FIXED_WIDTH_INL_H_
@@ -18,7 +18,7 @@ namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight numbers of b bits are b bytes: groups of eight do not depend on each other.
+// Eight numbers of b bits take b bytes, so groups of eight are independent.
 constexpr size_t kGroup = 8;
 constexpr size_t kSumBlock = 256;
 
@@ -31,7 +31,7 @@ HWY_INLINE void Store64(uint64_t word, uint8_t* HWY_RESTRICT to) {
   hwy::CopyBytes<sizeof(word)>(&word, to);
 }
 
-// Of 1 to 15 bits.
+// Packs eight numbers of 1 to 15 bits.
 HWY_INLINE void PackGroup(const uint32_t* HWY_RESTRICT numbers, int width,
                           uint8_t* HWY_RESTRICT out) {
   const uint64_t mask = (uint64_t{1} << width) - 1;
@@ -52,7 +52,7 @@ HWY_INLINE void PackTwoGroups(const uint32_t* HWY_RESTRICT numbers, int width,
   PackGroup(numbers + kGroup, width, out + width);
 }
 #else
-// As PackGroup twice, pairs of numbers in vectors.
+// Packs two groups as PackGroup does, with pairs of numbers in vectors.
 HWY_INLINE void PackTwoGroups(const uint32_t* HWY_RESTRICT numbers, int width,
                               uint8_t* HWY_RESTRICT out) {
   const hn::CappedTag<uint64_t, kGroup> du;

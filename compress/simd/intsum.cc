@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/intsum.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -15,7 +15,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// One vector's worth; also, with one lane, the end of a block.
+// Handles one vector. With one lane, it handles a single element at the end of a block.
 template <class DF>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> QuantizeAt(DF df, const float* HWY_RESTRICT gradient,
                                                         float* HWY_RESTRICT residual, float scale,
@@ -24,10 +24,11 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> QuantizeAt(DF df, const float* HWY_
   const hn::RebindToUnsigned<DF> du;
   const hn::Rebind<int8_t, DF> d8;
   const auto acc = hn::Add(hn::LoadU(df, gradient), hn::LoadU(df, residual));
-  // Clamped before it is rounded, which is the same for whole limits and never overflows.
+  // Clamping before rounding never overflows, and the result is the same because the limits are
+  // integers.
   const auto rounded = hn::Round(hn::Min(
       hn::Max(hn::Mul(acc, hn::Set(df, inverse)), hn::Set(df, -largest)), hn::Set(df, largest)));
-  // A zero without its sign, as the receiver has it.
+  // Adding zero removes the sign of a negative zero, because the receiver does not get that sign.
   const auto code = hn::Add(rounded, hn::Zero(df));
   hn::StoreU(hn::Sub(acc, hn::Mul(code, hn::Set(df, scale))), df, residual);
   hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(hn::RebindToSigned<DF>(), code)), d8, codes);
@@ -56,7 +57,7 @@ uint32_t QuantizeToPowerOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RES
   return hn::GetLane(most1);
 }
 
-// kBits is known so that shifts are by constants.
+// kBits is a template parameter so that shift counts are constants.
 template <int kBits>
 HWY_INLINE void Pack(const int8_t* HWY_RESTRICT codes, uint8_t* HWY_RESTRICT out, size_t count) {
   constexpr size_t kPlanes = 8 / kBits;
@@ -105,7 +106,7 @@ HWY_INLINE void Unpack(const uint8_t* HWY_RESTRICT in, int8_t* HWY_RESTRICT code
     size_t i = 0;
     for (; i + hn::Lanes(d) <= end; i += hn::Lanes(d)) {
       const auto code = hn::And(hn::ShiftRightSame(hn::LoadU(d, in + i), shift), hn::Set(d, kMask));
-      // Extends the sign.
+      // This extends the sign.
       const auto sign = hn::Set(d, kSign);
       hn::StoreU(hn::Sub(hn::Xor(code, sign), sign), d, out + plane * size + i);
     }
@@ -146,8 +147,8 @@ HWY_INLINE void PrefetchToWrite(const void* at) {
 #endif
 }
 
-// The sums of kFrames codes in one vector of bytes, for codes of 2 or 4 bits: added up as unsigned
-// ones, which are 0 to 15 and need no sign extension, then shifted back at once.
+// Returns the sums of kFrames codes of 2 or 4 bits in a vector of bytes. The function adds unsigned
+// codes (0 to 15), which need no sign extension, and corrects the offset once at the end.
 template <int kBits, int kShift, size_t kFrames, class D>
 HWY_INLINE hn::Vec<hn::RebindToSigned<D>> SumOfPlane(D d, const uint8_t* const* HWY_RESTRICT blocks,
                                                      size_t at) {
@@ -164,8 +165,8 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<D>> SumOfPlane(D d, const uint8_t* const* 
   return hn::BitCast(hn::RebindToSigned<D>(), hn::Sub(sum, shifted));
 }
 
-// Of kFrames blocks, known so that each has loads of its own: a processor sees that those go
-// straight ahead.
+// Adds kFrames blocks. kFrames is a template parameter so that each block has its own load
+// instruction; the processor can then detect that the loads are sequential.
 template <int kBits, int kShift, size_t kFrames, class Int>
 HWY_INLINE void AddPlane(const uint8_t* const* HWY_RESTRICT blocks, bool start,
                          Int* HWY_RESTRICT sums) {

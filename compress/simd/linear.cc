@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/linear.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/random-inl.h"
 #include "compress/simd/vectors-inl.h"
 #include "hwy/cache_control.h"
@@ -70,7 +70,7 @@ ValueRange AccumulateRange(const float* HWY_RESTRICT gradient, float* HWY_RESTRI
   return range;
 }
 
-// A number from 0 to 1, not 1, for each index.
+// Returns a random number in [0, 1) for each index.
 template <class DF>
 HWY_INLINE hn::Vec<DF> Uniform(DF df, const IndexedRandom& random, uint32_t index) {
   const hn::RebindToUnsigned<DF> du;
@@ -79,7 +79,7 @@ HWY_INLINE hn::Vec<DF> Uniform(DF df, const IndexedRandom& random, uint32_t inde
   return hn::Mul(hn::ConvertTo(df, hn::BitCast(di, draw)), hn::Set(df, 0x1.0p-24f));
 }
 
-// Down, or up with the probability of what is above the whole number.
+// Rounds down, or up with a probability that equals the fractional part.
 template <class DF>
 HWY_INLINE hn::Vec<DF> RoundAtRandom(DF df, hn::Vec<DF> x, hn::Vec<DF> uniform) {
   const auto below = hn::Floor(x);
@@ -97,7 +97,7 @@ HWY_INLINE void StoreSigned(DF df, hn::Vec<DF> acc, hn::Vec<DF> rounded, float s
                             float* HWY_RESTRICT left, int8_t* HWY_RESTRICT codes) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
-  // A zero without its sign, as the receiver has it.
+  // Adding zero removes the sign of a negative zero, because the receiver does not get that sign.
   const auto code = hn::Add(rounded, hn::Zero(df));
   hn::StoreU(hn::Sub(acc, hn::Mul(code, hn::Set(df, scale))), df, left);
   hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, code)), d8, codes);
@@ -108,14 +108,14 @@ void QuantizeBlock(float scale, float inverse, int most, float* HWY_RESTRICT acc
   const auto limit = static_cast<float>(most);
   ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
     const auto value = hn::LoadU(df, acc + i);
-    // Clamped first: the same for whole limits, and it never overflows.
+    // Clamping first never overflows, and the result is the same because the limits are integers.
     const auto x = Clamp(df, hn::Mul(value, hn::Set(df, inverse)), -limit, limit);
     StoreSigned(df, value, hn::Round(x), scale, acc + i, codes + i);
   });
 }
 
-// A block, its gradient and residual in a cache soon: the passes over a block keep the processor
-// from looking ahead by itself.
+// Computes acc for a block, and prefetches gradient and residual for later blocks. The explicit
+// prefetch is necessary because several passes over a block defeat the processor's own prefetching.
 HWY_INLINE uint32_t AccumulateAhead(const float* HWY_RESTRICT gradient,
                                     float* HWY_RESTRICT residual) {
   constexpr size_t kAhead = 4 * kLinearBlock;
@@ -136,7 +136,7 @@ HWY_INLINE uint32_t AccumulateAhead(const float* HWY_RESTRICT gradient,
   return hn::GetLane(hn::MaxOfLanes(du, hn::Max(even, odd)));
 }
 
-// The codes of acc, which becomes what they lose.
+// Returns the codes of acc, and replaces acc by the rounding errors.
 template <class DF>
 HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> QuantizeAt(DF df, float* HWY_RESTRICT acc, float scale,
                                                       float inverse, float limit) {
@@ -273,14 +273,14 @@ void AddRange(const uint8_t* HWY_RESTRICT codes, float least, float scale, float
   });
 }
 
-// The codes at `bytes` that are at bit kShift of each.
+// Returns the codes that begin at bit kShift of each byte at `bytes`.
 template <int kBits, int kShift, class DF>
 HWY_INLINE hn::Vec<DF> CodesAt(DF df, const uint8_t* HWY_RESTRICT bytes) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
   const auto byte = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const int8_t*>(bytes)));
   if constexpr (kBits == 8) return hn::ConvertTo(df, byte);
-  // Extends the sign.
+  // This extends the sign.
   return hn::ConvertTo(df, hn::ShiftRight<32 - kBits>(hn::ShiftLeft<32 - kBits - kShift>(byte)));
 }
 
@@ -292,9 +292,9 @@ HWY_INLINE void PrefetchToWrite(const void* at) {
 #endif
 }
 
-// Of kFrames blocks, known so that each has loads of its own: a processor sees that those go
-// straight ahead. Products of 8-bit numbers are exact, so it is no matter whether they are fused
-// with the sum.
+// Adds kFrames blocks. kFrames is a template parameter so that each block has its own load
+// instruction; the processor can then detect that the loads are sequential. Products of 8-bit
+// numbers are exact, so fusing a product with the sum does not change the result.
 template <int kBits, int kShift, size_t kFrames>
 HWY_INLINE void AddPlaneOfFrames(const uint8_t* const* HWY_RESTRICT blocks,
                                  const float* HWY_RESTRICT scales, size_t ahead,
@@ -355,7 +355,7 @@ int LargestCode(const int8_t* HWY_RESTRICT codes, size_t count) {
   auto most = hn::Zero(du);
   size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    // The magnitude of -128 is 128 without a sign.
+    // The magnitude of -128 is 128 only as an unsigned byte.
     const auto code = hn::LoadU(d, codes + i);
     most = hn::Max(most, hn::BitCast(du, hn::Max(code, hn::Sub(hn::Zero(d), code))));
     most = hn::Max(most, hn::IfThenElseZero(hn::Eq(hn::BitCast(du, code), hn::Set(du, 128)),

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/low_rank.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// The 16 lanes of sums: one vector, or several shorter ones.
+// The 16 lanes of sums, in one vector or in several shorter ones.
 constexpr size_t kGroup = 16;
 using Tag = hn::CappedTag<float, kGroup>;
 constexpr size_t kLanes = hn::MaxLanes(Tag());
@@ -31,8 +31,9 @@ HWY_INLINE float SumOfLanes(const Vector* sums) {
   return lanes[0];
 }
 
-// out[c * out_stride + r] = the product of row r with column c: several at once, so that each is
-// loaded less often and additions do not wait for each other.
+// Sets out[c * out_stride + r] to the product of row r and column c. The function handles several
+// rows and columns at once, so that each is loaded less often and additions do not wait for each
+// other.
 template <size_t kRows, size_t kColumns>
 HWY_INLINE void Dots(const float* HWY_RESTRICT rows, const float* HWY_RESTRICT columns, size_t size,
                      float scale, float* HWY_RESTRICT out, size_t out_stride) {
@@ -93,7 +94,7 @@ void MultiplyByColumns(const float* values, size_t rows, size_t columns, float s
   if (r < rows) DotsOfRows<1>(values + r * columns, q, rank, columns, scale, p + r, rows);
 }
 
-// Adds the products of kRows rows, one after the other, to `size` elements of each column of q.
+// Adds the products of kRows rows, one after another, to `size` elements of each column of q.
 template <size_t kRows>
 HWY_INLINE void AddRows(const float* HWY_RESTRICT values, size_t columns, float scale,
                         const float* HWY_RESTRICT p, size_t p_stride, size_t rank,
@@ -128,7 +129,7 @@ HWY_INLINE void AddRows(const float* HWY_RESTRICT values, size_t columns, float 
 void MultiplyByRows(const float* values, size_t rows, size_t columns, float scale, const float* p,
                     size_t rank, float* q) {
   std::fill(q, q + rank * columns, 0.0f);
-  // So many columns at once that their sums stay in the first-level cache at usual ranks.
+  // Number of columns whose sums fit in the first-level cache at usual ranks.
   constexpr size_t kTile = 512;
   for (size_t at = 0; at < columns; at += kTile) {
     const size_t size = std::min(kTile, columns - at);

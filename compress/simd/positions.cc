@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/positions.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/fixed_width-inl.h"
 #include "hwy/highway.h"
 
@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 void SumQuotients(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift,
                   QuotientSums* HWY_RESTRICT result) {
   const hn::ScalableTag<uint32_t> du;
-  const auto third = hn::Set(du, 43691);  // Of 2^17.
+  const auto third = hn::Set(du, 43691);  // 2^17 / 3.
   hn::Vec<decltype(du)> sums[kDivisorCount];
   for (auto& sum : sums) sum = hn::Zero(du);
   auto largest = hn::Zero(du);
@@ -56,7 +56,7 @@ HWY_INLINE int ParameterOfBlock(const uint32_t* HWY_RESTRICT numbers) {
   return BlockParameter(hn::GetLane(hn::SumOfLanes(du, sum)));
 }
 
-// fn(numbers of a block, filled with zeros, how many there are).
+// Calls fn(numbers, count) for each block. The numbers of a block are padded with zeros.
 template <class Fn>
 HWY_INLINE void ForEachBlock(const uint32_t* HWY_RESTRICT numbers, size_t count, Fn fn) {
   size_t i = 0;
@@ -106,12 +106,12 @@ void PackBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
   });
 }
 
-// Appends numbers in unary. What is stored beyond the last one is zeros.
+// Appends numbers in unary. May write zeros after the last number.
 class UnaryWriter {
  public:
   explicit UnaryWriter(uint8_t* plane) : at_(plane) {}
 
-  // Sixteen of them, which are small mostly.
+  // Appends sixteen numbers. The fast path is for small numbers.
   HWY_INLINE void AddTwoGroups(const uint32_t* HWY_RESTRICT quotients) {
 #if HWY_TARGET == HWY_SCALAR
     AddGroup(quotients);
@@ -120,7 +120,7 @@ class UnaryWriter {
     const hn::CappedTag<uint64_t, kGroup> du;
     const hn::Repartition<uint32_t, decltype(du)> du32;
     const auto one = hn::Set(du, 1);
-    // A shift by a whole word or more is undefined; numbers that want one are written otherwise.
+    // A shift by 64 or more is undefined. Numbers that would need such a shift take another path.
     const auto shift = [&](auto word, auto by)
                            HWY_ATTR { return hn::Shl(word, hn::And(by, hn::Set(du, 63))); };
     uint64_t bits[kGroup], sizes[kGroup];
@@ -132,7 +132,7 @@ class UnaryWriter {
       const auto last = hn::Add(hn::Add(first, one), hn::ShiftRight<32>(hn::BitCast(du, both)));
       const auto pairs = hn::Or(shift(one, first), shift(one, last));
       const auto pair_sizes = hn::Add(last, one);
-      // Of two neighbours the upper one goes above the lower one, which is read.
+      // Places the upper neighbour's bits above the lower's. Only the lower lane's result is used.
       const auto above = shift(hn::Reverse2(du, pairs), pair_sizes);
       hn::StoreU(hn::Or(pairs, above), du, bits + i);
       hn::StoreU(hn::Add(pair_sizes, hn::Reverse2(du, pair_sizes)), du, sizes + i);
@@ -157,7 +157,7 @@ class UnaryWriter {
   HWY_INLINE void AddGroup(const uint32_t* HWY_RESTRICT quotients) {
     uint64_t bits = 0, sum = 0;
     for (size_t i = kGroup; i-- > 0;) {
-      // The first one ends up lowest. What is shifted out makes the sum too large.
+      // The first number gets the lowest bits. Bits are lost only if the sum is too large anyway.
       bits = (2 * bits + 1) << (quotients[i] % 64);
       sum += quotients[i];
     }
@@ -167,7 +167,7 @@ class UnaryWriter {
   HWY_INLINE void Add(uint32_t quotient) {
     const uint64_t bit = static_cast<uint64_t>(filled_) + quotient;
     if (bit >= 8) {
-      // The bytes between are zeros already.
+      // The bytes in between are already zeros.
       at_ += bit / 8;
       rest_ = 0;
     }
@@ -177,10 +177,10 @@ class UnaryWriter {
   }
 
  private:
-  // With up to 7 from before, no more than a word.
+  // This number of bits fits in a word together with up to 7 earlier bits.
   static constexpr uint64_t kAtOnce = 56;
 
-  // Without a branch: a whole word is stored, and what does not fill a byte is kept.
+  // Appends bits without a branch: stores a whole word and keeps the bits of the incomplete byte.
   HWY_INLINE void Put(uint64_t bits, int count) {
     const uint64_t word = rest_ | (bits << filled_);
     Store64(word, at_);
@@ -190,9 +190,9 @@ class UnaryWriter {
     filled_ %= 8;
   }
 
-  uint8_t* at_;        // The byte that is not full yet,
-  int filled_ = 0;     // how many of its bits are,
-  uint64_t rest_ = 0;  // and which.
+  uint8_t* at_;        // The byte that is not full yet.
+  int filled_ = 0;     // Number of used bits in that byte.
+  uint64_t rest_ = 0;  // Values of the used bits.
 };
 
 void SetOnesOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
@@ -210,7 +210,7 @@ void SetOnesOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
   });
 }
 
-// fn(number) is its quotient.
+// `fn(number)` must return the quotient of the number.
 template <class Fn>
 HWY_INLINE void AddUnary(const uint32_t* HWY_RESTRICT numbers, size_t count,
                          UnaryWriter* HWY_RESTRICT writer, Fn fn) {
@@ -236,8 +236,8 @@ void SetOnes(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift, bool
 void PackThirds(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift,
                 uint8_t* HWY_RESTRICT out) {
   constexpr size_t kPart = 320;
-  // Byte 4 of a product with five digits is d0 + 3 d1 + 9 d2 + 27 d3 + 81 d4; no byte below it
-  // carries.
+  // Byte 4 of the product with five digits is d0 + 3 d1 + 9 d2 + 27 d3 + 81 d4. No lower byte
+  // causes a carry.
   constexpr uint64_t kWeights = 81 | (27 << 8) | (9 << 16) | (3 << 24) | (uint64_t{1} << 32);
   while (count > 0) {
     const size_t size = HWY_MIN(count, kPart);
@@ -259,7 +259,7 @@ size_t FindOnes(const uint8_t* HWY_RESTRICT plane, size_t size, size_t wanted,
     const size_t here = hwy::PopCount(at.word);
     const auto base = static_cast<uint32_t>(at.base);
     if (found + here > wanted) break;
-    // Eight at a time without a test for each; what is too much is written over.
+    // Eight values are written at once without a test for each. Later writes overwrite the excess.
     for (size_t i = 0; i < here; i += kGroup) {
       for (size_t j = 0; j < kGroup; ++j) {
         ones[found + i + j] =
@@ -291,13 +291,13 @@ size_t FindOnes(const uint8_t* HWY_RESTRICT plane, size_t size, size_t wanted,
   return found;
 }
 
-// Adds up what comes before each position, four at a time.
+// Computes positions by adding up gaps, four at a time.
 class PositionSum {
  public:
   explicit PositionSum(uint32_t run) : run_(run) {}
 
-  // positions[i] = what comes before + lows[i] + (times * quotient << shift), where quotient is the
-  // sum of all so far, ones[i] - first - i; what comes before grows by lows[i] + 1.
+  // Computes positions[i] = run + lows[i] + (times * quotient << shift), where `quotient` = ones[i]
+  // - first - i is the sum of all quotients so far. Each number increases `run` by lows[i] + 1.
   HWY_INLINE void Add(const uint32_t* HWY_RESTRICT ones, const uint32_t* HWY_RESTRICT lows,
                       size_t count, uint32_t first, uint32_t times, int shift,
                       uint32_t* HWY_RESTRICT positions) {
@@ -314,7 +314,7 @@ class PositionSum {
       sums = hn::Add(sums, hn::ShiftLeftLanes<1>(du, sums));
       sums = hn::Add(sums, hn::ShiftLeftLanes<2>(du, sums));
       const auto next = hn::Add(run, sums);
-      // Without the one that the number itself adds.
+      // The one that the number itself adds is excluded.
       hn::StoreU(hn::Add(hn::Sub(next, hn::Set(du, 1)), highs), du, positions + i);
       run = hn::Broadcast<3>(next);
       index = hn::Add(index, hn::Set(du, 4));
@@ -354,12 +354,12 @@ void AddBlocks(const uint32_t* HWY_RESTRICT ones, size_t count,
     uint32_t low[kRiceBlock + kUnpackSlack];
     UnpackBits(lows + at.low_at, lows_size - at.low_at, size, parameter, low);
     at.low_at += (size * static_cast<size_t>(parameter) + 7) / 8;
-    // Quotients count from the block before.
+    // Quotients count from the previous block.
     const auto first = static_cast<uint32_t>(at.done + i) + at.quotients;
     PositionSum sum(static_cast<uint32_t>(next));
     sum.Add(ones + i, low, size, first, 1, parameter, positions + i);
     const uint32_t quotients = ones[i + size - 1] - (first + static_cast<uint32_t>(size) - 1);
-    // In 64 bits: the sum of lows and ones is small, quotients may lie.
+    // The sum has 64 bits: the sums of lows and ones are small, but quotients may be malformed.
     next += sum.run() - static_cast<uint32_t>(next);
     next += uint64_t{quotients} << parameter;
     at.quotients += quotients;

@@ -1,5 +1,5 @@
-// Random numbers as a function of a key and an index, a vector at a time; included once per
-// instruction set. docs/wire-format.md has the formula.
+// Random numbers as a function of a key and an index, computed a vector at once. Included once per
+// instruction set. docs/wire-format.md defines the formula.
 #if defined(SLUICE_COMPRESS_SIMD_RANDOM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_RANDOM_INL_H_
 #undef SLUICE_COMPRESS_SIMD_RANDOM_INL_H_
@@ -17,19 +17,20 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::compress {
 namespace HWY_NAMESPACE {
 
-// The numbers of one key.
+// The random numbers that belong to one key.
 class IndexedRandom {
  public:
   explicit IndexedRandom(uint64_t key)
       : low_(static_cast<uint32_t>(MixBits(key))),
         high_(static_cast<uint32_t>(MixBits(key) >> 32)) {}
 
-  // 32 random bits for each of the indices index, index + 1 ...: an integer hash (the finalizers of
-  // Wellons' lowbias32 and MurmurHash3), with half of the key before each round.
+  // Returns 32 random bits for each of the indices index, index + 1 and so on. The function is an
+  // integer hash (the finalizers of Wellons' lowbias32 and MurmurHash3) that mixes in half of
+  // the key before each round.
   template <class DU>
   HWY_INLINE hwy::HWY_NAMESPACE::Vec<DU> At(DU d, uint32_t index) const {
     namespace hn = hwy::HWY_NAMESPACE;
-    // An Iota of any other start would be made lane by lane.
+    // The compiler would build an Iota with a different start lane by lane.
     auto x = hn::Add(hn::Iota(d, 0), hn::Set(d, index + low_));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7FEB352Du));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846CA68Bu));

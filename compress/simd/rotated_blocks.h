@@ -1,6 +1,6 @@
-// What `eden` makes of a chunk, apart from the transform: blocks and where they lie in a payload,
-// signs, scales. Encoders on a processor and on a GPU share it; docs/wire-format.md has the rules.
-// Constexpr, as float_bits.h is.
+// The parts of `eden` other than the transform: blocks and their offsets in a payload, signs, and
+// scales. The encoders on a processor and on a GPU share this code. docs/wire-format.md defines the
+// rules. The functions are constexpr for the reason in float_bits.h.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +15,22 @@
 
 namespace sluice::compress {
 
-// Blocks are powers of two from kRotatedMin to kRotatedMax elements.
+// Block sizes are powers of two from kRotatedMin to kRotatedMax elements.
 inline constexpr size_t kRotatedMin = 64;
 inline constexpr size_t kRotatedMax = 1024;
 
 constexpr uint32_t RotatedMagnitudesOf(int bits) { return uint32_t{1} << (bits - 1); }
 
-// What code `index` of `bits` (1 to 4), without its sign, stands for: centroids of a normal
-// distribution (Lloyd 1957, Max 1960) in 256ths. Whole numbers, so that transforms of them are
-// exact.
+// Returns the value of code `index` of `bits` (1 to 4) bits, without its sign. The values are
+// centroids of a normal distribution (Lloyd 1957, Max 1960) in 256ths. They are integers, so that
+// transforms of them are exact.
 constexpr float RotatedMagnitude(int bits, uint32_t index) {
   const float all[] = {204,                 //
                        116, 387,            //
                        63,  194, 344, 551,  //
                        33,  99,  168, 241, 322, 414, 530, 700};
-  // Not by its place: a table that is asked so lies in a GPU's memory, not in registers.
+  // The loop avoids indexing the array, because an array with a variable index is in a GPU's memory
+  // and not in registers.
   float magnitude = 0;
   for (uint32_t i = 0; i < std::size(all); ++i) {
     if (i == RotatedMagnitudesOf(bits) - 1 + index) magnitude = all[i];
@@ -37,28 +38,31 @@ constexpr float RotatedMagnitude(int bits, uint32_t index) {
   return magnitude;
 }
 
-// Block sizes from the first element on: as many as fit of the largest, then each smaller one at
-// most once; what is left, below kRotatedMin, is not rotated.
+// Returns the size of the next block. A chunk begins with as many blocks of the largest size as
+// possible, followed by at most one of each smaller size. The remaining elements, fewer than
+// kRotatedMin, are not rotated.
 constexpr size_t RotatedBlockSize(size_t left) {
   return left < kRotatedMax ? std::bit_floor(left) : size_t{kRotatedMax};
 }
 constexpr size_t RotatedCount(size_t count) { return count - count % kRotatedMin; }
-// Blocks before the one that begins at element `at`, or of a chunk of so many elements.
+// Returns the number of blocks that precede element `at`, which is also the number of blocks in a
+// chunk of `at` elements.
 constexpr size_t RotatedBlocks(size_t at) {
   return at / kRotatedMax + static_cast<size_t>(std::popcount(at % kRotatedMax / kRotatedMin));
 }
 
-// A payload: the signs' key; a byte with the bits of a code, and the number of rotations from
-// kRotationsShift on; a scale for each block; the blocks' planes; what is not rotated.
+// Layout of a payload: the key of the signs; a byte with the number of bits per code and, from bit
+// kRotationsShift on, the number of rotations; a scale for each block; the planes of the blocks;
+// the elements that are not rotated.
 struct RotatedPayload {
   static constexpr size_t kKeySize = sizeof(uint64_t);
   static constexpr int kRotationsShift = 4;
-  static constexpr size_t kScaleSize = 3;  // The upper bytes of an fp32.
+  static constexpr size_t kScaleSize = 3;  // The upper 3 bytes of an fp32.
 
   size_t count = 0;
   int bits = 1;
 
-  // Of the block that begins at element `at`; likewise below.
+  // These return offsets for the block that begins at element `at`.
   constexpr size_t ScaleAt(size_t at) const {
     return kKeySize + 1 + kScaleSize * RotatedBlocks(at);
   }
@@ -69,27 +73,29 @@ struct RotatedPayload {
   constexpr size_t size() const { return RestAt() + count % kRotatedMin * sizeof(float); }
 };
 
-// The signs of 64 elements from `at` on, for a rotation: bits that say which are negated. Words of
-// the SplitMix64 generator that begins at the key; 2^32 of them for each rotation.
+// Returns the signs of 64 elements for a rotation, beginning at element `at`; set bits mark negated
+// elements. The signs are words of the SplitMix64 generator that starts at the key. Each rotation
+// has 2^32 words.
 constexpr uint64_t RotationSigns(uint64_t key, int rotation, size_t at) {
   const uint64_t word = (static_cast<uint64_t>(rotation) << 32) + at / 64 + 1;
   return MixBits(key + 0x9E3779B97F4A7C15u * word);
 }
 
-// Scales: normal numbers, below what could overflow with the largest sum of magnitudes.
+// Scales are normal numbers. They are below the limit at which the largest sum of magnitudes could
+// overflow.
 inline constexpr float kSmallestRotatedScale = 0x1p-126f;
 inline constexpr float kLargestRotatedScale = 0x1p98f;
 static_assert(double{kRotatedMax} * kRotatedMax * 700 * kLargestRotatedScale <
               std::numeric_limits<float>::max());
 
-// Over a block: of |y[i]| * magnitude, and of magnitude^2.
+// Sums over a block: the sum of |y[i]| * magnitude, and the sum of magnitude^2.
 struct RotatedSums {
   float product = 0;
   float energy = 0;
 };
 
-// Of a block whose normalised values have this energy; `unbiased` goes with two rotations. 0: it
-// cannot be sent.
+// Returns the scale of a block. `energy` is the energy of the block's normalised values. `unbiased`
+// is true with two rotations. Returns 0 if the block cannot be sent.
 constexpr float RotatedScale(const RotatedSums& sums, float energy, float normalizer, size_t size,
                              bool unbiased) {
   if (!(energy > 0) || !(sums.product > 0)) return 0;

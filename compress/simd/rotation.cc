@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/rotation.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
-// Masks and sums go by groups of 16 elements: one vector, or several shorter ones.
+// Masks and sums work in groups of 16 elements, in one vector or in several shorter ones.
 constexpr size_t kGroup = 16;
 using Tag = hn::CappedTag<float, kGroup>;
 constexpr size_t kLanes = hn::MaxLanes(Tag());
@@ -62,7 +62,8 @@ HWY_INLINE float SumOfLanes(const Vector* sums) {
 HWY_INLINE Vector NegateWhere(Mask mask, Vector v) { return hn::IfThenElse(mask, hn::Neg(v), v); }
 
 #if HWY_TARGET != HWY_SCALAR
-// (a, b) of lanes `stride` apart become (a + b, a - b); `swapped` has them exchanged.
+// Replaces each pair (a, b) of lanes at the distance `stride` by (a + b, a - b). `swapped` contains
+// v with the two lanes of each pair exchanged.
 HWY_INLINE Vector Butterfly(Vector v, Vector swapped, uint32_t stride) {
   const Tag d;
   const hn::RebindToUnsigned<Tag> du;
@@ -73,7 +74,7 @@ HWY_INLINE Vector Butterfly(Vector v, Vector swapped, uint32_t stride) {
 }
 #endif
 
-// All strides within a vector.
+// Performs the transform for all strides within a vector.
 HWY_INLINE Vector ButterfliesWithin(Vector v) {
 #if HWY_TARGET != HWY_SCALAR
   v = Butterfly(v, hn::Shuffle2301(v), 1);
@@ -88,7 +89,7 @@ HWY_INLINE Vector ButterfliesWithin(Vector v) {
   return v;
 }
 
-// Strides h and 2h at once.
+// Performs the transform for the strides h and 2h at once.
 HWY_INLINE void TwoStrides(float* HWY_RESTRICT x, size_t h) {
   const Tag d;
   for (size_t i = 0; i < h; i += kLanes) {
@@ -158,7 +159,8 @@ HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
   constexpr size_t kLevels = kMagnitudes.kLevels;
   const Tag d;
   const hn::RebindToSigned<Tag> di;
-  float limits[kLevels] = {};  // From where on the next magnitude is the nearest.
+  // At and above limit i, the next magnitude is nearer.
+  float limits[kLevels] = {};
   for (size_t k = 1; k < kLevels; ++k) {
     limits[k] = (kMagnitudes.at[k - 1] + kMagnitudes.at[k]) * 0.5f * unit;
   }
@@ -215,7 +217,7 @@ HWY_INLINE void Expand(const uint8_t* HWY_RESTRICT planes, float* HWY_RESTRICT y
     for (size_t v = 0; v < kVectors; ++v) {
       Vector level[kLevels];
       for (size_t k = 0; k < kLevels; ++k) level[k] = hn::Set(d, kMagnitudes.at[k]);
-      // Each bit of the index halves what is left to choose from.
+      // Each bit of the index halves the number of remaining choices.
       for (int bit = 1; bit < kBits; ++bit) {
         const auto one = MaskOfBits(GroupAt(planes + static_cast<size_t>(bit) * plane_size, i), v);
         for (size_t k = 0; k < kLevels >> bit; ++k) {

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/select.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -11,13 +11,14 @@ namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Where a share of about this is kept, a test of what to skip is guessed wrong too often.
+// If a tile has at least kDense kept elements, a branch that skips elements would be mispredicted
+// too often.
 constexpr size_t kTile = 512;
-constexpr size_t kDense = 2;  // Kept in a tile.
+constexpr size_t kDense = 2;
 
-// Whole tiles, and whole vectors of them. What is kept is compressed in a register and stored
-// whole, into the slack: storing the kept lanes alone is slow on some machines. Values are fetched
-// later.
+// Handles whole tiles of whole vectors. The class compresses the kept lanes in a register and
+// stores the whole vector, which may reach into the slack, because storing only the kept lanes is
+// slow on some machines. Values are loaded later.
 class Selector {
  public:
   Selector(float tau, uint32_t first, uint32_t* HWY_RESTRICT positions)
@@ -56,7 +57,7 @@ class Selector {
     kept_ += hn::CountTrue(df_, large);
   }
 
-  // Four vectors share the test that most of the time says no.
+  // Four vectors share one test, which usually finds no kept element.
   HWY_INLINE void Sparse(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
                          size_t at) {
     const size_t lanes = hn::Lanes(df_);
@@ -77,7 +78,7 @@ class Selector {
 
   const DF df_;
   const V limit_;
-  // Of any other start it would be made lane by lane.
+  // The compiler would build an Iota with a different start lane by lane.
   const hn::Vec<hn::RebindToUnsigned<DF>> iota_ = hn::Iota(hn::RebindToUnsigned<DF>(), 0);
   const uint32_t first_;
   uint32_t* HWY_RESTRICT const positions_;

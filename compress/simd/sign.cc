@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/sign.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/bits-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -16,17 +16,18 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr size_t kWords = kSignBlock / 64;
-// A block's second pass keeps the processor from looking ahead by itself.
+// Prefetch distance. Explicit prefetching is necessary because the second pass over a block defeats
+// the processor's own prefetching.
 constexpr size_t kAhead = kSignBlock;
 
-// A sum in fp64, which cannot overflow, and in 16 lanes on every instruction set: element i goes to
-// lane i mod 16, lanes are added in order.
+// A sum in fp64, which cannot overflow. Every instruction set uses 16 lanes: element i is added to
+// lane i mod 16, and then the lanes are added in order.
 class LaneSum {
  public:
   HWY_INLINE LaneSum() {
     for (auto& sum : sums_) sum = hn::Zero(DD());
   }
-  // Adds magnitude(acc[i]) of `count` elements, a multiple of 16.
+  // Adds magnitude(acc[i]) for `count` elements; `count` must be a multiple of 16.
   template <class Magnitude>
   HWY_INLINE void Add(const float* HWY_RESTRICT acc, size_t count, Magnitude magnitude) {
     const hn::Rebind<float, DD> df;
@@ -59,7 +60,7 @@ HWY_INLINE double SumOf(const float* HWY_RESTRICT acc, Magnitude magnitude) {
   return sum.Total();
 }
 
-// Makes acc in place, notes signs and zeros, and with kSum returns the sum of magnitudes.
+// Computes acc in place and records signs and zeros. With kSum, returns the sum of magnitudes.
 template <bool kSum>
 HWY_INLINE double AccumulateSigns(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
                                   SignBlock* HWY_RESTRICT out) {
@@ -112,7 +113,7 @@ HWY_INLINE void FindMeans(const float* HWY_RESTRICT acc, double sum, SignBlock* 
     out->above = MeanOf(sum_above, above);
     out->below = MeanOf(sum_below, below);
   }
-  // What decodes to 0 is a zero.
+  // Values that would decode to 0 are recorded as zeros.
   for (size_t word = 0; word < kWords; ++word) {
     if (out->below == 0) {
       out->zero[word] |= out->negative[word];

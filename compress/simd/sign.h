@@ -1,5 +1,5 @@
-// Kernels of the codecs `sign`, `signsgd` and `onebit`: signs, zeros, block means and the residual
-// in one pass over memory, and adding them up.
+// Kernels of the codecs `sign`, `signsgd` and `onebit`. One pass over memory computes signs, zeros,
+// block means and the residual. Other kernels add signs to sums.
 #pragma once
 
 #include <cstddef>
@@ -9,27 +9,34 @@ namespace sluice::compress {
 
 inline constexpr size_t kSignBlock = 1024;
 
-// What an element that is not zero decodes to, by its sign.
+// The decoded value of an element that is not zero, depending on its sign.
 enum class SignScale {
-  kMean,      // ± the mean magnitude of the block's elements that are not zero.
-  kTwoMeans,  // The mean of those above zero, or of those below.
-  kOne,       // ±1.
+  // ± the mean magnitude of the block's elements that are not zero.
+  kMean,
+  // The mean of the elements above zero, or of the elements below zero.
+  kTwoMeans,
+  kOne,  // ±1.
 };
 
-// Bit i is element i, from the lowest bit of the first word on. An element has at most one bit.
+// The signs of a block. Bit i belongs to element i; the lowest bit of the first word is bit 0. An
+// element has a bit set in at most one of the two planes.
 struct SignBlock {
   uint64_t negative[kSignBlock / 64];
-  uint64_t zero[kSignBlock / 64];  // Decodes to 0.
-  uint16_t above = 0;              // bf16: what stands for elements above zero; 0: there are none.
-  uint16_t below = 0;              // Likewise below zero; its magnitude.
+  // Marks elements that decode to 0.
+  uint64_t zero[kSignBlock / 64];
+  // bf16 value of the elements above zero. 0 if there are none.
+  uint16_t above = 0;
+  // bf16 magnitude of the elements below zero. 0 if there are none.
+  uint16_t below = 0;
 };
 
-// `count` whole blocks. acc = gradient + residual; residual = acc - what is decoded. Where a mean
-// rounds to 0, so do its elements.
+// Encodes `count` whole blocks: acc = gradient + residual, then residual = acc - decoded. If a mean
+// rounds to 0, its elements are encoded as zeros.
 void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
                  size_t count);
 
-// Adds one whole block: `above`, -`below` or 0. `zero` null: there are none.
+// Adds one whole block, whose elements are `above`, -`below` or 0. `zero` is null if the block has
+// no zeros.
 void AddSigns(const uint8_t* negative, const uint8_t* zero, float above, float below, float* sum);
 
 }  // namespace sluice::compress

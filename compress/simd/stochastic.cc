@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/stochastic.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/bits-inl.h"
 #include "compress/simd/random-inl.h"
 #include "hwy/highway.h"
@@ -20,7 +20,7 @@ using F = hn::CappedTag<float, 16>;
 using U = hn::RebindToUnsigned<F>;
 using I = hn::RebindToSigned<F>;
 
-// With the sign of `signs`, unless the level is 0.
+// Combines levels with the sign bits of `signs`. A level of 0 gets no sign.
 HWY_INLINE hn::Vec<U> WithSign(hn::Vec<U> level, hn::Vec<U> signs) {
   const U du;
   const auto code = hn::Or(level, hn::And(signs, hn::Set(du, kSign)));
@@ -35,8 +35,8 @@ void RoundToPowersOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT 
   for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
     const auto acc = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
     const auto bits = hn::BitCast(du, acc);
-    // The carry out of the mantissa has the probability that keeps the mean, and that of subnormal
-    // numbers goes from 0 to 2^-126.
+    // The probability of a carry out of the mantissa preserves the mean. For subnormal numbers, the
+    // carry leads from 0 to 2^-126.
     const auto draw = hn::ShiftRight<9>(random.At(du, index + static_cast<uint32_t>(i)));
     const auto sum = hn::Add(hn::AndNot(hn::Set(du, kSign), bits), draw);
     const auto level = hn::Min(hn::ShiftRight<23>(sum), hn::Set(du, 254u));
@@ -47,7 +47,8 @@ void RoundToPowersOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT 
   }
 }
 
-// code * step: exact, as levels have at most 8 bits and steps 8 or 16.
+// Returns code * step. The product is exact, because levels have at most 8 bits and steps have 8 or
+// 16.
 HWY_INLINE hn::Vec<F> Scaled(hn::Vec<U> code, hn::Vec<F> step) {
   const F df;
   const U du;
@@ -65,7 +66,7 @@ void RoundToSteps(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residu
   const auto largest = hn::Set(df, static_cast<float>(most));
   for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
     const auto acc = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
-    // Below most + 1, whatever the step.
+    // The value is clamped to stay below most + 1 for any step.
     const auto exact = hn::Min(hn::Mul(hn::Abs(acc), hn::Set(df, inverse)), largest);
     const auto below = hn::ConvertTo(I(), exact);
     const auto whole = hn::ConvertTo(df, below);
@@ -111,7 +112,7 @@ double SumOfSquares(const float* HWY_RESTRICT gradient, const float* HWY_RESTRIC
 
 LevelRange RangeOfLevels(const uint32_t* HWY_RESTRICT codes) {
   const U du;
-  // Less one, so that 0 is the largest of all.
+  // One is subtracted, so that 0 wraps around and becomes the largest number.
   auto smallest = hn::Set(du, ~0u), largest = hn::Zero(du);
   for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(du)) {
     const auto level = hn::AndNot(hn::Set(du, kSign), hn::LoadU(du, codes + i));
@@ -180,7 +181,7 @@ void AddPowersOfTwo(const uint32_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum)
   const U du;
   for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
     const auto code = hn::LoadU(du, codes + i);
-    // The shift drops the sign.
+    // The shift removes the sign.
     const auto value =
         hn::BitCast(df, hn::Or(hn::ShiftLeft<23>(code), hn::And(code, hn::Set(du, kSign))));
     hn::StoreU(hn::Add(hn::LoadU(df, sum + i), value), df, sum + i);

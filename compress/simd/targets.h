@@ -1,6 +1,6 @@
-// The instruction sets that the kernels in this folder are compiled for. Each kernel is one source,
-// compiled once per set; the best set of the machine is picked when it is first called. All give
-// identical results, which tests prove by forcing each.
+// The instruction sets for which the kernels in this folder are compiled. Each kernel has one
+// source, which is compiled once per instruction set. At its first call, a kernel selects the
+// machine's best set. All sets give identical results; tests verify this by forcing each set.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace sluice::compress {
 
-// Names of the sets that this machine has, best first, e.g. AVX3_ZEN4, AVX3, AVX2, SSE4, EMU128
-// (portable code).
+// Returns the names of the instruction sets that this machine has, best first, for example
+// AVX3_ZEN4, AVX3, AVX2, SSE4, EMU128 (portable code).
 std::vector<std::string> SimdTargets();
 
-// All kernels use `target` from now on, one of SimdTargets(); empty: the best again. For tests and
-// benches: not while another thread runs a kernel.
+// Makes all kernels use `target`, which must be one of SimdTargets(). An empty string selects the
+// best set again. This is for tests and benches; do not call it while another thread runs a kernel.
 void ForceSimdTarget(const std::string& target);
 
 }  // namespace sluice::compress

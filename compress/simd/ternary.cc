@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/ternary.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/bits-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -13,10 +13,11 @@ namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A block's later passes keep the processor from looking ahead by itself.
+// Prefetch distance. Explicit prefetching is necessary because the later passes over a block defeat
+// the processor's own prefetching.
 constexpr size_t kAhead = 4 * kTernaryBlock;
 
-// Makes acc in place and returns its largest magnitude.
+// Computes acc in place and returns the block's largest magnitude.
 HWY_INLINE float AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToUnsigned<decltype(df)> du;
@@ -31,8 +32,8 @@ HWY_INLINE float AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_
   return hn::GetLane(hn::BitCast(df, hn::MaxOfLanes(du, largest)));
 }
 
-// The sum of what reaches `tau`, in fp64, which cannot overflow, and in 8 lanes on every
-// instruction set.
+// Returns the sum of the values that reach `tau`. The sum is in fp64, which cannot overflow, and in
+// 8 lanes on every instruction set.
 HWY_INLINE double SumInLanes(const float* HWY_RESTRICT acc, float tau) {
   constexpr size_t kLanes = 8;
   const hn::CappedTag<double, kLanes> dd;
@@ -65,11 +66,11 @@ HWY_INLINE float FloatOf(uint32_t bits) {
   return x;
 }
 
-// With a share like that or larger, the smallest value that is kept and the sum of 256 of the
-// largest have all their bits in one fp64: sums are exact, and their order does not matter.
+// If the share is at least this large, an fp64 has enough bits for both the smallest kept value and
+// the sum of 256 of the largest values. Sums are then exact, and their order does not matter.
 constexpr float kOrderFreeShare = 0x1p-20f;
 
-// `values` are followed by room for a vector.
+// `values` must have space for one vector after the last value.
 HWY_INLINE double SumOfMagnitudes(float* HWY_RESTRICT values, size_t kept) {
   const hn::CappedTag<double, 8> dd;
   const hn::Rebind<float, decltype(dd)> df;
@@ -98,20 +99,21 @@ HWY_INLINE void SubtractKept(float tau, uint32_t code, float* HWY_RESTRICT resid
 
 HWY_INLINE uint32_t ScaleCode(double sum, size_t kept) {
   const uint32_t bits = BitsOf(static_cast<float>(sum / static_cast<double>(kept)));
-  // To nearest even.
+  // This rounds to nearest even.
   const uint32_t half = (1 << (kTernaryScaleShift - 1)) - 1;
   const uint32_t code = (bits + half + ((bits >> kTernaryScaleShift) & 1)) >> kTernaryScaleShift;
   return HWY_MIN(code, kTernaryScaleMax);
 }
 
-// Writes entry and value of what reaches `tau`; returns how many.
+// Writes the entry and the value of each element that reaches `tau`. Returns the number of these
+// elements.
 HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t first,
                             uint32_t* HWY_RESTRICT entries, float* HWY_RESTRICT values) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto least = hn::Set(df, tau);
   const auto sign = hn::Set(du, kTernaryNegative);
-  // An Iota of any other start would be made lane by lane.
+  // The compiler would build an Iota with a different start lane by lane.
   const auto iota = hn::Iota(du, 0);
   size_t kept = 0;
   for (size_t i = 0; i < kTernaryBlock; i += hn::Lanes(df)) {
@@ -119,7 +121,7 @@ HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t f
     const auto large = hn::Ge(hn::Abs(x), least);
     const auto position = hn::Add(iota, hn::Set(du, first + static_cast<uint32_t>(i)));
     const auto entry = hn::Or(position, hn::And(hn::BitCast(du, x), sign));
-    // Stored whole, into the slack.
+    // The whole vector is stored, which may reach into the slack.
     hn::StoreU(hn::Compress(entry, hn::RebindMask(du, large)), du, entries + kept);
     hn::StoreU(hn::Compress(x, large), df, values + kept);
     kept += hn::CountTrue(df, large);
@@ -130,7 +132,8 @@ HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t f
 size_t EncodeTernary(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual, float share,
                      uint32_t first, uint32_t* HWY_RESTRICT entries, uint32_t* HWY_RESTRICT scales,
                      size_t count) {
-  constexpr float kLeast = 1.4012984643248171e-45f;  // Above 0, so that zeros are never kept.
+  // This limit is above 0, so that zeros are never kept.
+  constexpr float kLeast = 1.4012984643248171e-45f;
   const uint32_t* const begin = entries;
   float values[kTernaryBlock + kTernarySlack];
   for (size_t block = 0; block < count; ++block) {

@@ -1,5 +1,5 @@
-// The kernel of codec `ternary`: what a block keeps, its scale and the residual, in one pass over
-// memory.
+// The kernel of codec `ternary`. One pass over memory computes the kept elements, the scale and the
+// residual of each block.
 #pragma once
 
 #include <cstddef>
@@ -9,25 +9,26 @@ namespace sluice::compress {
 
 inline constexpr size_t kTernaryBlock = 256;
 
-// A scale is a float with 3 bits of mantissa: the upper 11 bits below the sign.
+// A scale is a float with 3 bits of mantissa, stored as the upper 11 bits below the sign.
 inline constexpr int kTernaryScaleShift = 20;
-inline constexpr uint32_t kTernaryScaleMax = 0x7F7;  // Below infinity.
+inline constexpr uint32_t kTernaryScaleMax = 0x7F7;  // The largest scale below infinity.
 
-// What is kept of a block: its position, and above it whether it is negative.
+// The bit in a kept element's entry that marks a negative value. The lower bits are the position.
 inline constexpr uint32_t kTernaryNegative = 0x80000000;
-// Beyond what is kept, `entries` of EncodeTernary must have room for so many.
+// Number of entries after the kept ones that EncodeTernary may overwrite in `entries`.
 inline constexpr size_t kTernarySlack = 16;
 
-// `count` whole blocks, the first element at position `first`. acc = gradient + residual; what is
-// at least share times the block's largest (and not 0) is kept; the scale is its mean magnitude;
-// residual = acc - what is decoded. Writes an entry for each kept one, in order, and for each block
-// the code of its scale, 0 if nothing is kept. Returns how many are kept.
+// Encodes `count` whole blocks. The first element has position `first`. acc = gradient + residual.
+// An element is kept if it is not 0 and its magnitude is at least `share` times the largest
+// magnitude in the block. The scale is the mean magnitude of the kept elements. residual = acc -
+// decoded. Writes an entry for each kept element, in order, and the code of the scale for each
+// block (0 if the block keeps no element). Returns the number of kept elements.
 size_t EncodeTernary(const float* gradient, float* residual, float share, uint32_t first,
                      uint32_t* entries, uint32_t* scales, size_t count);
 
-// gaps[i] = position of entry i - that of the one before - 1, the first counted from the start. Bit
-// i of `negative`, from the lowest bit of its first byte on, is the sign of entry i; bits after the
-// last are 0.
+// Computes gaps[i] = position of entry i - position of entry i - 1 - 1. The first gap counts from
+// position 0. Bit i of `negative`, starting with the lowest bit of the first byte, is the sign of
+// entry i. Bits after the last entry are 0.
 void SplitEntries(const uint32_t* entries, size_t count, uint32_t* gaps, uint8_t* negative);
 
 }  // namespace sluice::compress

@@ -5,7 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/values.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must come after foreach_target.h.
 #include "compress/simd/bits-inl.h"
 #include "hwy/highway.h"
 
@@ -16,8 +16,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr float kTopByte = 127;
 constexpr int kTopNibble = 7;
-constexpr uint32_t kNegative = 8;  // A nibble's sign.
-constexpr size_t kTile = 256;      // Codes that are made before they are packed; even.
+constexpr uint32_t kNegative = 8;  // The sign bit of a nibble.
+// Number of codes that are computed before they are packed. It must be even.
+constexpr size_t kTile = 256;
 
 // Calls fn(tag, i) for whole vectors and then for single elements.
 template <class Fn>
@@ -81,13 +82,13 @@ void FromBytes(float step, const int8_t* HWY_RESTRICT codes, float* HWY_RESTRICT
   });
 }
 
-// ±(floor + q * step): a product of few bits, exact, and one rounding.
+// Returns ±(floor + q * step). The product has few bits and is exact, so only the sum is rounded.
 template <class DF>
 HWY_INLINE hn::Vec<DF> Level(DF df, float floor, float step, hn::Vec<hn::RebindToSigned<DF>> q) {
   return hn::Add(hn::Set(df, floor), hn::Mul(hn::ConvertTo(df, q), hn::Set(df, step)));
 }
 
-// One nibble a byte.
+// Writes one nibble to each byte.
 HWY_INLINE void QuantizeNibbles(float floor, float step, float* HWY_RESTRICT values,
                                 uint8_t* HWY_RESTRICT nibbles, size_t count) {
   const bool flat = !(step > 0);
@@ -98,7 +99,7 @@ HWY_INLINE void QuantizeNibbles(float floor, float step, float* HWY_RESTRICT val
     const auto value = hn::LoadU(df, values + i);
     const auto above = hn::Max(hn::Sub(hn::Abs(value), hn::Set(df, floor)), hn::Zero(df));
     const auto quotient = flat ? hn::Zero(df) : hn::Div(above, hn::Set(df, step));
-    // Halves up. A step that was rounded to nothing would make this large.
+    // The code rounds halves up. The limit has an effect if the step was rounded to almost zero.
     const auto half_steps = hn::Min(hn::Add(quotient, quotient), hn::Set(df, 2.0f * kTopNibble));
     const auto q = hn::ShiftRight<1>(hn::Add(hn::ConvertTo(di, half_steps), hn::Set(di, 1)));
     const auto negative = hn::Lt(value, hn::Zero(df));
@@ -137,7 +138,7 @@ void ToNibbles(float floor, float step, float* HWY_RESTRICT values, uint8_t* HWY
 
 void FromNibbles(float floor, float step, const uint8_t* HWY_RESTRICT packed,
                  float* HWY_RESTRICT values, size_t count) {
-  // What each nibble stands for: looked up, as most have few values to decode.
+  // Nibbles are unpacked to one per byte, so that whole vectors can be decoded.
   HWY_ALIGN uint8_t nibbles[kTile + HWY_MAX_BYTES];
   for (size_t at = 0; at < count; at += kTile) {
     const size_t size = HWY_MIN(kTile, count - at);

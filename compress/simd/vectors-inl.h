@@ -1,4 +1,4 @@
-// Loops over vectors, for kernels; included once per instruction set.
+// Loops over vectors, for kernels. Included once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_VECTORS_INL_H_
 #undef SLUICE_COMPRESS_SIMD_VECTORS_INL_H_

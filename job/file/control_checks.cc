@@ -22,9 +22,7 @@ void CheckCandidates(const v1::ControlSpec& control, const FailAt& fail) {
         compress::ParseCodecSpec(control.candidates(i));
     Check(codec.ok(), "the mapper keeps canonical codec specs");
     if (codec->compensator != compress::CompensatorSpec()) {
-      fail(path,
-           "what is kept of what a codec leaves out is for `compression` to say; give the "
-           "codec alone");
+      fail(path, "`compression` sets the compensator; give the codec without one");
     } else if (!protocol::MayChange(*codec)) {
       fail(path, absl::StrCat(control.candidates(i),
                               ": no plan can choose it; use some of none, fp16, bf16, int8, int4, "
@@ -35,7 +33,8 @@ void CheckCandidates(const v1::ControlSpec& control, const FailAt& fail) {
   }
 }
 
-// What the schedule's form takes and needs; then whether the schedule is one.
+// Checks that the keys fit the form of the schedule and that none is missing, then checks the
+// schedule itself.
 void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
   if (control.policy() != "schedule" || control.schedule().empty()) return;
   struct Key {
@@ -61,7 +60,7 @@ void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
   if (!valid.ok()) fail("control.schedule", valid.message());
 }
 
-// One density both ways, and something to hold the tests against.
+// Requires one density in both directions, and a reference curve for the tests.
 void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   const v1::ControlSpec& control = job.control();
   if (control.policy() != "accuracy") return;
@@ -87,14 +86,16 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
       compress::ParseCodecSpec(job.compression().downlink());
   Check(up.ok() && down.ok(), "the mapper keeps canonical codec specs");
   if (!protocol::IsSparse(up->codec)) {
-    fail("control.policy", absl::StrCat("accuracy sets the density of topk and topk_exact, and "
-                                        "compression.uplink is ",
-                                        job.compression().uplink()));
+    fail(
+        "control.policy",
+        absl::StrCat("accuracy sets the density of topk and topk_exact, but compression.uplink is ",
+                     job.compression().uplink()));
   } else if (protocol::IsSparse(down->codec) && down->level != up->level) {
     fail("control.policy",
-         absl::StrCat("accuracy sets one density both ways, and compression begins with ",
-                      job.compression().uplink(), " up and ", job.compression().downlink(),
-                      " down; give both the same, or a downlink without one"));
+         absl::StrCat(
+             "accuracy sets one density in both directions, but compression begins with ",
+             job.compression().uplink(), " up and ", job.compression().downlink(),
+             " down; set both to the same value, or use a downlink codec without a density"));
   }
 }
 

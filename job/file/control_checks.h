@@ -1,4 +1,5 @@
-// What goes together in the `control` section of a job file, and with the rest of the job.
+// Checks that the keys of a job file's `control` section are consistent with each other and with
+// the rest of the job.
 #pragma once
 
 #include <functional>
@@ -8,10 +9,10 @@
 
 namespace sluice::job {
 
-// What is wrong, and with which key.
+// Reports a problem with the key at `path`.
 using FailAt = std::function<void(absl::string_view path, absl::string_view what)>;
 
-// `job` has its defaults, and every key by itself is as it should be.
+// `job` must have its defaults, and each key on its own must be valid.
 void CheckControl(const v1::JobSpec& job, const FailAt& fail);
 
 }  // namespace sluice::job

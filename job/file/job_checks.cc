@@ -14,6 +14,7 @@
 #include "compress/codec_spec.h"
 #include "job/file/control_checks.h"
 #include "job/file/job_conversion.h"
+#include "job/file/own_program.h"
 #include "job/file/schema.h"
 #include "job/file/yaml_mapper.h"
 #include "job/file/yaml_source.h"
@@ -30,10 +31,11 @@ using google::protobuf::Reflection;
 
 constexpr size_t kMaxJobName = 64;
 
-// Carries what every check needs.
-class Completer {
+// Holds the data that all checks share.
+class JobValidator {
  public:
-  Completer(const Places& places, Problems* problems) : places_(places), problems_(problems) {}
+  JobValidator(const Places& places, bool own_program, Problems* problems)
+      : places_(places), own_program_(own_program), problems_(problems) {}
 
   void Fail(absl::string_view path, absl::string_view what) {
     problems_->Add(places_.Find(path), absl::StrCat(path, ": ", what));
@@ -62,6 +64,7 @@ class Completer {
   void CheckSupport(const v1::JobSpec& job);
 
   const Places& places_;
+  const bool own_program_;
   Problems* const problems_;
 };
 
@@ -71,17 +74,18 @@ bool IsPresent(const Message& section, const FieldDescriptor& field) {
                              : reflection.HasField(section, &field);
 }
 
-// " (adam takes: lr, ...)", or nothing where the kind takes no keys.
+// Returns the keys that a section of this kind takes, as " (adam takes: lr, ...)", or an empty text
+// if the kind takes no keys.
 std::string KeysOfKind(const Descriptor& section, absl::string_view kind) {
   std::vector<std::string> keys;
   for (int i = 1; i < section.field_count(); ++i) {
-    if (TakesKey(*section.field(i), kind)) keys.push_back(section.field(i)->name());
+    if (AcceptsKey(*section.field(i), kind)) keys.push_back(section.field(i)->name());
   }
   if (keys.empty()) return "";
   return absl::StrCat(" (", kind, " takes: ", absl::StrJoin(keys, ", "), ")");
 }
 
-void Completer::CompleteSection(const std::string& path, Message* section) {
+void JobValidator::CompleteSection(const std::string& path, Message* section) {
   const Descriptor& keys = *section->GetDescriptor();
   for (int i = 0; i < keys.field_count(); ++i) {
     const FieldDescriptor& field = *keys.field(i);
@@ -90,8 +94,8 @@ void Completer::CompleteSection(const std::string& path, Message* section) {
   }
 }
 
-void Completer::CompleteKey(const std::string& path, const std::string& kind,
-                            const FieldDescriptor& field, Message* section) {
+void JobValidator::CompleteKey(const std::string& path, const std::string& kind,
+                               const FieldDescriptor& field, Message* section) {
   const Reflection& reflection = *section->GetReflection();
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     const bool is_section =
@@ -107,8 +111,8 @@ void Completer::CompleteKey(const std::string& path, const std::string& kind,
     }
     return;
   }
-  if (!TakesKey(field, kind)) {
-    // An unknown kind has been reported where it stands.
+  if (!AcceptsKey(field, kind)) {
+    // An unknown kind has already been reported.
     if (IsPresent(*section, field) && !kind.empty()) {
       Fail(path, absl::StrCat(kind, " takes no ", field.name(), "; remove it",
                               KeysOfKind(*section->GetDescriptor(), kind)));
@@ -118,9 +122,9 @@ void Completer::CompleteKey(const std::string& path, const std::string& kind,
   }
 }
 
-void Completer::WriteDefault(const std::string& path, const FieldDescriptor& field,
-                             Message* section) {
-  if (field.options().GetExtension(v1::needed)) {
+void JobValidator::WriteDefault(const std::string& path, const FieldDescriptor& field,
+                                Message* section) {
+  if (field.options().GetExtension(v1::needed) && !(own_program_ && IsTheProgramsOwn(path))) {
     const std::string problem = WordProblem(field, "");
     const size_t known = problem.find("known: ");
     Fail(path,
@@ -142,7 +146,8 @@ std::string KindOrDefault(const Message& section) {
   return kind.empty() ? first.options().GetExtension(v1::default_value) : kind;
 }
 
-// `changes` over `*section`; from scratch if it names another kind.
+// Applies `changes` to `*section`. If `changes` name a different kind, the section is cleared
+// first.
 void Overlay(const Message& changes, Message* section) {
   const bool names_kind = !SectionKind(changes).empty();
   if (names_kind && KindOrDefault(changes) != KindOrDefault(*section)) section->Clear();
@@ -162,7 +167,7 @@ void SwitchCompressionOff(v1::CompressionSpec* compression) {
   compression->set_min_elements(0);
 }
 
-void Completer::CheckBaseline(const v1::JobSpec& given) {
+void JobValidator::CheckBaseline(const v1::JobSpec& given) {
   v1::JobSpec dense = given;
   ApplyBaseline(&dense);
   CompleteSection("baseline.optimizer", dense.mutable_optimizer());
@@ -170,7 +175,7 @@ void Completer::CheckBaseline(const v1::JobSpec& given) {
   CheckOptimizer("baseline.optimizer", dense.optimizer());
 }
 
-void Completer::CheckName(const std::string& name) {
+void JobValidator::CheckName(const std::string& name) {
   const size_t bad =
       name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.");
   if (bad != name.npos || name.size() > kMaxJobName) {
@@ -179,15 +184,15 @@ void Completer::CheckName(const std::string& name) {
   }
 }
 
-void Completer::CheckLength(const v1::JobSpec& job) {
+void JobValidator::CheckLength(const v1::JobSpec& job) {
   if (job.has_epochs() && job.has_steps()) {
-    Fail("steps", "epochs is given too; give one of the two");
-  } else if (!job.has_epochs() && !job.has_steps()) {
+    Fail("steps", "epochs is also given; give only one of them");
+  } else if (!job.has_epochs() && !job.has_steps() && !own_program_) {
     Fail("epochs", "missing; give epochs (passes over the data) or steps");
   }
 }
 
-void Completer::CheckDevice(absl::string_view device) {
+void JobValidator::CheckDevice(absl::string_view device) {
   if (device == "auto" || device == "cpu" || device == "cuda") return;
   uint32_t index = 0;
   if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index < 1024) {
@@ -197,7 +202,7 @@ void Completer::CheckDevice(absl::string_view device) {
                               ShowText(device)));
 }
 
-void Completer::CheckGpus(const v1::JobSpec& job) {
+void JobValidator::CheckGpus(const v1::JobSpec& job) {
   if (job.gpus_per_worker() <= job.gradient_accumulation_steps()) return;
   Fail("gpus_per_worker",
        absl::StrCat("is ", job.gpus_per_worker(), ", but a step has ",
@@ -206,29 +211,27 @@ void Completer::CheckGpus(const v1::JobSpec& job) {
                     "many"));
 }
 
-void Completer::CheckWidth(const v1::ModelSpec& model) {
+void JobValidator::CheckWidth(const v1::ModelSpec& model) {
   if (!model.has_heads() || !model.has_width() || model.heads() == 0) return;
   if (model.width() % model.heads() == 0) return;
   Fail("model.width", absl::StrCat("must be a multiple of model.heads, ", model.heads(), "; found ",
                                    model.width()));
 }
 
-// Sizes of images are the files' to say; the model asks for them when it is made.
-void Completer::CheckModelTakesData(const std::string& model, const std::string& format) {
+// The files determine the image size, and the model asks for the size when it is created.
+void JobValidator::CheckModelTakesData(const std::string& model, const std::string& format) {
   if (model.empty() || format.empty() || model == "custom" || format == "custom") return;
   const bool is_text = format == "text" || format == "synthetic_text";
   const bool takes_text = model == "char_gpt";
   if (is_text == takes_text) return;
-  Fail("model.name",
-       takes_text
-           ? absl::StrCat(model, " takes text, and data.format ", format,
-                          " has images; use data of format text or synthetic_text, or a model of "
-                          "images, such as resnet20")
-           : absl::StrCat(model, " takes images, and data.format ", format,
-                          " has text; use model char_gpt, or data of images"));
+  Fail("model.name", takes_text ? absl::StrCat(model, " takes text, and data.format ", format,
+                                               " has images; use format text or synthetic_text, or "
+                                               "an image model such as resnet20")
+                                : absl::StrCat(model, " takes images, and data.format ", format,
+                                               " has text; use model char_gpt, or image data"));
 }
 
-void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer) {
+void JobValidator::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer) {
   if (optimizer.nesterov() && optimizer.momentum() == 0) {
     Fail(JoinPath(path, "nesterov"), "needs a momentum above 0");
   }
@@ -239,39 +242,39 @@ void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& 
          absl::StrCat("must be auto or a number of at least 0 and below 1, found ",
                       ShowText(optimizer.delayed_momentum())));
   }
-  if (optimizer.on() != "shards") return;
+  if (optimizer.location() != "shards") return;
   for (const auto& [key, limit] : {std::pair("clip_norm", optimizer.clip_norm()),
                                    std::pair("clip_value", optimizer.clip_value())}) {
     if (limit == 0) continue;
     Fail(JoinPath(path, key),
-         "cuts the mean gradient, which no worker has when the optimizer is on the shards; remove "
-         "it, or use on: workers");
+         "limits the mean gradient, which no worker has when the optimizer runs on the shards; "
+         "remove it, or use location: workers");
   }
 }
 
-// Keys that one mode alone takes.
-void Completer::CheckMode(const v1::JobSpec& job) {
+// Checks the keys that are valid in only one mode.
+void JobValidator::CheckMode(const v1::JobSpec& job) {
   struct Key {
     absl::string_view name, mode;
     bool given, needed;
   };
   const bool nesterov = job.outer_optimizer() != "average";
   for (const Key& key : {Key{"staleness", "ssp", job.has_staleness(), true},
-                         Key{"sync_every", "local_sgd", job.has_sync_every(), true},
+                         Key{"local_steps", "local_sgd", job.has_local_steps(), true},
                          Key{"outer_optimizer", "local_sgd", job.has_outer_optimizer(), false},
                          Key{"outer_lr", "local_sgd", job.has_outer_lr(), false},
                          Key{"outer_momentum", "local_sgd", job.has_outer_momentum(), false},
                          Key{"quorum", "sync", job.has_quorum(), false},
-                         Key{"grace", "sync", job.has_grace(), false}}) {
+                         Key{"straggler_timeout", "sync", job.has_straggler_timeout(), false}}) {
     if (key.given && job.mode() != key.mode) {
-      Fail(key.name, absl::StrCat("belongs to mode ", key.mode, ", and this job's is ", job.mode(),
+      Fail(key.name, absl::StrCat("is a key of mode ", key.mode, "; this job has mode ", job.mode(),
                                   "; remove it"));
     } else if (!key.given && key.needed && job.mode() == key.mode) {
       Fail(key.name, absl::StrCat("missing; mode ", key.mode, " needs it"));
     }
   }
   if (job.has_staleness_aware_lr() && InLockstep(job.mode())) {
-    Fail("staleness_aware_lr", absl::StrCat("belongs to modes async and ssp, and this job's is ",
+    Fail("staleness_aware_lr", absl::StrCat("is a key of modes async and ssp; this job has mode ",
                                             job.mode(), "; remove it"));
   }
   if (job.mode() == "local_sgd" && !nesterov && job.has_outer_momentum()) {
@@ -280,21 +283,21 @@ void Completer::CheckMode(const v1::JobSpec& job) {
   if (job.quorum() > job.workers()) {
     Fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
   }
-  if (job.has_grace() && !job.has_quorum()) Fail("grace", "needs a quorum");
+  if (job.has_straggler_timeout() && !job.has_quorum()) Fail("straggler_timeout", "needs a quorum");
 }
 
-void Completer::CheckMembership(const v1::JobSpec& job) {
+void JobValidator::CheckMembership(const v1::JobSpec& job) {
   if (job.membership() != "elastic") {
     for (const auto& [name, given] : {std::pair("min_workers", job.has_min_workers()),
                                       std::pair("max_workers", job.has_max_workers())}) {
-      if (given) Fail(name, "belongs to membership elastic; remove it");
+      if (given) Fail(name, "is a key of membership elastic; remove it");
     }
     return;
   }
   if (job.has_quorum()) {
     Fail("quorum",
-         "does not go with membership elastic, where a step closes with all who are there: remove "
-         "it, or use fixed");
+         "does not work with membership elastic, where a step waits for all present workers: "
+         "remove it, or use fixed");
   }
   if (job.min_workers() > job.workers()) {
     Fail("min_workers",
@@ -307,11 +310,11 @@ void Completer::CheckMembership(const v1::JobSpec& job) {
   if (!job.has_checkpoint() || job.checkpoint().replay_limit() == 0) {
     Fail("membership",
          "elastic needs a `checkpoint` section with a replay_limit above 0: newcomers begin with "
-         "the newest checkpoint and go through the results since");
+         "the newest checkpoint and replay the results since then");
   }
 }
 
-void Completer::CheckRelays(const v1::JobSpec& job) {
+void JobValidator::CheckRelays(const v1::JobSpec& job) {
   if (!job.has_relays()) return;
   uint64_t workers = 0;
   for (const uint32_t behind : job.relays().workers()) workers += behind;
@@ -325,7 +328,7 @@ void Completer::CheckRelays(const v1::JobSpec& job) {
   }
   const absl::string_view refusal =
       RelaysRefusal({.mode = job.mode(),
-                     .rule = RuleOf(job.mode(), job.optimizer().on(), job.optimizer().name()),
+                     .rule = RuleOf(job.mode(), job.optimizer().location(), job.optimizer().name()),
                      .membership = job.membership(),
                      .codec = {},
                      .quorum = job.has_quorum(),
@@ -333,7 +336,7 @@ void Completer::CheckRelays(const v1::JobSpec& job) {
   if (!refusal.empty()) Fail("relays", refusal);
 }
 
-void Completer::CheckTogether(const v1::JobSpec& job) {
+void JobValidator::CheckTogether(const v1::JobSpec& job) {
   CheckMode(job);
   CheckMembership(job);
   CheckControl(job, [this](absl::string_view path, absl::string_view what) { Fail(path, what); });
@@ -342,8 +345,10 @@ void Completer::CheckTogether(const v1::JobSpec& job) {
   CheckModelTakesData(job.model().name(), job.data().format());
   CheckOptimizer("optimizer", job.optimizer());
   const v1::ServerSpec& server = job.server();
-  if (server.heartbeat() * 2 > server.lease()) {
-    Fail("server.heartbeat", "must be at most half of server.lease, or one late heartbeat ends it");
+  if (server.heartbeat_interval() * 2 > server.lease_timeout()) {
+    Fail("server.heartbeat_interval",
+         "must be at most half of server.lease_timeout, because otherwise one late heartbeat ends "
+         "the lease");
   }
   if (server.port() != 0 && server.port() == server.http_port()) {
     Fail("server.http_port", absl::StrCat("is server.port, ", server.port(), ", too"));
@@ -355,7 +360,7 @@ void Completer::CheckTogether(const v1::JobSpec& job) {
   }
 }
 
-void Completer::CheckText(absl::string_view path, absl::string_view text) {
+void JobValidator::CheckText(absl::string_view path, absl::string_view text) {
   const bool control = std::any_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(c));
   });
@@ -364,7 +369,7 @@ void Completer::CheckText(absl::string_view path, absl::string_view text) {
   }
 }
 
-void Completer::CheckSupport(const v1::JobSpec& job) {
+void JobValidator::CheckSupport(const v1::JobSpec& job) {
   struct Use {
     std::string path;
     std::string codec;
@@ -394,7 +399,7 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
     Check(codec.ok(), "the mapper keeps canonical codec specs");
     const SupportAnswer answer =
         FindSupport({.mode = job.mode(),
-                     .rule = RuleOf(job.mode(), job.optimizer().on(), job.optimizer().name()),
+                     .rule = RuleOf(job.mode(), job.optimizer().location(), job.optimizer().name()),
                      .membership = job.membership(),
                      .codec = *codec,
                      .direction = use.direction,
@@ -409,11 +414,11 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
   }
   if (job.control().policy() == "schedule" && !sparse) {
     Fail("control.policy",
-         "schedule sets the density of topk and topk_exact, and compression names neither");
+         "schedule sets the density of topk and topk_exact, but compression uses neither");
   }
 }
 
-void Completer::CheckJob(const v1::JobSpec& job) {
+void JobValidator::CheckJob(const v1::JobSpec& job) {
   CheckName(job.name());
   CheckLength(job);
   CheckDevice(job.device());
@@ -434,7 +439,7 @@ void Completer::CheckJob(const v1::JobSpec& job) {
 }  // namespace
 
 void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* problems) {
-  Completer completer(places, problems);
+  JobValidator completer(places, CompleteOwnProgram(job), problems);
   const v1::JobSpec given = *job;
   job->clear_baseline();
   completer.CompleteSection("", job);

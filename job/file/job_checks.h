@@ -1,5 +1,5 @@
-// What makes a mapped job whole: defaults, missing keys, keys that do not belong together, the
-// baseline, and whether this version can run it.
+// Completes a mapped job: fills in defaults, applies the baseline, and reports missing keys, keys
+// that exclude each other, and jobs that this version cannot run.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -8,9 +8,9 @@
 
 namespace sluice::job {
 
-// Completes `*job`, where every given key has passed the mapper: writes out defaults, applies the
-// baseline and switches compression off if `dense`, and removes the baseline. Adds what is wrong to
-// `*problems`.
+// Completes `*job`: writes out defaults and removes the baseline. If `dense`, first applies the
+// baseline and switches compression off. The mapper must have accepted every given key. Problems
+// are added to `*problems`.
 void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* problems);
 
 }  // namespace sluice::job

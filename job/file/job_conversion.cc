@@ -14,7 +14,8 @@ compress::CodecSpec Codec(const std::string& text) {
   return *spec;
 }
 
-// Keys that a model or an optimizer does not take are absent and keep the struct's values.
+// Keys that a model or an optimizer does not take are absent, and the struct keeps its default
+// values.
 ModelSpec Convert(const v1::ModelSpec& from) {
   ModelSpec to;
   to.name = from.name();
@@ -28,7 +29,7 @@ ModelSpec Convert(const v1::ModelSpec& from) {
   return to;
 }
 
-// Keys that the format does not take are absent and keep the struct's values.
+// Keys that the format does not take are absent, and the struct keeps its default values.
 DataSpec Convert(const v1::DataSpec& from) {
   DataSpec to;
   to.format = from.format();
@@ -55,7 +56,7 @@ DataSpec Convert(const v1::DataSpec& from) {
   return to;
 }
 
-// As of data: keys of other optimizers are absent.
+// Keys of other optimizers are absent, and the struct keeps its default values.
 OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   OptimizerSpec to;
   to.name = from.name();
@@ -69,8 +70,8 @@ OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   to.weight_decay = from.weight_decay();
   to.clip_norm = from.clip_norm();
   to.clip_value = from.clip_value();
-  if (from.has_on()) to.on = from.on();
-  double delayed = 0;  // What is no number is `auto`.
+  if (from.has_location()) to.location = from.location();
+  double delayed = 0;  // If the text is not a number, it is `auto`.
   if (absl::SimpleAtod(from.delayed_momentum(), &delayed)) to.delayed_momentum = delayed;
   return to;
 }
@@ -86,8 +87,8 @@ LrScheduleSpec Convert(const v1::LrScheduleSpec& from) {
   return to;
 }
 
-// What a message costs beside its bytes speaks for large bundles; that the last one's result
-// travels when nothing else does, for ones that are at most a megabyte on the wire.
+// Large bundles reduce the fixed cost per message. But the last bundle's result travels while no
+// other message does, so bundles should have at most a megabyte on the wire.
 uint32_t UsualBundleElements(const protocol::CompressionSpec& compression) {
   uint32_t elements = protocol::LayoutParameters{}.bundle_elements;
   for (const compress::CodecSpec* spec : {&compression.uplink, &compression.downlink}) {
@@ -110,7 +111,7 @@ protocol::CompressionSpec Convert(const v1::CompressionSpec& from) {
     if (entry.has_downlink()) converted.downlink = Codec(entry.downlink());
   }
   to.min_elements = from.min_elements();
-  // The schema's limits keep both in range.
+  // The schema's limits keep both of these values in range.
   to.layout.chunk_elements = static_cast<uint32_t>(from.chunk_bytes() / sizeof(float));
   to.layout.bundle_elements = from.has_bundle_bytes()
                                   ? static_cast<uint32_t>(from.bundle_bytes() / sizeof(float))
@@ -128,7 +129,8 @@ ScheduleKind Kind(const std::string& name) {
 
 ControlSpec ConvertControl(const v1::ControlSpec& from) {
   ControlSpec to;
-  if (!from.policy().empty()) to.policy = from.policy();  // Else there is no such section.
+  // Without a policy, the file has no `control` section.
+  if (!from.policy().empty()) to.policy = from.policy();
   ScheduleSpec& schedule = to.schedule;
   schedule.kind = Kind(from.schedule());
   schedule.dense_steps = from.dense_steps();
@@ -152,19 +154,19 @@ ControlSpec ConvertControl(const v1::ControlSpec& from) {
 namespace {
 
 protocol::CheckpointSpec Convert(const v1::CheckpointSpec& from) {
-  return {from.dir(), from.every(), from.keep(), from.store(), from.replay_limit()};
+  return {from.dir(), from.interval(), from.keep(), from.store(), from.replay_limit()};
 }
 
 ServerSpec Convert(const v1::ServerSpec& from) {
   ServerSpec to;
-  to.lease = absl::Seconds(from.lease());
-  to.heartbeat = absl::Seconds(from.heartbeat());
+  to.lease_timeout = absl::Seconds(from.lease_timeout());
+  to.heartbeat_interval = absl::Seconds(from.heartbeat_interval());
   to.join_timeout = absl::Seconds(from.join_timeout());
   to.connect_timeout = absl::Seconds(from.connect_timeout());
   to.window_bytes = from.window_bytes();
   to.max_memory = from.max_memory();
-  to.wait_limit = absl::Seconds(from.wait_limit());
-  to.stall_limit = absl::Seconds(from.stall_limit());
+  to.rejoin_timeout = absl::Seconds(from.rejoin_timeout());
+  to.stall_timeout = absl::Seconds(from.stall_timeout());
   to.port = static_cast<uint16_t>(from.port());
   to.http_port = static_cast<uint16_t>(from.http_port());
   return to;
@@ -191,7 +193,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.precision = job.precision();
   spec.device = job.device();
   spec.gpus_per_worker = job.gpus_per_worker();
-  spec.encode_on = job.encode_on();
+  spec.encode_location = job.encode_location();
   spec.seed = job.seed();
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();
@@ -201,16 +203,16 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   if (job.has_min_workers()) spec.min_workers = job.min_workers();
   spec.staleness = job.staleness();
   spec.staleness_aware_lr = job.staleness_aware_lr();
-  if (job.has_sync_every()) spec.sync_every = job.sync_every();
+  if (job.has_local_steps()) spec.local_steps = job.local_steps();
   if (job.has_outer_optimizer()) spec.outer_optimizer = job.outer_optimizer();
   if (spec.outer_optimizer == "average") spec.outer_lr = 1;
   if (job.has_outer_lr()) spec.outer_lr = job.outer_lr();
   if (job.has_outer_momentum()) spec.outer_momentum = job.outer_momentum();
   spec.quorum = job.quorum();
-  spec.grace = absl::Seconds(job.grace());
-  spec.average_buffers_every = job.average_buffers_every();
+  spec.straggler_timeout = absl::Seconds(job.straggler_timeout());
+  spec.buffer_sync_interval = job.buffer_sync_interval();
   spec.output = job.output();
-  spec.scalars_every = job.scalars_every();
+  spec.log_interval = job.log_interval();
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   if (!WhyNoReplay(spec).empty()) spec.checkpoint.replay_limit = 0;
   spec.server = Convert(job.server());

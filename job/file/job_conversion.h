@@ -1,4 +1,4 @@
-// A completed job as the plain JobSpec that programs use.
+// Conversion of a completed job to the plain JobSpec that programs use.
 #pragma once
 
 #include "job/job_spec.h"
@@ -6,9 +6,9 @@
 
 namespace sluice::job {
 
-// For a job that CompleteJob found no problem in.
+// CompleteJob must have found no problem in `job`.
 JobSpec ConvertJob(const v1::JobSpec& job);
-// Of a section whose keys are complete and of the right type.
+// The keys of `control` must be complete and of the right type.
 ControlSpec ConvertControl(const v1::ControlSpec& control);
 
 }  // namespace sluice::job

@@ -25,9 +25,10 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return absl::NotFoundError(absl::StrCat("cannot open the job file ", path,
-                                            "; is the path right, and may you read it?"));
+                                            "; check the path and your read permission"));
   }
-  std::string text(kMaxJobFileSize + 1, '\0');  // One more than allowed, to see that it is more.
+  // The buffer has one byte more than the limit, to detect larger files.
+  std::string text(kMaxJobFileSize + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad() || (file.fail() && !file.eof())) {
     return absl::UnavailableError(absl::StrCat("cannot read the job file ", path));
@@ -36,7 +37,8 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   return text;
 }
 
-// epochs and steps stand for each other: naming one on the command line takes the other away.
+// The keys epochs and steps exclude each other, so a value for one on the command line removes the
+// other.
 void DropOther(absl::string_view path, v1::JobSpec* job) {
   if (path == "steps") job->clear_epochs();
   if (path == "epochs") job->clear_steps();
@@ -57,9 +59,11 @@ void ApplySet(const std::string& argument, Places* places, Problems* problems, v
     if (field == nullptr) {
       return problems->Add(where, UnknownKey(*section->GetDescriptor(), so_far, key));
     }
-    so_far = JoinPath(so_far, key);
+    const std::string warning = OldNameWarning(*field, so_far, key);
+    if (!warning.empty()) problems->Warn(where, warning);
+    so_far = JoinPath(so_far, field->name());
     places->Set(so_far, where);
-    if (so_far.size() < path.size()) {
+    if (&key != &keys.back()) {
       if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
         return problems->Add(where, absl::StrCat(so_far, " has no keys"));
       }
@@ -72,14 +76,14 @@ void ApplySet(const std::string& argument, Places* places, Problems* problems, v
     const absl::StatusOr<YAML::Node> value = ParseYaml(argument.substr(equals + 1), "value");
     if (!value.ok()) return problems->Add(where, value.status().message());
     const YamlSource source = YamlSource::Argument(where);
-    YamlMapper(&source, places, problems).MapKey(*value, path, *field, section);
-    DropOther(path, job);
+    YamlMapper(&source, places, problems).MapKey(*value, so_far, *field, section);
+    DropOther(so_far, job);
   }
 }
 
-// Points instead of the file, so that processes with equal jobs have equal references, and the job
-// need not find the file again.
-void TakeReference(const Places& places, v1::JobSpec* job, Problems* problems) {
+// Replaces the reference's file name by its points. Then processes with equal jobs have equal
+// references, and the file is not needed again.
+void InlineReference(const Places& places, v1::JobSpec* job, Problems* problems) {
   if (!job->control().has_reference()) return;
   const absl::StatusOr<std::vector<CurvePoint>> curve =
       ReadReferenceFile(job->control().reference());
@@ -97,7 +101,13 @@ void TakeReference(const Places& places, v1::JobSpec* job, Problems* problems) {
   }
 }
 
-absl::StatusOr<v1::JobSpec> ResolveJob(absl::string_view text, absl::string_view file_name,
+struct ResolvedJob {
+  v1::JobSpec job;
+  // Warnings about the form of the file, not about the meaning of the job.
+  std::vector<std::string> warnings;
+};
+
+absl::StatusOr<ResolvedJob> ResolveJob(absl::string_view text, absl::string_view file_name,
                                        const LoadJobOptions& options) {
   const absl::StatusOr<YAML::Node> root = ParseYaml(text, file_name);
   if (!root.ok()) return root.status();
@@ -107,21 +117,23 @@ absl::StatusOr<v1::JobSpec> ResolveJob(absl::string_view text, absl::string_view
   const YamlSource source = YamlSource::File(file_name);
   YamlMapper(&source, &places, &problems).MapSection(*root, "", &job);
   for (const std::string& argument : options.set) ApplySet(argument, &places, &problems, &job);
-  // What is missing or does not go together can only be told when all that is there was understood.
+  // Missing and conflicting keys can only be found after all given keys have been understood.
   if (problems.empty()) CompleteJob(options.dense, places, &job, &problems);
-  if (problems.empty()) TakeReference(places, &job, &problems);
+  if (problems.empty()) InlineReference(places, &job, &problems);
   const absl::Status status = problems.ToStatus();
   if (!status.ok()) return status;
-  return job;
+  return ResolvedJob{.job = std::move(job), .warnings = problems.warnings()};
 }
 
 }  // namespace
 
 absl::StatusOr<JobSpec> LoadJobFromText(absl::string_view text, absl::string_view file_name,
                                         const LoadJobOptions& options) {
-  const absl::StatusOr<v1::JobSpec> job = ResolveJob(text, file_name, options);
-  if (!job.ok()) return job.status();
-  return ConvertJob(*job);
+  absl::StatusOr<ResolvedJob> resolved = ResolveJob(text, file_name, options);
+  if (!resolved.ok()) return resolved.status();
+  JobSpec job = ConvertJob(resolved->job);
+  job.file_warnings = std::move(resolved->warnings);
+  return job;
 }
 
 absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options) {
@@ -133,9 +145,9 @@ absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options) {
 absl::StatusOr<std::string> ResolvedJobTextFromText(absl::string_view text,
                                                     absl::string_view file_name,
                                                     const LoadJobOptions& options) {
-  const absl::StatusOr<v1::JobSpec> job = ResolveJob(text, file_name, options);
-  if (!job.ok()) return job.status();
-  return JobText(*job);
+  const absl::StatusOr<ResolvedJob> resolved = ResolveJob(text, file_name, options);
+  if (!resolved.ok()) return resolved.status();
+  return JobText(resolved->job);
 }
 
 absl::StatusOr<std::string> ResolvedJobText(const LoadJobOptions& options) {

@@ -1,7 +1,6 @@
-// Job files: YAML in, a checked JobSpec out.
-// The schema is proto/sluice/v1/job.proto; docs/job-file.md explains the keys. Reading is strict:
-// whatever is not understood is an error that names file, line and column, and says what would be
-// understood.
+// Job files: converts YAML to a checked JobSpec. The schema is proto/sluice/v1/job.proto;
+// docs/job-file.md explains the keys. Reading is strict: an unknown key or word is an error that
+// names file, line and column and lists the known alternatives.
 #pragma once
 
 #include <string>
@@ -17,23 +16,26 @@ inline constexpr size_t kMaxJobFileSize = 1 << 20;
 
 struct LoadJobOptions {
   std::string path;
-  // "key.key=value", applied in order over the file; the value is a YAML scalar, list or map.
+  // Items "key.key=value", which override the file's keys in this order. The value is a YAML
+  // scalar, list or map.
   std::vector<std::string> set;
-  // The same job uncompressed: the file's `baseline` applied, every tensor exact fp32 both ways.
+  // If true, the same job runs uncompressed: the file's `baseline` applies, and every tensor
+  // travels as exact fp32 in both directions.
   bool dense = false;
 };
 
-// NOT_FOUND and the like if the file cannot be read; INVALID_ARGUMENT with one problem per line
-// (codec specs add two lines that point) if it is not a job this version can run.
+// Fails with NOT_FOUND or a similar error if the file cannot be read. Fails with INVALID_ARGUMENT
+// if the text is not a job that this version can run. The message then has one problem per line,
+// and a problem with a codec spec has two more lines that point at the error.
 absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options);
 
-// As LoadJob for text that has been read already; `file_name` is only for messages, options.path is
-// not used.
+// Loads a job from text that is already in memory. Messages use `file_name` as the file's name.
+// options.path is not used.
 absl::StatusOr<JobSpec> LoadJobFromText(absl::string_view text, absl::string_view file_name,
                                         const LoadJobOptions& options);
 
-// What will run, as a job file that says everything: defaults written out, overrides applied, codec
-// specs canonical. Loading it gives an equal JobSpec.
+// Returns the job as a complete job file: defaults written out, overrides applied, and codec specs
+// in canonical form. Loading this file gives an equal JobSpec.
 absl::StatusOr<std::string> ResolvedJobText(const LoadJobOptions& options);
 absl::StatusOr<std::string> ResolvedJobTextFromText(absl::string_view text,
                                                     absl::string_view file_name,

@@ -20,7 +20,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Whether YAML reads the text as it is.
+// Returns true if YAML reads the text without quotes as the same string.
 bool IsPlain(absl::string_view text) {
   if (text.empty() || text.back() == ':' || text == "null" || text == "Null" || text == "NULL") {
     return false;
@@ -87,12 +87,13 @@ std::string ListText(const Message& section, const FieldDescriptor& field) {
   return absl::StrJoin(reflection.GetRepeatedFieldRef<uint32_t>(section, &field), ", ");
 }
 
-// `indent` before every line; `first` instead of it before the first ("- " of a list).
+// Appends the section. Every line begins with `indent`, except the first, which begins with `first`
+// (for example "- " in a list).
 void AppendSection(const Message& section, absl::string_view first, const std::string& indent,
                    std::string* text) {
   const Reflection& reflection = *section.GetReflection();
   std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(section, &fields);  // Present ones, by number.
+  reflection.ListFields(section, &fields);  // These are the fields that are present, by number.
   std::string start(first);
   for (const FieldDescriptor* const field : fields) {
     absl::StrAppend(text, start, field->name(), ":");
@@ -126,10 +127,10 @@ std::string JobText(const v1::JobSpec& job) {
 uint64_t HashJob(const v1::JobSpec& job) {
   v1::JobSpec agreed = job;
   agreed.clear_output();
-  agreed.clear_scalars_every();
+  agreed.clear_log_interval();
   agreed.clear_device();
   agreed.clear_gpus_per_worker();
-  agreed.clear_encode_on();
+  agreed.clear_encode_location();
   agreed.mutable_data()->clear_path();
   agreed.mutable_data()->clear_prefetch();
   if (agreed.has_checkpoint()) agreed.mutable_checkpoint()->clear_dir();

@@ -1,4 +1,4 @@
-// A completed job as YAML that says everything, in the schema's order.
+// Writes a completed job as complete YAML, in the order of the schema.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace sluice::job {
 
 std::string JobText(const v1::JobSpec& job);
 
-// Over the job's text without what may differ between its processes: where data and results lie and
-// which ports are used.
+// Hashes the job's text without the keys that may differ between the job's processes: ports, and
+// the paths of data and results.
 uint64_t HashJob(const v1::JobSpec& job);
 
 }  // namespace sluice::job

@@ -13,10 +13,14 @@ void Problems::Add(absl::string_view where, absl::string_view what) {
   }
 }
 
+void Problems::Warn(absl::string_view where, absl::string_view what) {
+  if (warnings_.size() < kMax) warnings_.push_back(absl::StrCat(where, ": ", what));
+}
+
 absl::Status Problems::ToStatus() const {
   if (lines_.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(absl::StrJoin(lines_, "\n"), more_ ? "\nand more problems after these" : ""));
+      absl::StrCat(absl::StrJoin(lines_, "\n"), more_ ? "\nand more problems" : ""));
 }
 
 std::string Places::Find(absl::string_view path) const {

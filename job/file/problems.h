@@ -1,4 +1,5 @@
-// Problems: what is wrong with a job file, collected so that a person sees more than the first.
+// Problems: collects the problems of a job file, so that a user sees all of them at once. Also
+// collects warnings about keys that a later release will not accept.
 #pragma once
 
 #include <map>
@@ -12,22 +13,28 @@ namespace sluice::job {
 
 class Problems {
  public:
-  static constexpr size_t kMax = 20;  // Beyond it, problems are only counted as "more".
+  static constexpr size_t kMax = 20;  // Beyond this limit, problems are only counted.
 
-  // `where`: "job.yaml:12:3" or "--set a=b".
+  // Adds a problem. `where` is, for example, "job.yaml:12:3" or "--set a=b".
   void Add(absl::string_view where, absl::string_view what);
+
+  // Adds a warning. The class keeps at most kMax warnings and drops the rest.
+  void Warn(absl::string_view where, absl::string_view what);
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
   bool empty() const { return lines_.empty(); }
   bool full() const { return more_; }
-  // OK, or INVALID_ARGUMENT with one problem per line, in the order of adding.
+  // Returns OK, or INVALID_ARGUMENT with one problem per line, in the order in which they were
+  // added.
   absl::Status ToStatus() const;
 
  private:
   std::vector<std::string> lines_;
+  std::vector<std::string> warnings_;
   bool more_ = false;
 };
 
-// Where each key of a job was given, by path ("optimizer.lr").
+// The place where each key of a job was given, by path ("optimizer.lr").
 class Places {
  public:
   explicit Places(absl::string_view file_name) : file_name_(file_name) {}
@@ -36,7 +43,8 @@ class Places {
     places_[std::string(path)] = std::string(where);
   }
   bool Has(absl::string_view path) const { return places_.count(std::string(path)) > 0; }
-  // Of the key, else of the nearest section around it, else the file.
+  // Returns the place of the key. If the key was not given, returns the place of the nearest
+  // enclosing section, or else the file.
   std::string Find(absl::string_view path) const;
 
  private:

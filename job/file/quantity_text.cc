@@ -24,9 +24,9 @@ constexpr Suffix kByteSuffixes[] = {
     {"GB", 1e9}, {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1024.0 * (1 << 30)}};
 constexpr Suffix kSecondSuffixes[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}};
 
-constexpr double kLargestExact = 0x1.0p53;  // Whole numbers below it are exact in a double.
+constexpr double kLargestExact = 0x1.0p53;  // Whole numbers below this limit are exact in a double.
 
-// A number and one of the suffixes, or -1.
+// Parses a number with one of the suffixes. Returns -1 if the text is not such a number.
 double ParseSuffixed(absl::string_view text, absl::Span<const Suffix> suffixes) {
   const auto* const end = std::find_if(text.begin(), text.end(), [](char c) {
     return c != '.' && !absl::ascii_isdigit(static_cast<unsigned char>(c));
@@ -87,7 +87,7 @@ std::string FormatReal(double value) {
 }
 
 std::string FormatSeconds(double seconds) {
-  std::array<char, 400> text;  // The largest double has 309 digits.
+  std::array<char, 400> text;  // The largest double has 309 digits before the point.
   const std::to_chars_result end =
       std::to_chars(text.data(), text.data() + text.size(), seconds, std::chars_format::fixed);
   return absl::StrCat(absl::string_view(text.data(), static_cast<size_t>(end.ptr - text.data())),

@@ -1,4 +1,4 @@
-// Numbers of a job file as text: plain ones, byte counts and durations.
+// Conversion of a job file's numbers to and from text: plain numbers, byte counts and durations.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,21 @@
 
 namespace sluice::job {
 
-// Errors are INVALID_ARGUMENT and say only what was expected ("a whole number"); the caller says
-// where.
+// These functions fail with INVALID_ARGUMENT. The message states only the expected form ("a whole
+// number"); the caller adds the place.
 absl::StatusOr<uint64_t> ParseWhole(absl::string_view text);
-// Finite.
+// Accepts finite numbers only.
 absl::StatusOr<double> ParseReal(absl::string_view text);
-// "262144", "256KiB", "1.5MB".
+// Accepts, for example, "262144", "256KiB" or "1.5MB".
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text);
-// "10", "10s", "500ms", "2m", "1h", in seconds.
+// Returns seconds. Accepts, for example, "10", "10s", "500ms", "2m" or "1h".
 absl::StatusOr<double> ParseSeconds(absl::string_view text);
 
-// The shortest text that reads back as the same number.
+// Returns the shortest text that reads back as the same number.
 std::string FormatReal(double value);
-// The same with "s" behind it and without an exponent.
+// Returns the shortest exact text with the unit "s" and without an exponent.
 std::string FormatSeconds(double seconds);
-// "256KiB" where that is exact, else the number.
+// Returns a text such as "256KiB" if it is exact, and otherwise the plain number.
 std::string FormatWholeBytes(uint64_t bytes);
 
 }  // namespace sluice::job

@@ -16,10 +16,10 @@ constexpr uint64_t kLinesMax = 10'000'000;
 
 absl::Status Wrong(const std::string& path, uint64_t line, absl::string_view what) {
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ":", line, ": ", what, "; give the scalars.csv of a run that tested"));
+      absl::StrCat(path, ":", line, ": ", what, "; give the scalars.csv of a run with tests"));
 }
 
-// Of a cell; its column, or the number of cells if there is none.
+// Returns the column with the header `name`, or the number of columns if there is none.
 size_t ColumnOf(const std::vector<absl::string_view>& header, absl::string_view name) {
   return static_cast<size_t>(std::find(header.begin(), header.end(), name) - header.begin());
 }
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<CurvePoint>> ReadReferenceFile(const std::string& pat
   std::vector<CurvePoint> curve;
   if (!file) {
     return absl::NotFoundError(
-        absl::StrCat("cannot open ", path, "; is the path right, and may you read it?"));
+        absl::StrCat("cannot open ", path, "; check the path and your read permission"));
   }
   for (uint64_t number = 1; file.getline(line.data(), static_cast<std::streamsize>(line.size()));
        ++number) {
@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<CurvePoint>> ReadReferenceFile(const std::string& pat
     if (!absl::SimpleAtoi(cells[step_at], &point.step) ||
         !absl::SimpleAtod(cells[accuracy_at], &point.metric) ||
         !(point.metric >= 0 && point.metric <= 1)) {
-      return Wrong(path, number, "step and test_accuracy are no whole number and no share");
+      return Wrong(path, number, "step must be a whole number and test_accuracy a share");
     }
     point.metric *= 100;
     if (curve.size() == kCurvePointsMax) {

@@ -1,4 +1,4 @@
-// ReferenceFile: the tests of a run, out of the scalars.csv that it left.
+// ReferenceFile: reads a run's test results from the file scalars.csv.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace sluice::job {
 
-// Rows with a test, in the file's order; accuracies as percent. The error says what is wrong with
-// the file and in which line: it is not there, of another kind or too large, has no tests, or is
-// not a curve (ValidateCurve).
+// Returns the rows that have a test, in the order of the file, with accuracies in percent. Fails if
+// the file is missing, too large or of another kind, has no tests, or does not form a valid curve
+// (ValidateCurve). The error names the problem and the line.
 absl::StatusOr<std::vector<CurvePoint>> ReadReferenceFile(const std::string& path);
 
 }  // namespace sluice::job

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
+#include "base/release.h"
 #include "job/file/quantity_text.h"
 #include "sluice/v1/job.pb.h"
 
@@ -16,7 +17,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FieldOptions;
 
-// "; did you mean 'sgd'?", or nothing.
+// Returns "; did you mean 'sgd'?", or an empty text.
 std::string Hint(absl::string_view word, absl::Span<const absl::string_view> known) {
   const absl::string_view nearest = NearestName(word, known);
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
@@ -46,7 +47,19 @@ std::string SectionName(absl::string_view path) {
 }
 
 const FieldDescriptor* FindKey(const Descriptor& section, absl::string_view key) {
-  return section.FindFieldByName(std::string(key));
+  const FieldDescriptor* const found = section.FindFieldByName(std::string(key));
+  if (found != nullptr || key.empty()) return found;
+  for (int i = 0; i < section.field_count(); ++i) {
+    if (section.field(i)->options().GetExtension(v1::old_name) == key) return section.field(i);
+  }
+  return nullptr;
+}
+
+std::string OldNameWarning(const FieldDescriptor& field, absl::string_view path,
+                           absl::string_view key) {
+  if (key == field.name()) return "";
+  return absl::StrCat("'", JoinPath(path, key), "' is now called '", JoinPath(path, field.name()),
+                      "'; release ", kOldNamesRemovedIn, " no longer reads the old name");
 }
 
 std::string UnknownKey(const Descriptor& section, absl::string_view path, absl::string_view key) {
@@ -70,7 +83,7 @@ std::string SectionKind(const google::protobuf::Message& section) {
   return is_word ? section.GetReflection()->GetString(section, first) : "";
 }
 
-bool TakesKey(const FieldDescriptor& field, absl::string_view kind) {
+bool AcceptsKey(const FieldDescriptor& field, absl::string_view kind) {
   const FieldOptions& options = field.options();
   const int kinds = options.ExtensionSize(v1::only_for);
   for (int i = 0; i < kinds; ++i) {

@@ -1,5 +1,5 @@
-// The schema of job files as the messages' descriptors tell it: keys, words and limits, in words
-// for a person.
+// The schema of job files, read from the descriptors of the messages. The functions describe keys,
+// words and limits for a person.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -11,35 +11,46 @@
 
 namespace sluice::job {
 
-// "a.b"; `path` may be empty.
+// Returns the path "a.b" for "a" and "b". `path` may be empty.
 std::string JoinPath(absl::string_view path, absl::string_view key);
 
-// "the job" for the top, else the path.
+// Returns "the job" for the top level, and otherwise the path.
 std::string SectionName(absl::string_view path);
 
+// Returns the field with this name. A field also matches under its name in the last release (option
+// old_name). Returns null if no field matches.
 const google::protobuf::FieldDescriptor* FindKey(const google::protobuf::Descriptor& section,
                                                  absl::string_view key);
 
-// "unknown key 'lr_shedule' in the job; did you mean 'lr_schedule'? known keys: name, mode, ...".
+// Returns "'optimizer.on' is now called 'optimizer.location'; release 0.3 no longer reads the old
+// name", or an empty text if `key` is the field's current name.
+std::string OldNameWarning(const google::protobuf::FieldDescriptor& field, absl::string_view path,
+                           absl::string_view key);
+
+// Returns, for example, "unknown key 'lr_shedule' in the job; did you mean 'lr_schedule'? known
+// keys: name, mode, ...".
 std::string UnknownKey(const google::protobuf::Descriptor& section, absl::string_view path,
                        absl::string_view key);
 
-// Why a key with the option not_yet is refused.
+// Returns the reason for refusing a key with the option not_yet.
 std::string NotYet(const google::protobuf::FieldDescriptor& field, absl::string_view path);
 
-// The word of the section's first key (`name`, `format`), which decides what others it takes.
+// Returns the value of the section's first key (`name` or `format`). This value decides which other
+// keys the section takes.
 std::string SectionKind(const google::protobuf::Message& section);
 
-// Whether sections of this kind take the key (option only_for).
-bool TakesKey(const google::protobuf::FieldDescriptor& field, absl::string_view kind);
+// Returns true if sections of this kind take the key (option only_for).
+bool AcceptsKey(const google::protobuf::FieldDescriptor& field, absl::string_view kind);
 
-// What the words of the field's options refuse; empty if nothing.
+// Returns the reason why `word` is not among the field's known words, or an empty text if the field
+// accepts it.
 std::string WordProblem(const google::protobuf::FieldDescriptor& field, absl::string_view word);
 
-// What the limits of the field's options refuse; empty if nothing.
+// Returns the reason why `value` is outside the field's limits, or an empty text if the field
+// accepts it.
 std::string RangeProblem(const google::protobuf::FieldDescriptor& field, double value);
 
-// Quoted, escaped and cut to what fits a line.
+// Returns the text in quotes, escaped and shortened to fit a line.
 std::string ShowText(absl::string_view text);
 
 }  // namespace sluice::job

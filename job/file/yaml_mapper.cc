@@ -28,7 +28,8 @@ std::string Describe(const YAML::Node& node) {
   }
 }
 
-// In quotes, or with a tag of its own: text, whatever it looks like.
+// Returns true for nodes in quotes or with an explicit tag. Such nodes are text, even if they look
+// like numbers.
 bool IsQuoted(const YAML::Node& node) { return node.Tag() != "?" && !node.Tag().empty(); }
 
 std::string SetWhole(const FieldDescriptor& field, uint64_t value, Message* section) {
@@ -57,7 +58,8 @@ void YamlMapper::MapSection(const YAML::Node& node, const std::string& path, Mes
                 absl::StrCat(path.empty() ? "a job " : "", "must be a section with keys, found ",
                              Describe(node)));
   }
-  std::map<std::string, std::string> given;  // Key -> where.
+  // The place of each given key, by the key's current name.
+  std::map<std::string, std::string> given;
   for (const auto& entry : node) {
     if (problems_->full()) return;
     const std::string where = source_->At(entry.first.Mark());
@@ -72,14 +74,17 @@ void YamlMapper::MapSection(const YAML::Node& node, const std::string& path, Mes
       problems_->Add(where, UnknownKey(*section->GetDescriptor(), path, key));
       continue;
     }
-    const auto [first, is_new] = given.emplace(key, where);
+    const auto [first, is_new] = given.emplace(field->name(), where);
     if (!is_new) {
-      problems_->Add(where, absl::StrCat("key '", key, "' is given twice in ", SectionName(path),
-                                         "; first at ", first->second));
+      problems_->Add(where, absl::StrCat("key '", field->name(), "' is given twice in ",
+                                         SectionName(path), "; first at ", first->second));
       continue;
     }
-    places_->Set(JoinPath(path, key), where);
-    MapKey(entry.second, JoinPath(path, key), *field, section);
+    const std::string warning = OldNameWarning(*field, path, key);
+    if (!warning.empty()) problems_->Warn(where, warning);
+    const std::string field_path = JoinPath(path, field->name());
+    places_->Set(field_path, where);
+    MapKey(entry.second, field_path, *field, section);
   }
 }
 

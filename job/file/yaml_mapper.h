@@ -1,5 +1,5 @@
-// YamlMapper: YAML nodes onto the messages of the job's schema, strictly: every key, type, word,
-// unit and limit is checked, and what is wrong is added to the problems.
+// YamlMapper: maps YAML nodes onto the messages of the job's schema. The mapper is strict: it
+// checks every key, type, word, unit and limit, and reports each violation as a problem.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -17,15 +17,16 @@ class YamlMapper {
  public:
   static constexpr size_t kMaxListEntries = 1000;
 
-  // All outlive the mapper. `places` gets every key that was given.
+  // All arguments must outlive the mapper. The mapper records the place of every given key in
+  // `places`.
   YamlMapper(const YamlSource* source, Places* places, Problems* problems)
       : source_(source), places_(places), problems_(problems) {}
 
-  // Keys that `node` does not name stay as they are in `*section`.
+  // Maps the keys of `node`. Other keys of `*section` stay unchanged.
   void MapSection(const YAML::Node& node, const std::string& path,
                   google::protobuf::Message* section);
 
-  // One key. A list or section that is there already is replaced.
+  // Maps one key. The value replaces an existing list or section.
   void MapKey(const YAML::Node& value, const std::string& path,
               const google::protobuf::FieldDescriptor& field, google::protobuf::Message* section);
 
@@ -35,8 +36,8 @@ class YamlMapper {
   void MapScalar(const YAML::Node& value, const std::string& path,
                  const google::protobuf::FieldDescriptor& field,
                  google::protobuf::Message* section);
-  // Sets the field, or appends to it if it is repeated. Returns what was expected instead; empty if
-  // it fits.
+  // Sets the field, or appends to a repeated field. Returns the expected form of the value, or an
+  // empty text if the value is valid.
   std::string SetScalar(const YAML::Node& value, const google::protobuf::FieldDescriptor& field,
                         google::protobuf::Message* section);
   void MapCodec(const YAML::Node& value, const std::string& path,

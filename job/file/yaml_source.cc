@@ -11,7 +11,7 @@
 namespace sluice::job {
 namespace {
 
-// The first byte that no text has; npos if there is none.
+// Returns the position of the first byte that must not appear in a text, or npos.
 size_t FindControlCharacter(absl::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -38,10 +38,10 @@ absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, absl::string_view n
     if (documents.size() == 1) return documents.front();
     return absl::InvalidArgumentError(
         absl::StrCat(YamlSource::File(name).At(documents[1].Mark()),
-                     ": a second YAML document; a job is one, without a --- line in it"));
+                     ": a second YAML document; a job file has one document, without a --- line"));
   } catch (const YAML::DeepRecursion& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat(YamlSource::File(name).At(error.mark), ": nested too deep for a job"));
+        absl::StrCat(YamlSource::File(name).At(error.mark), ": nested too deeply for a job"));
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(YamlSource::File(name).At(error.mark), ": not YAML: ", error.msg));

@@ -1,5 +1,5 @@
-// YamlSource: a text with YAML in it and its name, turned into one node; knows how to call a place
-// in it.
+// YamlSource: a named YAML text that is parsed into one node. The class can describe the place of a
+// node in the text.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -11,11 +11,11 @@
 
 namespace sluice::job {
 
-// Errors are INVALID_ARGUMENT: not one document of YAML, not text, or larger than kMaxJobFileSize.
-// Nothing throws.
+// Parses `text`. Fails with INVALID_ARGUMENT if it is not exactly one YAML document, is not text,
+// or is larger than kMaxJobFileSize. Never throws.
 absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, absl::string_view name);
 
-// Calls a place: "job.yaml:12:3" in a file, the whole argument for `--set`.
+// Describes the place of a node: "job.yaml:12:3" in a file, or the whole argument for `--set`.
 class YamlSource {
  public:
   static YamlSource File(absl::string_view name) { return YamlSource(name, true); }

@@ -43,7 +43,7 @@ class ShowFactory final : public grpc::experimental::ClientInterceptorFactoryInt
 
   grpc::experimental::Interceptor* CreateClientInterceptor(
       grpc::experimental::ClientRpcInfo* /*info*/) override {
-    return new Show(header_, value_());  // gRPC's to delete, before the channel.
+    return new Show(header_, value_());  // gRPC deletes the interceptor before the channel.
   }
 
  private:
@@ -77,8 +77,8 @@ grpc::Status CheckBearer(const std::multimap<grpc::string_ref, grpc::string_ref>
   if (metadata.count(kHeader) != 1 || !absl::ConsumePrefix(&value, kScheme) ||
       !token->Accepts(value)) {
     return {grpc::StatusCode::UNAUTHENTICATED,
-            "the token that came is not this job's: is --token-file the same job's file here "
-            "and on the servers?"};
+            "the received token is not this job's: check that --token-file is the same file here "
+            "and on the servers"};
   }
   return grpc::Status::OK;
 }

@@ -1,4 +1,4 @@
-// A job's token on its way: `authorization: Bearer TOKEN` in the metadata of every call.
+// Transport of a job's token: the metadata of every call contains `authorization: Bearer TOKEN`.
 #pragma once
 
 #include <grpcpp/support/client_interceptor.h>
@@ -13,16 +13,17 @@
 
 namespace sluice::net {
 
-// Puts the token of the moment into each call of a channel.
+// Adds the current token to each call of a channel.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> ShowBearer(
     std::shared_ptr<TokenFile> token);
 
-// UNAUTHENTICATED: `metadata`, which a call came with, has no token, or a wrong one.
+// Checks the metadata of a received call. Returns UNAUTHENTICATED if it has no token or a wrong
+// one.
 grpc::Status CheckBearer(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
                          TokenFile* token);
 
-// What calls within a process show in place of a token, which may change meanwhile. gRPC does not
-// say of a call that it came from the same process.
+// A secret that replaces the token in calls within a process, because the token may change while
+// the process runs. gRPC does not report that a call comes from the same process.
 class InProcessSecret {
  public:
   InProcessSecret();

@@ -1,4 +1,4 @@
-// Why a connection did not come about, in words that say what to look at. Pure.
+// Explains a failed connection and suggests checks. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace sluice::net {
 
-// `reason`: gRPC's. `tls`: whether this side speaks it.
+// `reason` is gRPC's text. `tls` says whether this side uses TLS.
 std::string ConnectionReason(absl::string_view reason, bool tls);
 
 }  // namespace sluice::net

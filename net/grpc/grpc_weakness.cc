@@ -11,7 +11,8 @@
 namespace sluice::net {
 namespace {
 
-constexpr std::array<int, 3> kMended = {1, 56, 2};  // The HPACK parser, CVE-2023-33953.
+// The first version in which the HPACK parser is fixed (CVE-2023-33953).
+constexpr std::array<int, 3> kMended = {1, 56, 2};
 
 }  // namespace
 
@@ -27,11 +28,10 @@ std::string GrpcWeakness(absl::string_view version) {
   if (parts.size() < 2 || numbers >= kMended) return "";
   return absl::StrCat(
       "gRPC ", version,
-      " has published weaknesses (such as CVE-2023-33953), and it reads what hosts send to this "
-      "port "
-      "before their token is checked. Sluice limits what it may read, which cannot exclude that a "
-      "host slows the job down or ends it. Let in only members: with mutual TLS (--tls-cert, "
-      "--tls-key, --tls-ca) or a network policy; or run a build with gRPC 1.56.2 or later");
+      " has published weaknesses (such as CVE-2023-33953), and it reads data on this port before "
+      "Sluice checks the token. Sluice limits the amount, but a host may still slow the job down "
+      "or end it. Admit only members, with mutual TLS (--tls-cert, --tls-key, --tls-ca) or a "
+      "network policy, or use a build with gRPC 1.56.2 or later");
 }
 
 }  // namespace sluice::net

@@ -1,4 +1,5 @@
-// GrpcWeakness: what strangers can do to a server because of the gRPC that it runs with.
+// GrpcWeakness: describes the harm that untrusted hosts can do to a server because of its gRPC
+// version.
 #pragma once
 
 #include <string>
@@ -7,8 +8,9 @@
 
 namespace sluice::net {
 
-// For one log line of a server that strangers can reach. `version`: grpc::Version(), such as
-// "1.51.1". Empty: nothing is known of this version, or the text is no version.
+// Returns one log line for a server that untrusted hosts can reach. `version` is the result of
+// grpc::Version(), for example "1.51.1". Returns an empty text if this version has no known
+// weakness or the text is not a version.
 std::string GrpcWeakness(absl::string_view version);
 
 }  // namespace sluice::net

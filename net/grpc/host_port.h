@@ -1,11 +1,12 @@
-// What HOST:PORT says of who can reach it. Pure.
+// Determines from HOST:PORT which hosts can reach an address. Pure.
 #pragma once
 
 #include "absl/strings/string_view.h"
 
 namespace sluice::net {
 
-// Only from the same host: localhost, 127.0.0.0/8 or [::1]. Any other name may lead anywhere.
+// Returns true if only processes on the same host can reach it: localhost, 127.0.0.0/8 or [::1].
+// Any other name may resolve to any address.
 bool IsLoopback(absl::string_view host_port);
 
 }  // namespace sluice::net

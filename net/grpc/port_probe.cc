@@ -18,7 +18,7 @@ namespace sluice::net {
 namespace {
 
 constexpr absl::Duration kLookAtStop = absl::Milliseconds(50);
-// A client's first bytes of HTTP/2: the preface, and a SETTINGS frame without settings.
+// A client's first bytes in HTTP/2: the preface, and a SETTINGS frame without settings.
 constexpr absl::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
 
 struct FreeFoundAddresses {
@@ -39,7 +39,8 @@ class OwnedSocket {
   const int fd_;
 };
 
-// A true one: gRPC logs an error for whatever is none. Empty: this OpenSSL makes none.
+// Returns a valid ClientHello, because gRPC logs an error for other bytes. Returns an empty text if
+// OpenSSL fails.
 std::string TlsHello() {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
@@ -52,11 +53,12 @@ std::string TlsHello() {
     BIO_free(out);
     return "";
   }
-  SSL_set_bio(ssl.get(), in, out);  // Owns both.
+  SSL_set_bio(ssl.get(), in, out);  // This takes ownership of `in` and `out`.
   constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   (void)SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof(kHttp2));
   SSL_set_connect_state(ssl.get());
-  (void)SSL_do_handshake(ssl.get());  // Wants an answer.
+  // The handshake stops here because it needs the server's answer.
+  (void)SSL_do_handshake(ssl.get());
   char* bytes = nullptr;
   const long size = BIO_get_mem_data(out, &bytes);
   return {bytes, static_cast<size_t>(std::max(size, 0L))};
@@ -66,7 +68,7 @@ absl::Status Failed(const char* what, int error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-// OK: the socket is ready for `events`, or has an error to tell.
+// Returns OK when the socket is ready for `events` or has an error to report.
 absl::Status AwaitSocket(int fd, short events, absl::Time until, const std::atomic<bool>& stop,
                          const char* late) {
   const SteadyClock clock;
@@ -101,7 +103,7 @@ PortProbe::PortProbe(absl::string_view listen, int port, bool tls)
       address.size = one->ai_addrlen;
     }
   };
-  if (host == "0.0.0.0" || host == "::") {  // All addresses: loopback among them.
+  if (host == "0.0.0.0" || host == "::") {  // The port listens on all addresses.
     if (host == "::") add("::1");
     add("127.0.0.1");
   } else {
@@ -111,13 +113,15 @@ PortProbe::PortProbe(absl::string_view listen, int port, bool tls)
 
 absl::Status PortProbe::Ask(absl::Duration patience, const std::atomic<bool>& stop) const {
   if (addresses_.empty() || greeting_.empty()) {
-    return absl::ResourceExhaustedError("it is unknown how to ask it");
+    return absl::ResourceExhaustedError(
+        "it cannot be probed: its address or a TLS greeting is missing");
   }
   const absl::Time until = SteadyClock().Now() + patience;
   absl::Status status;
   for (const Address& address : addresses_) {
     status = AskAt(address, until, stop);
-    if (!absl::IsUnavailable(status)) break;  // gRPC may listen at some of a name's addresses only.
+    // gRPC may listen at only some addresses of a name, so the probe tries the next address.
+    if (!absl::IsUnavailable(status)) break;
   }
   return status;
 }
@@ -141,11 +145,12 @@ absl::Status PortProbe::AskAt(const Address& address, absl::Time until,
   socklen_t size = sizeof(error);
   (void)::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return Failed("refused the connection", error);
-  // One that closes at once is alive, too: it may have enough connections.
+  // A port that closes the connection immediately also answers. It may have reached its limit of
+  // connections.
   if (::send(socket.fd(), greeting_.data(), greeting_.size(), MSG_NOSIGNAL) < 0) {
     return absl::OkStatus();
   }
-  return AwaitSocket(socket.fd(), POLLIN, until, stop, "takes connections but says nothing");
+  return AwaitSocket(socket.fd(), POLLIN, until, stop, "accepts connections but does not answer");
 }
 
 }  // namespace sluice::net

@@ -1,5 +1,6 @@
-// PortProbe: asks a gRPC port of this process whether anything answers there. A listener can go
-// deaf while the process goes on: connections are then taken by the kernel and by nothing else.
+// PortProbe: checks that a gRPC port of this process still answers. A listener can stop answering
+// while the process continues to run. The kernel then still accepts connections, but the program
+// never sees them.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,16 +17,17 @@ namespace sluice::net {
 
 class PortProbe {
  public:
-  // `listen` is HOST:PORT as the port was opened; `port` is the one that it got. Looks HOST up,
-  // once: a name server that is slow later says nothing of this process.
+  // Prepares the probe. `listen` is the HOST:PORT with which the port was opened, and `port` is the
+  // actual port. HOST is resolved only here, so that a slow name server cannot affect later probes.
   PortProbe(absl::string_view listen, int port, bool tls);
 
-  // Connects, says what a client says first, and waits for a byte or an end. OK: one came.
-  // UNAVAILABLE: none within `patience`, or nothing listens. RESOURCE_EXHAUSTED: this process has
-  // no descriptor to ask with. CANCELLED: `stop` was set.
+  // Connects, sends a client's first bytes, and waits for a byte or for the end of the connection.
+  // Returns OK if either arrives, UNAVAILABLE if nothing listens or neither arrives within
+  // `patience`, RESOURCE_EXHAUSTED if this process has no descriptor for the probe, and CANCELLED
+  // if `stop` is set.
   absl::Status Ask(absl::Duration patience, const std::atomic<bool>& stop) const;
 
-  const std::string& name() const { return name_; }  // HOST:PORT.
+  const std::string& name() const { return name_; }  // HOST:PORT of the probed port.
 
  private:
   struct Address {

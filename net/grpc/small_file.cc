@@ -22,7 +22,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, const char* f
   bytes.resize(static_cast<size_t>(file.gcount()));
   if (bytes.size() <= bytes_max) return bytes;
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", path, " is larger than ", bytes_max,
-                                                 " bytes: is it the right one?"));
+                                                 " bytes; check that it is the right file"));
 }
 
 }  // namespace sluice::net

@@ -1,4 +1,4 @@
-// A small file of settings, read whole.
+// Reading of small settings files.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace sluice::net {
 
-// INVALID_ARGUMENT names `flag`, the file and what is wrong: it cannot be read, or is larger than
-// `bytes_max`.
+// Returns the whole file. Fails with INVALID_ARGUMENT if the file cannot be read or is larger than
+// `bytes_max`; the message names `flag`, the file and the problem.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, const char* flag,
                                           size_t bytes_max);
 

@@ -15,9 +15,9 @@
 namespace sluice::net {
 namespace {
 
-constexpr size_t kPemBytesMax = 4 << 20;  // A system's bundle of all CAs has 200 kB.
+constexpr size_t kPemBytesMax = 4 << 20;  // A system's bundle of all CAs has about 200 kB.
 
-// OpenSSL's objects, freed in its way.
+// A deleter for objects of OpenSSL.
 template <auto kFree>
 struct Free {
   template <typename T>
@@ -34,7 +34,7 @@ absl::Status Wrong(const char* flag, const std::string& path, absl::string_view 
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", path, " ", what));
 }
 
-// A key with a passphrase is refused instead of asked about on the terminal.
+// Refuses a key with a passphrase; OpenSSL would otherwise ask for the passphrase on the terminal.
 int NoPassphrase(char* /*buffer*/, int /*size*/, int /*writing*/, void* /*unused*/) { return -1; }
 
 absl::StatusOr<Certificate> ReadCertificate(const char* flag, const std::string& path) {
@@ -52,7 +52,7 @@ absl::StatusOr<Key> ReadKey(const char* flag, const std::string& path) {
   const Bio bio(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, &NoPassphrase, nullptr));
   if (key == nullptr) {
-    return Wrong(flag, path, "has no private key in PEM, or one with a passphrase");
+    return Wrong(flag, path, "has no private key in PEM, or its key has a passphrase");
   }
   return key;
 }
@@ -63,7 +63,7 @@ absl::Status CheckDates(const X509* certificate, const std::string& path, absl::
     return Wrong("--tls-cert", path, "has expired: renew it, or set this machine's clock");
   }
   if (X509_cmp_time(X509_get0_notBefore(certificate), &seconds) > 0) {
-    return Wrong("--tls-cert", path, "does not count yet: is this machine's clock right?");
+    return Wrong("--tls-cert", path, "is not valid yet: check this machine's clock");
   }
   return absl::OkStatus();
 }
@@ -72,7 +72,7 @@ absl::Status CheckDates(const X509* certificate, const std::string& path, absl::
 
 absl::Status CheckTlsFiles(const TransportOptions& options, absl::Time now) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
-    return absl::InvalidArgumentError("--tls-cert and --tls-key go together: give both");
+    return absl::InvalidArgumentError("--tls-cert and --tls-key are needed together: give both");
   }
   if (!options.tls_ca.empty()) {
     const absl::StatusOr<Certificate> ca = ReadCertificate("--tls-ca", options.tls_ca);

@@ -1,5 +1,4 @@
-// What can be known to be wrong with the files of TLS before anybody connects: gRPC itself would
-// only say that a handshake failed.
+// Checks TLS files before the first connection, because gRPC would only report a failed handshake.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,8 +7,9 @@
 
 namespace sluice::net {
 
-// INVALID_ARGUMENT: which flag and file, and why: missing, not PEM, a key of another certificate, a
-// certificate that is over or does not count yet at `now`.
+// Fails with INVALID_ARGUMENT if a file is missing or is not PEM, if the key belongs to another
+// certificate, or if a certificate is expired or not yet valid at `now`. The message names the
+// flag, the file and the problem.
 absl::Status CheckTlsFiles(const TransportOptions& options, absl::Time now);
 
 }  // namespace sluice::net

@@ -17,7 +17,7 @@ constexpr char kFlag[] = "--token-file";
 constexpr size_t kTokensMax = 2;
 constexpr size_t kFileBytesMax = 2 * kTokensMax * kTokenBytesMax;
 
-// As a header may carry it.
+// Returns true if a header may contain this byte.
 bool IsTokenByte(char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); }
 
 absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
@@ -40,11 +40,13 @@ absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
           absl::StrCat(kFlag, ": token ", tokens.size(), " in ", path, " ", why));
     };
     if (tokens.size() > kTokensMax) {
-      return refused("is one too many: the new one and the old one, each on a line, is all");
+      return refused(
+          "is one too many: a file has at most two, the new one and the old one, each on its own "
+          "line");
     }
     if (line.size() < kTokenBytesMin || line.size() > kTokenBytesMax) {
-      return refused(absl::StrCat("has ", line.size(), " bytes, and is to have ", kTokenBytesMin,
-                                  " to ", kTokenBytesMax, ": `openssl rand -hex 32` makes one"));
+      return refused(absl::StrCat("has ", line.size(), " bytes; it needs ", kTokenBytesMin, " to ",
+                                  kTokenBytesMax, ": `openssl rand -hex 32` makes one"));
     }
     if (!std::all_of(line.begin(), line.end(), IsTokenByte)) {
       return refused("has bytes other than visible ASCII: `openssl rand -hex 32` makes one");
@@ -77,7 +79,7 @@ std::vector<std::string> TokenFile::Read() {
   absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path_);
   MutexLock lock(&mutex_);
   if (!tokens.ok() && !told_) {
-    logger_.Warning(tokens.status().message(), "; the token read before stays in use");
+    logger_.Warning(tokens.status().message(), "; the previous token stays in use");
   }
   told_ = !tokens.ok();
   if (tokens.ok()) tokens_ = *std::move(tokens);

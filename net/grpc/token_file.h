@@ -1,5 +1,5 @@
-// TokenFile: the secret that a job's processes show each other, from a file of one or two lines.
-// Clients send the first line, servers take either: so a token can be changed while the job runs.
+// TokenFile: the shared secret of a job's processes, from a file of one or two lines. Clients send
+// the first line and servers accept either, so the token can be changed while the job runs.
 #pragma once
 
 #include <memory>
@@ -16,20 +16,21 @@ namespace sluice::net {
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 4096;
 
-// The tokens in a file's text, one or two. INVALID_ARGUMENT names `path` and the line, never what
-// is in it.
+// Returns the one or two tokens in a file's text. Errors are INVALID_ARGUMENT and name `path` and
+// the line, but never contain the tokens.
 absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
                                                      absl::string_view path);
 
-// Thread-safe. The file is read at every use, which is once for each call or stream; while it
-// cannot be, what it last held goes on.
+// The file is read at every use, which is once per call or stream. While the file cannot be read,
+// its last content stays valid. Thread-safe.
 class TokenFile {
  public:
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(std::string path, Logger logger);
 
-  // What a client shows.
+  // Returns the token that a client sends.
   std::string Own();
-  // Whether a server takes it; in the same time for all wrong ones of a length.
+  // Returns whether a server accepts the token. The time is the same for all wrong tokens of the
+  // same length.
   bool Accepts(absl::string_view token);
 
  private:
@@ -41,7 +42,8 @@ class TokenFile {
   const Logger logger_;
   Mutex mutex_;
   std::vector<std::string> tokens_ ABSL_GUARDED_BY(mutex_);
-  bool told_ ABSL_GUARDED_BY(mutex_) = false;  // That the file cannot be used now.
+  // True after a log line has reported that the file cannot be used.
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sluice::net

@@ -22,7 +22,7 @@ namespace {
 
 namespace tls = grpc::experimental;
 
-constexpr unsigned kRereadSeconds = 1;  // How soon a changed certificate is used.
+constexpr unsigned kRereadSeconds = 1;  // Time until a changed certificate takes effect.
 
 class FileTransport final : public Transport {
  public:
@@ -52,7 +52,7 @@ class FileTransport final : public Transport {
                                           grpc::ChannelArguments arguments) const;
 
   const TransportOptions options_;
-  const std::shared_ptr<TokenFile> token_;  // Null: none.
+  const std::shared_ptr<TokenFile> token_;  // Null if the process has no token.
   const InProcessSecret in_process_;
   std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
 };
@@ -101,7 +101,7 @@ std::shared_ptr<grpc::Channel> FileTransport::DialWith(const std::string& addres
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   if (token_ == nullptr) return grpc::CreateCustomChannel(address, ToDial(), arguments);
-  // Not call credentials: gRPC has those over TLS only.
+  // gRPC allows call credentials only over TLS.
   std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(ShowBearer(token_));
   return tls::CreateCustomChannelWithInterceptors(address, ToDial(), arguments,
@@ -112,9 +112,10 @@ std::shared_ptr<grpc::Channel> FileTransport::Dial(const std::string& address) c
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // This one is how long a single try may take.
+  // Time limit of a single connection attempt.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
-  // A machine that vanished closes nothing: who only waits for its answer would wait for ever.
+  // A machine that vanishes does not close its connections. Without keepalives, a waiting client
+  // would wait forever.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -130,24 +131,23 @@ std::shared_ptr<grpc::Channel> FileTransport::DialForQuestions(const std::string
 absl::Status FileTransport::MayListen(absl::string_view address, bool allow_anonymous) const {
   if (options_.tls() && options_.tls_cert.empty()) {
     return absl::InvalidArgumentError(
-        "--tls-ca: a server with TLS needs a certificate of its own: --tls-cert and --tls-key");
+        "--tls-ca: a server with TLS also needs its own certificate: --tls-cert and --tls-key");
   }
   if (mutual() || token_ != nullptr || allow_anonymous || IsLoopback(address)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "--listen ", address,
-      ": whoever reaches that address could join the job, read its model and "
-      "change it. Give --token-file, the job's secret; or --tls-cert, --tls-key and --tls-ca, "
-      "which let in only who shows a certificate; or, on a network that you trust, "
-      "--allow-anonymous"));
+      ": any host that reaches this address could join the job, read its model and change it. Give "
+      "--token-file, the job's secret; or --tls-cert, --tls-key and --tls-ca, which require a "
+      "certificate; or, on a network that you trust, --allow-anonymous"));
 }
 
 std::string FileTransport::WarningFor(absl::string_view address) const {
   if (token_ == nullptr || options_.tls() || IsLoopback(address)) return "";
   return absl::StrCat("the token travels in plaintext (", address,
-                      "): who sees the network's packets sees it. TLS hides it: --tls-cert, "
-                      "--tls-key, --tls-ca");
+                      "): everyone who sees the network's packets can read it. TLS hides it: "
+                      "--tls-cert, --tls-key, --tls-ca");
 }
 
 std::string FileTransport::ListenWarning(absl::string_view address) const {

@@ -1,6 +1,6 @@
-// Transport: how one process secures its connections: made once from its files, which are read
-// again when they change, and shared by all that connect or listen. Header without gRPC, so that
-// programs need not know it. Thread-safe.
+// Transport: secures a process's connections. A process creates one Transport, which all its
+// clients and listeners share. The Transport reads its files again when they change. This header
+// does not include gRPC, so programs do not need gRPC's headers. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -22,44 +22,50 @@ class Status;
 
 namespace sluice::net {
 
-inline constexpr int kMessageBytesMax = 64 << 20;  // One gRPC message that a client takes or sends.
+// Size limit of one gRPC message that a client receives or sends.
+inline constexpr int kMessageBytesMax = 64 << 20;
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Plaintext without a token.
+  // Returns a transport with plaintext connections and without a token.
   static std::shared_ptr<const Transport> Plain();
-  // INVALID_ARGUMENT: which file is wrong, and how.
+  // Fails with INVALID_ARGUMENT if a file is unusable; the message names the file and the problem.
   static absl::StatusOr<std::shared_ptr<const Transport>> Open(const TransportOptions& options,
                                                                const Logger& logger);
 
-  // A channel for as long as the process lives, with a connection that no other shares. It tries
-  // again soon, and notices when the other machine vanishes; gRPC's retries are off: repeating is
-  // ours. `address` is HOST:PORT; with TLS the server's certificate must name HOST.
+  // Returns a channel with a connection of its own, for the whole life of the process. The channel
+  // reconnects soon after a failure and notices when the other machine vanishes. gRPC's retries are
+  // off, because Sluice repeats requests itself. `address` is HOST:PORT. With TLS, the server's
+  // certificate must contain HOST.
   virtual std::shared_ptr<grpc::Channel> Dial(const std::string& address) const = 0;
-  // A channel for a question or two; goes round any proxy.
+  // Returns a channel for a few requests. The channel bypasses any proxy.
   virtual std::shared_ptr<grpc::Channel> DialForQuestions(const std::string& address) const = 0;
 
-  // To listen with. Whether a call has the token is for its service to ask: MayCall.
+  // Returns credentials for a listener. They do not check the token; each service checks it with
+  // MayCall.
   virtual std::shared_ptr<grpc::ServerCredentials> ToListen() const = 0;
-  // To a server in this process, which asks MayCall of this object.
+  // Returns a channel to a server in this process. The server's services must call MayCall of this
+  // object.
   virtual std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const = 0;
 
-  // UNAUTHENTICATED: `call` has no right token, and does not come through DialInProcess.
-  // gRPC's own place for this (AuthMetadataProcessor) ends the process when a stranger sends a
-  // header grpclb_client_stats (gRPC before 1.53).
+  // Returns UNAUTHENTICATED if `call` has no valid token and does not come through DialInProcess.
+  // gRPC's own hook for this check (AuthMetadataProcessor) is not used: before gRPC 1.53, it ends
+  // the process if a client sends a header grpclb_client_stats.
   virtual grpc::Status MayCall(const grpc::ServerContextBase& call) const = 0;
-  // INVALID_ARGUMENT: a server may not listen there: files are missing, or anybody could join,
-  // which must be asked for in so many words (`allow_anonymous`).
+  // Fails with INVALID_ARGUMENT if a server may not listen at `address`, because files are missing
+  // or because any host could join without the explicit `allow_anonymous`.
   virtual absl::Status MayListen(absl::string_view address, bool allow_anonymous) const = 0;
 
-  // What a user should be told of a connection to or from `address`; empty: nothing.
+  // Returns a warning for the user about a connection to or from `address`, or an empty text if
+  // there is nothing to warn about.
   virtual std::string WarningFor(absl::string_view address) const = 0;
-  // The same of a server that is to listen there: what hosts that reach it can do without any
-  // credential.
+  // Returns a warning about a server that is going to listen at `address`: the things that hosts
+  // can do there without credentials. Returns an empty text if there is nothing to warn about.
   virtual std::string ListenWarning(absl::string_view address) const = 0;
-  // gRPC's reason for a call that failed, for a person: what is the matter, and what to look at.
+  // Turns gRPC's reason for a failed call into an explanation for a person: the problem, and what
+  // to check.
   virtual std::string Explain(absl::string_view reason) const = 0;
 };
 

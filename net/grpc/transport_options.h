@@ -1,5 +1,5 @@
-// TransportOptions: which files secure a process's connections, as its flags say. All empty:
-// plaintext, and no token.
+// TransportOptions: the files that secure a process's connections, named by flags. If all are
+// empty, connections are in plaintext without a token.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 namespace sluice::net {
 
 struct TransportOptions {
-  std::string tls_cert;  // PEM: the process's certificate, then those between it and its CA.
-  std::string tls_key;   // PEM: its private key.
-  std::string tls_ca;    // PEM: whom to trust. A server then demands a certificate of its clients.
+  std::string tls_cert;  // PEM: the process's certificate, then the intermediate ones.
+  std::string tls_key;   // PEM: the private key of the certificate.
+  std::string tls_ca;    // PEM: the trusted CAs. A server with CAs requires client certificates.
   std::string token_file;
 
-  // As the flags of another process.
+  // Returns the options as command-line flags for another process.
   std::vector<std::string> Arguments() const {
     std::vector<std::string> arguments;
     const auto add = [&](const char* flag, const std::string& file) {

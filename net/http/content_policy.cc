@@ -10,7 +10,7 @@
 namespace sluice::net {
 namespace {
 
-// " 'sha256-...'" for each text between `begin` and `end`, " 'none'" without any.
+// Returns " 'sha256-...'" for each text between `begin` and `end`, or " 'none'" if there is none.
 std::string HashesBetween(absl::string_view begin, absl::string_view end, absl::string_view page) {
   std::string hashes;
   for (size_t at = 0; (at = page.find(begin, at)) != absl::string_view::npos;) {

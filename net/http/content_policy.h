@@ -1,4 +1,5 @@
-// The Content-Security-Policy of a page that is one file and asks its own server alone.
+// The Content-Security-Policy of a page that consists of a single file and contacts only its own
+// server.
 #pragma once
 
 #include <string>
@@ -7,11 +8,12 @@
 
 namespace sluice::net {
 
-// Nothing is loaded and nothing runs.
+// A policy with which a page loads and runs nothing.
 extern const char kEmptyPolicy[];
 
-// The scripts and styles between <script> and </script>, <style> and </style> in `page` run, by
-// their hashes, and no others: attributes `style` and `on...` have no effect.
+// Returns a policy that allows only the scripts between <script> and </script> and the styles
+// between <style> and </style> in `page`, by their hashes. The attributes `style` and `on...` have
+// no effect.
 std::string PolicyOf(absl::string_view page);
 
 }  // namespace sluice::net

@@ -14,7 +14,7 @@ namespace sluice::net {
 namespace {
 
 bool IsAddress(const std::string& name) {
-  in6_addr parsed{};  // As large as the larger of the two.
+  in6_addr parsed{};  // in6_addr is large enough for both address types.
   return inet_pton(AF_INET, name.c_str(), &parsed) == 1 ||
          inet_pton(AF_INET6, name.c_str(), &parsed) == 1;
 }

@@ -1,6 +1,7 @@
-// HostNames: the names under which an HttpServer may be asked. A page of another site can lead its
-// own name to this server's address (DNS rebinding), and then read the answers through the browser
-// of a user who can reach the server. The Host header shows that name.
+// HostNames: the names under which clients may contact an HttpServer. The check prevents DNS
+// rebinding: a page of another site points its own name at this server's address, and reads the
+// answers through the browser of a user who can reach the server. The Host header reveals the name
+// of that site.
 #pragma once
 
 #include <string>
@@ -10,17 +11,17 @@
 
 namespace sluice::net {
 
-// The name in `host`, which may have a port after it: in lower case, an IPv6 address without its
-// brackets. Empty: there is none.
+// Returns the name in `host` in lower case, without the port. The brackets of an IPv6 address are
+// removed. Returns an empty text if there is no name.
 std::string HostName(absl::string_view host);
 
 class HostNames {
  public:
-  // `names` beside IP addresses, localhost and this host's own name. ".example.org" stands for all
-  // names that end with it.
+  // `names` are allowed in addition to IP addresses, localhost and this host's own name. The name
+  // ".example.org" allows every name that ends with it.
   explicit HostNames(const std::vector<std::string>& names);
 
-  // `name`: of HostName.
+  // Returns whether the name is allowed. `name` must be a result of HostName.
   bool Allow(absl::string_view name) const;
 
  private:

@@ -1,4 +1,5 @@
-// HttpAnswer: the answer of an HttpServer to a request. HttpPages: the function that makes it.
+// HttpAnswer: the answer of an HttpServer to a request. HttpPages: the function that makes the
+// answers.
 #pragma once
 
 #include <functional>
@@ -10,10 +11,12 @@ struct HttpAnswer {
   int status = 200;
   const char* type = "text/plain; charset=utf-8";
   std::string body{};
-  std::string policy{};  // Content-Security-Policy; empty: a browser loads and runs nothing.
+  // The Content-Security-Policy header. If it is empty, a browser loads and runs nothing.
+  std::string policy{};
 };
 
-// An HttpServer calls it for /livez, /readyz and /startupz on another thread than for other paths.
+// Makes the answer for a path. An HttpServer calls the function for /livez, /readyz and /startupz
+// on a different thread than for other paths.
 using HttpPages = std::function<HttpAnswer(const std::string& path)>;
 
 }  // namespace sluice::net

@@ -13,7 +13,7 @@ constexpr absl::string_view kEnd = "\r\n\r\n";
 
 HttpAnswer BadRequest(const char* why) { return {.status = 400, .body = why}; }
 
-// Takes `text`'s first line off.
+// Removes the first line from `text` and returns it.
 absl::string_view NextLine(absl::string_view* text) {
   const size_t end = text->find(kLineEnd);
   const absl::string_view line = text->substr(0, end);
@@ -34,7 +34,7 @@ bool HasControlCharacter(absl::string_view text) {
   });
 }
 
-// nullopt: `line` is in order.
+// Returns nullopt if `line` is valid, and otherwise the answer that refuses the request.
 std::optional<HttpAnswer> ReadRequestLine(absl::string_view line, HttpRequest* request,
                                           bool* host_required) {
   const size_t first = line.find(' ');
@@ -50,10 +50,10 @@ std::optional<HttpAnswer> ReadRequestLine(absl::string_view line, HttpRequest* r
     return BadRequest("the first line is not METHOD PATH HTTP/1.1\n");
   }
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
-    return HttpAnswer{.status = 505, .body = "this server speaks HTTP/1.1\n"};
+    return HttpAnswer{.status = 505, .body = "this server supports only HTTP/1.1\n"};
   }
   if (method != "GET" && method != "HEAD") {
-    return HttpAnswer{.status = 405, .body = "this server is only to be read\n"};
+    return HttpAnswer{.status = 405, .body = "this server is read-only\n"};
   }
   request->head = method == "HEAD";
   request->path = std::string(target.substr(0, target.find('?')));
@@ -81,7 +81,7 @@ std::optional<HttpAnswer> ReadHeader(absl::string_view line, HttpRequest* reques
 }  // namespace
 
 std::optional<size_t> RequestSize(absl::string_view received, size_t seen) {
-  // The end may have come in two pieces.
+  // The end mark may have arrived in two pieces.
   const size_t from = seen < kEnd.size() ? 0 : seen - kEnd.size() + 1;
   const size_t end = received.find(kEnd, from);
   if (end == absl::string_view::npos) return std::nullopt;
@@ -89,7 +89,7 @@ std::optional<size_t> RequestSize(absl::string_view received, size_t seen) {
 }
 
 std::variant<HttpRequest, HttpAnswer> ParseRequest(absl::string_view text) {
-  text.remove_suffix(kLineEnd.size());  // That of the empty line.
+  text.remove_suffix(kLineEnd.size());  // This removes the end of the empty line.
   HttpRequest request;
   bool host_required = true;
   std::optional<HttpAnswer> refusal = ReadRequestLine(NextLine(&text), &request, &host_required);

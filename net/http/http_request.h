@@ -1,5 +1,6 @@
-// Reads the requests of an HttpServer: GET and HEAD, and of the headers only those that decide
-// whether and for whom a request is answered. Never recursive, linear in the request.
+// Parser for the requests of an HttpServer: GET and HEAD. The parser reads only the headers that
+// decide whether a request is answered and for which host. It does not recurse, and its time is
+// linear in the request's size.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +13,21 @@
 
 namespace sluice::net {
 
-constexpr size_t kRequestBytesMax = 8 << 10;  // Request line and headers.
+constexpr size_t kRequestBytesMax = 8 << 10;  // Limit for the request line and the headers.
 
 struct HttpRequest {
   bool head = false;
-  std::string path{};  // Without query, as it was sent: escapes are not decoded.
+  std::string path{};  // The path as it was sent, without the query. Escapes are not decoded.
   std::optional<std::string> host{};
 };
 
-// The size of the request line and headers that `received` begins with, nullopt if they are not
-// whole. The first `seen` bytes are known to hold no end.
+// Returns the size of the request line and headers at the start of `received`, or nullopt if they
+// are incomplete. `seen` is the number of bytes that an earlier call has searched without finding
+// the end.
 std::optional<size_t> RequestSize(absl::string_view received, size_t seen);
 
-// `text`: of that size. The answer says why the request is refused.
+// Parses a request. RequestSize gives the size of `text`. An HttpAnswer as the result refuses the
+// request and states the reason.
 std::variant<HttpRequest, HttpAnswer> ParseRequest(absl::string_view text);
 
 }  // namespace sluice::net

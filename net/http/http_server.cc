@@ -33,8 +33,8 @@ constexpr std::chrono::milliseconds kLinger{1000};
 constexpr size_t kLingerBytes = 64 << 10;
 constexpr std::chrono::milliseconds kNoDescriptorPause{100};
 constexpr std::chrono::milliseconds kStopPatience{1000};
-// Between two turns of reading. Fewer than a peer may have: each connection is read once before
-// newer ones of its peer can take its place.
+// Number of connections accepted between two passes of reading. It is below the limit per peer, so
+// that each connection is read once before a newer connection of the same peer can replace it.
 constexpr int kAcceptedAtOnce = 8;
 
 bool IsHealth(const std::string& path) {
@@ -86,12 +86,14 @@ struct Connection {
 
   HttpSocket socket;
   const std::string peer;
-  Time deadline;  // Not while it waits for a page: that is not the client's fault.
+  // The deadline does not apply while the connection waits for a page, because the client does not
+  // cause that delay.
+  Time deadline;
   State state = State::kReading;
   std::string in;
   bool head = false;
   std::string out;
-  size_t moved = 0;  // Of `out`; of waste while it lingers.
+  size_t moved = 0;  // Sent bytes of `out`, or discarded bytes while lingering.
 };
 
 class PollingServer final : public HttpServer {
@@ -111,7 +113,7 @@ class PollingServer final : public HttpServer {
   ~PollingServer() override {
     stopping_ = true;
     Wake();
-    thread_.reset();  // It has closed the listener.
+    thread_.reset();  // The thread has closed the listener.
   }
 
   int port() const override { return listener_.port; }
@@ -121,7 +123,7 @@ class PollingServer final : public HttpServer {
   }
 
  private:
-  // By age: the lowest number is the oldest.
+  // The map is ordered by age: the lowest number is the oldest connection.
   using Connections = std::map<uint64_t, Connection>;
   struct OwnDescriptor {
     explicit OwnDescriptor(int fd) : value(fd) {}
@@ -130,7 +132,7 @@ class PollingServer final : public HttpServer {
     }
     OwnDescriptor(const OwnDescriptor&) = delete;
     OwnDescriptor& operator=(const OwnDescriptor&) = delete;
-    // Implicit, since system calls take the number.
+    // The conversion is implicit, because system calls take the number.
     operator int() const { return value; }  // NOLINT(google-explicit-constructor)
     const int value;
   };
@@ -147,10 +149,11 @@ class PollingServer final : public HttpServer {
   }
 
   void Wake() const { (void)::eventfd_write(wake_, 1); }
-  void Take(uint64_t id, HttpAnswer answer);  // On the threads that make pages.
+  // Accepts a finished page. Called on the threads that make pages.
+  void Take(uint64_t id, HttpAnswer answer);
 
   void Run();
-  // False: it is over.
+  // Runs one pass of the loop. Returns false when the server must stop.
   bool Turn();
   void Poll(Time now);
   void Serve(uint64_t id, Connection* connection);
@@ -159,7 +162,7 @@ class PollingServer final : public HttpServer {
   void Answer(Connection* connection, const HttpAnswer& answer);
   void Write(Connection* connection);
   void Linger(Connection* connection);
-  void TakeAnswers();
+  void CollectAnswers();
   void CloseLate(Time now);
   void AcceptSome(Time now);
   void MakePlaceFor(const std::string& peer);
@@ -173,14 +176,14 @@ class PollingServer final : public HttpServer {
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
   std::vector<std::pair<uint64_t, HttpAnswer>> answers_ ABSL_GUARDED_BY(mutex_);
-  // The loop's own.
+  // Only the loop's thread uses these members.
   Connections connections_;
   uint64_t last_id_ = 0;
   Time accept_from_{};
   std::optional<Time> stop_by_;
   std::vector<pollfd> polled_;
   std::vector<uint64_t> polled_ids_;
-  // These call Take, hence come after what it needs.
+  // The threads of these members call Take, so they are declared after the members that Take needs.
   PageMaker health_;
   PageMaker rest_;
   std::optional<HttpThread> thread_;
@@ -195,7 +198,7 @@ void PollingServer::Take(uint64_t id, HttpAnswer answer) {
 }
 
 void PollingServer::Run() {
-  // OpenSSL writes without MSG_NOSIGNAL.
+  // OpenSSL writes without MSG_NOSIGNAL, so SIGPIPE must be blocked.
   sigset_t broken_pipe;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
@@ -206,7 +209,7 @@ void PollingServer::Run() {
 }
 
 bool PollingServer::Turn() {
-  TakeAnswers();
+  CollectAnswers();
   const Time now = SteadyClock::now();
   if (stopping_ && !stop_by_.has_value()) {
     stop_by_ = now + kStopPatience;
@@ -296,7 +299,7 @@ void PollingServer::Ask(uint64_t id, Connection* connection, absl::string_view t
   HttpRequest& request = std::get<HttpRequest>(parsed);
   connection->head = request.head;
   const bool health = IsHealth(request.path);
-  // Probes come under any name, and their answers are no secrets.
+  // Health probes may use any host name, and their answers are not secret.
   if (!health && request.host.has_value()) {
     const std::string name = HostName(*request.host);
     if (!names_.Allow(name) && !(tls_ != nullptr && connection->socket.IsCertifiedFor(name))) {
@@ -304,7 +307,7 @@ void PollingServer::Ask(uint64_t id, Connection* connection, absl::string_view t
                     {.status = 421,
                      .body = "the Host header names another server. Ask for this one's IP address "
                              "or host name, or start it with --http-host NAME (a worker: "
-                             "--metrics-host NAME)\n"});
+                             "--http-host NAME)\n"});
     }
   }
   connection->state = Connection::State::kWaiting;
@@ -328,8 +331,8 @@ void PollingServer::Write(Connection* connection) {
     if (sent <= 0) return;
     connection->moved += static_cast<size_t>(sent);
   }
-  // To close at once would reset a connection that still brings something, and the client could
-  // lose the answer.
+  // Closing the socket now would reset a connection that still has data in flight, and the client
+  // could lose the answer.
   connection->socket.EndWriting();
   connection->out = std::string();
   connection->moved = 0;
@@ -347,7 +350,7 @@ void PollingServer::Linger(Connection* connection) {
   connection->state = Connection::State::kOver;
 }
 
-void PollingServer::TakeAnswers() {
+void PollingServer::CollectAnswers() {
   std::vector<std::pair<uint64_t, HttpAnswer>> answers;
   {
     MutexLock lock(&mutex_);
@@ -379,8 +382,9 @@ void PollingServer::AcceptSome(Time now) {
   }
 }
 
-// At a limit the oldest connection of the same peer is closed, or of all if it is the limit of all.
-// It had the most time. So clients that ask at once are served beside any number of slow ones.
+// Makes place at a limit by closing the oldest connection: the oldest of this peer at the peer's
+// limit, otherwise the oldest of all. The oldest connection has had the most time, so clients with
+// fast requests are served even if there are many slow ones.
 void PollingServer::MakePlaceFor(const std::string& peer) {
   const auto is_same = [&](const auto& one) { return one.second.peer == peer; };
   const auto of_peer = std::count_if(connections_.begin(), connections_.end(), is_same);

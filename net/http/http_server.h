@@ -1,7 +1,7 @@
-// HttpServer: a port that is only to be read: GET and HEAD, in plaintext or with TLS. A function
-// makes the answer for each path. Strangers reach such a port, so every request and every client
-// has limits. One thread takes connections, reads and writes, and never blocks. Two others call the
-// function, one of them for health alone.
+// HttpServer: a read-only port with GET and HEAD, in plaintext or with TLS. A function from the
+// caller makes the answer for each path. Untrusted clients reach this port, so every request and
+// every client has limits. One thread accepts connections, reads and writes, and never blocks. Two
+// other threads call the function; one of these serves only health requests.
 #pragma once
 
 #include <chrono>
@@ -17,33 +17,38 @@
 namespace sluice::net {
 
 struct HttpOptions {
-  std::string listen{};  // HOST:PORT, port 0: any that is free.
-  // PEM files; both empty: plaintext. Read at each handshake: a new certificate needs no restart.
+  std::string listen{};  // HOST:PORT. Port 0 selects any free port.
+  // PEM files. If both are empty, the port is in plaintext. The files are read at each handshake,
+  // so a new certificate needs no restart.
   std::string tls_cert{};
   std::string tls_key{};
-  // With TLS; not empty: a PEM file with the CAs of which clients show a certificate.
+  // With TLS, a PEM file with CAs. If it is set, clients must show a certificate from one of these
+  // CAs.
   std::string tls_client_ca{};
-  // Names under which it may be asked, beside IP addresses, localhost, this host's name, that of
-  // `listen` and those of the certificate. ".example.org": all names that end with it.
+  // Names that clients may use in addition to IP addresses, localhost, this host's name, the name
+  // in `listen` and the names in the certificate. The name ".example.org" allows every name that
+  // ends with it.
   std::vector<std::string> names{};
 
-  // Until a request is whole, and again until its answer is taken.
+  // Time limit for receiving a complete request, and again for sending its answer.
   std::chrono::milliseconds patience{5000};
   size_t connections_max = 64;
-  size_t connections_per_peer_max = 16;         // Per IPv4 address or IPv6 /64 network.
-  size_t untaken_bytes_max = size_t{16} << 20;  // Answer bytes of all connections together.
+  size_t connections_per_peer_max = 16;  // Limit per IPv4 address or IPv6 /64 network.
+  // Limit for unsent bytes of answers, over all connections.
+  size_t untaken_bytes_max = size_t{16} << 20;
 };
 
 class HttpServer {
  public:
-  // UNAVAILABLE: cannot listen there. INVALID_ARGUMENT: not HOST:PORT. An exception of `pages` is
-  // answered as an error of the server's.
+  // Starts the server. Fails with UNAVAILABLE if it cannot listen at `listen`, and with
+  // INVALID_ARGUMENT if `listen` is not HOST:PORT. If `pages` throws an exception, the client gets
+  // a server error.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpOptions options, HttpPages pages);
-  // Waits for answers under way, for a second at most, and for a page that is being made.
+  // Waits at most one second for answers in flight, and for a page that is being made.
   virtual ~HttpServer() = default;
 
   virtual int port() const = 0;
-  virtual std::string url() const = 0;  // As a browser wants it, with a slash at the end.
+  virtual std::string url() const = 0;  // Address for a browser, with a slash at the end.
 };
 
 }  // namespace sluice::net

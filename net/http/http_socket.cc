@@ -48,7 +48,8 @@ HttpTls::HttpTls(HttpTlsFiles files)
   SSL_CTX* const context = context_.get();
   Check(context != nullptr, "OpenSSL makes a context");
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-  // A session that is taken up again would keep the certificate of before.
+  // Renegotiation and tickets are off, because a resumed session would keep the previous
+  // certificate.
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
   SSL_CTX_set_num_tickets(context, 0);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -84,12 +85,12 @@ ssize_t HttpSocket::Read(char* into, size_t size) {
   if (ssl_ == nullptr) {
     return Outcome(static_cast<int>(::recv(fd_, into, size, 0)), POLLIN);
   }
-  ERR_clear_error();  // SSL_get_error looks at what another connection left there.
+  ERR_clear_error();  // SSL_get_error would see an old error of another connection.
   return Outcome(SSL_read(ssl_.get(), into, static_cast<int>(size)), POLLIN);
 }
 
 ssize_t HttpSocket::Write(absl::string_view bytes) {
-  constexpr size_t kPiece = 1 << 20;  // OpenSSL takes an int.
+  constexpr size_t kPiece = 1 << 20;  // OpenSSL takes the size as an int.
   bytes = bytes.substr(0, kPiece);
   if (ssl_ == nullptr) {
     return Outcome(static_cast<int>(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL)),

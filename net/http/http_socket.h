@@ -1,5 +1,5 @@
-// HttpSocket: one accepted connection that never blocks, in plaintext or with TLS. HttpTls: the
-// settings that all connections of a server with TLS share.
+// HttpSocket: one accepted non-blocking connection, in plaintext or with TLS. HttpTls: the TLS
+// settings that all connections of a server share.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -13,10 +13,11 @@
 namespace sluice::net {
 
 struct HttpTlsFiles {
-  // PEM files, read for each connection: those that have changed count from the next one on.
+  // PEM files. They are read for each connection, so a changed file takes effect with the next
+  // connection.
   std::string cert{};
   std::string key{};
-  std::string client_ca{};  // Not empty: clients show a certificate of it.
+  std::string client_ca{};  // If it is set, clients must show a certificate from this CA.
 };
 
 class HttpTls {
@@ -36,25 +37,27 @@ class HttpTls {
 
 class HttpSocket {
  public:
-  // Owns `fd`, which does not block. `tls` may be null, and outlives this.
+  // Takes ownership of `fd`, which must be non-blocking. `tls` may be null; otherwise it must
+  // outlive the socket.
   HttpSocket(int fd, const HttpTls* tls);
   ~HttpSocket();
   HttpSocket(const HttpSocket&) = delete;
   HttpSocket& operator=(const HttpSocket&) = delete;
 
   int fd() const { return fd_; }
-  // The events that poll is to wait for before the next Read or Write.
+  // Returns the events for which poll must wait before the next Read or Write.
   short events() const { return events_; }
 
-  // Bytes that were moved; 0: not now, see events(); -1: the connection is over.
+  // These return the number of bytes moved, 0 if the caller must wait for events(), or -1 if the
+  // connection has ended.
   ssize_t Read(char* into, size_t size);
   ssize_t Write(absl::string_view bytes);
-  // Says that nothing more comes from here.
+  // Tells the peer that no more data follows.
   void EndWriting();
-  // Throws up to `most` bytes away that the other side still sends; 0 and -1 as Read.
+  // Discards up to `most` bytes that the peer still sends. Returns the same values as Read.
   ssize_t Discard(size_t most);
 
-  // Whether the certificate that was shown to the other side is for `name`.
+  // Returns whether the certificate that this side shows is valid for `name`.
   bool IsCertifiedFor(absl::string_view name) const;
 
  private:

@@ -1,5 +1,5 @@
-// MetricFamilies: metrics of a moment in Prometheus' text format. Every sample carries the labels
-// that it was made with. Not thread-safe: made anew for each request.
+// MetricFamilies: a snapshot of metrics in Prometheus' text format. Every sample carries the labels
+// given to the constructor. Each request creates its own object. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sluice::net {
 
-// Of the text.
+// Content type of the text.
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 class MetricFamilies {
@@ -22,13 +22,14 @@ class MetricFamilies {
   explicit MetricFamilies(const Labels& common);
   ~MetricFamilies();
 
-  // A family of one sample.
+  // These add a family with a single sample.
   void Gauge(const char* name, const char* help, double value);
   void Counter(const char* name, const char* help, double value);
-  // `counts` by bucket: as many as `bounds`, and a last one without a bound.
+  // Adds a histogram. `counts` has one entry for each of `bounds`, and one more for values above
+  // the last bound.
   void Histogram(const char* name, const char* help, absl::Span<const uint64_t> counts,
                  absl::Span<const double> bounds, double sum);
-  // A family that Add fills, until the next begins.
+  // These begin a family. Add appends samples to the family until the next one begins.
   void StartGauge(const char* name, const char* help);
   void StartCounter(const char* name, const char* help);
   void Add(const Labels& labels, double value);

@@ -66,7 +66,7 @@ void PageMaker::Run() {
 HttpAnswer PageMaker::Make(const std::string& path) const {
   try {
     return pages_(path);
-  } catch (const std::exception& failure) {  // Libraries behind pages may throw.
+  } catch (const std::exception& failure) {  // Libraries that pages use may throw.
     return {.status = 500, .body = absl::StrCat(failure.what(), "\n")};
   }
 }

@@ -1,4 +1,4 @@
-// PageMaker: a thread that makes the answers to requests, one after the other, in their order.
+// PageMaker: a thread that makes the answers to requests, one at a time and in order.
 #pragma once
 
 #include <pthread.h>
@@ -13,8 +13,8 @@
 
 namespace sluice::net {
 
-// A thread of 1 MiB of stack, whatever RLIMIT_STACK says, so that a limit of the system makes none
-// that is too small. Joins in the end.
+// A thread with a stack of 1 MiB regardless of RLIMIT_STACK, because a system limit could make the
+// stack too small. The destructor joins the thread.
 class HttpThread {
  public:
   explicit HttpThread(std::function<void()> run);
@@ -33,14 +33,14 @@ class PageMaker {
  public:
   using Done = std::function<void(uint64_t request, HttpAnswer answer)>;
 
-  // `pages` and `done` are called on the thread.
+  // The maker's thread calls `pages` and `done`.
   PageMaker(HttpPages pages, Done done);
-  // Waits for the page that is being made. The others that were asked for are forgotten.
+  // Waits for the page that is being made, and drops the other requests.
   ~PageMaker();
 
-  // The caller bounds how many requests wait.
+  // Queues a request. The caller limits the number of queued requests.
   void Ask(uint64_t request, std::string path);
-  // Makes no page for it if that has not begun.
+  // Drops the request if work on its page has not started.
   void Forget(uint64_t request);
 
  private:
@@ -58,7 +58,7 @@ class PageMaker {
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Wish> wishes_ ABSL_GUARDED_BY(mutex_);
-  HttpThread thread_;  // The last: it uses the others.
+  HttpThread thread_;  // This is the last member, because the thread uses the others.
 };
 
 }  // namespace sluice::net

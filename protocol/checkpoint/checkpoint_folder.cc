@@ -29,8 +29,9 @@ constexpr absl::string_view kManifestName = "manifest.json";
 constexpr absl::string_view kRunRecordName = "run.json";
 constexpr absl::string_view kManifestFormat = "sluice checkpoint";
 constexpr absl::string_view kRunFormat = "sluice run";
-constexpr uint32_t kManifestVersion = 2;  // 1: without `file`; written where no part has one.
-constexpr uint32_t kRunVersion = 2;       // 1: without `coordinator`.
+// Version 1 has no `file`. Manifests without an entry for it use version 1.
+constexpr uint32_t kManifestVersion = 2;
+constexpr uint32_t kRunVersion = 2;  // Version 1 has no `coordinator`.
 constexpr uint64_t kMaxRecordSize = 16 << 20;
 constexpr int kMaxJsonDepth = 8;
 constexpr size_t kMaxPartName = 200;
@@ -57,7 +58,7 @@ std::string PathOf(absl::string_view dir, uint64_t step, absl::string_view name)
   return absl::StrCat(StepFolder(dir, step), "/", name);
 }
 
-// The checksum is over the rest in one spelling: keys sorted, no white space.
+// Returns the checksum over the other fields in canonical form: sorted keys, no white space.
 std::string ChecksumOf(const Json& record) {
   Json rest = record;
   rest.erase("checksum");
@@ -65,14 +66,14 @@ std::string ChecksumOf(const Json& record) {
   return Hex(Crc32c(text));
 }
 
-// For people: in the order given, the checksum last.
+// Formats the record for people: the fields in the given order, and the checksum last.
 std::string RecordText(nlohmann::ordered_json record) {
   record["checksum"] = ChecksumOf(Json(record));
   return record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Values of a record whose checksum is right. After a value that is not as it should be `problem()`
-// says which.
+// Reads the values of a record whose checksum has been verified. `problem()` describes the first
+// invalid value.
 class RecordReader {
  public:
   explicit RecordReader(const Json* record) : record_(record) {}
@@ -136,7 +137,7 @@ class RecordReader {
   std::string problem_;
 };
 
-// Reads a record of ours: its checksum is right and its version one of ours.
+// Reads a record and verifies that the checksum is right and that this program knows the version.
 absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view format,
                                 uint32_t newest_version) {
   absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxRecordSize);
@@ -155,14 +156,14 @@ absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view forma
     return Damaged(path, absl::StrCat("its `format` is not \"", format, "\""));
   }
   if (reader.Text("checksum") != ChecksumOf(record)) {
-    return Damaged(path, "its `checksum` is not that of the rest");
+    return Damaged(path, "its `checksum` does not match the rest");
   }
   const auto version = reader.Number<uint32_t>("version");
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
   if (version == 0 || version > newest_version) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of version ", version, ", this program reads version ",
-                     newest_version, "; go on with a program as new as the one that wrote it"));
+                     newest_version, "; use a program at least as new as the one that wrote it"));
   }
   return record;
 }
@@ -217,7 +218,7 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
   return record;
 }
 
-// The text of why not, or empty.
+// Returns a description of the problem, or an empty text.
 std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
   std::set<std::string> names;
   std::set<std::string> files;
@@ -245,7 +246,8 @@ std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
   return "";
 }
 
-// Sizes as a text: lists of a large table would take a line for each number.
+// Joins sizes into one text. As JSON lists, the sizes of a large table would take one line per
+// number.
 std::string SizesText(const std::vector<int64_t>& sizes) { return absl::StrJoin(sizes, "x"); }
 
 bool ReadSizes(const std::string& text, std::vector<int64_t>* sizes) {
@@ -256,7 +258,8 @@ bool ReadSizes(const std::string& text, std::vector<int64_t>* sizes) {
   return SizesText(*sizes) == text;
 }
 
-// What the coordinator announced of the term. Texts that others chose may hold any bytes.
+// Adds the announced state of the term. These texts come from other processes and may contain any
+// bytes.
 void AddAnnouncement(const RunRecord& record, nlohmann::ordered_json* json) {
   (*json)["generation"] = record.generation;
   (*json)["restore_step"] = record.restore_step;
@@ -313,7 +316,7 @@ void ReadAnnouncement(RecordReader* reader, RunRecord* record) {
   }
 }
 
-// Where the parts of a checkpoint are whose manifest is in `dir`.
+// Returns the folder of `part` in a checkpoint whose manifest is in `dir`.
 std::string FolderOf(absl::string_view dir, const CheckpointManifest& manifest,
                      const CheckpointPart& part) {
   return manifest.at_shards ? PartsFolder(dir, part.server) : std::string(dir);
@@ -349,7 +352,7 @@ std::string PartsFolder(absl::string_view dir, uint32_t shard) {
 absl::Status CheckPartName(absl::string_view name) {
   if (IsPartName(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::CHexEscape(name), "\" is no name for a part of a checkpoint: at most ",
+      "\"", absl::CHexEscape(name), "\" is not a valid name for a part of a checkpoint: at most ",
       kMaxPartName, " letters, digits, '-', '_' and '.', the first not '.', not ", kManifestName,
       " and not ending in ", kUnfinishedSuffix));
 }
@@ -357,9 +360,9 @@ absl::Status CheckPartName(absl::string_view name) {
 absl::Status CheckPartNames(const CheckpointPart& part) {
   absl::Status fits = CheckPartName(part.name);
   if (!fits.ok() || IsFileName(FileOf(part))) return fits;
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", absl::CHexEscape(part.file), "\" is no name for the file of ", part.name,
-                   ": at most ", kMaxFileName, " characters, else as names of parts"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", absl::CHexEscape(part.file), "\" is not a valid name for the file of ", part.name,
+      ": at most ", kMaxFileName, " characters, otherwise as for names of parts"));
 }
 
 std::string PartPath(absl::string_view dir, const CheckpointPart& part) {
@@ -389,7 +392,7 @@ absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& mani
   fits = MakeFolder(StepFolder(dir, manifest.step));
   if (!fits.ok()) return fits;
   const std::string path = PathOf(dir, manifest.step, kManifestName);
-  RemoveUnfinished(path);  // One process at a time writes this file.
+  RemoveUnfinished(path);  // This is safe because only one process at a time writes the file.
   return WriteDurably(path, RecordText(ManifestRecord(manifest)), may_replace).status();
 }
 
@@ -487,11 +490,11 @@ absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record,
   const nlohmann::ordered_json plain = json;
   if (record.generation > 0) AddAnnouncement(record, &json);
   std::string text = RecordText(std::move(json));
-  // Then a coordinator that is started again takes the term for one that was not announced, and
-  // begins the next one: more is lost, and nothing is wrong.
+  // If the record is too large, it omits the announcement. A restarted coordinator then treats the
+  // term as not announced and begins the next one. This loses more steps but is correct.
   if (text.size() > kMaxRecordSize) text = RecordText(plain);
   const std::string path = absl::StrCat(dir, "/", kRunRecordName);
-  RemoveUnfinished(path);  // One process at a time writes this file.
+  RemoveUnfinished(path);  // This is safe because only one process at a time writes the file.
   return WriteDurably(path, text, may_replace).status();
 }
 
@@ -501,7 +504,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   if (absl::IsDataLoss(read.status())) {
     return absl::DataLossError(
         absl::StrCat(read.status().message(),
-                     "; bring back a copy of it, or begin anew in another checkpoint.dir"));
+                     "; restore a copy of it, or start again in another checkpoint.dir"));
   }
   if (!read.ok()) return read.status();
   RecordReader reader(&*read);

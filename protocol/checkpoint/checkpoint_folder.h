@@ -1,12 +1,12 @@
-// The folder of a job's checkpoints: where everything lies, written so that it is whole or absent,
-// and read so that damage is named. docs/checkpoints.md describes it.
+// The folder of a job's checkpoints: its layout, functions that write files completely or not at
+// all, and functions that read files and report damage. docs/checkpoints.md describes the folder.
 //
-//   DIR/run.json                              the run that these checkpoints are of
-//   DIR/step-000000001000/manifest.json       written last: what makes the checkpoint complete
+//   DIR/run.json                              the run that these checkpoints belong to
+//   DIR/step-000000001000/manifest.json       written last: makes the checkpoint complete
 //   DIR/step-000000001000/shard-0-term-0.state, worker-0-term-0.state, parameters.pt
 //
-// With store `shards` the states of server S are in DIR/shard-S/step-000000001000/ instead, and DIR
-// may be on another machine for each server.
+// With store `shards`, the states of server S are in DIR/shard-S/step-000000001000/ instead, and
+// each server's DIR may be on a different machine.
 #pragma once
 
 #include <cstdint>
@@ -24,63 +24,70 @@ namespace sluice::protocol {
 
 std::string StepFolder(absl::string_view dir, uint64_t step);
 
-// Where server `shard` has its parts: `dir` itself, or with store `shards` a folder in it, so that
-// servers on one machine may be given one `dir`.
+// Returns the folder with the parts of server `shard`: `dir` itself, or with store `shards` a
+// folder in `dir`, so that servers on one machine may share one `dir`.
 std::string PartsFolder(const CheckpointSpec& checkpoint, uint32_t shard);
-std::string PartsFolder(absl::string_view dir, uint32_t shard);  // With store `shards`.
+std::string PartsFolder(absl::string_view dir, uint32_t shard);  // Only with store `shards`.
 
-// INVALID_ARGUMENT if no part of a checkpoint may be called so.
+// Fails with INVALID_ARGUMENT if a part of a checkpoint must not have this name.
 absl::Status CheckPartName(absl::string_view name);
-absl::Status CheckPartNames(const CheckpointPart& part);  // Likewise, of its file too.
+// Checks the part's name and the name of its file.
+absl::Status CheckPartNames(const CheckpointPart& part);
 std::string PartPath(absl::string_view dir, const CheckpointPart& part);
 
-// Finishes the file of a part, and sets part->file where another writer's has the part's name: what
-// is there may belong to a complete checkpoint. Which file counts, only the manifest says.
+// Finishes the file of a part. If another writer already uses the part's name, the file gets a
+// different name, which is stored in part->file, because the existing file may belong to a complete
+// checkpoint. Only the manifest decides which file counts.
 absl::Status Publish(DurableFile file, CheckpointPart* part);
-// Writes a file of the checkpoint after `step`, makes it durable (file, name, folder), reads it
-// back and compares. Errors name the file: RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for
-// other trouble with it, DATA_LOSS if what was read back differs. Nothing half-written gets a name,
-// and nothing that has one is written over.
+// Writes a file of the checkpoint after `step`, makes it durable (file, name and folder), reads it
+// back and compares the bytes. Fails with RESOURCE_EXHAUSTED if the disk is full, UNAVAILABLE for
+// other problems with the disk, and DATA_LOSS if the bytes read back differ; the message names the
+// file. An incomplete file never gets its final name, and no existing file is overwritten.
 absl::StatusOr<CheckpointPart> WritePart(absl::string_view dir, uint32_t term, uint64_t step,
                                          absl::string_view name, absl::string_view bytes);
-// The bytes of a part that `manifest` lists. DATA_LOSS: missing, of another size or checksum.
-// `dir` is the manifest's, also if the part lies in a server's folder there.
+// Returns the bytes of a part that `manifest` lists. Fails with DATA_LOSS if the file is missing or
+// has a different size or checksum. `dir` is the folder of the manifest, even if the part is in a
+// server's folder inside it.
 absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointManifest& manifest,
                                      absl::string_view name);
 absl::StatusOr<CheckpointPart> FindPart(const CheckpointManifest& manifest, absl::string_view name);
-// Of one that is known otherwise; `dir`: where the parts are.
+// Reads a part that is not listed in a manifest. `dir` is the folder of the parts.
 absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointPart& part);
-// As ReadPart, without its bytes in memory.
+// Performs the checks of ReadPart without holding the bytes in memory.
 absl::Status VerifyPart(absl::string_view dir, const CheckpointPart& part);
-// The error of reading a part whose bytes came another way: other size, other checksum.
+// Checks a part whose bytes did not come from a file. Fails if the size or the checksum is wrong.
 absl::Status CheckPartFacts(absl::string_view where, uint64_t bytes, uint32_t checksum,
                             const CheckpointPart& part);
 
-// Durable as parts are; takes the place of one before. Makes the checkpoint complete.
+// Writes the manifest as durably as a part and replaces an earlier manifest. This makes the
+// checkpoint complete.
 absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest,
                            const MayReplace& may_replace = nullptr);
-// NOT_FOUND: there is none. DATA_LOSS: damaged; FAILED_PRECONDITION: of a newer version.
+// Fails with NOT_FOUND if there is no manifest, DATA_LOSS if the manifest is damaged, and
+// FAILED_PRECONDITION if its version is newer than this program.
 absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t step);
-// DATA_LOSS, naming the first bad file, unless every part is there as the manifest says; with store
-// `shards`, every part that lies with one of `servers`.
+// Fails with DATA_LOSS, naming the first bad file, unless every part matches the manifest. With
+// store `shards`, only parts whose server is in `servers` are checked.
 absl::Status VerifyCheckpoint(absl::string_view dir, const CheckpointManifest& manifest,
                               const std::function<bool(uint32_t server)>& servers = nullptr);
 
-// Steps that have a folder, complete or not, ascending. A `dir` that is not there has none.
+// Returns the steps that have a folder, in ascending order. The checkpoints in them may be
+// incomplete. The list is empty if `dir` does not exist.
 absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(absl::string_view dir);
-// First the manifest, then the rest, so that what is left of an interrupted removal is incomplete.
+// Removes the manifest first and then the rest, so that an interrupted removal leaves an incomplete
+// checkpoint.
 absl::Status RemoveCheckpoint(absl::string_view dir, uint64_t step);
 
-// Folders of steps before `before` that are not of `steps`.
+// Removes the folders of all steps below `before` that are not in `steps`.
 absl::Status RemoveOthers(absl::string_view dir, const std::vector<uint64_t>& steps,
                           uint64_t before);
-// Folders without a manifest, of steps before `before`: what is left of checkpoints that were given
-// up.
+// Removes the folders of steps below `before` that have no manifest. These remain from abandoned
+// checkpoints.
 absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before);
 
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record,
                             const MayReplace& may_replace = nullptr);
-// NOT_FOUND: no run was here. DATA_LOSS: damaged.
+// Fails with NOT_FOUND if no run has used this folder, and with DATA_LOSS if the record is damaged.
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir);
 
 }  // namespace sluice::protocol

@@ -1,4 +1,4 @@
-// CheckpointSpec: where and how often a job makes checkpoints.
+// CheckpointSpec: the place and the interval of a job's checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,17 @@
 
 namespace sluice::protocol {
 
-// Job checkpoints (docs/checkpoints.md).
+// Settings of a job's checkpoints (docs/checkpoints.md).
 struct CheckpointSpec {
-  std::string dir;        // Empty: the job has none.
-  uint64_t every = 1000;  // Steps from one to the next.
-  uint32_t keep = 2;      // Complete ones.
-  // path: every process writes into `dir`, which all of them see. shards: each server has a `dir`
-  // of its own, and workers send theirs to the servers.
+  std::string dir;           // Empty if the job makes no checkpoints.
+  uint64_t interval = 1000;  // Number of steps between checkpoints.
+  uint32_t keep = 2;         // Number of complete checkpoints to keep.
+  // path: all processes write into `dir` on a shared file system. shards: each server has its own
+  // `dir`, and workers send their parts to the servers.
   std::string store = "path";
-  // Bytes that each worker keeps of what it sent, and each shard of what it answered, since the
-  // newest complete checkpoint. Beyond it, and with 0, a loss is repaired by a rollback.
+  // Byte limit for the requests since the newest complete checkpoint that each worker keeps, and
+  // for the results that each shard keeps. If more would be needed, or if the limit is 0, the job
+  // repairs a loss by rolling back.
   uint64_t replay_limit = uint64_t{1} << 30;
 
   bool enabled() const { return !dir.empty(); }

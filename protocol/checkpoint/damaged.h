@@ -1,5 +1,5 @@
-// Damaged: the error of a file in a checkpoint folder whose contents are not those that were
-// written.
+// Damaged: returns the error for a file in a checkpoint folder whose contents differ from the
+// written bytes.
 #pragma once
 
 #include "absl/status/status.h"

@@ -21,7 +21,7 @@
 namespace sluice::protocol {
 namespace {
 
-// Pieces of writing and reading: what a background writer has under way at a time.
+// Piece size for reading and writing. A background writer has one piece in flight.
 constexpr size_t kPiece = 4 << 20;
 
 absl::Status FileError(int error, absl::string_view doing, absl::string_view path) {
@@ -31,7 +31,7 @@ absl::Status FileError(int error, absl::string_view doing, absl::string_view pat
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-      return absl::ResourceExhaustedError(absl::StrCat(what, "; make room on its disk"));
+      return absl::ResourceExhaustedError(absl::StrCat(what, "; free space on its disk"));
     case ENOENT:
       return absl::NotFoundError(what);
     case EIO:
@@ -41,7 +41,7 @@ absl::Status FileError(int error, absl::string_view doing, absl::string_view pat
   }
 }
 
-// For writers: what is not there any more was taken from under them.
+// Converts an error for writers: if the file no longer exists, another process has removed it.
 absl::Status WriteError(int error, absl::string_view doing, absl::string_view path) {
   const absl::Status status = FileError(error, doing, path);
   if (!absl::IsNotFound(status)) return status;
@@ -57,7 +57,7 @@ class File {
 
   int get() const { return descriptor_; }
   bool ok() const { return descriptor_ >= 0; }
-  // 0, or the error: some file systems tell only now that there is no room.
+  // Returns 0 or the error. Some file systems report a full disk only when the file is closed.
   int Close() {
     const int descriptor = std::exchange(descriptor_, -1);
     if (descriptor < 0 || ::close(descriptor) == 0) return 0;
@@ -84,7 +84,7 @@ std::string FolderOf(const std::string& path) {
 absl::Status SyncFolder(const std::string& path) {
   File folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
   if (!folder.ok()) return WriteError(errno, "open the folder", path);
-  // Some network file systems have no such thing and make names durable at once.
+  // Some network file systems do not support fsync on a folder and make names durable immediately.
   if (::fsync(folder.get()) == 0 || errno == EINVAL || errno == ENOTSUP) return absl::OkStatus();
   return WriteError(errno, "make durable the folder", path);
 }
@@ -95,25 +95,25 @@ absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return WriteError(errno, "write", path);
     bytes.remove_prefix(static_cast<size_t>(written));
-    // Lets the disk begin, so that the sync at the end does not find everything still to do.
+    // Starts writing to the device now, so that the final sync has less to write.
     static_cast<void>(::sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE));
   }
   return absl::OkStatus();
 }
 
-// True if an error of link() says that the file system has no hard links.
+// Returns true if this error of link() means that the file system has no hard links.
 bool HasNoSecondNames(int error) {
   return error == EPERM || error == ENOTSUP || error == ENOSYS || error == EMLINK;
 }
 
-// Other with each call, in this process.
+// Returns a name that no earlier call in this process has returned.
 std::string UnfinishedName(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
   return absl::StrCat(path, ".", ::getpid(), "-", counter.fetch_add(1), kUnfinishedSuffix);
 }
 
-// A file of its own beside `path`: writers of the same path, also on other machines, never share
-// one.
+// Creates a separate temporary file beside `path`. Two writers of the same path never share a
+// temporary file, even on different machines.
 absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descriptor) {
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -123,10 +123,10 @@ absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descripto
     if (errno != EEXIST) return WriteError(errno, "create", name);
   }
   return absl::UnavailableError(absl::StrCat("cannot create a file beside ", path, ": ", kAttempts,
-                                             " unfinished ones are there; remove them"));
+                                             " unfinished files exist; remove them"));
 }
 
-// Calls `take(span)` for each piece read.
+// Calls `take(span)` for each piece that has been read.
 template <typename Take>
 absl::Status ReadThrough(const std::string& path, uint64_t piece_size, const Take& take) {
   File file(OpenRetrying(path, O_RDONLY));
@@ -154,7 +154,8 @@ absl::Status MakeFolder(const std::string& path) {
   const int error = errno;
   struct stat facts {};
   if (error == EEXIST && ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) {
-    // Who made it may not have come to this yet. Where the folder above is closed to us, it has.
+    // The process that created this folder may not have synced it yet. If this process must not
+    // open the parent folder, another process has already synced it.
     static_cast<void>(SyncFolder(FolderOf(path)));
     return absl::OkStatus();
   }
@@ -191,7 +192,8 @@ absl::Status DurableFile::Append(absl::string_view bytes) {
 absl::Status DurableFile::Sync() {
   File file(std::exchange(descriptor_, -1));
   if (::fsync(file.get()) != 0) return WriteError(errno, "make durable", unfinished_);
-  // What is read back should come from the device; and training has better use for the memory.
+  // Drops the cached pages, because the bytes should be read back from the device and training
+  // needs the memory.
   static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
   const int error = file.Close();
   return error == 0 ? absl::OkStatus() : WriteError(error, "close", unfinished_);
@@ -215,7 +217,8 @@ absl::StatusOr<std::string> DurableFile::FinishBeside() {
     static_cast<void>(::unlink(std::exchange(unfinished_, "").c_str()));
     done = SyncFolder(FolderOf(path_));
   } else if (const int error = errno; error == EEXIST && HasTheSame(path_)) {
-    // Written twice, or the answer to the call that made the name was lost on a network.
+    // The file was written twice, or the reply to the call that created the name was lost on a
+    // network.
     done = SyncFolder(FolderOf(path_));
   } else if (error == EEXIST || HasNoSecondNames(error)) {
     path = OwnPath(path_, bytes_, checksum_);
@@ -240,15 +243,15 @@ bool DurableFile::HasTheSame(const std::string& path) const {
   return found.ok() && found->bytes == bytes_ && found->checksum == checksum_;
 }
 
-// While it has another name: a complete file of its own name is not touched before this one is
-// known to be as good.
+// Reads the file back while it still has its temporary name. An existing file under the final name
+// stays untouched until the new file is verified.
 absl::Status DurableFile::ReadBack() const {
   const absl::StatusOr<FileFacts> found = ChecksumFile(unfinished_);
   if (absl::IsNotFound(found.status())) return WriteError(ENOENT, "read back", unfinished_);
   if (!found.ok()) return found.status();
   if (found->bytes == bytes_ && found->checksum == checksum_) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat("what was written for ", path_, " reads back different; is its disk sound?"));
+      absl::StrCat("what was written for ", path_, " reads back differently; check its disk"));
 }
 
 std::string OwnPath(const std::string& path, uint64_t bytes, uint32_t checksum) {
@@ -264,7 +267,8 @@ absl::Status NameToo(const std::string& existing, const std::string& path) {
   if (made != 0 && HasNoSecondNames(errno)) made = ::symlink(target.c_str(), aside.c_str());
   if (made != 0) return WriteError(errno, "give a second name to", existing);
   const int error = ::rename(aside.c_str(), path.c_str()) == 0 ? 0 : errno;
-  static_cast<void>(::unlink(aside.c_str()));  // It stays where both were one file already, too.
+  // The temporary name still exists if both names referred to the same file.
+  static_cast<void>(::unlink(aside.c_str()));
   return error == 0 ? SyncFolder(FolderOf(path)) : WriteError(error, "rename to its name", aside);
 }
 

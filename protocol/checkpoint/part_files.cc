@@ -1,4 +1,4 @@
-// Files of parts: written, read and checked.
+// Writes, reads and checks the files of parts.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -24,7 +24,8 @@ absl::Status CheckChecksum(absl::string_view path, uint32_t found, const Checkpo
       path, absl::StrFormat("its checksum is %08x, the manifest says %08x", found, part.checksum));
 }
 
-// A part that is listed and not there is lost; no other can be had.
+// Converts the error for a missing file to DATA_LOSS, because a listed part that does not exist is
+// lost.
 absl::Status PartStatus(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::DataLossError(status.message()) : status;
 }
@@ -64,7 +65,7 @@ absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointPart
   const std::string path = PartPath(dir, part);
   const absl::StatusOr<FileFacts> size = StatFile(path);
   if (!size.ok()) return PartStatus(size.status());
-  // Before a buffer of that size is made.
+  // The size is checked before a buffer is allocated.
   absl::Status fits = CheckSize(path, size->bytes, part);
   if (!fits.ok()) return fits;
   absl::StatusOr<std::string> bytes = ReadWholeFile(path, part.bytes);
@@ -84,7 +85,8 @@ absl::Status VerifyPart(absl::string_view dir, const CheckpointPart& part) {
   const std::string path = PartPath(dir, part);
   const absl::StatusOr<FileFacts> size = StatFile(path);
   if (!size.ok()) return PartStatus(size.status());
-  absl::Status fits = CheckSize(path, size->bytes, part);  // Before it is read through.
+  // The size is checked before the whole file is read.
+  absl::Status fits = CheckSize(path, size->bytes, part);
   if (!fits.ok()) return fits;
   const absl::StatusOr<FileFacts> found = ChecksumFile(path);
   if (!found.ok()) return PartStatus(found.status());

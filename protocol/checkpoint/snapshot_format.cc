@@ -1,10 +1,10 @@
-// A snapshot file, as docs/checkpoints.md lays it down:
+// Format of a snapshot file, which docs/checkpoints.md defines:
 //
 //   header   := magic version kind sections file_size crc   over the header before it
 //   section  := id crc payload_size payload                 crc over id, payload_size and payload
 //
-// Every value has one way to be written, so that bytes that are accepted are those that Format
-// gives for what was read.
+// Every value has exactly one encoding. Therefore, if Parse accepts bytes, Format returns the same
+// bytes for the parsed snapshot.
 #include "protocol/checkpoint/snapshot_format.h"
 
 #include <cstddef>
@@ -27,14 +27,14 @@ namespace sluice::protocol {
 namespace {
 
 constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
-// What is written says the least version that has all of it.
+// A file has the lowest version that supports its contents. This version has no parameters, plans
+// or momenta.
 constexpr uint16_t kFirstVersion = 1;
-constexpr uint16_t kParameterVersion =
-    2;                                 // Of shards that keep parameters: with two sections more.
-constexpr uint16_t kPlansVersion = 3;  // Of jobs that make plans: with one more.
-constexpr uint16_t kVersion = 4;       // Of such whose plans have a momentum: with the last.
+constexpr uint16_t kParameterVersion = 2;  // Adds two sections for shards with parameters.
+constexpr uint16_t kPlansVersion = 3;      // Adds one section for jobs that make plans.
+constexpr uint16_t kVersion = 4;           // Adds a last section for plans with a momentum.
 constexpr size_t kHeaderSize = 28;
-constexpr size_t kHeaderChecked = 24;  // What its checksum is over.
+constexpr size_t kHeaderChecked = 24;  // Number of header bytes that the header's checksum covers.
 constexpr size_t kSectionHeaderSize = 16;
 
 enum class Kind : uint16_t { kShard = 1, kWorker = 2 };
@@ -54,14 +54,14 @@ enum class SectionId : uint32_t {
 constexpr SectionId kShardSections[] = {
     SectionId::kIdentity, SectionId::kVersions, SectionId::kCompressor, SectionId::kAggregators,
     SectionId::kReplica,  SectionId::kClocks,   SectionId::kPlans,      SectionId::kMomenta};
-constexpr size_t kFirstShardSections = 4;      // Of the first version.
-constexpr size_t kParameterShardSections = 6;  // Of the second.
-constexpr size_t kPlansShardSections = 7;      // Of the third.
+constexpr size_t kFirstShardSections = 4;      // Number of sections in version 1.
+constexpr size_t kParameterShardSections = 6;  // Number of sections in version 2.
+constexpr size_t kPlansShardSections = 7;      // Number of sections in version 3.
 constexpr SectionId kWorkerSections[] = {SectionId::kIdentity, SectionId::kCompressor,
                                          SectionId::kTrainer, SectionId::kPlans,
                                          SectionId::kMomenta};
-constexpr size_t kFirstWorkerSections = 3;  // Of the first two.
-constexpr size_t kPlansWorkerSections = 4;  // Of the third.
+constexpr size_t kFirstWorkerSections = 3;  // Number of sections in versions 1 and 2.
+constexpr size_t kPlansWorkerSections = 4;  // Number of sections in version 3.
 
 constexpr size_t kIdentitySize = 24;
 
@@ -122,7 +122,7 @@ void AppendIdentity(uint64_t job_uid, uint64_t step, uint32_t term, uint32_t num
   Append(number, out);
 }
 
-// The whole file lies in one string, reserved once; sections are written in place.
+// Builds the whole file in one string, which is reserved once. Sections are written in place.
 class FileWriter {
  public:
   FileWriter(Kind kind, uint16_t version, size_t payload_size)
@@ -167,10 +167,10 @@ absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("the snapshot is damaged: ", what));
 }
 
-// Payloads by section, every checksum seen to be right.
+// The payload of each section, after all checksums have been verified.
 using Sections = std::map<SectionId, absl::Span<const std::byte>>;
 
-// Gives the version.
+// Checks the header and returns the file's version.
 absl::StatusOr<uint16_t> CheckHeader(absl::string_view bytes, Kind kind) {
   if (bytes.size() < sizeof(kMagic) || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
     const std::string start(bytes.substr(0, sizeof(kMagic)));
@@ -187,12 +187,12 @@ absl::StatusOr<uint16_t> CheckHeader(absl::string_view bytes, Kind kind) {
   const auto found_sections = reader.Read<uint32_t>();
   const auto file_size = reader.Read<uint64_t>();
   if (reader.Read<uint32_t>() != Crc32c(AsBytes(bytes).first(kHeaderChecked))) {
-    return Damaged("the checksum of its header is another");
+    return Damaged("the checksum of its header does not match");
   }
   if (version < kFirstVersion || version > kVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("the snapshot is of version ", version, ", this program reads up to version ",
-                     kVersion, "; go on with a program as new as the one that wrote it"));
+                     kVersion, "; use a program at least as new as the one that wrote it"));
   }
   if (found_kind != static_cast<uint16_t>(kind)) {
     return absl::InvalidArgumentError(
@@ -209,7 +209,7 @@ absl::StatusOr<uint16_t> CheckHeader(absl::string_view bytes, Kind kind) {
   return version;
 }
 
-// Of those that the file's version has.
+// Reads the sections of the file's version.
 absl::StatusOr<Sections> ReadSections(absl::string_view bytes, Kind kind) {
   const absl::StatusOr<uint16_t> version = CheckHeader(bytes, kind);
   if (!version.ok()) return version.status();
@@ -226,10 +226,11 @@ absl::StatusOr<Sections> ReadSections(absl::string_view bytes, Kind kind) {
     }
     const uint32_t of_id = Crc32c(rest.first(4));
     if (checksum != ExtendCrc32c(of_id, rest.subspan(8, 8 + payload.size()))) {
-      return Damaged(absl::StrCat("the checksum of section ", SectionName(id), " is another"));
+      return Damaged(absl::StrCat("the checksum of section ", SectionName(id), " does not match"));
     }
     if (found != static_cast<uint32_t>(id)) {
-      return Damaged(absl::StrCat("section ", found, " stands where ", SectionName(id), " should"));
+      return Damaged(
+          absl::StrCat("section ", found, " appears where ", SectionName(id), " should"));
     }
     sections[id] = payload;
     rest.remove_prefix(kSectionHeaderSize + payload.size());
@@ -248,7 +249,7 @@ absl::Status ReadNumbers(ByteReader* reader, std::vector<uint64_t>* numbers) {
   return absl::OkStatus();
 }
 
-// `read` takes a ByteReader* and must use all of the section.
+// Calls `read` with a ByteReader*. `read` must consume the whole section.
 template <typename Read>
 absl::Status ReadSection(const Sections& sections, SectionId id, const Read& read) {
   ByteReader reader(sections.at(id));
@@ -259,7 +260,7 @@ absl::Status ReadSection(const Sections& sections, SectionId id, const Read& rea
   }
   if (!reader.ok() || reader.remaining() > 0) {
     return Damaged(absl::StrCat("section ", SectionName(id), " has ", sections.at(id).size(),
-                                " bytes, which is not what its content takes"));
+                                " bytes, which its content does not fill exactly"));
   }
   return absl::OkStatus();
 }
@@ -275,7 +276,7 @@ absl::Status ReadIdentity(const Sections& sections, Snapshot* snapshot, uint32_t
   });
 }
 
-// Of jobs that make plans, so that there are some.
+// Returns the version for a job that makes plans, so `plans` is not empty.
 uint16_t VersionOf(const std::vector<CompressionPlan>& plans) {
   return HaveMomentum(plans) ? kVersion : kPlansVersion;
 }

@@ -1,5 +1,6 @@
-// Snapshots as bytes: versioned, little-endian, each section with a checksum of its own. Normative
-// description: docs/checkpoints.md. Reading trusts nothing: any bytes give a snapshot or an error.
+// Conversion of snapshots to and from bytes. The format is versioned and little-endian and has one
+// checksum per section. docs/checkpoints.md is the normative description. Parsing accepts any input
+// and returns a snapshot or an error.
 #pragma once
 
 #include <string>
@@ -13,8 +14,9 @@ namespace sluice::protocol {
 std::string FormatShardSnapshot(const ShardSnapshot& snapshot);
 std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot);
 
-// DATA_LOSS: damaged, and where. FAILED_PRECONDITION: of a newer version. INVALID_ARGUMENT: not a
-// snapshot of this kind.
+// These fail with DATA_LOSS if the bytes are damaged, FAILED_PRECONDITION if the version is newer
+// than this program, and INVALID_ARGUMENT if the bytes are not a snapshot of this kind. The message
+// names the place of the damage.
 absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes);
 absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes);
 

@@ -12,11 +12,12 @@
 namespace sluice::protocol {
 namespace {
 
-constexpr size_t kChunkFixedSize = 24;  // Without its state.
-constexpr size_t kListFixedSize = 10;   // Without name and numbers.
-constexpr size_t kPlanFixedSize = 22;   // Without reason and entries.
-constexpr size_t kEntryFixedSize = 11;  // Without codec and numbers.
-constexpr float kNoMomentum = -1;       // Of a plan without, beside one that has a momentum.
+constexpr size_t kChunkFixedSize = 24;  // Size of a chunk's fields without its state.
+constexpr size_t kListFixedSize = 10;   // Size of a list without its name and numbers.
+constexpr size_t kPlanFixedSize = 22;   // Size of a plan without its reason and entries.
+constexpr size_t kEntryFixedSize = 11;  // Size of an entry without its codec and numbers.
+// Stands for a plan without a momentum in a list in which another plan has one.
+constexpr float kNoMomentum = -1;
 
 // --- Writing ---
 
@@ -92,7 +93,7 @@ absl::Status ReadSpecs(ByteReader* reader, std::vector<compress::CodecSpec>* spe
           absl::StrCat("this program does not know its codec: ", spec.status().message()));
     }
     if (ToString(*spec) != text || !seen.emplace(text, i).second) {
-      return absl::DataLossError(absl::StrCat("codec ", text, " is written in another way"));
+      return absl::DataLossError(absl::StrCat("codec ", text, " is written in a different form"));
     }
     specs->push_back(*spec);
   }
@@ -137,8 +138,8 @@ SpecTexts CollectSpecs(const compress::SavedCompressor& saved) {
   SpecTexts specs;
   specs.of_chunk.reserve(saved.chunks.size());
   std::map<std::string, uint32_t> indices;
-  const compress::CodecSpec* last =
-      nullptr;  // Neighbours mostly share one: spares making its text again.
+  // Neighbouring chunks mostly have the same codec, so its text is reused.
+  const compress::CodecSpec* last = nullptr;
   for (const compress::SavedCompressor::Chunk& chunk : saved.chunks) {
     const compress::CodecSpec& spec = chunk.config.spec;
     if (last != nullptr && *last == spec) {
@@ -259,7 +260,7 @@ absl::Status ReadPlans(ByteReader* reader, std::vector<CompressionPlan>* plans) 
       if (!read.ok()) return read;
     }
   }
-  // A file without any is of an earlier version.
+  // A job without plans would have written an earlier version.
   return plans->empty() ? absl::DataLossError("it has no plan") : absl::OkStatus();
 }
 
@@ -268,13 +269,13 @@ absl::Status ReadMomenta(ByteReader* reader, std::vector<CompressionPlan>* plans
     const auto momentum = reader->Read<float>();
     if (!reader->ok()) return absl::DataLossError("it has fewer momenta than there are plans");
     if (momentum == kNoMomentum) continue;
-    // Written so that what is no number is refused, too.
+    // The condition also refuses NaN.
     if (!(momentum >= 0 && momentum < 1)) {
       return absl::DataLossError(absl::StrCat("it has a momentum of ", momentum));
     }
     plan.momentum = momentum;
   }
-  // A file without any is of an earlier version.
+  // A list without any momentum would have been written in an earlier version.
   return HaveMomentum(*plans) ? absl::OkStatus() : absl::DataLossError("it has no momentum");
 }
 
@@ -287,7 +288,7 @@ absl::Status ReadCompressor(ByteReader* reader, compress::SavedCompressor* saved
     return absl::DataLossError(absl::StrCat("it has no room for ", count, " chunks"));
   }
   saved->chunks.resize(count);
-  uint32_t used = 0;  // Codecs are numbered as they are first used.
+  uint32_t used = 0;  // Codecs are numbered in the order of their first use.
   for (compress::SavedCompressor::Chunk& chunk : saved->chunks) {
     chunk.config.count = reader->Read<uint64_t>();
     const auto spec = reader->Read<uint32_t>();

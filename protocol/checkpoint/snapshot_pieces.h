@@ -1,5 +1,6 @@
-// What sections of a snapshot consist of, as bytes and back (docs/checkpoints.md). Reading says
-// what is wrong within a section whose checksum is right; the caller adds which section.
+// Converts the contents of a snapshot's sections to and from bytes (docs/checkpoints.md). The read
+// functions report problems within a section whose checksum is right; the caller adds the section's
+// name.
 #pragma once
 
 #include <cstring>
@@ -22,15 +23,16 @@ void Append(T value, std::string* out) {
   out->append(bytes, sizeof(T));
 }
 
-// Codecs are written once each, as their text: their numbers are promised nowhere.
+// Texts of the codecs in a snapshot. Each codec is written once, as text, because codec numbers are
+// not stable across versions.
 struct SpecTexts {
-  std::vector<std::string> texts;  // As they are first used.
+  std::vector<std::string> texts;  // In order of first use.
   std::vector<uint32_t> of_chunk;
 };
 
 SpecTexts CollectSpecs(const compress::SavedCompressor& saved);
 
-// Of what the functions below append.
+// These return the number of bytes that the functions below append.
 size_t SizeOf(const std::vector<compress::SavedState>& states);
 size_t SizeOf(const compress::SavedCompressor& saved, const SpecTexts& specs);
 size_t SizeOf(const std::vector<CompressionPlan>& plans);
@@ -41,15 +43,15 @@ void AppendStates(const std::vector<compress::SavedState>& states, std::string* 
 void AppendCompressor(const compress::SavedCompressor& saved, const SpecTexts& specs,
                       std::string* out);
 void AppendPlans(const std::vector<CompressionPlan>& plans, std::string* out);
-// A float for each.
+// Appends one float per plan.
 void AppendMomenta(const std::vector<CompressionPlan>& plans, std::string* out);
 
-// DATA_LOSS; FAILED_PRECONDITION: a codec that this program does not know. Each takes no more than
-// the reader has.
+// Each of these reads one kind of content and consumes only its bytes. They fail with DATA_LOSS if
+// the content is malformed and with FAILED_PRECONDITION if this program does not know a codec.
 absl::Status ReadStates(ByteReader* reader, std::vector<compress::SavedState>* states);
 absl::Status ReadCompressor(ByteReader* reader, compress::SavedCompressor* saved);
 absl::Status ReadPlans(ByteReader* reader, std::vector<CompressionPlan>* plans);
-// Of plans that were read.
+// Reads the momenta into `plans`, which ReadPlans has filled.
 absl::Status ReadMomenta(ByteReader* reader, std::vector<CompressionPlan>* plans);
 
 }  // namespace sluice::protocol

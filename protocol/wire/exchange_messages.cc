@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "protocol/wire/common_messages.h"
 #include "protocol/wire/link_message.h"
 #include "protocol/wire/message_slices.h"
 #include "protocol/wire/plan_message.h"
@@ -57,16 +58,16 @@ absl::StatusOr<Outcome> FromMessage(v1::Outcome outcome) {
 
 constexpr int kContributionsMax = 1 << 20;
 
-constexpr float kWeightMax = 1024;  // As workers of a job.
+constexpr float kWeightMax = 1024;  // This equals the limit on the workers of a job.
 
-// A number of contributions; how many there can be the shard knows.
+// Converts a number of contributions. The shard checks whether that many are possible.
 absl::StatusOr<uint32_t> WeightFromProto(float weight) {
   if (weight == 0) return 1;
   if (weight >= 1 && weight <= kWeightMax && weight == std::floor(weight)) {
     return static_cast<uint32_t>(weight);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("weight ", weight, " is no number of contributions, 1 to ", kWeightMax));
+      absl::StrCat("weight ", weight, " is not a number of contributions from 1 to ", kWeightMax));
 }
 
 v1::Outcome OutcomeToProto(Outcome outcome) {
@@ -107,7 +108,7 @@ void RecordToProto(const ClosingRecord& record, v1::ClosingRecord* out) {
   out->set_result_checksum(record.result_checksum);
 }
 
-v1::ExchangeReply ReplyWithoutResults(const ExchangeAnswer& answer, uint64_t server_incarnation) {
+v1::ExchangeReply ReplyWithoutResults(const ExchangeReply& answer, uint64_t server_incarnation) {
   v1::ExchangeReply reply;
   reply.set_outcome(OutcomeToProto(answer.outcome));
   reply.set_step(answer.step);
@@ -130,43 +131,11 @@ v1::ExchangeReply ReplyWithoutResults(const ExchangeAnswer& answer, uint64_t ser
 
 }  // namespace
 
-void SetSender(const Sender& sender, v1::Sender* message) {
-  message->set_job_uid(sender.job_uid);
-  message->set_term(sender.term);
-  message->set_rank(sender.rank);
-  message->set_incarnation(sender.incarnation);
-  message->set_generation(sender.generation);
-  message->set_server_incarnation(sender.server_incarnation);
-}
-
-void SetPart(const CheckpointPart& part, v1::CheckpointPart* message) {
-  message->set_term(part.term);
-  message->set_step(part.step);
-  message->set_name(ValidText(part.name));
-  message->set_bytes(part.bytes);
-  message->set_checksum(part.checksum);
-  message->set_error(ValidText(part.error));
-  message->set_server(part.server);
-  message->set_file(part.file);
-  message->set_unreadable(part.unreadable);
-}
-
-CheckpointPart TakePart(const v1::CheckpointPart& message) {
-  return {.term = message.term(),
-          .step = message.step(),
-          .name = message.name(),
-          .bytes = message.bytes(),
-          .checksum = message.checksum(),
-          .error = message.error(),
-          .server = message.server(),
-          .unreadable = message.unreadable(),
-          .file = message.file()};
-}
-
-grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange, const Sender* sender,
-                              uint64_t ready_ns, const LinkReport* link) {
+grpc::ByteBuffer ExchangeRequestToBytes(const std::shared_ptr<const ExchangeRequest>& exchange,
+                                        const Sender* sender, uint64_t ready_ns,
+                                        const LinkReport* link) {
   v1::ExchangeRequest head;
-  if (sender != nullptr) SetSender(*sender, head.mutable_sender());
+  if (sender != nullptr) SenderToProto(*sender, head.mutable_sender());
   head.set_step(exchange->step);
   head.set_bundle(exchange->bundle);
   head.set_skip(exchange->skip);
@@ -201,10 +170,10 @@ grpc::ByteBuffer ProbeBytes(uint64_t ready_ns) {
   return MessageSlices(probe).Take();
 }
 
-absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {
+absl::StatusOr<ExchangeReply> ExchangeReplyFromProto(v1::ExchangeReply* message) {
   const absl::StatusOr<Outcome> outcome = FromMessage(message->outcome());
   if (!outcome.ok()) return outcome.status();
-  ExchangeAnswer answer;
+  ExchangeReply answer;
   answer.outcome = *outcome;
   answer.step = message->step();
   answer.bundle = message->bundle();
@@ -229,16 +198,8 @@ absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {
   return answer;
 }
 
-Sender SenderFromProto(const v1::Sender& sender) {
-  return {.job_uid = sender.job_uid(),
-          .term = sender.term(),
-          .rank = sender.rank(),
-          .incarnation = sender.incarnation(),
-          .generation = sender.generation(),
-          .server_incarnation = sender.server_incarnation()};
-}
-
-absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequest* request) {
+absl::StatusOr<ExchangeRequest> ExchangeRequestFromProto(const Sender& known,
+                                                         v1::ExchangeRequest* request) {
   if (request->contributions_size() > kContributionsMax) {
     return absl::InvalidArgumentError(absl::StrCat(request->contributions_size(),
                                                    " contributions in one request; at most ",
@@ -246,22 +207,23 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
   }
   const absl::StatusOr<uint32_t> weight = WeightFromProto(request->weight());
   if (!weight.ok()) return weight.status();
-  Exchange exchange{.sender = request->has_sender() ? SenderFromProto(request->sender()) : known,
-                    .step = request->step(),
-                    .bundle = request->bundle(),
-                    .skip = request->skip(),
-                    .keys_only = request->keys_only(),
-                    .frames = {},
-                    .checksums = {},
-                    .plan_id = request->plan_id(),
-                    .base_version = request->base_version(),
-                    .acked_step = request->acked_step(),
-                    .checkpoint_step = request->checkpoint_step(),
-                    .rate = request->rate(),
-                    .weight = *weight,
-                    .plan = {},
-                    .answered = request->answered(),
-                    .announced = {}};
+  ExchangeRequest exchange{
+      .sender = request->has_sender() ? SenderFromProto(request->sender()) : known,
+      .step = request->step(),
+      .bundle = request->bundle(),
+      .skip = request->skip(),
+      .keys_only = request->keys_only(),
+      .frames = {},
+      .checksums = {},
+      .plan_id = request->plan_id(),
+      .base_version = request->base_version(),
+      .acked_step = request->acked_step(),
+      .checkpoint_step = request->checkpoint_step(),
+      .rate = request->rate(),
+      .weight = *weight,
+      .plan = {},
+      .answered = request->answered(),
+      .announced = {}};
   if (request->has_plan()) {
     absl::StatusOr<CompressionPlan> plan = PlanFromProto(request->plan());
     if (!plan.ok()) return plan.status();
@@ -290,8 +252,8 @@ grpc::ByteBuffer ProbeReplyBytes(uint64_t ready_ns, uint64_t held_ns) {
   return MessageSlices(reply).Take();
 }
 
-grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
-                            uint64_t server_incarnation, uint64_t ready_ns) {
+grpc::ByteBuffer ExchangeReplyToBytes(const std::shared_ptr<const ExchangeReply>& answer,
+                                      uint64_t server_incarnation, uint64_t ready_ns) {
   v1::ExchangeReply head = ReplyWithoutResults(*answer, server_incarnation);
   head.set_ready_ns(ready_ns);
   MessageSlices message(head);

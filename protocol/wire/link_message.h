@@ -1,4 +1,4 @@
-// What workers measure of links, as messages: the same for servers and workers.
+// Conversion of workers' link measurements. Servers and workers use it.
 #pragma once
 
 #include "protocol/link_meter.h"
@@ -8,8 +8,8 @@ namespace sluice::protocol {
 
 void LinkReportToProto(const LinkReport& report, v1::LinkReport* message);
 
-// Of what cannot be (more periods than there may be, times of days) nothing is left; the rest
-// counts.
+// Converts a report. Drops impossible values (too many periods, durations of days) and keeps the
+// others.
 LinkReport LinkReportFromProto(const v1::LinkReport& message);
 
 }  // namespace sluice::protocol

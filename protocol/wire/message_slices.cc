@@ -5,7 +5,7 @@
 namespace sluice::protocol {
 namespace {
 
-// A slice of its own costs more than to copy so many bytes.
+// Up to this size, copying bytes costs less than a separate slice.
 constexpr size_t kCopiedMax = 1024;
 constexpr uint32_t kLengthDelimited = 2;  // The wire type of bytes, strings and messages.
 
@@ -56,7 +56,7 @@ void MessageSlices::AppendPayload(absl::string_view bytes,
     return;
   }
   CutHere();
-  // gRPC only reads it.
+  // The cast is safe because gRPC only reads the slice.
   slices_.emplace_back(const_cast<char*>(bytes.data()), bytes.size(), &LetGo,
                        new std::shared_ptr<const void>(owner));
 }

@@ -1,5 +1,5 @@
-// MessageSlices: a serialized protobuf message whose large fields of bytes are not copied into it
-// but referred to. What receives it cannot tell: fields may come in any order.
+// MessageSlices: a serialized protobuf message that refers to its large byte fields instead of
+// copying them. A receiver cannot see the difference, because fields may come in any order.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -20,24 +20,24 @@ namespace sluice::protocol {
 
 class MessageSlices {
  public:
-  // Begins with the fields that are set in `head`.
+  // The message begins with the fields that are set in `head`.
   explicit MessageSlices(const google::protobuf::MessageLite& head);
 
-  // Field number `field`, of type bytes or string. `owner` keeps `bytes` alive, which are not
-  // copied unless there are few, for as long as any copy of what Take returns needs them.
+  // Appends field number `field`, of type bytes or string. Long `bytes` are not copied: `owner`
+  // keeps them alive while any copy of the buffer from Take() exists. Short `bytes` are copied.
   void AppendBytes(uint32_t field, absl::string_view bytes,
                    const std::shared_ptr<const void>& owner);
-  // Field number `field`, a message in which nothing but its field `inner`, of bytes, is set.
+  // Appends field number `field`: a message in which only the bytes field `inner` is set.
   void AppendMessageOfBytes(uint32_t field, uint32_t inner, absl::string_view bytes,
                             const std::shared_ptr<const void>& owner);
-  // All of it. Once.
+  // Returns the whole message. May be called only once.
   grpc::ByteBuffer Take();
 
  private:
   void AppendPayload(absl::string_view bytes, const std::shared_ptr<const void>& owner);
   void CutHere();
 
-  std::string copied_;  // What was appended since the last slice.
+  std::string copied_;  // Bytes appended since the last slice.
   std::vector<grpc::Slice> slices_;
 };
 

@@ -1,4 +1,4 @@
-// Compression plans as messages: the same for servers and workers.
+// Conversion of compression plans. Servers and workers use it.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,8 +9,8 @@ namespace sluice::protocol {
 
 void PlanToProto(const CompressionPlan& plan, v1::CompressionPlan* message);
 
-// INVALID_ARGUMENT: a codec that cannot be read, an entry of no direction or of both, or more of
-// something than there can be. Whether it fits a job is CheckPlan's to say.
+// Fails with INVALID_ARGUMENT if a codec cannot be parsed, an entry does not have exactly one
+// direction, or a count is over its limit. CheckPlan decides whether the plan fits a job.
 absl::StatusOr<CompressionPlan> PlanFromProto(const v1::CompressionPlan& message);
 
 }  // namespace sluice::protocol

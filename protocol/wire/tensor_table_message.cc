@@ -7,8 +7,8 @@
 namespace sluice::protocol {
 namespace {
 
-constexpr int kDimensionsMax = 16;  // Of a tensor.
-constexpr int kNameMax = 512;       // Of a tensor.
+constexpr int kDimensionsMax = 16;  // Limit per tensor.
+constexpr int kNameMax = 512;       // Limit per tensor.
 
 }  // namespace
 
@@ -59,7 +59,7 @@ absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& message) {
                    .role = static_cast<TensorRole>(tensor.role())});
   }
   if (message.hash() != 0 && message.hash() != HashTensorTable(out)) {
-    return absl::InvalidArgumentError("tensor table: its hash does not fit its tensors");
+    return absl::InvalidArgumentError("tensor table: its hash does not match its tensors");
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// Tensor tables as messages: the same for servers and workers.
+// Conversion of tensor tables. Servers and workers use it.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,13 +7,13 @@
 
 namespace sluice::protocol {
 
-// The limit of one message; it allows 256 bytes for each tensor that a job can have.
+// Size limit of a message with a table. It allows 256 bytes for each tensor that a job can have.
 inline constexpr size_t kTableBytesMax = kMaxTensors << 8;
 
 void TableToProto(const TensorTable& table, v1::TensorTable* message);
 
-// INVALID_ARGUMENT: more of something than there can be, a type or role that is unknown, or a hash
-// that is not the tensors'.
+// Fails with INVALID_ARGUMENT if a count is over its limit, a type or role is unknown, or the hash
+// does not match the tensors.
 absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& message);
 
 }  // namespace sluice::protocol

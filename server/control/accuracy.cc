@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "protocol/compression_plan.h"
-#include "server/control/spending.h"
+#include "server/control/bit_allocation.h"
 
 namespace sluice::server {
 namespace {
 
-// Each point but the first and the last the median of it and its neighbours.
+// Replaces each point but the first and the last by the median of itself and its neighbours.
 std::vector<job::CurvePoint> Smoothed(const std::vector<job::CurvePoint>& curve) {
   std::vector<job::CurvePoint> smoothed = curve;
   for (size_t i = 1; i + 1 < curve.size(); ++i) {
@@ -51,7 +51,8 @@ class AccuracyPolicy : public Policy {
     const double surely = mean - std::sqrt(squares / (count - 1) / count);
     double density = density_;
     if (surely > options_.tolerance) {
-      const double tolerances = std::ceil(surely / options_.tolerance) - 1;  // Beyond the first.
+      // The first tolerance does not count.
+      const double tolerances = std::ceil(surely / options_.tolerance) - 1;
       density *= std::min(std::pow(kAccuracyUp, tolerances), kAccuracyUpMax);
       reports_ = 0;
     } else if (reports_ >= kAccuracyCalm && mean <= options_.tolerance / 2) {
@@ -71,7 +72,8 @@ class AccuracyPolicy : public Policy {
   std::unique_ptr<Policy> Clone() const override { return std::make_unique<AccuracyPolicy>(*this); }
 
  private:
-  // Fewer steps before this one towards the end, when it is the result that counts.
+  // Returns the reference step to compare with. It lags less behind `step` towards the end, where
+  // the result counts.
   uint64_t ReferenceStep(uint64_t step) const {
     const uint64_t first = options_.reference.front().step;
     const uint64_t last = options_.reference.back().step;
@@ -94,8 +96,9 @@ class AccuracyPolicy : public Policy {
 
   const AccuracyOptions options_;
   double density_;
-  std::deque<double> behind_;  // How far, in the last reports.
-  size_t reports_ = 0;         // Since the density changed, or would have.
+  std::deque<double> behind_;  // Deficits to the reference in the last reports.
+  // Reports since the last change of density, even if a bound suppressed the change.
+  size_t reports_ = 0;
 };
 
 }  // namespace
@@ -122,9 +125,9 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions optio
   }
   if (!(options.density_min > 0 && options.density_min <= options.density_max &&
         options.density_max <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("accuracy: densities from ", options.density_min,
-                                                   " to ", options.density_max,
-                                                   "; they are in (0, 1], the lower one first"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("accuracy: densities from ", options.density_min, " to ", options.density_max,
+                     "; they must be in (0, 1], the lower one first"));
   }
   if (!(options.tolerance > 0 && std::isfinite(options.tolerance))) {
     return absl::InvalidArgumentError(

@@ -1,6 +1,6 @@
-// The policy `accuracy`: as few bytes as a validation metric allows. It holds what is reported
-// against a reference curve: below it by more than the tolerance, density rises; well within the
-// tolerance, density falls.
+// The policy `accuracy`: sends as few bytes as possible without harm to a validation metric. The
+// policy compares reported metrics with a reference curve. Density rises if the metric is below the
+// curve by more than the tolerance, and falls if the metric is well within the tolerance.
 #pragma once
 
 #include <memory>
@@ -14,35 +14,39 @@ namespace sluice::server {
 struct AccuracyOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
-  compress::CodecSpec sparse{};  // Its level is the first density.
+  compress::CodecSpec sparse{};  // The level of this codec is the first density.
   double density_min = 1e-4;
   double density_max = 0.25;
-  // A dense run's, in order of steps. Between points the metric is read off a straight line; before
-  // the first it is not judged, after the last that one counts.
+  // The metrics of a dense run, in order of steps. The policy interpolates linearly between two
+  // points and uses the last point for all later steps. It does not judge steps before the first
+  // point.
   std::vector<job::CurvePoint> reference{};
-  double tolerance = 0.5;  // Points.
+  double tolerance = 0.5;  // In percentage points.
 };
 
-// The last kAccuracyCalm reports, two at least, say what happens to the density. Their mean, less
-// its standard error, below the reference by more than the tolerance: x kAccuracyUp for each
-// tolerance that it is below, up to kAccuracyUpMax. Their mean not below it by more than half of
-// the tolerance, and all of them since the last change: x kAccuracyDown. Down is slower than up:
-// what a run has lost it must make up for, and tests are few. One test alone is noise, and so is
-// one point of the reference: each counts as the median of it and its neighbours.
+// The policy judges the mean of the last kAccuracyCalm reports; it needs at least two. If the mean
+// plus its standard error is below the reference by more than the tolerance, the policy multiplies
+// density by kAccuracyUp for each tolerance beyond the first, by at most kAccuracyUpMax. If the
+// mean is below the reference by at most half of the tolerance and all these reports are newer than
+// the last change, the policy multiplies density by kAccuracyDown. Density falls more slowly than
+// it rises, because reports are rare and a run must make up for its losses. A single report or a
+// single reference point is noisy. Therefore each reference point is replaced by the median of
+// itself and its neighbours.
 inline constexpr double kAccuracyUp = 2;
 inline constexpr double kAccuracyUpMax = 8;
 inline constexpr double kAccuracyDown = 0.5;
 inline constexpr size_t kAccuracyCalm = 3;
-// A run may be kAccuracyLag x its steps x the share of steps that is left behind the reference in
-// time: early, where the metric rises by points from test to test, every run is, and catches up.
+// The policy lets a run lag behind the reference by kAccuracyLag x the run's steps x the share of
+// steps that remain. Early in a run, the metric rises by several points between reports; every run
+// lags there and catches up later.
 inline constexpr double kAccuracyLag = 0.25;
 
-// The reference at a step; none before its first point. `curve` is valid.
+// Returns the reference metric at a step, or nothing before the first point. `curve` must be valid.
 std::optional<double> MetricAt(const std::vector<job::CurvePoint>& curve, uint64_t step);
 
-// INVALID_ARGUMENT names what is wrong: no rank or tensor, a codec that is not sparse, densities
-// that are not in (0, 1] and in order, a curve that is none (ValidateCurve), a tolerance that is
-// not above 0.
+// Fails with INVALID_ARGUMENT if there is no rank or tensor, the codec is not sparse, the densities
+// are outside (0, 1] or out of order, the curve is invalid (ValidateCurve), or the tolerance is not
+// above 0. The message names the fault.
 absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions options);
 
 }  // namespace sluice::server

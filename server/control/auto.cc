@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/control/spending.h"
+#include "server/control/bit_allocation.h"
 #include "server/control/step_memory.h"
 #include "server/control/step_model.h"
 
@@ -17,8 +17,8 @@ namespace sluice::server {
 namespace {
 
 constexpr uint64_t kFirstSteps = 3;
-// Steps of a new plan that do not count: it holds a step or two later than it was made for, and the
-// first has less to wait for.
+// The first steps of a new plan do not count, because the plan takes effect a step or two after it
+// was planned and because its first step waits less.
 constexpr uint64_t kUnsettled = job::kPlanDelay + 2;
 
 class AutoPolicy : public Policy {
@@ -47,13 +47,14 @@ class AutoPolicy : public Policy {
   StepMemory memory_;
   Choice first_;
   std::optional<CodecPick> now_;
-  std::optional<CodecPick> before_;  // What is in use is tried; this was before it.
+  std::optional<CodecPick> before_;  // During a trial: the pick that was in use before the trial.
   uint64_t steps_ = 0;
   uint64_t since_change_ = 0;
   uint64_t dwell_ = kAutoDwell;
   uint64_t try_after_ = kAutoTry;
-  bool rose_ = false;  // With the last change.
-  double over_ = 0;    // The last step, over what another choice would have taken.
+  bool rose_ = false;  // True if the last change raised bytes.
+  // Cost of the last step, relative to the best choice with at most as many bytes.
+  double over_ = 0;
 };
 
 std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
@@ -70,7 +71,7 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
   if (const std::optional<CodecPick> before = std::exchange(before_, std::nullopt)) {
     if (SeenCost(*now_, sustained) > (1 - kAutoWorthwhile) * SeenCost(*before, sustained)) {
       try_after_ = std::min(2 * try_after_, kAutoTryMax);
-      return Change(*before, sustained, "what was tried is no better");
+      return Change(*before, sustained, "the tried choice is no better");
     }
     try_after_ = kAutoTry;
   }
@@ -89,7 +90,7 @@ void AutoPolicy::Measure(const StepMeasurements& measured) {
   for (const RankMeasurements& rank : measured.ranks) {
     encode_s = std::max(encode_s, rank.encode_s);
   }
-  // Where all ranks have done the same for some steps, that is what was measured.
+  // The measurement belongs to one choice only if all ranks have used that choice for some steps.
   const bool alike =
       std::all_of(now_->up.begin(), now_->up.end(), [&](size_t up) { return up == now_->up[0]; });
   if (alike && encode_s > 0 && since_change_ > job::kPlanDelay) {
@@ -97,8 +98,8 @@ void AutoPolicy::Measure(const StepMeasurements& measured) {
   }
 }
 
-// Down at once where steps are slow. What is faster in the last one than it mostly was may be gone
-// in the next.
+// Reduces bytes at once when steps are slow. If a link was faster than usual in the last step, the
+// extra speed is ignored, because it may not last.
 std::optional<Choice> AutoPolicy::Hurry(const LinkRates& sustained) {
   LinkRates last = model_.LastRates();
   const ByteLimits as_now = model_.BytesOf(*now_);
@@ -110,14 +111,14 @@ std::optional<Choice> AutoPolicy::Hurry(const LinkRates& sustained) {
     last.down[rank] = std::min(last.down[rank], sustained.down[rank]);
   }
   const CodecPick pick = model_.Best(last, as_now);
-  // Rates of few bytes are noise. The step itself was slow, too?
+  // Rates that are measured from few bytes are noisy, so the step itself must have been slow too.
   const double took_s = model_.compute_s() + model_.waited_s();
   if (model_.StepTime(pick, last) >= model_.StepTime(*now_, last) ||
       took_s <= kAutoOver * model_.StepTime(pick, last)) {
     return std::nullopt;
   }
   if (rose_ && since_change_ <= kUnsettled + kAutoDwell) {
-    // It was too much. The next attempt comes later.
+    // The rise was too large, so the policy waits longer before the next attempt.
     if (before_) {
       try_after_ = std::min(2 * try_after_, kAutoTryMax);
     } else {
@@ -125,15 +126,15 @@ std::optional<Choice> AutoPolicy::Hurry(const LinkRates& sustained) {
     }
     memory_.Put(took_s - model_.StepTime(*now_, sustained), steps_);
   } else {
-    if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // That was good.
+    if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The rise was right.
     memory_.Forget();
   }
-  return Change(pick, last, "slower than it need be");
+  return Change(pick, last, "slower than necessary");
 }
 
-// How fast large transfers are is not told by small ones: a bucket of tokens lets a few through at
-// any rate. So bytes grow by one choice at a time, each of which is measured first, unless there is
-// much to win beyond.
+// Small transfers do not show the rate of large ones: a token bucket passes small transfers at any
+// rate. Bytes therefore grow by one choice at a time, and each choice is measured before the next,
+// unless a larger change gains much.
 std::optional<Choice> AutoPolicy::Improve(const LinkRates& sustained) {
   const double cost = SeenCost(*now_, sustained);
   CodecPick best = BestSeen(sustained, model_.NextLarger(model_.BytesOf(*now_)));
@@ -144,14 +145,15 @@ std::optional<Choice> AutoPolicy::Improve(const LinkRates& sustained) {
   }
   const StepMemory::Tried* const tried = memory_.Find(best);
   if (tried != nullptr && tried->step + 2 * dwell_ >= steps_) {
-    dwell_ = std::max(dwell_, std::min(2 * dwell_, kAutoDwellAgain));  // To and fro.
+    // The policy alternates between two picks.
+    dwell_ = std::max(dwell_, std::min(2 * dwell_, kAutoDwellAgain));
   } else if (rose_) {
-    dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last one is good.
+    dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last rise was right.
   }
-  return Change(best, sustained, "better by what nearly all of the last steps had");
+  return Change(best, sustained, "better at the rates of nearly all of the last steps");
 }
 
-// What is beside the choice in use, if nothing is known of it.
+// Tries a choice next to the one in use, if no measurement of that choice is known.
 std::optional<Choice> AutoPolicy::Try(const LinkRates& sustained) {
   if (since_change_ < try_after_) return std::nullopt;
   const double now = SeenCost(*now_, sustained);
@@ -164,7 +166,7 @@ std::optional<Choice> AutoPolicy::Try(const LinkRates& sustained) {
     for (size_t& up : beside.up) up = way.up ? model_.Beside(up, way.larger) : up;
     if (way.down) beside.down = model_.Beside(beside.down, way.larger);
     if (beside == *now_ || memory_.Find(beside) != nullptr) continue;
-    // However fast it is, computing takes as long.
+    // Even with infinitely fast communication, a step takes at least the compute time.
     if (model_.Cost(model_.compute_s(), beside) > (1 - kAutoWorthwhile) * now) continue;
     if (SeenCost(beside, sustained) >= kAutoTryCost * now) continue;
     CodecPick before = *now_;
@@ -175,7 +177,7 @@ std::optional<Choice> AutoPolicy::Try(const LinkRates& sustained) {
   return std::nullopt;
 }
 
-// By what steps took, where that is known.
+// Corrects the predicted time by the measured excess, where a measurement is known.
 double AutoPolicy::SeenTime(const CodecPick& pick, const LinkRates& rates) const {
   return std::max(model_.compute_s(),
                   model_.StepTime(pick, rates) + memory_.Beyond(model_.BytesOf(pick)));
@@ -185,8 +187,8 @@ double AutoPolicy::SeenCost(const CodecPick& pick, const LinkRates& rates) const
   return model_.Cost(SeenTime(pick, rates), pick);
 }
 
-// The best of those that are best by the model for one coding of the results, and of those that
-// were in use.
+// Returns the cheapest pick of two groups: the model's best picks for each coding of the results,
+// and the picks that were in use before.
 CodecPick AutoPolicy::BestSeen(const LinkRates& rates, const ByteLimits& limits) const {
   CodecPick best = model_.Best(rates, limits);
   double least = SeenCost(best, rates);
@@ -219,7 +221,7 @@ Choice AutoPolicy::Change(const CodecPick& pick, const LinkRates& rates, const c
       compress::ToString(model_.choice(pick.up[0]).cost.spec),
       compress::ToString(model_.choice(pick.down).cost.spec), kMilli * SeenTime(pick, rates));
   if (now_) {
-    absl::StrAppendFormat(&choice.reason, ", %.3g as it was", kMilli * SeenTime(*now_, rates));
+    absl::StrAppendFormat(&choice.reason, ", %.3g before", kMilli * SeenTime(*now_, rates));
   }
   const ByteLimits before = now_ ? model_.BytesOf(*now_) : model_.NoLimits();
   const ByteLimits after = model_.BytesOf(pick);
@@ -242,15 +244,16 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& option
     return absl::InvalidArgumentError("auto: no ranks, no tensors or no codecs to choose from");
   }
   if (!(options.overlap > 0 && options.overlap <= 1) || !IsCost(options.error_price)) {
-    return absl::InvalidArgumentError(absl::StrCat("auto: an overlap of ", options.overlap,
-                                                   " and an error price of ", options.error_price,
-                                                   "; use one in (0, 1] and one from 0 on"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("auto: an overlap of ", options.overlap, " and an error price of ",
+                     options.error_price, "; use an overlap in (0, 1] and a price of at least 0"));
   }
   std::vector<PricedCodec> choices;
-  for (const CodecCost& cost : options.choices) {
+  for (const CodecCpuTime& cost : options.choices) {
     if (!IsCost(cost.encode_s) || !IsCost(cost.server_s) || !IsCost(cost.apply_s)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "auto: a time of ", compress::ToString(cost.spec), " is not a number from 0 on"));
+      return absl::InvalidArgumentError(absl::StrCat("auto: a time of ",
+                                                     compress::ToString(cost.spec),
+                                                     " is not a finite number of at least 0"));
     }
     absl::StatusOr<Spent> spent = SpendEvenly(options.tensors, cost.spec);
     if (!spent.ok()) return spent.status();

@@ -1,22 +1,23 @@
-// The policy `auto`: the fastest training that the job's links and processors allow, dense among
-// the choices.
+// The policy `auto`: trains as fast as the job's links and processors allow. Dense codecs are among
+// its choices.
 //
-// What it minimizes is the predicted time of a step x (1 + error_price x error): the time of
-// computing and of what communication adds to it (encoding, links, the shards' work, decoding),
-// and how many more steps a codec's error costs. A codec that is dear to compute loses on fast
-// links to fp16 and `none`, whose bytes cost little there.
+// The policy minimizes the predicted step time x (1 + error_price x error). The step time consists
+// of the compute time and the time that communication adds (encoding, links, the shards' work,
+// decoding). The error term represents the additional steps that a codec's error costs. On fast
+// links, bytes cost little, so fp16 and `none` beat an expensive codec.
 //
-// The prediction is a model's. What steps took beyond it is measured for what is in use, and
-// remembered of what was: by that choices are compared. What was never in use is taken to be off by
-// as much as what is; so that a model that is wrong elsewhere shows, the choices next to the one in
-// use are tried now and then.
+// The prediction comes from a model. The policy measures by how much steps exceed the prediction
+// with the codecs in use, and remembers this excess when the codecs change. It adds the excess to
+// the prediction when it compares choices. For a choice that was never in use, it assumes the
+// excess of the nearest known choice. Occasionally the policy tries the choices next to the current
+// one, which reveals errors of the model for those choices too.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/control/codec_cost.h"
+#include "server/control/codec_cpu_time.h"
 #include "server/control/policy.h"
 
 namespace sluice::server {
@@ -24,20 +25,22 @@ namespace sluice::server {
 struct AutoOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
-  std::vector<CodecCost> choices{};
-  compress::CodecSpec first{};  // Until links are known.
-  double overlap = 0.7;         // As of the policy `bandwidth`.
-  // Error 1 (nothing arrives in time) is as bad as so many more steps. With feedback and lowered
-  // momentum even topk:1% (0.94) trains nearly as dense does (docs/compression.md).
+  std::vector<CodecCpuTime> choices{};
+  compress::CodecSpec first{};  // The codec that is used until the links are known.
+  double overlap = 0.7;         // As in the policy `bandwidth`.
+  // Error 1 (nothing arrives in time) costs this share of additional steps. With feedback and
+  // lowered momentum, even topk:1% (error 0.94) trains nearly as well as dense
+  // (docs/compression.md).
   double error_price = 0.3;
-  bool lockstep = true;  // Ranks wait for each other in every step.
+  bool lockstep = true;  // True if ranks wait for each other in every step.
 };
 
-// Changes at once if the last step was kFarOver x what another choice would have taken, or the last
-// two kOver, and then to fewer bytes alone. Else after kDwell steps, if it wins kWorthwhile by what
-// nearly all of the last steps had, and to the next larger choice at most, unless one beyond wins
-// kLeap. If that was too much it waits twice as long before the next attempt, up to kDwellMax, and
-// half as long where it was good.
+// The policy reduces bytes at once if the last step cost kAutoFarOver x as much as another choice
+// would have, or if each of the last two steps cost kAutoOver x as much. Otherwise the policy waits
+// for kAutoDwell steps, and then changes if a choice is cheaper by kAutoWorthwhile at the rates
+// that nearly all of the last steps had. Such a change goes to the next larger choice at most,
+// unless a choice beyond gains kAutoLeap. After a rise that was too large, the policy doubles the
+// wait before the next attempt, up to kAutoDwellMax. After a good rise, it halves the wait.
 inline constexpr double kAutoFarOver = 2;
 inline constexpr double kAutoOver = 1.2;
 inline constexpr double kAutoWorthwhile = 0.015;
@@ -46,16 +49,17 @@ inline constexpr double kAutoNoise = 2;
 inline constexpr uint64_t kAutoDwell = 10;
 inline constexpr uint64_t kAutoDwellMax = 160;
 inline constexpr uint64_t kAutoDwellAgain = 40;
-// A choice next to the one in use is tried for kDwell steps after kTry steps without a change,
-// unless it is known or reckoned to cost kTryCost as much; twice as long after one that was no
-// better, up to kTryMax. What steps took is remembered for
-// StepMemory::kSteps steps, or until an emergency.
+// After kAutoTry steps without a change, the policy tries a choice next to the current one for
+// kAutoDwell steps. It skips a choice that is already known or is expected to cost at least
+// kAutoTryCost x as much. After a trial that was no better, the policy doubles the wait before the
+// next trial, up to kAutoTryMax. It remembers step times for StepMemory::kSteps steps, or until an
+// emergency.
 inline constexpr uint64_t kAutoTry = 30;
 inline constexpr uint64_t kAutoTryMax = 960;
 inline constexpr double kAutoTryCost = 1.25;
 
-// INVALID_ARGUMENT names what is wrong: no rank, tensor or choice, a codec whose price is not
-// known, an overlap, a cost or an error price that cannot be.
+// Fails with INVALID_ARGUMENT if there is no rank, tensor or choice, if a codec's price is not
+// known, or if the overlap, a cost or the error price is out of range. The message names the fault.
 absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& options);
 
 }  // namespace sluice::server

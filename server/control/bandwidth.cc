@@ -49,7 +49,7 @@ double BandwidthPolicy::Time() const {
   const double hidden = options_.overlap * compute_.compute_s();
   const double time =
       options_.step_time_s ? *options_.step_time_s - compute_.compute_s() + hidden : hidden;
-  // A step that must be shorter than computing is a wish for as few bytes as can be.
+  // If the target step time is below the compute time, the policy sends as few bytes as possible.
   return std::max(time - compute_.server_s(), LinkBudget::kTimeMin * hidden);
 }
 
@@ -65,10 +65,10 @@ std::optional<Choice> BandwidthPolicy::Next(const StepMeasurements& measured) {
 
 Coding BandwidthPolicy::Spend(double bytes) const {
   if (AllSparse(options_.candidates)) {
-    return SpendOnDensity(options_.tensors, options_.sparse, bytes).coding;
+    return AllocateByDensity(options_.tensors, options_.sparse, bytes).coding;
   }
   const absl::StatusOr<Spent> spent = SpendOnCodecs(options_.tensors, options_.candidates, bytes);
-  // The candidates' prices were asked for when this was made.
+  // This cannot fail, because MakeBandwidthPolicy has checked the prices of the candidates.
   return spent.ok() ? spent->coding : choice_.down;
 }
 
@@ -110,11 +110,11 @@ std::string BandwidthPolicy::Reason(BudgetChange change) const {
   return "";
 }
 
-// What one direction sends with the cheapest and the dearest candidate.
+// Returns the bytes in one direction with the cheapest candidate and with the most expensive one.
 absl::StatusOr<std::pair<double, double>> Bounds(const BandwidthOptions& options) {
   if (AllSparse(options.candidates)) {
-    const Spent least = SpendOnDensity(options.tensors, options.sparse, 0);
-    const Spent most = SpendOnDensity(options.tensors, options.sparse, HUGE_VAL);
+    const Spent least = AllocateByDensity(options.tensors, options.sparse, 0);
+    const Spent most = AllocateByDensity(options.tensors, options.sparse, HUGE_VAL);
     return std::make_pair(least.coding.bytes, most.coding.bytes);
   }
   const absl::StatusOr<Spent> least = SpendOnCodecs(options.tensors, options.candidates, 0);

@@ -1,8 +1,9 @@
-// The policy `bandwidth`: as faithful as the links allow without a step taking longer for it.
+// The policy `bandwidth`: loses as little as the links allow without making a step longer.
 //
-// The target is communication hidden behind computing, or a step time. LinkBudget turns it into
-// bytes for each rank and for the results; a spending turns bytes into codecs: one threshold over
-// all tensors where the candidates are one sparse codec, the least loss over codecs otherwise.
+// The target is either a step time or communication that is hidden behind computing. LinkBudget
+// turns the target into bytes for each rank and for the results. A bit allocation turns the bytes
+// into codecs. With a single sparse candidate, one threshold covers all tensors. Otherwise the
+// allocation picks a candidate for each tensor so that the loss is least.
 #pragma once
 
 #include <memory>
@@ -10,28 +11,28 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/control/bit_allocation.h"
 #include "server/control/policy.h"
-#include "server/control/spending.h"
 
 namespace sluice::server {
 
 struct BandwidthOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
-  // What a plan may choose; one of them sparse and no other: its density is what changes.
+  // Codecs that a plan may choose. If the only candidate is sparse, a plan changes its density.
   std::vector<compress::CodecSpec> candidates{};
-  SparseSpending sparse{};  // Its codec is taken from the candidates.
-  // Until links are known.
+  SparseAllocation sparse{};  // The codec of this allocation comes from `candidates`.
+  // The codec that is used until the links are known.
   compress::CodecSpec first{};
-  // How long a step may take; none: as long as it computes.
+  // Target time of a step. If unset, the target is the compute time.
   std::optional<double> step_time_s{};
-  // The share of computing that communication can be hidden behind: from the first gradients to
-  // the end of backward.
+  // The share of computing that can hide communication. This share extends from the first gradients
+  // to the end of backward.
   double overlap = 0.7;
 };
 
-// INVALID_ARGUMENT names what is wrong: no rank, no tensor, candidates whose price is not known, a
-// step time or an overlap that cannot be.
+// Fails with INVALID_ARGUMENT if there is no rank or tensor, if a candidate's price is not known,
+// or if the step time or the overlap is out of range. The message names the fault.
 absl::StatusOr<std::unique_ptr<Policy>> MakeBandwidthPolicy(BandwidthOptions options);
 
 }  // namespace sluice::server

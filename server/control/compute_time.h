@@ -1,5 +1,6 @@
-// ComputeTime: what steps take beside communication: the computing of the rank that is usually
-// fastest, so that a straggler changes nothing, and the shards' work; medians of the last steps.
+// ComputeTime: the parts of the step time that are not communication. These are the compute time of
+// the rank that is usually fastest, so that a straggler has no effect, and the shards' work. Both
+// values are medians of the last steps.
 #pragma once
 
 #include <deque>
@@ -13,11 +14,11 @@ class ComputeTime {
  public:
   static constexpr size_t kSteps = 15;
 
-  // Ranks that did not compute are passed over.
+  // Adds the times of one step. Ignores ranks that did not compute.
   void AddStep(const StepMeasurements& measured);
 
   bool known() const { return compute_s() > 0; }
-  double compute_s() const;  // 0 while not known.
+  double compute_s() const;  // Seconds; 0 until known.
   double server_s() const;
 
  private:

@@ -21,7 +21,7 @@ Controller::Controller(std::unique_ptr<Policy> policy, std::vector<ControlledTen
                        const job::MomentumRange& momentum)
     : policy_(std::move(policy)), tensors_(std::move(tensors)), momentum_(momentum) {}
 
-Plan Controller::First() { return Make(policy_->First(), 0); }
+PolicyDecision Controller::First() { return Make(policy_->First(), 0); }
 
 void Controller::Resume(uint64_t id, uint64_t step) {
   (void)First();
@@ -29,7 +29,7 @@ void Controller::Resume(uint64_t id, uint64_t step) {
   next_step_ = step;
 }
 
-std::optional<Plan> Controller::Next(const StepMeasurements& measured) {
+std::optional<PolicyDecision> Controller::Next(const StepMeasurements& measured) {
   if (measured.step < next_step_) return std::nullopt;
   next_step_ = measured.step + 1;
   std::optional<Choice> choice = policy_->Next(measured);
@@ -37,8 +37,9 @@ std::optional<Plan> Controller::Next(const StepMeasurements& measured) {
   return Make(*std::move(choice), measured.step + job::kPlanDelay);
 }
 
-Plan Controller::Make(Choice choice, uint64_t effective_step) {
-  Plan plan{.id = ++plans_, .effective_step = effective_step, .choice = std::move(choice)};
+PolicyDecision Controller::Make(Choice choice, uint64_t effective_step) {
+  PolicyDecision plan{
+      .id = ++plans_, .effective_step = effective_step, .choice = std::move(choice)};
   plan.momentum = MomentumFor(plan.choice, tensors_, momentum_);
   return plan;
 }

@@ -1,4 +1,4 @@
-// Controller: makes numbered plans of what a policy chooses, with the momentum that goes with them.
+// Controller: turns a policy's choices into numbered plans, with the momentum that suits them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace sluice::server {
 
-// One for the job: the least that any direction or rank wants.
+// Returns one momentum for the whole job: the lowest that any direction or rank needs.
 double MomentumFor(const Choice& choice, absl::Span<const ControlledTensor> tensors,
                    const job::MomentumRange& range);
 
@@ -22,17 +22,18 @@ class Controller {
   Controller(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
              const job::MomentumRange& momentum);
 
-  // The plan of step 0. Once, first.
-  Plan First();
-  // Or, instead: goes on after plan `id`, with what is measured from `step` on.
+  // Returns the plan of step 0. Call this first, and only once.
+  PolicyDecision First();
+  // Continues after plan `id`, with measurements from `step` on. Call this instead of First.
   void Resume(uint64_t id, uint64_t step);
-  // Plan `id` was made elsewhere; those that follow are numbered after it.
+  // Reserves the numbers up to `id`, because another process made plan `id`.
   void Took(uint64_t id) { plans_ = std::max(plans_, id); }
-  // Measurements of each step, in order; a step that was seen already is passed over.
-  std::optional<Plan> Next(const StepMeasurements& measured);
+  // Takes the measurements of one step. Call this for each step in order; steps that were already
+  // passed are ignored.
+  std::optional<PolicyDecision> Next(const StepMeasurements& measured);
 
  private:
-  Plan Make(Choice choice, uint64_t effective_step);
+  PolicyDecision Make(Choice choice, uint64_t effective_step);
 
   std::unique_ptr<Policy> policy_;
   const std::vector<ControlledTensor> tensors_;

@@ -27,7 +27,7 @@ BudgetChange LinkBudget::Next(const StepMeasurements& measured, double time_s) {
   }
   const Budgets before = budgets_;
   if (IsEmergency()) {
-    // What is in a hurry takes nothing more at once.
+    // An emergency never raises a budget.
     Budgets fitting = Fitting(EmergencyRates(), time_s);
     fitting.down = std::min(fitting.down, before.down);
     for (size_t rank = 0; rank < links_.size(); ++rank) {
@@ -39,7 +39,8 @@ BudgetChange LinkBudget::Next(const StepMeasurements& measured, double time_s) {
   }
   if (since_change_ < kDwell) return BudgetChange::kNone;
   const Budgets fitting = Fitting(SustainedRates(), time_s);
-  // Worth a plan: a tenth more, and of a length that is not lost in the rest of the time.
+  // A higher budget justifies a new plan only if it exceeds the current one by a tenth and the
+  // extra bytes take a noticeable part of the time.
   const auto worthwhile = [time_s](double held, double now, double rate) {
     return now > kWorthwhile * held && now - held > kWorthwhileTime * time_s * rate;
   };
@@ -75,8 +76,8 @@ void LinkBudget::Measure(const StepMeasurements& measured, double time_s) {
     if (!link.up.known() || !link.down.known() || time_s <= 0) continue;
     const double takes =
         budgets_.up[rank] / link.up.rate_now() + budgets_.down / link.down.rate_now();
-    // Against all of the time, latency too: where that takes most of it, bytes that take half as
-    // long again are no emergency.
+    // The load is relative to the whole time, including latency. Where latency takes most of the
+    // time, it is no emergency that bytes take half as long again.
     link.loads.push_back(1 + (takes - Free(link, time_s)) / time_s);
     if (link.loads.size() > kLoads) link.loads.pop_front();
     if (link.loads.back() > load_) {
@@ -122,8 +123,8 @@ LinkBudget::Rates LinkBudget::EmergencyRates() const {
   return rates;
 }
 
-// Time is split so that a typical link sends as many bytes up as down: of the ranks' rates the
-// middle ones count, so that one slow link takes nothing from the others.
+// Splits the time so that a typical link sends as many bytes up as down. The split uses the medians
+// of the ranks' rates, so that one slow link does not shrink the budgets of other ranks.
 Budgets LinkBudget::Fitting(const Rates& rates, double time_s) const {
   const double up = Median(rates.up);
   const double down = Median(rates.down);
@@ -144,7 +145,7 @@ double LinkBudget::Clamped(double bytes) const {
 }
 
 void LinkBudget::Set(const Budgets& budgets, bool rise_at_once) {
-  // Loads are those of the budgets that are held.
+  // The measured loads are cleared, because they belong to the old budgets.
   const auto limited = [&](double before, double now) {
     return rise_at_once ? now : std::min(now, kRise * before);
   };

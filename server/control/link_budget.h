@@ -1,15 +1,15 @@
-// LinkBudget: how many bytes each rank may send, and the shards answer, in a step, so that
-// communication takes no longer than it may. Pure; a step is the unit of time.
+// LinkBudget: the bytes that each rank may send per step, and the bytes that the shards may answer,
+// so that communication stays within its time. Pure; the unit of time is a step.
 //
-// A plan's budgets are kTakes of what would fit: rate x (time - latency), by the rates that nearly
-// all of the last steps had. They change
-//   at once      if they would take kFarOver of the time by the last step's rates, or kOver by each
-//   of
-//                the last two steps': an emergency
-//   after kDwell steps, if they are above what fits by the median of five steps, or more than
-//                kWorthwhile below; upwards by kRise at most
-// and else stay: noise must not turn into plans. What a rank computes changes nothing here: time
-// is given, and only transfers are measured.
+// A plan's budgets are kTakes of the bytes that fit: rate x (time - latency), at rates that nearly
+// all of the last steps had. Budgets change
+//   at once      in an emergency: the budgets would take kFarOver of the time at the last step's
+//                rates, or kOver at the rates of each of the last two steps
+//
+//   after kDwell steps, if the budgets exceed what fits by the median of five steps, or are more
+//                than kWorthwhile below; they rise by kRise at most
+// Otherwise budgets stay the same, so that noise does not cause plans. A rank's compute time has no
+// effect here: the caller gives the time, and only transfers are measured.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,17 @@
 namespace sluice::server {
 
 struct Budgets {
-  std::vector<double> up;  // Bytes of a step, by rank.
-  double down = 0;         // The same results go to all ranks, so that the slowest link counts.
+  std::vector<double> up;  // Bytes per step, by rank.
+  // Bytes per step. All ranks receive the same results, so the slowest link determines this budget.
+  double down = 0;
 };
 
 enum class BudgetChange : uint8_t { kNone, kFirst, kEmergency, kLess, kMore };
 
 struct LinkBudgetOptions {
   uint32_t ranks = 1;
-  // Bounds of one direction's bytes: what the least and the most faithful coding come to.
+  // Bounds of the bytes in one direction: the bytes of the cheapest and of the most faithful
+  // coding.
   double bytes_min = 0;
   double bytes_max = 0;
 };
@@ -42,24 +44,27 @@ class LinkBudget {
   static constexpr double kOver = 1.2;
   static constexpr double kSlightlyOver = 1.03;
   static constexpr double kWorthwhile = 1.1;
-  static constexpr double kWorthwhileTime = 0.02;  // Of the time.
+  static constexpr double kWorthwhileTime = 0.02;  // Share of the time.
   static constexpr double kRise = 2;
   static constexpr uint64_t kDwell = 10;
-  static constexpr uint64_t kFirstSteps = 3;  // Until then estimates are waited for.
-  // Where latency alone takes nearly all of the time, sending less wins nothing any more: bytes may
-  // have this share of the time at least.
+  // Number of steps with estimates before the first budgets are set.
+  static constexpr uint64_t kFirstSteps = 3;
+  // The least share of the time that bytes may take. Where latency takes nearly all of the time, a
+  // lower budget would gain nothing.
   static constexpr double kTimeMin = 0.1;
 
-  // `start`: what is sent until links are known.
+  // `start` holds the budgets until the links are known.
   LinkBudget(const LinkBudgetOptions& options, Budgets start);
 
-  // The transfers of one step, and the time that communication may take, up and down together.
+  // Takes the transfers of one step and the time that communication may take, which is the sum of
+  // both directions.
   BudgetChange Next(const StepMeasurements& measured, double time_s);
 
   const Budgets& budgets() const { return budgets_; }
   const LinkEstimate& up(uint32_t rank) const { return links_[rank].up; }
   const LinkEstimate& down(uint32_t rank) const { return links_[rank].down; }
-  // The rank that would have taken longest in the last step, and for which share of its time.
+  // The rank whose communication would have taken longest in the last step, and the share of the
+  // time that it would have taken.
   uint32_t slowest() const { return slowest_; }
   double load() const { return load_; }
 
@@ -67,7 +72,8 @@ class LinkBudget {
   struct Link {
     LinkEstimate up;
     LinkEstimate down;
-    std::deque<double> loads;  // Of the budgets that are held, by each step's rates.
+    // For each step, the load of the current budgets at that step's rates.
+    std::deque<double> loads;
   };
   struct Rates {
     std::vector<double> up;  // By rank.
@@ -88,7 +94,7 @@ class LinkBudget {
   const LinkBudgetOptions options_;
   std::vector<Link> links_;  // By rank.
   Budgets budgets_;
-  uint64_t steps_ = 0;  // Since links are known.
+  uint64_t steps_ = 0;  // Steps since the links became known.
   uint64_t since_change_ = 0;
   uint32_t slowest_ = 0;
   double load_ = 0;

@@ -8,25 +8,29 @@ namespace sluice::server {
 namespace {
 
 constexpr size_t kPooledSteps = 16;
-// Sizes that differ less (standard deviation over mean) tell latency and rate apart badly.
+// If the sizes of transfers have a smaller relative standard deviation, they cannot separate
+// latency from rate.
 constexpr double kSpreadMin = 0.2;
 constexpr size_t kTransfersForJitter = 4;
-constexpr double kShareOfFastest = 0.5;  // Bounds a relative residual.
-// A rate is read off when the time beyond latency is so many standard errors of it; steps are
-// pooled until it is.
+// A transfer's expected time counts as at least this share of the fastest, which bounds its
+// residual.
+constexpr double kShareOfFastest = 0.5;
+// A rate is accepted only if the time beyond latency is at least this many standard errors. Steps
+// are pooled until that holds.
 constexpr double kErrorsEnough = 6;
-// What is not told from the jitter of latency is no time that bytes took: so many standard errors
-// are taken off. Else, where latency is most of a transfer, noise would pass for a slow link, and
-// sending less would make it look slower still. What is sent too much then shows in the next steps.
+// Standard errors to subtract from the time beyond latency, because jitter of the latency is not
+// transfer time. Without the subtraction, noise would look like a slow link where latency is most
+// of a transfer, and sending less would make the link look even slower. If the subtraction leads to
+// too many bytes, the next steps show that.
 constexpr double kErrorsOff = 1;
-// Beyond latency there is always something: a rate is finite.
+// The least share of the time that counts as beyond latency. Keeps the rate finite.
 constexpr double kBeyondLatencyMin = 0.001;
 
 bool Counts(const Transfer& transfer) {
   return transfer.bytes > 0 && std::isfinite(transfer.seconds) && transfer.seconds > 0;
 }
 
-// The k-th lowest; k is below values.size().
+// Returns the k-th lowest value, from 0; k must be below values.size().
 double Lowest(std::vector<double> values, size_t k) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(k), values.end());
   return values[k];
@@ -52,7 +56,7 @@ void LinkEstimate::AddStep(absl::Span<const Transfer> transfers) {
     }
   }
   if (full.empty()) {
-    // Without a full transfer a step counts only where it shows more than was thought.
+    // A step without a full transfer counts only if its rate is higher than the last one.
     if (known() && reached > rates_.back()) Push(&rates_, reached, kSustainedSteps);
     return;
   }
@@ -84,7 +88,8 @@ void LinkEstimate::FitLatency(absl::Span<const Transfer> transfers) {
     product += more * (transfer.seconds - seconds);
   }
   if (std::sqrt(square / count) < kSpreadMin * bytes) return;
-  // Not cut to what is possible: noise goes both ways, and so does the median then.
+  // The intercept is not clamped to possible values, so that noise stays symmetric and the median
+  // stays unbiased.
   const double slope = product / square;
   const double intercept = seconds - bytes * slope;
   Push(&intercepts_, intercept, kLatencySteps);

@@ -1,10 +1,13 @@
-// LinkEstimate: what one link carries in one direction, read off the busy periods of each step.
+// LinkEstimate: estimates the capacity of one link in one direction from the busy periods of each
+// step.
 //
-// Latency and rate are fitted apart: within a step the rate hardly changes, so that large and small
-// transfers of one step give a latency; the median of those of many steps is taken. What a step
-// took beyond latency gives that step's rate. An estimate of bytes / time instead falls with the
-// bytes that are sent, and a controller that follows it down never stops.
-// No clock: a step is the unit of time. Two equal histories give equal estimates.
+// Latency and rate are fitted separately. The rate hardly changes within a step, so the large and
+// small transfers of one step yield a latency. The latency estimate is the median over many steps.
+// The time beyond latency yields the rate of each step. An estimate of bytes / time would fall when
+// fewer bytes are sent, and a controller that follows such an estimate would reduce the bytes
+// without end.
+//
+// The class has no clock; the unit of time is a step. Equal histories give equal estimates.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +22,24 @@ class LinkEstimate {
  public:
   static constexpr size_t kLatencySteps = 32;
   static constexpr size_t kSustainedSteps = 10;
-  // Of the last kSustainedSteps, how many may have been slower than what counts as sustained.
+  // The number of the last kSustainedSteps steps that may have been slower than the sustained rate.
   static constexpr size_t kSlowerSteps = 2;
 
-  // The transfers of one step. Those with no bytes or a time that is not finite and positive are
-  // passed over. Those that the sender held up are left out, but for one thing: a rate that was
-  // reached is there, so they may raise the estimate; they never lower it.
+  // Takes the transfers of one step. Ignores transfers without bytes, and times that are not finite
+  // and positive. A transfer that the sender held up may raise the estimate, because the link
+  // reached at least that rate, but never lowers it.
   void AddStep(absl::Span<const Transfer> transfers);
 
   bool known() const { return !rates_.empty(); }
-  // Seconds; 0 until a step had transfers of different sizes.
+  // Seconds; 0 before the first step that has transfers of different sizes.
   double latency_s() const { return latency_s_; }
-  // Bytes per second; 0 while not known. Of the last step alone: fast, noisy.
+  // Bytes per second in the last step; 0 until known. This rate follows changes fast, but is noisy.
   double rate_now() const;
-  // The middle one of the last three steps: one odd step is no news.
+  // The median rate of the last three steps, so that one unusual step has no effect.
   double rate_recent() const;
-  // What nearly all of the last steps had; slow up, fast down.
+  // The rate that nearly all of the last steps reached. This rate rises slowly and falls fast.
   double rate_sustained() const;
-  // The lower of the two above.
+  // The lower of rate_recent and rate_sustained.
   double rate() const;
 
  private:
@@ -48,15 +51,16 @@ class LinkEstimate {
 
   void FitLatency(absl::Span<const Transfer> transfers);
   double PooledRate() const;
-  // The standard error of the summed latencies of so many transfers.
+  // Returns the standard error of the sum of this many latencies.
   double Error(double transfers) const;
 
   double latency_s_ = 0;
-  double jitter_ = 0;  // Relative, of a transfer's time; standard deviation.
+  // Relative standard deviation of a transfer's time.
+  double jitter_ = 0;
   std::deque<double> intercepts_;
   std::deque<double> jitters_;
   std::deque<Step> steps_;
-  std::deque<double> rates_;  // The newest last.
+  std::deque<double> rates_;  // The newest rate is last.
 };
 
 }  // namespace sluice::server

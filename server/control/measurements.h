@@ -1,5 +1,6 @@
-// Measurements: what shards and workers hand in of one step, for the control of compression. Plain
-// data: durations in seconds, each taken by one clock, so that clocks need not agree.
+// Measurements: figures that shards and workers report about one step. The compression control uses
+// them. Plain data. Durations are in seconds; a single clock measures each of them, so clocks need
+// not agree.
 #pragma once
 
 #include <cstdint>
@@ -10,53 +11,55 @@
 
 namespace sluice::server {
 
-// One busy period of a link in one direction: some bytes that travelled without a pause.
+// One busy period of a link in one direction: bytes that travelled without a pause.
 struct Transfer {
   uint64_t bytes = 0;
-  // From handing over the first byte until the other side is known to have the last: latency and
-  // all. Not counted: the wait for the transfers before it.
+  // From the moment when the first byte is handed over until the other side is known to have the
+  // last byte. Includes latency; excludes the wait for earlier transfers.
   double seconds = 0;
-  // The sender ran out of bytes in between, so that the link could have carried more.
+  // True if the sender ran out of bytes in between, so that the link could have carried more.
   bool sender_limited = false;
 };
 
-// Of one worker. `up` and `down` want transfers of different sizes (bundles and heartbeats, say):
-// latency is told from rate by them.
+// Measurements of one worker. `up` and `down` need transfers of different sizes (such as bundles
+// and heartbeats) to separate latency from rate.
 struct RankMeasurements {
   std::vector<Transfer> up{};
   std::vector<Transfer> down{};
-  double compute_s = 0;  // Forward and backward, as the worker's clock has it.
-  double encode_s = 0;   // Gradients to frames.
-  double apply_s = 0;    // Results to parameters.
-  double exposed_s = 0;  // The training thread waited, for encoding and for results.
-  // From the previous step's result leaving the shard to this rank's last frame being there, by the
-  // shard's clock.
+  double compute_s = 0;  // Forward and backward, by the worker's clock.
+  double encode_s = 0;   // Time to convert gradients to frames.
+  double apply_s = 0;    // Time to apply results to parameters.
+  double exposed_s = 0;  // Time that the training thread waited for encoding and results.
+  // From the moment when the previous step's result left the shard until this rank's last frame
+  // arrived, by the shard's clock.
   double arrival_s = 0;
-  uint64_t bytes_up = 0;  // Of frames, this step.
+  uint64_t bytes_up = 0;  // Bytes of this step's frames.
 };
 
 struct StepMeasurements {
   uint64_t step = 0;
   std::vector<RankMeasurements> ranks{};  // By rank.
-  double server_s = 0;                    // Decoding, summing and encoding, on the slowest shard.
-  double decode_queue_s = 0;              // From a frame's arrival to its turn, at most.
-  uint64_t bytes_down = 0;                // Of results, to each rank.
-  // A metric on data that is not trained on, in percent, more is better; where one was just taken.
+  // Time to decode, sum and encode on the slowest shard.
+  double server_s = 0;
+  uint64_t bytes_down = 0;  // Bytes of the results that each rank receives.
+  // A metric in percent on data outside the training set; higher is better. Set only in steps that
+  // measured one.
   std::optional<job::CurvePoint> validation{};
 };
 
-// Makes what was measured of a part of the bytes stand for all of them: links carry so many times
-// the bytes that were seen, in the same time.
+// Extrapolates measurements of a part of the bytes to all bytes: multiplies the bytes of each
+// transfer by the factor and keeps the time.
 void ScaleTransfers(double up, double down, StepMeasurements* measured);
 
-// How late a rank was after the first, and whose fault it is. Only lateness of the network is a
-// reason to send less.
+// A rank's delay behind the first rank, divided by cause. Only network delay is a reason to send
+// less.
 struct Lateness {
   double compute_s = 0;
   double network_s = 0;
 };
 
-// By rank. The two add up to how much later than the first rank's its last frame came.
+// Returns the lateness of each rank. The two parts add up to the delay of the rank's last frame
+// behind the last frame of the first rank.
 std::vector<Lateness> SplitLateness(const std::vector<RankMeasurements>& ranks);
 
 }  // namespace sluice::server

@@ -1,4 +1,4 @@
-// Median: the middle one of some values, of an even number the upper one.
+// Median: the middle value, or the upper one of the two middle values.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace sluice::server {
 
-// Of at least one value.
+// `values` must not be empty.
 inline double Median(std::vector<double> values) {
   Check(!values.empty(), "a median is of some values");
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);

@@ -1,11 +1,11 @@
 #include "server/control/plan_bytes.h"
 
-#include "server/control/codec_price.h"
+#include "server/control/codec_rate_distortion.h"
 
 namespace sluice::server {
 namespace {
 
-// Each tensor as one chunk, coded as the job file says.
+// Returns a chunk for each whole tensor, coded as in the job file.
 std::vector<compress::ChunkConfig> Whole(const protocol::CompressionSpec& compression,
                                          const protocol::TensorTable& table,
                                          protocol::Direction direction) {
@@ -23,7 +23,7 @@ std::optional<double> BytesOf(const std::vector<compress::CodecSpec>& codecs,
                               const protocol::TensorTable& table) {
   double bits = 0;
   for (uint32_t tensor = 0; tensor < codecs.size(); ++tensor) {
-    const absl::StatusOr<CodecPrice> price = PriceOf(codecs[tensor]);
+    const absl::StatusOr<CodecRateDistortion> price = PriceOf(codecs[tensor]);
     if (!price.ok()) return std::nullopt;
     bits += price->bits * static_cast<double>(table[tensor].elements());
   }

@@ -1,4 +1,4 @@
-// PlanBytes: what a step's frames come to under a plan, as control reckons it.
+// PlanBytes: the expected bytes of a step's frames under a plan.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace sluice::server {
 
 struct PlanBytes {
   std::vector<double> up{};  // By rank.
-  double down = 0;           // To each rank.
+  double down = 0;           // Bytes that each rank receives.
 };
 
-// By the prices of server/control/codec_price.h. None: there is a codec whose price is not known.
+// Uses the prices of server/control/codec_rate_distortion.h. Returns nothing if a codec's price is
+// not known.
 std::optional<PlanBytes> BytesUnder(const protocol::CompressionPlan& plan,
                                     const protocol::CompressionSpec& compression,
                                     const protocol::TensorTable& table, uint32_t ranks);

@@ -1,4 +1,4 @@
-// PlanLog: how a job is compressed and what last changed about it, for people and pages. Pure.
+// PlanLog: the current compression of a job and its last changes, in readable form. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,34 +15,35 @@
 
 namespace sluice::server {
 
-// A plan as a person reads it.
+// A plan in readable form.
 struct PlanChange {
   uint64_t id = 0;
   uint64_t effective_step = 0;
-  std::string what;    // As Summary has it.
-  std::string reason;  // As its policy gave it.
+  std::string what;    // The text that Summary returns.
+  std::string reason;  // The reason from the policy that made the plan.
   std::optional<PlanBytes> bytes{};
 };
 
 struct JobCodecs {
-  std::string uplink;  // As the job file has them.
+  std::string uplink;  // As in the job file.
   std::string downlink;
-  std::string policy;               // control.policy
-  std::string momentum;             // As MomentumNote has it.
-  std::vector<PlanChange> plans{};  // The newest, by step; none in a job that makes none.
-  uint64_t plans_made = 0;          // Since this coordinator started, those of its start included.
+  std::string policy;               // The value of control.policy.
+  std::string momentum;             // The text that MomentumNote returns.
+  std::vector<PlanChange> plans{};  // The newest plans, by step; empty if the job makes no plans.
+  // Plans made since this coordinator started, including its first plans.
+  uint64_t plans_made = 0;
 };
 
 class PlanLog {
  public:
-  static constexpr size_t kPlansMax = 8;  // The oldest go.
+  static constexpr size_t kPlansMax = 8;  // The log drops the oldest plan when it holds more.
 
   PlanLog() = default;
   PlanLog(const protocol::CompressionSpec& compression, const job::ControlSpec& control,
           std::string momentum_note = {});
 
-  // In the order in which they are made. After a rollback plans are made again: they take the
-  // place of the earlier ones of their number and above.
+  // Adds plans in the order in which they are made. A plan replaces earlier plans with the same or
+  // a higher id, because plans are made again after a rollback.
   void Add(const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes = std::nullopt);
   const JobCodecs& codecs() const { return codecs_; }
 
@@ -50,7 +51,7 @@ class PlanLog {
   JobCodecs codecs_;
 };
 
-// The one of `plans` that holds in `step`; null: none of them.
+// Returns the plan that is in effect in `step`, or null if none is.
 const PlanChange* PlanIn(absl::Span<const PlanChange> plans, uint64_t step);
 
 }  // namespace sluice::server

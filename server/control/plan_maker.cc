@@ -14,24 +14,24 @@
 #include "server/control/accuracy.h"
 #include "server/control/auto.h"
 #include "server/control/bandwidth.h"
-#include "server/control/codec_cost.h"
+#include "server/control/codec_cpu_time.h"
 
 namespace sluice::server {
 namespace {
 
-// Policies count a job's steps from 0, jobs from 1.
+// Policies count the steps of a job from 0. Jobs count from 1.
 constexpr uint64_t kFirstStep = 1;
 
-// As its text says: what all parties read.
+// Returns the codec that all parties get when they parse this codec's text.
 compress::CodecSpec Canonical(const compress::CodecSpec& codec) {
   const absl::StatusOr<compress::CodecSpec> parsed = compress::ParseCodecSpec(ToString(codec));
   Check(parsed.ok(), "a codec's text can be read");
   return *parsed;
 }
 
-// Two digits are enough for a person, and more would make two ranks' plans differ for nothing.
-// Down, so that no plan takes more than was reckoned with. Of percents, as specs are written: 8.8 %
-// is not the number nearest to 0.088.
+// Rounds to two digits. They are enough for a person, and more digits would make the plans of two
+// ranks differ without benefit. Rounds down, so that no plan exceeds its budget. Rounds the
+// percentage, as in written specs, because 8.8 % is not the number nearest to 0.088.
 compress::CodecSpec Rounded(compress::CodecSpec codec) {
   if (!protocol::IsSparse(codec.codec) || !(codec.level > 0)) return codec;
   const double percent = 100 * codec.level;
@@ -42,7 +42,7 @@ compress::CodecSpec Rounded(compress::CodecSpec codec) {
   return codec;
 }
 
-// Which tensors are coded by which codec, where that is not as in `base`; by the codec's text.
+// Returns the tensors whose codec differs from `base`, grouped by the codec's text.
 std::map<std::string, protocol::PlanEntry> Changes(const std::vector<compress::CodecSpec>& codecs,
                                                    const std::vector<compress::CodecSpec>& base) {
   std::map<std::string, protocol::PlanEntry> by_codec;
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const job::ControlSpec& control
                       .overlap = control.overlap,
                       .lockstep = lockstep};
   for (const compress::CodecSpec& candidate : control.candidates) {
-    absl::StatusOr<CodecCost> cost = UsualCost(candidate, elements, shard_elements, ranks);
+    absl::StatusOr<CodecCpuTime> cost = UsualCost(candidate, elements, shard_elements, ranks);
     if (!cost.ok()) return cost.status();
     options.choices.push_back(*std::move(cost));
   }
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
         protocol::SpecForTensor(compression, table[tensor], protocol::Direction::kUplink));
     base.down.push_back(
         protocol::SpecForTensor(compression, table[tensor], protocol::Direction::kDownlink));
-    // What is small, or has a codec of its own, stays as it is where a policy chooses codecs.
+    // A policy's codecs do not apply to small tensors or to tensors with their own codec.
     const auto elements = static_cast<uint64_t>(table[tensor].elements());
     tensors.push_back({.elements = elements,
                        .compressed = elements >= compression.min_elements &&
@@ -153,8 +153,8 @@ PlanMaker::PlanMaker(const job::ControlSpec& control, std::unique_ptr<Policy> po
       controller_(std::move(policy), std::move(tensors), momentum) {}
 
 PlanMaker::Plan PlanMaker::First() {
-  sluice::server::Plan plan = controller_.First();
-  // Until something is measured all is as the job file says.
+  PolicyDecision plan = controller_.First();
+  // Before the first measurement, all tensors are coded as in the job file.
   if (measures_) {
     plan.choice.up = {{.codecs = base_.up}};
     plan.choice.down = {.codecs = base_.down};
@@ -168,7 +168,7 @@ PlanMaker::Plan PlanMaker::Next(uint64_t step, const StepMeasurements* measured)
   if (measures_ && measured == nullptr) return nullptr;
   StepMeasurements of_step = measured == nullptr ? StepMeasurements() : *measured;
   of_step.step = step - kFirstStep;
-  const std::optional<sluice::server::Plan> plan = controller_.Next(of_step);
+  const std::optional<PolicyDecision> plan = controller_.Next(of_step);
   return plan.has_value() ? ToJob(*plan) : nullptr;
 }
 
@@ -189,18 +189,18 @@ std::vector<compress::CodecSpec> PlanMaker::Codecs(
   return codecs;
 }
 
-PlanMaker::Plan PlanMaker::ToJob(const sluice::server::Plan& plan) const {
+PlanMaker::Plan PlanMaker::ToJob(const PolicyDecision& plan) const {
   auto made = std::make_shared<protocol::CompressionPlan>();
   made->id = plan.id;
   made->effective_step = plan.effective_step + kFirstStep;
   made->reason = plan.choice.reason;
-  // What is coded in fact, small tensors and those with a codec of their own as well.
+  // The actual coding, which includes small tensors and tensors with their own codec.
   Choice coded = plan.choice;
   for (Coding& up : coded.up) up.codecs = Codecs(up, base_.up);
   coded.down.codecs = Codecs(coded.down, base_.down);
   const double momentum = MomentumFor(coded, tensors_, momentum_);
   if (momentum < momentum_.base) made->momentum = static_cast<float>(momentum);
-  // What several ranks do alike is one entry, in the order of the first of them.
+  // Ranks with equal changes share an entry. Entries are in the order of their lowest ranks.
   std::vector<protocol::PlanEntry> entries;
   for (uint32_t rank = 0; rank < coded.up.size(); ++rank) {
     for (auto& change : Changes(coded.up[rank].codecs, base_.up)) {

@@ -1,5 +1,6 @@
-// PlanMaker: makes a job's compression plans of what its control policy chooses: shard 0 in every
-// step, and everybody on the servers the first. Pure; not thread-safe.
+// PlanMaker: makes a job's compression plans from the choices of its control policy. Every server
+// makes the first plan. Later, shard 0 makes a plan whenever the policy changes its choice. Pure;
+// not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,45 +20,47 @@ namespace sluice::server {
 
 class PlanMaker {
  public:
-  using Plan = protocol::PlanBook::Plan;
+  using Plan = protocol::PlanHistory::Plan;
 
-  // `shard_share`: of all elements, a shard's. `lockstep`: ranks take steps together. Null: the job
-  // makes no plans. INVALID_ARGUMENT: the policy does not go with these tensors, e.g. because all
-  // of them are too small to be compressed.
+  // `shard_share` is one shard's share of all elements. `lockstep` is true if ranks take steps
+  // together. Returns null if the job makes no plans. Fails with INVALID_ARGUMENT if the policy
+  // does not suit these tensors, for example because all of them are too small to be compressed.
   static absl::StatusOr<std::unique_ptr<PlanMaker>> Create(
       const job::ControlSpec& control, const protocol::CompressionSpec& compression,
       const protocol::TensorTable& table, uint32_t ranks, const job::MomentumRange& momentum = {},
       double shard_share = 1, bool lockstep = true);
 
-  // The plan that the job's first step begins with: a function of what Create was given. Instead of
-  // Resume, once.
+  // Returns the plan of the job's first step, which depends only on the arguments of Create. Call
+  // this once, or call Resume instead.
   Plan First();
-  // Goes on after plan `id`, with the plan that is made in `step`.
+  // Continues after plan `id`; the next plan is the one made in `step`.
   void Resume(uint64_t id, uint64_t step);
-  // The plan that is made in `step`; null: none. It holds from step + kPlanDelay on. Steps in
-  // order; of a schedule each once, from the job's first. `measured`: what was measured last; null:
-  // nothing since the call before, then a policy that goes by it makes no plan.
+  // Returns the plan that is made in `step`, or null. The plan holds from step + kPlanDelay on.
+  // Call this with steps in order. A schedule needs a call for every step, from the job's first.
+  // `measured` holds the newest measurements, or null if nothing was measured since the previous
+  // call. With null, a policy that uses measurements makes no plan.
   Plan Next(uint64_t step, const StepMeasurements* measured);
-  // Another process of this shard made the plan and somebody knows of it: numbers go on from there.
+  // Continues the numbering after plan `id`. Another process of this shard made that plan, and some
+  // party already knows that plan.
   void Took(uint64_t id) { controller_.Took(id); }
 
  private:
   PlanMaker(const job::ControlSpec& control, std::unique_ptr<Policy> policy,
             std::vector<ControlledTensor> tensors, BaseCoding base,
             const job::MomentumRange& momentum);
-  Plan ToJob(const sluice::server::Plan& plan) const;
+  Plan ToJob(const PolicyDecision& plan) const;
   std::vector<compress::CodecSpec> Codecs(const Coding& coding,
                                           const std::vector<compress::CodecSpec>& base) const;
 
   const bool measures_;
-  const bool densities_;  // A plan sets densities of what is sparse, and no codecs.
+  const bool densities_;  // True if plans change only the densities of sparse codecs.
   const std::vector<ControlledTensor> tensors_;
   const BaseCoding base_;
   const job::MomentumRange momentum_;
   Controller controller_;
 };
 
-// PlanMaker's, of its own; null: the job makes none.
+// Returns the first plan of a temporary PlanMaker, or null if the job makes no plans.
 absl::StatusOr<PlanMaker::Plan> FirstPlan(const job::ControlSpec& control,
                                           const protocol::CompressionSpec& compression,
                                           const protocol::TensorTable& table, uint32_t ranks,

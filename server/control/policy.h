@@ -1,13 +1,14 @@
-// Policy: decides how a job codes its tensors. A policy is its state: what Next returns follows
-// from what the policy was made with and the measurements so far, and from nothing else; a clone
-// goes on as the original does. No clock, no randomness; steps are the unit of time.
+// Policy: decides how a job codes its tensors. A policy is deterministic: the result of Next
+// depends only on the arguments of the constructor and on the measurements so far. A clone
+// continues exactly as the original does. A policy has no clock and no randomness; the unit of time
+// is a step.
 #pragma once
 
 #include <memory>
 #include <optional>
 
 #include "server/control/measurements.h"
-#include "server/control/plan.h"
+#include "server/control/policy_decision.h"
 
 namespace sluice::server {
 
@@ -17,10 +18,10 @@ class Policy {
   Policy() = default;
   Policy& operator=(const Policy&) = delete;
 
-  // From step 0 on, before anything is measured.
+  // Returns the choice for step 0, before the first measurement.
   virtual Choice First() = 0;
-  // What was measured of a step, each in its turn, once. A choice holds from step + kPlanDelay on;
-  // none: nothing changes.
+  // Takes the measurements of one step. Call this once for each step, in order. A returned choice
+  // takes effect at step + kPlanDelay. Without a value, the current choice continues.
   virtual std::optional<Choice> Next(const StepMeasurements& measured) = 0;
   virtual std::unique_ptr<Policy> Clone() const = 0;
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "protocol/compression_plan.h"
-#include "server/control/codec_price.h"
+#include "server/control/codec_rate_distortion.h"
 
 namespace sluice::server {
 namespace {
@@ -49,8 +49,8 @@ class SchedulePolicy : public Policy {
       if (protocol::IsSparse(codec.codec) && !density) {
         codec = {.codec = compress::CodecId::kFp16, .compensator = codec.compensator};
       }
-      const absl::StatusOr<CodecPrice> price = PriceOf(codec);
-      const double bits = price.ok() ? price->bits : CodecPrice().bits;
+      const absl::StatusOr<CodecRateDistortion> price = PriceOf(codec);
+      const double bits = price.ok() ? price->bits : CodecRateDistortion().bits;
       coding.bytes += static_cast<double>(tensors_[i].elements) * bits / kBitsPerByte;
       coding.codecs.push_back(codec);
     }

@@ -1,4 +1,5 @@
-// The policy that follows a schedule (job/control_spec.h): a density for every step.
+// The policy `schedule`: follows a schedule (job/control_spec.h), which sets a density for every
+// step.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,15 @@
 
 namespace sluice::server {
 
-// How tensors are coded without a plan, by tensor.
+// The coding of each tensor without a plan.
 struct BaseCoding {
   std::vector<compress::CodecSpec> up{};
   std::vector<compress::CodecSpec> down{};
 };
 
-// The schedule's density for all tensors whose codec in `base` is sparse, on all ranks and the
-// shards, fp16 while it is dense; others stay as they are. Errors: ValidateSchedule's, and nothing
-// in `base` is sparse.
+// Applies the schedule's density, on all ranks and shards, to all tensors with a sparse codec in
+// `base`. While the schedule is dense, these tensors are fp16. Other tensors keep their codec.
+// Fails as ValidateSchedule does, and with INVALID_ARGUMENT if `base` has no sparse codec.
 absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const job::ScheduleSpec& spec,
                                                            BaseCoding base,
                                                            std::vector<ControlledTensor> tensors,

@@ -36,7 +36,8 @@ void StepMemory::Settle(uint64_t step) {
   double beyond_s = Median({beyonds_.begin(), beyonds_.end()});
   std::vector<double> off;
   for (const double each : beyonds_) off.push_back(std::abs(each - beyond_s));
-  // Of a median of normal values, by the median of their distances from it.
+  // The standard error of the median, computed from the median absolute deviation. Assumes that the
+  // values are normally distributed.
   noise_s_ = 1.86 * Median(std::move(off)) / std::sqrt(static_cast<double>(beyonds_.size()));
   if (before_s_) beyond_s = std::midpoint(beyond_s, *before_s_);
   Put(beyond_s, step);

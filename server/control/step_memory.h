@@ -1,6 +1,6 @@
-// StepMemory: what steps took beyond what StepModel reckoned, for each pick of codecs that was in
-// use. So what no single link tells is counted: a switch that all share, a busy processor. Pure;
-// for the policy `auto`.
+// StepMemory: remembers by how much steps exceeded StepModel's prediction, for each pick of codecs
+// that was in use. The excess includes effects that no single link shows, such as a shared switch
+// or a busy processor. Pure; used by the policy `auto`.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +14,43 @@ namespace sluice::server {
 
 class StepMemory {
  public:
-  static constexpr uint64_t kSteps = 1000;  // What is older is forgotten.
-  static constexpr size_t kPicksMax = 64;   // The one longest ago makes room.
-  static constexpr size_t kStepsMin = 5;    // That tell something of a pick.
+  static constexpr uint64_t kSteps = 1000;  // Older entries are forgotten.
+  // The memory evicts the least recently used pick when it holds more.
+  static constexpr size_t kPicksMax = 64;
+  static constexpr size_t kStepsMin = 5;  // Measured steps before a pick counts as known.
   static constexpr size_t kStepsMax = 32;
 
   struct Tried {
     ByteLimits bytes{};
     double beyond_s = 0;
-    uint64_t step = 0;  // When it was in use last.
+    uint64_t step = 0;  // The step in which the pick was last in use.
   };
 
-  // It is in use from now on; `bytes` are its.
+  // Makes `pick` the pick in use; `bytes` are its bytes.
   void Begin(const CodecPick& pick, ByteLimits bytes);
-  // A step of what is in use took so many seconds beyond what was reckoned.
+  // Adds a step with the pick in use. The step took `beyond_s` seconds longer than predicted.
   void Add(double beyond_s);
-  // To be called in each step: what is in use is known to take the median of the steps that were
-  // added, and half of what it took when it was in use before.
+  // Call this in each step. Records the median of the added steps for the pick in use. If the pick
+  // has a value from an earlier use, records the mean of the two.
   void Settle(uint64_t step);
-  // Known at once.
+  // Immediately records a value for the pick in use.
   void Put(double beyond_s, uint64_t step);
   void Forget() { tried_.clear(); }
 
-  // Null: it is not known.
+  // Returns null if the pick is not known.
   const Tried* Find(const CodecPick& pick) const;
   const std::map<CodecPick, Tried>& tried() const { return tried_; }
-  // Of the nearest pick that is known, by the most bytes of a rank and those of results.
+  // Returns the value of the known pick that is nearest in two figures: the largest bytes of a rank
+  // and the bytes of the results.
   double Beyond(const ByteLimits& bytes) const;
-  // Standard error of what was measured of what is in use.
+  // Standard error of the measurements of the pick in use.
   double noise_s() const { return noise_s_; }
 
  private:
   CodecPick now_;
-  ByteLimits bytes_;  // Its.
+  ByteLimits bytes_;  // Bytes of the pick in use.
   std::deque<double> beyonds_;
-  std::optional<double> before_s_;  // Of what is in use, when it was in use before.
+  std::optional<double> before_s_;  // Value that the pick in use has from an earlier use.
   std::map<CodecPick, Tried> tried_;
   double noise_s_ = 0;
 };

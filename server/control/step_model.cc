@@ -7,9 +7,9 @@
 namespace sluice::server {
 namespace {
 
-constexpr double kCostGain = 0.2;  // Of one step in a measured cost.
+constexpr double kCostGain = 0.2;  // Weight of one step in a measured cost.
 
-// How long a step of all of them takes, of how long one of each takes.
+// Returns the time of a step of all ranks, computed from the time of each rank.
 double OfAll(const std::vector<double>& seconds, bool lockstep) {
   if (lockstep) return *std::max_element(seconds.begin(), seconds.end());
   double pace = 0;
@@ -73,7 +73,7 @@ LinkRates StepModel::LastRates() const {
   return rates;
 }
 
-// All stages one after the other, which is the most that it can be.
+// Assumes that the stages run one after another, so the result is an upper bound.
 double StepModel::StepTime(size_t rank, size_t up, size_t down, const LinkRates& rates) const {
   const Link& link = links_[rank];
   const PricedCodec& sent = choices_[up];
@@ -100,8 +100,8 @@ double StepModel::Cost(double step_s, const CodecPick& pick) const {
   return step_s * (1 + error_price_ * error);
 }
 
-// In lockstep nobody need be faster than the slowest rank can be: the others are as faithful as
-// that allows.
+// In lockstep, no rank needs to be faster than the fastest possible time of the slowest rank. The
+// other ranks use this slack for more faithful codecs.
 CodecPick StepModel::BestWith(size_t down, const LinkRates& rates, const ByteLimits& limits) const {
   double floor = 0;
   for (size_t rank = 0; lockstep_ && rank < links_.size(); ++rank) {

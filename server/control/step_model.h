@@ -1,6 +1,6 @@
-// StepModel: how long a step would take with each choice of codecs, by the links and the
-// processors as they were measured, and which choice costs least. Stages follow one another. Pure;
-// for the policy `auto`.
+// StepModel: predicts the step time of each choice of codecs from measured links and processors,
+// and finds the cheapest choice. The model assumes that stages follow one another. Pure; used by
+// the policy `auto`.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 #include <utility>
 #include <vector>
 
-#include "server/control/codec_cost.h"
+#include "server/control/codec_cpu_time.h"
 #include "server/control/compute_time.h"
 #include "server/control/link_estimate.h"
 #include "server/control/measurements.h"
-#include "server/control/plan.h"
+#include "server/control/policy_decision.h"
 
 namespace sluice::server {
 
-// One of the codecs to choose from, for all tensors.
+// One of the codecs to choose from. A choice applies to all tensors.
 struct PricedCodec {
-  CodecCost cost{};
+  CodecCpuTime cost{};
   Coding coding{};
-  double error = 0;  // As Spent has it.
+  double error = 0;  // See Spent::error.
 };
 
 // Bytes per second, by rank.
@@ -29,7 +29,7 @@ struct LinkRates {
   std::vector<double> down;
 };
 
-// Which of the choices each rank sends with, and the shards: numbers of them.
+// The choices, by index, that each rank and the shards use to send.
 struct CodecPick {
   std::vector<size_t> up;  // By rank.
   size_t down = 0;
@@ -40,7 +40,7 @@ struct CodecPick {
   }
 };
 
-// Bytes of a step, at most.
+// Maximum bytes per step.
 struct ByteLimits {
   std::vector<double> up;  // By rank.
   double down = 0;
@@ -48,47 +48,49 @@ struct ByteLimits {
 
 class StepModel {
  public:
-  // At least one choice. `overlap` is the share of computing that communication can hide behind;
-  // error 1 is as bad as `error_price` x as many steps more. `lockstep`: a step takes all ranks as
-  // long as the slowest; else each goes on by itself, and a step is one of their mean pace.
+  // Needs at least one choice. `overlap` is the share of computing that can hide communication.
+  // Error 1 costs as much as `error_price` times as many additional steps. With `lockstep`, a step
+  // of all ranks takes as long as that of the slowest rank. Otherwise ranks advance independently,
+  // and a step takes the time at the ranks' mean pace.
   StepModel(std::vector<PricedCodec> choices, uint32_t ranks, double overlap, double error_price,
             bool lockstep = true);
 
   void AddStep(const StepMeasurements& measured);
-  // All ranks have encoded with that choice, the slowest in so many seconds.
+  // Records that all ranks encoded with this choice, and that the slowest rank took `encode_s`
+  // seconds.
   void AddEncoding(size_t choice, double encode_s);
 
-  // False while a link or the time of computing is not known; then nothing below is to be asked but
-  // compute_s and choice.
+  // False while a link or the compute time is not known. Until this is true, the only functions
+  // below that may be called are compute_s and choice.
   bool known() const;
   double compute_s() const { return compute_s_; }
-  // Of the last step: what the rank that came last waited, and so the others for it; not in
-  // lockstep what all of them did, at their mean pace.
+  // The time that the last step waited for communication. In lockstep, this is the wait of the last
+  // rank, for which the others waited. Otherwise, this is the wait at the mean pace of all ranks.
   double waited_s() const { return waited_s_; }
   const PricedCodec& choice(size_t i) const { return choices_[i]; }
   size_t choices() const { return choices_.size(); }
 
-  // What nearly all of the last steps had, and what the last one had.
+  // The rates that nearly all of the last steps reached, and the rates of the last step.
   LinkRates SustainedRates() const;
   LinkRates LastRates() const;
 
   double StepTime(const CodecPick& pick, const LinkRates& rates) const;
-  // The time that as much progress takes as a step without error makes.
+  // Returns the time to make as much progress as one step without error.
   double Cost(double step_s, const CodecPick& pick) const;
   double Cost(const CodecPick& pick, const LinkRates& rates) const {
     return Cost(StepTime(pick, rates), pick);
   }
-  // Of those within the limits, which at least one is, the one of least cost; with `down`: of those
-  // with results of that choice.
+  // Returns the cheapest pick within the limits, which must allow at least one pick. BestWith
+  // considers only picks whose results use the choice `down`.
   CodecPick Best(const LinkRates& rates, const ByteLimits& limits) const;
   CodecPick BestWith(size_t down, const LinkRates& rates, const ByteLimits& limits) const;
 
   ByteLimits NoLimits() const;
   ByteLimits BytesOf(const CodecPick& pick) const;
-  // Each raised to the next larger choice.
+  // Returns the limits, each raised to the next larger choice.
   ByteLimits NextLarger(ByteLimits limits) const;
   bool IsWithin(const CodecPick& pick, const ByteLimits& limits) const;
-  // The choice next to it in bytes; itself where there is none.
+  // Returns the choice that is next in bytes, or `choice` itself if there is no such choice.
   size_t Beside(size_t choice, bool larger) const;
 
  private:
@@ -106,7 +108,7 @@ class StepModel {
   double error_price_;
   bool lockstep_;
   ComputeTime compute_;
-  double compute_s_ = 0;  // Of compute_, which is asked often.
+  double compute_s_ = 0;  // Cached value of compute_, because compute_s() is called often.
   double waited_s_ = 0;
 };
 

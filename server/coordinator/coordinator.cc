@@ -22,12 +22,12 @@ CoordinatorOptions WithUidOfRun(CoordinatorOptions options) {
   return options;
 }
 
-CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
-  return {.every = options.checkpoint_every,
+CheckpointTrackerOptions BookOptionsOf(const CoordinatorOptions& options) {
+  return {.interval = options.checkpoint_interval,
           .keep = options.checkpoint_keep,
           .world_size = options.world_size,
           .shards = options.shards,
-          .patience = options.wait_limit,
+          .patience = options.rejoin_timeout,
           .in_lockstep = options.in_lockstep,
           .in_rack = options.in_rack};
 }
@@ -60,19 +60,19 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       GoOnInTerm(*options_.run, now);
       return;
     }
-    phase_ = JobPhase::kRecovering;
+    phase_ = protocol::JobPhase::kRecovering;
     term_ = options_.run->term + 1;
     restore_step_ = book_.newest();
     sequence_ = FirstNumber();
     suspend_sequence_ = ++sequence_;
   }
-  book_.BeginTerm(term_);
+  book_.ResetForTerm(term_);
   start_sequence_ = ++sequence_;
 }
 
-// The term goes on as an earlier coordinator had it. Who of it is still there is yet to be heard.
+// Continues the term of an earlier coordinator. The members of that term report by heartbeat.
 void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) {
-  phase_ = JobPhase::kRunning;
+  phase_ = protocol::JobPhase::kRunning;
   announced_ = true;
   knows_position_ = false;
   term_ = record.term;
@@ -83,10 +83,10 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
   told_class_ = RecoveryClass::kReplay;
   sequence_ = FirstNumber();
   start_sequence_ = ++sequence_;
-  members_sequence_ = ++sequence_;  // It may have died before it told all shards.
-  book_.BeginTerm(term_);
+  members_sequence_ = ++sequence_;  // Some shards may not know the members yet.
+  book_.ResetForTerm(term_);
   if (record.finished) {
-    phase_ = JobPhase::kFinished;
+    phase_ = protocol::JobPhase::kFinished;
     end_sequence_ = ++sequence_;
   }
   for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
@@ -107,14 +107,14 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
   }
 }
 
-// Not if the checkpoint is gone that the term began with: nobody keeps anything from before it,
-// which shard 0, lost with its coordinator, would have to take up again.
+// Returns false without the checkpoint that the term began with. Shard 0 was lost with its
+// coordinator and would have to replay earlier steps, but no process keeps their results.
 bool Coordinator::CanGoOnInTerm(const protocol::RunRecord& record) const {
   return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
          record.restore_step <= book_.newest() && protocol::ValidateTensorTable(record.table).ok();
 }
 
-void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
+void Coordinator::Join(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out) {
   const absl::Status valid = CheckJoin(join);
   if (!valid.ok()) {
     if (ended() && join.rank < members_.size()) members_[join.rank].told_end = true;
@@ -122,22 +122,22 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
     return;
   }
   Member& member = members_[join.rank];
-  // Shards were told who begins, or who is here: others are newcomers.
+  // The shards already know the initial or present ranks, so this worker is a newcomer.
   if (!member.present && options_.elastic.has_value() && announced_) {
     AwaitRank(&member, token, std::move(join), out);
     AdmitLearners(now, out);
     return;
   }
   if (!member.present) {
-    TakeRank(token, std::move(join), now, out);
+    AssignRank(token, std::move(join), now, out);
     return;
   }
   if (member.join.nonce != join.nonce) {
     AwaitRank(&member, token, std::move(join), out);
     return;
   }
-  // The same worker again.
-  if (phase_ == JobPhase::kRunning && !repairs_losses()) {
+  // The same worker sent Join again.
+  if (phase_ == protocol::JobPhase::kRunning && !repairs_losses()) {
     member.heard = now;
     Grant(token, &member, out);
     return;
@@ -146,14 +146,15 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
     out->push_back(AnswerJoin{member.token, absl::AbortedError("this Join was sent again")});
   }
   member.token = token;
-  if (phase_ != JobPhase::kRunning) return;
+  if (phase_ != protocol::JobPhase::kRunning) return;
   member.heard = now;
-  HearAgain(&member, out);
+  NoteReturn(&member, out);
   StartReplays(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
 
-void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
+void Coordinator::AssignRank(JoinToken token, protocol::WorkerJoin join, absl::Time now,
+                             Effects* out) {
   Member& member = members_[join.rank];
   if (table_.empty()) {
     table_ = std::move(join.table);
@@ -169,17 +170,18 @@ void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Eff
   StartWhenComplete(now, out);
   if (!announced_) {
     out->push_back(
-        Notice{.text = absl::StrCat(Describe(member), " is here; waiting for ", WhoIsMissing()),
+        Notice{.text = absl::StrCat(Describe(member), " has joined; waiting for ", WhoIsMissing()),
                .fields = {.event = "member_joined", .rank = member.join.rank}});
   }
 }
 
-uint64_t Coordinator::IncarnationOf(const WorkerJoin& join) const {
+uint64_t Coordinator::IncarnationOf(const protocol::WorkerJoin& join) const {
   return CounterRandom(options_.job_uid, join.rank, join.nonce).Next() | 1;
 }
 
-// The rank is held: until it is known whether its holder is alive, the newcomer waits.
-void Coordinator::AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out) {
+// Lets the newcomer wait until it is known whether the holder of the rank, if any, is alive.
+void Coordinator::AwaitRank(Member* member, JoinToken token, protocol::WorkerJoin join,
+                            Effects* out) {
   const bool again = member->successor_token != 0 && member->successor.nonce == join.nonce;
   if (!again) member->successor_since = last_tick_;
   RefuseSuccessor(member,
@@ -194,23 +196,23 @@ void Coordinator::RefuseSuccessor(Member* member, const absl::Status& why, Effec
   if (member->successor_token == 0) return;
   out->push_back(AnswerJoin{member->successor_token, why});
   member->successor_token = 0;
-  member->successor = WorkerJoin();
+  member->successor = protocol::WorkerJoin();
 }
 
 void Coordinator::JoinCancelled(JoinToken token) {
   for (Member& member : members_) {
     if (member.successor_token == token) {
       member.successor_token = 0;
-      member.successor = WorkerJoin();
+      member.successor = protocol::WorkerJoin();
       return;
     }
     if (!member.present || member.token != token) continue;
     member.token = 0;
-    if (announced_) return;  // Its lease decides.
+    if (announced_) return;  // Without a call, the member's lease decides.
     const JoinToken successor_token = member.successor_token;
-    WorkerJoin successor = std::move(member.successor);
+    protocol::WorkerJoin successor = std::move(member.successor);
     member = Member();
-    member.successor_token = successor_token;  // Admitted by the next tick.
+    member.successor_token = successor_token;  // The next tick admits the successor.
     member.successor = std::move(successor);
     const bool nobody = std::none_of(members_.begin(), members_.end(),
                                      [](const Member& other) { return other.present; });
@@ -219,8 +221,8 @@ void Coordinator::JoinCancelled(JoinToken token) {
   }
 }
 
-void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arrival, absl::Time now,
-                              Effects* out) {
+void Coordinator::AttachShard(ControlStreamId stream, const protocol::ShardArrival& arrival,
+                              absl::Time now, Effects* out) {
   const absl::Status valid = CheckArrival(arrival);
   if (!valid.ok()) {
     out->push_back(RefuseShard{stream, valid});
@@ -231,12 +233,12 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
   if (announced_ && another && !has_checkpoints()) {
     const std::string reason =
         absl::StrCat("shard ", arrival.shard, " (", arrival.address,
-                     ") was started again; its part of the job is lost and the job cannot go on");
+                     ") was restarted; its state is lost, and the job cannot continue");
     out->push_back(RefuseShard{stream, absl::FailedPreconditionError(reason)});
     Fail(reason, out);
     return;
   }
-  if (seat.stream != 0) {  // The same process with a new connection, or one that takes its place.
+  if (seat.stream != 0) {  // The shard has opened a new connection or is a new process.
     out->push_back(RefuseShard{seat.stream, absl::AbortedError("the shard attached again")});
   }
   const bool new_to_us = another || !seat.known;
@@ -250,23 +252,23 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
                           .fields = {.event = "shard_back", .shard = seat.arrival.shard}});
   }
   if (announced_ && repairs_losses() && !ended()) {
-    TakeBackShard(&seat, new_to_us, now, out);
+    ReattachShard(&seat, new_to_us, now, out);
   } else if (announced_ && another && !ended()) {
-    RollBack(absl::StrCat(Describe(seat), " was started again"), now, out);
+    RollBack(absl::StrCat(Describe(seat), " was restarted"), now, out);
   } else {
     CommandAttached(&seat, now, out);
   }
 }
 
-// Tells a shard that has just attached what it may have missed.
+// Sends a shard that has just attached the commands that it may have missed.
 void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out) {
   if (ended()) {
-    out->push_back(CommandShard{seat->stream, end_sequence_, EndShard{phase_, failure_}});
+    out->push_back(CommandShard{seat->stream, end_sequence_, protocol::EndShard{phase_, failure_}});
   } else if (announced_) {
     if (!Started(*seat)) {
       SendStart(seat, out);
     } else if (repairs_losses()) {
-      TellMembers(*seat, out);
+      SendMembers(*seat, out);
       ReleaseResultsOf(*seat, out);
     }
     if (seat->arrival.shard == 0 && book_.asked_minimum() > 0) {
@@ -274,13 +276,13 @@ void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out)
     }
   } else {
     if (seat->acknowledged < suspend_sequence_) {
-      out->push_back(
-          CommandShard{seat->stream, suspend_sequence_, SuspendShard{term_, last_rollback_}});
+      out->push_back(CommandShard{seat->stream, suspend_sequence_,
+                                  protocol::SuspendShard{term_, last_rollback_}});
     }
     StartWhenComplete(now, out);
     if (!announced_) {
       out->push_back(
-          Notice{.text = absl::StrCat(Describe(*seat), " is here; waiting for ", WhoIsMissing()),
+          Notice{.text = absl::StrCat(Describe(*seat), " has joined; waiting for ", WhoIsMissing()),
                  .fields = {.event = "shard_joined", .shard = seat->arrival.shard}});
     }
   }
@@ -293,7 +295,7 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   if (!complete || !gathering() || !MayBegin(out)) return;
   announced_ = true;
   generation_ = kFirstGeneration;
-  // Restored parameters are equal whatever the workers began with.
+  // Restored parameters are equal on all workers, whatever parameters the workers joined with.
   const Member& first = *std::find_if(members_.begin(), members_.end(),
                                       [](const Member& member) { return member.present; });
   const bool equal = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
@@ -309,7 +311,7 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
 }
 
 void Coordinator::SendStart(ShardSeat* seat, Effects* out) {
-  // If it is sent again, the shard may have begun with the first one.
+  // If the command was sent before, the shard may have started with the generation of that time.
   if (seat->told_generation == 0) seat->told_generation = generation_;
   out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart(*seat)});
 }
@@ -322,22 +324,22 @@ void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, a
   seat->acknowledged = std::max(seat->acknowledged, sequence);
   seat->heard = now;
   if (begins) seat->started = now;
-  if (begins && phase_ == JobPhase::kRunning) TellMembers(*seat, out);
+  if (begins && phase_ == protocol::JobPhase::kRunning) SendMembers(*seat, out);
   GrantWhenAcknowledged(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
 
 void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
-  if (!announced_ || ended() || phase_ == JobPhase::kRunning) return;
+  if (!announced_ || ended() || phase_ == protocol::JobPhase::kRunning) return;
   for (const ShardSeat& seat : seats_) {
     if (!Started(seat)) return;
   }
   std::string how = "runs";
-  if (phase_ == JobPhase::kRecovering) {
-    how = absl::StrCat("goes on after step ", restore_step_);
+  if (phase_ == protocol::JobPhase::kRecovering) {
+    how = absl::StrCat("continues after step ", restore_step_);
     if (furthest_step_ > restore_step_) absl::StrAppend(&how, " (was at ", furthest_step_, ")");
   }
-  phase_ = JobPhase::kRunning;
+  phase_ = protocol::JobPhase::kRunning;
   if (options_.elastic.has_value()) began_with_ = PresentRanks();
   for (Member& member : members_) {
     if (!member.present) continue;
@@ -347,7 +349,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     if (member.token != 0) Grant(std::exchange(member.token, 0), &member, out);
   }
   out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", seats_.size(),
-                                             " shards are here; the job ", how),
+                                             " shards have joined; the job ", how),
                         .fields = {.event = "job_began", .step = restore_step_ + 1}});
   if (!has_checkpoints()) return;
   NoteOtherWorldSize(out);
@@ -355,7 +357,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   furthest_step_ = restore_step_;
   knows_position_ = true;
   told_class_ = RecoveryClass::kReplay;
-  for (ShardSeat& seat : seats_) {  // What was heard before is of an earlier term.
+  for (ShardSeat& seat : seats_) {  // The reports so far belong to an earlier term.
     seat.health.highest_closed_step = restore_step_;
     seat.health.highest_open_step = restore_step_ + 1;
     seat.health.results_from = restore_step_ + 1;
@@ -363,90 +365,90 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   AskForNextCheckpoint(out);
 }
 
-// The checkpoint that the member begins with is held until the member has read it.
+// Keeps the checkpoint that the member restores until the member has read it.
 void Coordinator::Grant(JoinToken token, Member* member, Effects* out) {
-  JoinGrant grant = MakeGrant(*member);
+  protocol::JoinGrant grant = MakeGrant(*member);
   member->restoring_step = grant.restore_step;
   out->push_back(AnswerJoin{token, std::move(grant)});
 }
 
-JoinGrant Coordinator::MakeGrant(const Member& member) const {
-  // Who comes in the middle of a term begins with the newest checkpoint.
+protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
+  // A worker that joins in the middle of a term begins with the newest checkpoint.
   const uint64_t restore_step =
-      phase_ == JobPhase::kRunning && repairs_losses() ? book_.newest() : restore_step_;
-  JoinGrant grant{.job_uid = options_.job_uid,
-                  .term = term_,
-                  .rank = member.join.rank,
-                  .incarnation = member.incarnation,
-                  .generation = generation_,
-                  .world_size = options_.world_size,
-                  .first_step = restore_step + 1,
-                  .layout = options_.layout,
-                  .window_bytes = options_.window_bytes,
-                  .parameters_agree = parameters_agree_ || restore_step > 0,
-                  .restore_step = restore_step,
-                  .lease = options_.lease,
-                  .heartbeat = options_.heartbeat,
-                  .server_incarnation = incarnation_,
-                  .learner = member.learner};
+      phase_ == protocol::JobPhase::kRunning && repairs_losses() ? book_.newest() : restore_step_;
+  protocol::JoinGrant grant{.job_uid = options_.job_uid,
+                            .term = term_,
+                            .rank = member.join.rank,
+                            .incarnation = member.incarnation,
+                            .generation = generation_,
+                            .world_size = options_.world_size,
+                            .first_step = restore_step + 1,
+                            .layout = options_.layout,
+                            .window_bytes = options_.window_bytes,
+                            .parameters_agree = parameters_agree_ || restore_step > 0,
+                            .restore_step = restore_step,
+                            .lease = options_.lease,
+                            .heartbeat = options_.heartbeat,
+                            .server_incarnation = incarnation_,
+                            .late_joiner = member.late_joiner};
   if (restore_step == restore_step_) grant.members = began_with_;
   grant.shards = Places();
   AddRestoreParts(&grant);
-  if (restore_step > 0) return grant;  // Its plans are in the checkpoint.
+  if (restore_step > 0) return grant;  // The checkpoint contains its plans.
   const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
       options_.control, options_.compression, table_, options_.world_size, options_.momentum);
-  if (plan.ok()) grant.plan = *plan;  // Else no shard has started.
+  if (plan.ok()) grant.plan = *plan;  // If the plan failed, no shard has started.
   return grant;
 }
 
-StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
+protocol::StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
   const uint64_t restore_step = seat.replays ? book_.newest() : restore_step_;
-  StartShard start{.job_uid = options_.job_uid,
-                   .term = term_,
-                   .first_step = restore_step + 1,
-                   .table = table_,
-                   .layout = options_.layout,
-                   .generation = generation_,
-                   .window_bytes = options_.window_bytes,
-                   .coordinator_incarnation = incarnation_,
-                   .parameters_agree = parameters_agree_ || restore_step > 0,
-                   .restore_step = restore_step,
-                   .replay = seat.replays};
+  protocol::StartShard start{.job_uid = options_.job_uid,
+                             .term = term_,
+                             .first_step = restore_step + 1,
+                             .table = table_,
+                             .layout = options_.layout,
+                             .generation = generation_,
+                             .window_bytes = options_.window_bytes,
+                             .coordinator_incarnation = incarnation_,
+                             .parameters_agree = parameters_agree_ || restore_step > 0,
+                             .restore_step = restore_step,
+                             .replay = seat.replays};
   for (const Member& member : members_) start.incarnations.push_back(member.incarnation);
   AddRestorePart(seat.arrival.shard, &start);
   return start;
 }
 
-absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat, absl::Time now,
-                                                Effects* out) {
+absl::StatusOr<protocol::JobState> Coordinator::Heartbeat(
+    const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out) {
   if (OfEarlierTerm(heartbeat.sender)) return StateForEarlierTerm(heartbeat);
   absl::StatusOr<Member*> member = FindMember(heartbeat.sender);
   if (!member.ok()) return member.status();
   (*member)->replay_from = heartbeat.replay_from;
   (*member)->restoring_step = heartbeat.restoring_step;
   (*member)->disk_wait = heartbeat.disk_wait;
-  Hear(heartbeat, *member, now, out);
+  RecordHeartbeat(heartbeat, *member, now, out);
   for (const protocol::CheckpointPart& part : heartbeat.parts) {
-    // Of what the worker may not say it hears by ReportCheckpoint.
+    // The heartbeat ignores errors; ReportCheckpoint reports them to the worker.
     (void)WorkerPart(heartbeat.sender, part, now, out);
   }
-  JobState state = StateFor(*member);
+  protocol::JobState state = StateFor(*member);
   if (ShardsMoved(heartbeat)) state.shards = Places();
   return state;
 }
 
-absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time now,
-                                            Effects* out) {
+absl::StatusOr<protocol::JobState> Coordinator::Leave(const protocol::WorkerLeave& leave,
+                                                      absl::Time now, Effects* out) {
   if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
   absl::StatusOr<Member*> found = FindMember(leave.last.sender);
   if (!found.ok()) return found.status();
   Member& member = **found;
-  Hear(leave.last, &member, now, out);
-  // The first word since a restart may take the job back.
+  RecordHeartbeat(leave.last, &member, now, out);
+  // The first report after a restart may cause a rollback.
   if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
   if (!member.left && !leave.finished) {
     const std::string why = leave.reason.empty() ? "it gave no reason" : leave.reason;
-    if (options_.elastic.has_value() && phase_ == JobPhase::kRunning) {
+    if (options_.elastic.has_value() && phase_ == protocol::JobPhase::kRunning) {
       GaveUp(&member, why, now, out);
       return State();
     }
@@ -455,17 +457,18 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   member.left = true;
   const bool all = std::all_of(members_.begin(), members_.end(),
                                [](const Member& other) { return other.left || !other.present; });
-  if (all && phase_ == JobPhase::kRunning) {
+  if (all && phase_ == protocol::JobPhase::kRunning) {
     Finish(out);
   }
   if (ended()) member.told_end = true;
   return StateFor(&member);
 }
 
-void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now,
-                       Effects* out) {
-  const bool stalls = options_.stall_limit > absl::ZeroDuration() && phase_ == JobPhase::kRunning &&
-                      !member->left && heartbeat.since_progress >= options_.stall_limit;
+void Coordinator::RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, Member* member,
+                                  absl::Time now, Effects* out) {
+  const bool stalls = options_.stall_timeout > absl::ZeroDuration() &&
+                      phase_ == protocol::JobPhase::kRunning && !member->left &&
+                      heartbeat.since_progress >= options_.stall_timeout;
   member->stalled = stalls ? heartbeat.since_progress : absl::ZeroDuration();
   if (stalls) return;
   member->heard = now;
@@ -474,18 +477,19 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
   furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
   knows_position_ = true;
   RefuseSuccessor(member, HeldByAnother(member->join), out);
-  HearAgain(member, out);
+  NoteReturn(member, out);
   if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, now, out);
   StartReplays(now, out);
 }
 
-JobState Coordinator::StateFor(Member* member) const {
-  // With checkpoints, a worker that has finished heeds only the answers to its Leave.
-  if (ended() && !(phase_ == JobPhase::kFinished && has_checkpoints())) member->told_end = true;
+protocol::JobState Coordinator::StateFor(Member* member) const {
+  // With checkpoints, a worker that has finished reads only the answers to its Leave.
+  if (ended() && !(phase_ == protocol::JobPhase::kFinished && has_checkpoints()))
+    member->told_end = true;
   return State();
 }
 
-JobState Coordinator::State() const {
+protocol::JobState Coordinator::State() const {
   return {.phase = phase_,
           .failure = failure_,
           .generation = generation_,
@@ -501,27 +505,27 @@ bool Coordinator::OfEarlierTerm(const protocol::Sender& sender) const {
   return sender.job_uid == options_.job_uid && sender.term < term_ && sender.rank < members_.size();
 }
 
-JobState Coordinator::StateForEarlierTerm(const WorkerHeartbeat& heartbeat) {
+protocol::JobState Coordinator::StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat) {
   furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
   return StateFor(&members_[heartbeat.sender.rank]);
 }
 
 void Coordinator::Fail(absl::string_view reason, Effects* out) {
-  End(JobPhase::kFailed, reason, absl::StatusCode::kFailedPrecondition, out);
+  End(protocol::JobPhase::kFailed, reason, absl::StatusCode::kFailedPrecondition, out);
 }
 
-void Coordinator::End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
-                      Effects* out) {
+void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
+                      absl::StatusCode join_code, Effects* out) {
   if (ended()) return;
   phase_ = phase;
   failure_ = std::string(reason);
   end_sequence_ = ++sequence_;
-  if (has_checkpoints() && phase == JobPhase::kFinished) {
+  if (has_checkpoints() && phase == protocol::JobPhase::kFinished) {
     out->push_back(PersistRun{Record(/*finished=*/true)});
     DropAtShards(std::numeric_limits<uint64_t>::max(), out);
   }
-  const absl::Status answer(join_code,
-                            phase == JobPhase::kFinished ? "the job has finished" : reason);
+  const absl::Status answer(
+      join_code, phase == protocol::JobPhase::kFinished ? "the job has finished" : reason);
   for (Member& member : members_) {
     RefuseSuccessor(&member, answer, out);
     if (member.token == 0) continue;
@@ -531,12 +535,12 @@ void Coordinator::End(JobPhase phase, absl::string_view reason, absl::StatusCode
   }
   for (const ShardSeat& seat : seats_) {
     if (seat.stream == 0) continue;
-    out->push_back(CommandShard{seat.stream, end_sequence_, EndShard{phase, failure_}});
+    out->push_back(CommandShard{seat.stream, end_sequence_, protocol::EndShard{phase, failure_}});
   }
-  AnswerRequests(
-      absl::FailedPreconditionError(absl::StrCat(
-          "the job has ", phase == JobPhase::kFinished ? "finished" : "failed: ", reason)),
-      out);
+  AnswerRequests(absl::FailedPreconditionError(absl::StrCat(
+                     "the job has ",
+                     phase == protocol::JobPhase::kFinished ? "finished" : "failed: ", reason)),
+                 out);
 }
 
 bool Coordinator::AnyToldEnd() const {
@@ -546,8 +550,7 @@ bool Coordinator::AnyToldEnd() const {
 
 bool Coordinator::Drained() const {
   if (!ended()) return false;
-  // With checkpoints, a worker that is not here now may be on its way back, and one that left asks
-  // until it hears of the end.
+  // With checkpoints, an absent worker may rejoin, and one that left asks until the job ends.
   const bool all_must_hear = has_checkpoints() && term_ > 0 && !options_.elastic.has_value();
   return std::all_of(members_.begin(), members_.end(),
                      [this, all_must_hear](const Member& m) {

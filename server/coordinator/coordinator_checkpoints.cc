@@ -1,5 +1,4 @@
-// How a job with checkpoints survives: rollback to the newest complete checkpoint, and how the next
-// one comes about.
+// Implements rollback to the newest complete checkpoint, and the creation of the next checkpoint.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -10,8 +9,8 @@
 namespace sluice::server {
 namespace {
 
-constexpr size_t kRequestsMax = 256;  // That wait for a checkpoint.
-// For parts of a checkpoint that nobody vouches for any more, once everybody is past its step.
+constexpr size_t kRequestsMax = 256;  // Maximum of waiting RequestCheckpoint calls.
+// GiveUpForgotten waits this many leases after all members have passed the checkpoint's step.
 constexpr int kForgottenLeases = 6;
 
 std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrCat("step ", step); }
@@ -24,7 +23,7 @@ protocol::RunRecord Coordinator::Record(bool finished) const {
                              .term = term_,
                              .finished = finished,
                              .coordinator_incarnation = incarnation_};
-  // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
+  // A rack repairs no loss in place, but its next coordinator must report the end of the run.
   const bool needed = repairs_losses() || (finished && options_.in_rack);
   if (!needed || !announced_) return record;
   record.generation = generation_;
@@ -43,25 +42,23 @@ protocol::RunRecord Coordinator::Record(bool finished) const {
 
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
-  // Also where nothing else is new: no later coordinator may have this one's number.
-  out->push_back(PersistRun{Record(phase_ == JobPhase::kFinished)});
-  if (phase_ == JobPhase::kFinished) {
-    out->push_back(
-        Notice{.text = "the run has finished; workers that have not heard of it are told",
-               .fields = {.event = "job_finished"}});
+  // Persists even without other changes, so that no later coordinator reuses this number.
+  out->push_back(PersistRun{Record(phase_ == protocol::JobPhase::kFinished)});
+  if (phase_ == protocol::JobPhase::kFinished) {
+    out->push_back(Notice{.text = "the run has finished; workers that do not know it yet are told",
+                          .fields = {.event = "job_finished"}});
     return;
   }
-  if (phase_ == JobPhase::kRunning) {
-    out->push_back(
-        Notice{.text = absl::StrCat("the coordinator was started again; term ", term_,
-                                    " goes on where it was, with the newest checkpoint at ",
-                                    PlaceOf(book_.newest())),
-               .fields = {.event = "coordinator_restarted"}});
+  if (phase_ == protocol::JobPhase::kRunning) {
+    out->push_back(Notice{
+        .text = absl::StrCat("the coordinator was restarted; term ", term_,
+                             " continues, with the newest checkpoint at ", PlaceOf(book_.newest())),
+        .fields = {.event = "coordinator_restarted"}});
     return;
   }
-  if (phase_ != JobPhase::kRecovering) return;
-  last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
-                                PlaceOf(restore_step_));
+  if (phase_ != protocol::JobPhase::kRecovering) return;
+  last_rollback_ =
+      absl::StrCat("the coordinator was restarted; the job goes back to ", PlaceOf(restore_step_));
   out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
                         .warning = true,
                         .fields = {.event = "rollback", .step = restore_step_}});
@@ -69,7 +66,7 @@ void Coordinator::Begin(Effects* out) {
 
 void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
   if (ended()) return;
-  // Heartbeats lag behind: a checkpoint may be further than what they told.
+  // Heartbeats lag, so a checkpoint may be further than the reported steps.
   const uint64_t was_at = std::max({furthest_step_, restore_step_, book_.newest()});
   term_ += 1;
   if (options_.elastic.has_value()) begin_with_ = std::max(Present(), options_.elastic->least);
@@ -81,7 +78,8 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   asked_above_ = above_began_ = leaving_above_ = false;
   rollbacks_ += 1;
   last_rollback_ =
-      options_.in_rack  ? absl::StrCat(cause, "; the rack begins again where the job above says")
+      options_.in_rack
+          ? absl::StrCat(cause, "; the rack starts again at the step that the parent job names")
       : knows_position_ ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
                                        PlaceOf(restore_step_), ": ",
                                        was_at - std::min(was_at, restore_step_), " steps are lost")
@@ -94,8 +92,8 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
     out->push_back(DropCheckpoint{book_.under_way()});
     DropAtShards(book_.under_way() + 1, out, book_.under_way());
   }
-  book_.BeginTerm(term_);
-  phase_ = JobPhase::kRecovering;
+  book_.ResetForTerm(term_);
+  phase_ = protocol::JobPhase::kRecovering;
   waiting_since_ = now;
   hashes_.clear();
   ForgetMembers();
@@ -109,17 +107,17 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   start_sequence_ = ++sequence_;
   for (const ShardSeat& seat : seats_) {
     if (seat.stream == 0) continue;
-    out->push_back(
-        CommandShard{seat.stream, suspend_sequence_, SuspendShard{term_, last_rollback_}});
+    out->push_back(CommandShard{seat.stream, suspend_sequence_,
+                                protocol::SuspendShard{term_, last_rollback_}});
   }
   StartWhenComplete(now, out);
 }
 
-// Except those whose Join still waits: they have begun nothing yet.
+// Keeps members whose Join still waits, because these members have not begun the term.
 void Coordinator::ForgetMembers() {
   for (Member& member : members_) {
     if (member.token != 0) {
-      member.learner = false;  // It begins the next term with all others.
+      member.late_joiner = false;  // The member begins the next term with all others.
       continue;
     }
     Member forgotten;
@@ -136,11 +134,11 @@ absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
     return absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job_name, " has no checkpoints"));
   }
-  if (OfEarlierTerm(sender)) return absl::OkStatus();  // Nobody waits for it any more.
+  if (OfEarlierTerm(sender)) return absl::OkStatus();  // No checkpoint needs the part any more.
   const absl::StatusOr<Member*> member = FindMember(sender);
   if (!member.ok()) return member.status();
   const bool own = part.name == protocol::WorkerPartName(sender.rank, part.term);
-  // An error may be about any file of the checkpoint that was to be restored.
+  // A report with an error may name any file of the checkpoint that was to be restored.
   if (!own && part.error.empty() &&
       (part.name.starts_with("worker-") || part.name.starts_with("shard-"))) {
     return absl::InvalidArgumentError(
@@ -151,9 +149,9 @@ absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
                                                    " with server ", part.server, " of ",
                                                    seats_.size()));
   }
-  // Who saves a later one has read what it began with.
+  // A member that saves a part of a later step has read the checkpoint that it restored.
   if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
-  TakePart(part, Describe(**member), now, out);
+  RecordPart(part, Describe(**member), now, out);
   return absl::OkStatus();
 }
 
@@ -169,15 +167,14 @@ void Coordinator::ShardPart(ControlStreamId stream, const protocol::CheckpointPa
                           .fields = {.event = "part_ignored", .shard = seat->arrival.shard}});
     return;
   }
-  TakePart(part, Describe(*seat), now, out);
+  RecordPart(part, Describe(*seat), now, out);
 }
 
-void Coordinator::TakePart(const protocol::CheckpointPart& part, absl::string_view from,
-                           absl::Time now, Effects* out) {
+void Coordinator::RecordPart(const protocol::CheckpointPart& part, absl::string_view from,
+                             absl::Time now, Effects* out) {
   if (ended() || !announced_) return;
   if (part.unreadable) {
-    // Newer checkpoints have replaced it meanwhile: the process that was to begin with it asks
-    // again.
+    // If a newer checkpoint replaced this one, the process that needs it will ask again.
     if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
@@ -185,20 +182,19 @@ void Coordinator::TakePart(const protocol::CheckpointPart& part, absl::string_vi
              now, out);
     return;
   }
-  // Nobody names a checkpoint while the one before is under way: the one who asked has given it up,
-  // an earlier coordinator or the job above.
+  // An earlier coordinator or the parent job abandoned the current checkpoint for this later one.
   if (book_.Replaces(part)) {
     AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
   }
   switch (book_.Add(part, now)) {
-    case CheckpointBook::Progress::kFailed:
+    case CheckpointTracker::Progress::kFailed:
       AbandonCheckpoint(absl::StrCat(from, ": ", part.error), now, out);
       break;
-    case CheckpointBook::Progress::kComplete:
+    case CheckpointTracker::Progress::kComplete:
       WriteManifest(part.step, out);
       break;
-    case CheckpointBook::Progress::kIgnored:
-    case CheckpointBook::Progress::kTaken:
+    case CheckpointTracker::Progress::kIgnored:
+    case CheckpointTracker::Progress::kTaken:
       break;
   }
 }
@@ -222,21 +218,21 @@ void Coordinator::WriteManifest(uint64_t step, Effects* out) {
 
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
                                     Effects* out) {
-  if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
+  if (book_.under_way() != step || step == 0) return;  // The checkpoint was abandoned.
   if (status.ok()) {
     CompleteCheckpoint(step, now, out);
   } else {
     AbandonCheckpoint(status.message(), now, out);
   }
   for (const protocol::CheckpointPart& part : book_.TakeEarly())
-    TakePart(part, part.name, now, out);
+    RecordPart(part, part.name, now, out);
 }
 
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
   book_.Hold(StepsInUse());
   for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
-  // Later steps may have litter, too. But the job may come to those steps again, and the command
-  // to a server is not in order with the parts that workers send it: the next one removes it.
+  // Files of later steps may need removal too. But the job may reach those steps again, and
+  // commands are not ordered with the parts that workers send. A later command removes those files.
   DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
@@ -255,7 +251,7 @@ void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out
   if (options_.elastic.has_value()) AdmitLearners(now, out);
 }
 
-// Steps of the checkpoints that members still read, while others may be past the next one.
+// Returns the steps of checkpoints that members still read while others are past the next one.
 std::vector<uint64_t> Coordinator::StepsInUse() const {
   std::vector<uint64_t> steps;
   for (const Member& member : members_) {
@@ -264,10 +260,10 @@ std::vector<uint64_t> Coordinator::StepsInUse() const {
   return steps;
 }
 
-// Needs no acknowledgement: it says so again when the shard attaches.
+// This command needs no acknowledgement, because it is sent again when the shard attaches.
 void Coordinator::ReleaseResultsOf(const ShardSeat& seat, Effects* out) {
   if (!repairs_losses() || seat.stream == 0 || !Started(seat) || book_.newest() == 0) return;
-  out->push_back(CommandShard{seat.stream, ++sequence_, ReleaseResults{book_.newest()}});
+  out->push_back(CommandShard{seat.stream, ++sequence_, protocol::ReleaseResults{book_.newest()}});
 }
 
 void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out) {
@@ -275,11 +271,13 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effec
   book_.Abandon();
   ++given_up_in_a_row_;
   given_up_at_ = now;
-  const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
+  const std::string text =
+      absl::StrCat("the checkpoint after step ", step, " was abandoned: ", why);
   checkpoint_trouble_ = text;
   out->push_back(Notice{
-      .text = absl::StrCat(text, "; training goes on, the newest that can be used is ",
-                           book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),
+      .text =
+          absl::StrCat(text, "; training continues; newest usable checkpoint: ",
+                       book_.newest() == 0 ? "none" : absl::StrCat("after step ", book_.newest())),
       .warning = true,
       .fields = {.event = "checkpoint_given_up", .step = step}});
   out->push_back(DropCheckpoint{step});
@@ -289,17 +287,17 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effec
   AskForNextCheckpoint(out);
 }
 
-// Says what is to stay, not what is to go, so that whoever missed one command catches up with the
-// next.
+// Lists all checkpoints to keep, so that a shard that missed a command catches up with the next.
 void Coordinator::DropAtShards(uint64_t before, Effects* out, uint64_t given_up) {
   if (!options_.checkpoints_at_shards) return;
   for (const ShardSeat& seat : seats_) {
-    // Who has not begun yet would acknowledge more than that.
+    // A shard that has not started would thereby acknowledge its start too.
     if (seat.stream == 0 || !Started(seat)) continue;
     auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
     command.stream = seat.stream;
     command.sequence = ++sequence_;
-    command.command.emplace<KeepCheckpoints>(KeepCheckpoints{book_.ToStay(given_up), before});
+    command.command.emplace<protocol::KeepCheckpoints>(
+        protocol::KeepCheckpoints{book_.ToStay(given_up), before});
   }
 }
 
@@ -312,12 +310,12 @@ const protocol::CheckpointManifest* Coordinator::ManifestOf(uint64_t step) const
   return found == manifests_.end() ? nullptr : &found->second;
 }
 
-void Coordinator::AddRestoreParts(JoinGrant* grant) const {
+void Coordinator::AddRestoreParts(protocol::JoinGrant* grant) const {
   const protocol::CheckpointManifest* const manifest = ManifestOf(grant->restore_step);
   if (manifest == nullptr) return;
   grant->restore_world_size = manifest->world_size;
   if (!manifest->at_shards) return;
-  // A learner goes on with any rank's parameters.
+  // In an elastic job, a late joiner may continue with the parameters of any rank.
   const bool own_only =
       manifest->world_size == options_.world_size && !options_.elastic.has_value();
   std::map<std::string, const protocol::CheckpointPart*> parts;
@@ -325,12 +323,12 @@ void Coordinator::AddRestoreParts(JoinGrant* grant) const {
   for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
     if (own_only && rank != grant->rank) continue;
     const auto part = parts.find(protocol::WorkerPartName(rank, manifest->term));
-    // A manifest that lacks one is not complete; whoever is to restore it says so.
+    // A manifest without the part is incomplete; the process that restores it reports that.
     if (part != parts.end()) grant->restore_parts.push_back(*part->second);
   }
 }
 
-void Coordinator::AddRestorePart(uint32_t shard, StartShard* start) const {
+void Coordinator::AddRestorePart(uint32_t shard, protocol::StartShard* start) const {
   const protocol::CheckpointManifest* const manifest = ManifestOf(start->restore_step);
   if (manifest == nullptr) return;
   start->restore_world_size = manifest->world_size;
@@ -346,33 +344,33 @@ void Coordinator::NoteOtherWorldSize(Effects* out) const {
   if (manifest == nullptr || manifest->world_size == options_.world_size) return;
   out->push_back(
       Notice{.text = absl::StrCat(
-                 "the run had ", manifest->world_size, " workers and goes on with ",
+                 "the run had ", manifest->world_size, " workers and continues with ",
                  options_.world_size, " after step ", restore_step_,
-                 ": all begin with the mean of the ranks' residuals, and what follows is not bit "
-                 "for bit what ",
-                 manifest->world_size, " would have computed"),
+                 ": all begin with the mean of the ranks' residuals, and the results are not bit-"
+                 "identical to those of ",
+                 manifest->world_size, " workers"),
              .warning = true,
              .fields = {.event = "workers_changed", .step = restore_step_}});
 }
 
 void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
   const ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr || seat->arrival.shard != 0 || phase_ != JobPhase::kRunning) return;
+  if (seat == nullptr || seat->arrival.shard != 0 || phase_ != protocol::JobPhase::kRunning) return;
   if (book_.under_way() == 0) ExpectPresentRanks();
   book_.Named(step);
   named_step_ = step;
 }
 
-// Shard 0 names them for steps that nobody has reached. While it takes steps up again it does not
-// know how far the others are.
+// Shard 0 may only name a checkpoint for a step that no worker has reached. While shard 0 replays
+// steps, it does not know how far the workers are.
 bool Coordinator::MayNameCheckpoints() const {
   const ShardSeat& seat = seats_[0];
   if (!repairs_losses()) return seat.stream != 0;
   return seat.stream != 0 && Started(seat) && !seat.awaits_start && !seat.replays;
 }
 
-// A checkpoint that was named to an earlier coordinator: a part that was reported to that one as
-// failed is never reported again.
+// Abandons a checkpoint that shard 0 named to an earlier coordinator. If a part's failure was
+// reported to that coordinator, the failure is never reported again.
 void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
   const uint64_t step = book_.under_way();
   const bool forgotten =
@@ -383,32 +381,33 @@ void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
                   [&](const Member& m) { return !m.present || ExchangedStep(m.progress) >= step; });
   passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
   if (!forgotten || now - passed_since_ < kForgottenLeases * options_.lease) return;
-  AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
+  AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not arrive within ",
                                  absl::FormatDuration(kForgottenLeases * options_.lease),
-                                 ", and the coordinator that asked for it is gone"),
+                                 ", and the coordinator that requested it was replaced"),
                     now, out);
 }
 
 void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
                                        absl::string_view reason, absl::Time now, Effects* out) {
-  if (FindSeat(stream) == nullptr || rank >= members_.size() || phase_ != JobPhase::kRunning)
+  if (FindSeat(stream) == nullptr || rank >= members_.size() ||
+      phase_ != protocol::JobPhase::kRunning)
     return;
   RollBack(reason, now, out);
 }
 
 void Coordinator::AskForNextCheckpoint(Effects* out) {
-  if (phase_ != JobPhase::kRunning) return;
+  if (phase_ != protocol::JobPhase::kRunning) return;
   AskForCheckpoint(book_.NextRegular(seats_[0].health.highest_open_step), out);
 }
 
 void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
   if (options_.in_rack) return;
   book_.Asked(minimum_step);
-  if (!MayNameCheckpoints()) return;  // Asked when it is back, and where the others are.
+  if (!MayNameCheckpoints()) return;  // Shard 0 is asked again when it has caught up.
   auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
   command.stream = seats_[0].stream;
   command.sequence = ++sequence_;
-  command.command = NameCheckpoint{minimum_step};
+  command.command = protocol::NameCheckpoint{minimum_step};
 }
 
 void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
@@ -418,13 +417,13 @@ void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
         "job ", options_.job_name, " has no checkpoints; its file needs a `checkpoint` section"));
   } else if (options_.in_rack) {
     refused = absl::FailedPreconditionError(
-        "this is a relay, and checkpoints are named by shard 0 of the job above: ask that");
+        "this is a relay, and shard 0 of the parent job names checkpoints: ask that shard");
   } else if (ended()) {
     refused = absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job_name, " is ", ToString(phase_)));
-  } else if (phase_ != JobPhase::kRunning) {
+  } else if (phase_ != protocol::JobPhase::kRunning) {
     refused = absl::UnavailableError(absl::StrCat(
-        "job ", options_.job_name, " is ", ToString(phase_), "; it has nothing new to keep"));
+        "job ", options_.job_name, " is ", ToString(phase_), "; there is nothing new to save"));
   } else if (requests_.size() >= kRequestsMax) {
     refused = absl::ResourceExhaustedError(
         absl::StrCat(kRequestsMax, " calls wait for a checkpoint already"));

@@ -1,4 +1,4 @@
-// What a coordinator refuses, how it names its members, and what it shows of them.
+// Implements the coordinator's checks, its names for members, and its status report.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -19,28 +19,12 @@ absl::string_view ToString(RecoveryClass recovery) {
   return "unknown";
 }
 
-absl::string_view ToString(JobPhase phase) {
-  switch (phase) {
-    case JobPhase::kWaiting:
-      return "waiting";
-    case JobPhase::kRunning:
-      return "running";
-    case JobPhase::kFinished:
-      return "finished";
-    case JobPhase::kFailed:
-      return "failed";
-    case JobPhase::kRecovering:
-      return "recovering";
-  }
-  return "";
-}
-
 absl::Status Coordinator::CheckSameJob(absl::string_view who, absl::string_view job_name,
                                        uint64_t job_hash, absl::string_view version) const {
-  if (phase_ == JobPhase::kFinished) {
+  if (phase_ == protocol::JobPhase::kFinished) {
     return absl::FailedPreconditionError(absl::StrCat("job ", options_.job_name, " has finished"));
   }
-  if (phase_ == JobPhase::kFailed) {
+  if (phase_ == protocol::JobPhase::kFailed) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job_name, " has failed: ", failure_));
   }
@@ -65,7 +49,7 @@ absl::Status Coordinator::CheckSameJob(absl::string_view who, absl::string_view 
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
+absl::Status Coordinator::CheckJoin(const protocol::WorkerJoin& join) const {
   const std::string who = absl::StrCat("rank ", join.rank);
   const absl::Status same = CheckSameJob(who, join.job_name, join.job_hash, join.software_version);
   if (!same.ok()) return same;
@@ -76,7 +60,8 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
   }
   const Member& member = members_[join.rank];
   const bool held = member.present && member.join.nonce != join.nonce;
-  const bool may_wait = has_checkpoints() && (announced_ || phase_ == JobPhase::kRecovering);
+  const bool may_wait =
+      has_checkpoints() && (announced_ || phase_ == protocol::JobPhase::kRecovering);
   if (held && !may_wait) return HeldByAnother(member.join);
   const absl::Status table = protocol::ValidateTensorTable(join.table);
   if (!table.ok()) {
@@ -85,37 +70,37 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
   const std::string difference =
       table_.empty() ? "" : protocol::DescribeDifference(join.table, table_);
   if (!difference.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(who, " trains another model than rank ",
+    return absl::InvalidArgumentError(absl::StrCat(who, " trains a different model than rank ",
                                                    table_rank_, ": ", difference, " (here: rank ",
                                                    join.rank, ", there: rank ", table_rank_, ")"));
   }
   if (table_.empty() && restore_step_ > 0 && !options_.checkpoints.empty() &&
       options_.checkpoints.back().table_hash != protocol::HashTensorTable(join.table)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(who, " trains another model than the checkpoint after step ", restore_step_,
-                     " is of; start it with the program and job file that wrote it"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        who, " trains a different model than the checkpoint after step ", restore_step_,
+        "; start it with the program and job file that wrote the checkpoint"));
   }
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::HeldByAnother(const WorkerJoin& holder) const {
+absl::Status Coordinator::HeldByAnother(const protocol::WorkerJoin& holder) const {
   return absl::AlreadyExistsError(
       absl::StrCat(Describe(holder), " holds the rank already; give this worker another --rank",
                    announced_ && !has_checkpoints()
-                       ? " (a worker that was started again cannot come back into a running job)"
+                       ? " (a restarted worker cannot rejoin a running job without checkpoints)"
                        : ""));
 }
 
-absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
+absl::Status Coordinator::CheckArrival(const protocol::ShardArrival& arrival) const {
   const std::string who = absl::StrCat("shard ", arrival.shard, " (", arrival.address, ")");
   if (arrival.shard >= seats_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         who, " is out of range: the job has ", seats_.size(), " shards, 0 to ", seats_.size() - 1));
   }
   const ShardSeat& seat = seats_[arrival.shard];
-  if (seat.known && IsHolder(seat, arrival)) return absl::OkStatus();  // It is told the end, too.
-  // And so is one that lost the coordinator before, or was started again after the end.
-  if (phase_ == JobPhase::kFinished && has_checkpoints()) return absl::OkStatus();
+  if (seat.known && IsHolder(seat, arrival)) return absl::OkStatus();  // The same process.
+  // After the end, other processes may attach too, because they must learn of the end.
+  if (phase_ == protocol::JobPhase::kFinished && has_checkpoints()) return absl::OkStatus();
   const absl::Status same =
       CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
   if (!same.ok()) return same;
@@ -126,7 +111,7 @@ absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const protocol::Sen
   if (sender.job_uid != options_.job_uid) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", sender.rank, " belongs to another run of job ", options_.job_name,
-                     " than the one that is here; start the worker again"));
+                     " than this coordinator; restart the worker"));
   }
   if (sender.rank >= members_.size() || !members_[sender.rank].present ||
       members_[sender.rank].incarnation != sender.incarnation) {
@@ -139,7 +124,7 @@ absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const protocol::Sen
   return &members_[sender.rank];
 }
 
-std::string Coordinator::Describe(const WorkerJoin& join) const {
+std::string Coordinator::Describe(const protocol::WorkerJoin& join) const {
   return absl::StrCat(options_.relays ? "relay " : "rank ", join.rank, " (host ", join.host,
                       ", pid ", join.pid, ")");
 }
@@ -173,7 +158,7 @@ std::string Coordinator::WhoIsMissing() const {
         absl::StrCat(options_.relays ? "relay " : "rank ", absl::StrJoin(ranks, ", ")));
   }
   if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
-  if (missing.empty() && asked_above_ && !above_began_) return "the job above";
+  if (missing.empty() && asked_above_ && !above_began_) return "the parent job";
   return absl::StrJoin(missing, " and ");
 }
 
@@ -186,11 +171,11 @@ double Coordinator::WaitedSeconds(uint32_t rank) const {
   return sum / static_cast<double>(seats_.size());
 }
 
-LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
-  LinkFigures slowest;
+protocol::LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
+  protocol::LinkFigures slowest;
   for (const ShardSeat& seat : seats_) {
     if (rank >= seat.health.links.size()) continue;
-    const LinkFigures& link = seat.health.links[rank];
+    const protocol::LinkFigures& link = seat.health.links[rank];
     if (link.up_rate > 0 && (slowest.up_rate == 0 || link.up_rate < slowest.up_rate)) {
       slowest.up_rate = link.up_rate;
       slowest.up_latency_s = link.up_latency_s;
@@ -204,7 +189,8 @@ LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
 }
 
 void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
-  const auto add = [out](std::string who, const DiskWait& wait, absl::Duration since_heard) {
+  const auto add = [out](std::string who, const protocol::DiskWait& wait,
+                         absl::Duration since_heard) {
     if (wait.what.empty()) return;
     out->push_back({std::move(who), wait.what, wait.lasts + since_heard, wait.trouble});
   };

@@ -1,5 +1,4 @@
-// Workers that come and go while a job runs: who is removed, who is let in, and what the job begins
-// with. docs/protocol.md, "Elastic membership".
+// Implements eviction, admission and the start of a term: docs/protocol.md, "Elastic membership".
 #include <algorithm>
 #include <utility>
 
@@ -10,10 +9,10 @@
 namespace sluice::server {
 namespace {
 
-// After a rollback the members of before are waited for so long; then fewer do.
+// After a rollback, the job waits this many leases for former members before it begins with fewer.
 constexpr int kGatheringLeases = 2;
-// Newcomers wait a lease for another checkpoint where one was given up, then twice as long, up to
-// 16 leases.
+// After an abandoned checkpoint, newcomers wait one lease for the next checkpoint. The wait doubles
+// with each further abandoned checkpoint, up to 16 leases.
 constexpr uint32_t kPauseDoublingsMax = 4;
 
 }  // namespace
@@ -21,39 +20,39 @@ constexpr uint32_t kPauseDoublingsMax = 4;
 bool Coordinator::IsEnough(absl::Time now) const {
   const uint32_t present = Present();
   if (present >= begin_with_) return true;
-  return options_.elastic.has_value() && phase_ == JobPhase::kRecovering &&
+  return options_.elastic.has_value() && phase_ == protocol::JobPhase::kRecovering &&
          present >= options_.elastic->least &&
          now - waiting_since_ >= kGatheringLeases * options_.lease;
 }
 
-// As long as enough are left the others go on without those who were not heard of for a lease.
-void Coordinator::RemoveTheLost(absl::Time now, Effects* out) {
+// Removes members whose lease has expired, if enough others are left to continue.
+void Coordinator::EvictLost(absl::Time now, Effects* out) {
   std::vector<Member*> lost;
   std::vector<std::string> silent;
   std::vector<std::string> stalled;
   for (Member& member : members_) {
-    if (member.token != 0) member.heard = now;  // Its call waits for our answer.
+    if (member.token != 0) member.heard = now;  // The member waits for our answer.
     if (!LeaseIsOver(member, now)) continue;
     lost.push_back(&member);
     AddLost(member, &silent, &stalled);
   }
   if (lost.empty() || Present() - lost.size() < options_.elastic->least) return;
-  Remove(lost, HowLost(silent, stalled), now, out);
+  Remove(lost, DescribeLoss(silent, stalled), now, out);
 }
 
-// The others go on without it; where that would be too few, it is awaited as one that is lost,
-// though only a newcomer can come.
+// If enough other members are left, they continue without this member. Otherwise the job waits as
+// for a lost member, but only a newcomer can take the rank.
 void Coordinator::GaveUp(Member* member, absl::string_view why, absl::Time now, Effects* out) {
   if (Present() > options_.elastic->least) {
     Remove({member}, absl::StrCat(Describe(*member), " left: ", why), now, out);
   } else {
-    member->gave_up = std::string(why);  // The next Tick sees it.
+    member->gave_up = std::string(why);  // The next Tick handles this.
   }
 }
 
 void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
                          Effects* out) {
-  // The others may be waiting for what only the lowest of those who began could give them.
+  // The other members may be waiting for parameters that only the lowest initial rank can send.
   const bool gives_parameters =
       !parameters_agree_ && book_.newest() == 0 &&
       std::any_of(members.begin(), members.end(), [this](const Member* member) {
@@ -65,14 +64,14 @@ void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view 
     return;
   }
   (void)Vacate(members);
-  out->push_back(Notice{.text = absl::StrCat(how, "; the job goes on with ", Present(),
-                                             " workers, without what was still owed"),
+  out->push_back(Notice{.text = absl::StrCat(how, "; the job continues with ", Present(),
+                                             " workers, without the residuals of those that left"),
                         .warning = true,
                         .fields = {.event = "members_removed"}});
   AnnounceMembers(out);
 }
 
-// Their names. A newcomer that waits for one of the ranks goes on waiting.
+// Returns the members' names. A newcomer that waits for one of the ranks continues to wait.
 std::string Coordinator::Vacate(const std::vector<Member*>& members) {
   std::vector<std::string> names;
   for (Member* const member : members) {
@@ -89,25 +88,25 @@ std::string Coordinator::Vacate(const std::vector<Member*>& members) {
   return absl::StrJoin(names, " and ");
 }
 
-// On disk first.
+// Emits the record of the new members before the commands to the shards.
 void Coordinator::AnnounceMembers(Effects* out) {
   generation_ += 1;
   members_sequence_ = ++sequence_;
   out->push_back(PersistRun{Record(/*finished=*/false)});
-  for (const ShardSeat& seat : seats_) TellMembers(seat, out);
-  // What was under way may be complete without those who are gone.
+  for (const ShardSeat& seat : seats_) SendMembers(seat, out);
+  // The checkpoint in progress may be complete without the members that left.
   std::vector<uint32_t> ranks = book_.expected();
   std::erase_if(ranks, [this](uint32_t rank) { return !members_[rank].present; });
-  // Somebody must have written what newcomers begin with; learners come past its step.
+  // Newcomers need a worker's part to start from. Learners join after this step.
   if (ranks.empty()) ranks = PresentRanks();
   if (book_.Expect(std::move(ranks))) WriteManifest(book_.under_way(), out);
 }
 
-// Newcomers: of ranks that nobody holds, or whose holders are silent. They take the parameters of
-// the newest checkpoint, go through what came after it by its results, and are members of a step
-// once they are in time for it.
+// Admits newcomers to ranks without a holder or with a silent holder. A newcomer restores the
+// newest checkpoint and replays the later steps from their results. It becomes a member at the
+// first step that it can still contribute to.
 void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
-  if (phase_ != JobPhase::kRunning || book_.being_written()) return;
+  if (phase_ != protocol::JobPhase::kRunning || book_.being_written()) return;
   std::vector<Member*> due;
   std::vector<Member*> silent;
   for (Member& member : members_) {
@@ -122,26 +121,26 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   }
   if (!silent.empty()) {
     out->push_back(
-        Notice{.text = absl::StrCat(Vacate(silent), " is replaced; what it still owed is lost"),
+        Notice{.text = absl::StrCat(Vacate(silent), " is replaced; its residual is lost"),
                .warning = true,
                .fields = {.event = "members_replaced"}});
   }
   std::vector<std::string> names;
   for (Member* const member : due) {
-    // It comes past the step of the checkpoint under way and writes its own part.
+    // The newcomer joins after the step of the checkpoint in progress, so it writes its own part.
     book_.WithdrawRank(member->successor.rank, now);
     SeatSuccessor(member, now);
-    member->learner = true;
+    member->late_joiner = true;
     names.push_back(Describe(*member));
   }
   out->push_back(Notice{
       .text = absl::StrCat(absl::StrJoin(names, " and "), " joins with the checkpoint after step ",
-                           book_.newest(), "; the job goes on with ", Present(), " workers"),
+                           book_.newest(), "; the job continues with ", Present(), " workers"),
       .fields = {.event = "members_added", .step = book_.newest()}});
   AnnounceMembers(out);
 }
 
-// The next checkpoint is what they can begin with. While the job waits for the lost there is none.
+// Requests a checkpoint for newcomers to start from, or rolls back if members are lost.
 void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
   if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.lost; })) {
     const std::string why = WhyNoReexecution();
@@ -151,14 +150,14 @@ void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
     return;
   }
   if (book_.under_way() != 0 || book_.asked_minimum() == kAtOnce) return;
-  // Each one costs all of them time, and the disk that was full may be full still.
+  // A checkpoint costs all members time, and a full disk may still be full.
   const uint32_t doublings = std::min(std::max(given_up_in_a_row_, 1u) - 1, kPauseDoublingsMax);
   const absl::Duration pause = options_.lease * (1 << doublings);
   if (given_up_in_a_row_ > 0 && now - given_up_at_ < pause) return;
   AskForCheckpoint(kAtOnce, out);
 }
 
-// Somebody can begin with the newest checkpoint and go through what came after it.
+// True if a newcomer can start from the newest checkpoint and replay the later steps.
 bool Coordinator::CanTakeLearners() const {
   return book_.newest() > 0 && WhyNoReexecution().empty();
 }
@@ -171,10 +170,10 @@ std::vector<uint32_t> Coordinator::PresentRanks() const {
   return ranks;
 }
 
-// Learners that are here when a checkpoint is named come past its step, too.
+// Learners that are present when a checkpoint is named also pass its step, so they are expected.
 void Coordinator::ExpectPresentRanks() {
   if (!options_.elastic.has_value()) return;
-  (void)book_.Expect(PresentRanks());  // No part of it is there yet, or it waits for a shard's.
+  (void)book_.Expect(PresentRanks());  // Completes nothing: parts are still missing.
 }
 
 }  // namespace sluice::server

@@ -1,4 +1,4 @@
-// What a coordinator makes of silence: leases, and who is waited for.
+// Implements the coordinator's leases and timeouts.
 #include <algorithm>
 #include <utility>
 
@@ -15,12 +15,12 @@ Coordinator::ShardSeat* Coordinator::FindSeat(ControlStreamId stream) {
   return nullptr;
 }
 
-void Coordinator::ShardHealth(ControlStreamId stream, const ShardHealthReport& health,
+void Coordinator::ShardHealth(ControlStreamId stream, const protocol::ShardHealthReport& health,
                               absl::Time now) {
   ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr) return;
   seat->heard = now;
-  // Before it has begun, it keeps nothing that anybody could want.
+  // Before the shard has started, it keeps no results that a worker could request.
   const uint64_t results_from = seat->health.results_from;
   seat->health = health;
   if (!Started(*seat)) seat->health.results_from = results_from;
@@ -48,13 +48,14 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
     book_.Shift(gap);
     for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
     for (ShardSeat& seat : seats_) seat.heard = std::min(now, seat.heard + gap);
-    out->push_back(Notice{.text = absl::StrCat("stood still for ", absl::FormatDuration(gap),
-                                               "; leases are extended by that"),
-                          .fields = {.event = "stood_still"}});
+    out->push_back(
+        Notice{.text = absl::StrCat("this process was suspended for ", absl::FormatDuration(gap),
+                                    "; leases are extended by that time"),
+               .fields = {.event = "stood_still"}});
   }
   if (ended()) return;
   if (gathering()) {
-    StartWhenComplete(now, out);  // Elastic: fewer may do after a while.
+    StartWhenComplete(now, out);  // In an elastic job, fewer workers suffice after a while.
     if (gathering()) CheckWaiting(now, out);
   } else {
     CheckLeases(now, out);
@@ -62,11 +63,11 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   if (!has_checkpoints() || ended()) return;
   AdmitSuccessors(now, out);
   if (book_.Overdue(now)) {
-    AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
-                                   absl::FormatDuration(options_.wait_limit)),
+    AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not arrive within ",
+                                   absl::FormatDuration(options_.rejoin_timeout)),
                       now, out);
   }
-  if (!repairs_losses() || phase_ != JobPhase::kRunning) return;
+  if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning) return;
   StartReplays(now, out);
   WatchReplays(now, out);
   GiveUpForgotten(now, out);
@@ -74,23 +75,23 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
 }
 
 void Coordinator::CheckWaiting(absl::Time now, Effects* out) {
-  if (asked_above_ && !above_began_) return;  // How long the others may take is known there.
-  const bool recovering = phase_ == JobPhase::kRecovering;
-  const absl::Duration limit = recovering ? options_.wait_limit : options_.join_timeout;
+  if (asked_above_ && !above_began_) return;  // The parent job applies its own limit.
+  const bool recovering = phase_ == protocol::JobPhase::kRecovering;
+  const absl::Duration limit = recovering ? options_.rejoin_timeout : options_.join_timeout;
   if (now - waiting_since_ < limit) return;
   const std::string reason =
       recovering ? absl::StrCat("waited ", absl::FormatDuration(limit), ": ", WhoIsMissing(),
-                                " did not come back; start the job again with --resume, or wait "
-                                "longer with server.wait_limit")
+                                " did not come back; restart the job with --resume, or "
+                                "raise server.rejoin_timeout")
                  : absl::StrCat("waited ", absl::FormatDuration(limit), ": ", WhoIsMissing(),
-                                " never came; start them, or give them longer with "
+                                " did not join; start them, or raise "
                                 "server.join_timeout");
-  End(JobPhase::kFailed, reason, absl::StatusCode::kDeadlineExceeded, out);
+  End(protocol::JobPhase::kFailed, reason, absl::StatusCode::kDeadlineExceeded, out);
 }
 
 void Coordinator::CheckLeases(absl::Time now, Effects* out) {
-  if (repairs_losses() && phase_ == JobPhase::kRunning) {
-    AwaitTheLost(now, out);
+  if (repairs_losses() && phase_ == protocol::JobPhase::kRunning) {
+    CheckLostMembers(now, out);
     return;
   }
   std::vector<std::string> lost;
@@ -99,36 +100,38 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
     if (now - seat.heard < options_.lease) continue;
     lost.push_back(Describe(seat));
     if (!has_checkpoints() || seat.stream == 0) continue;
-    // If it lives after all it attaches again; until then it is not here.
-    out->push_back(RefuseShard{seat.stream, absl::AbortedError("nothing was heard of the shard")});
+    // If the shard is alive, it attaches again. Until then it counts as absent.
+    out->push_back(
+        RefuseShard{seat.stream, absl::AbortedError("the shard was silent for a lease")});
     seat.stream = 0;
   }
   for (const Member& member : members_) {
-    if (phase_ != JobPhase::kRunning) break;  // Workers beat only once they are in.
+    // Workers send heartbeats only after they have joined.
+    if (phase_ != protocol::JobPhase::kRunning) break;
     if (!LeaseIsOver(member, now)) continue;
     AddLost(member, &lost, &stalled);
   }
   if (lost.empty() && stalled.empty()) return;
-  // The first is enough; the rest may be its doing.
+  // Without checkpoints, only the first is named, because it may have caused the others.
   if (!has_checkpoints() && !lost.empty()) {
     lost.resize(1);
     stalled.clear();
   }
-  const std::string text = HowLost(lost, stalled);
+  const std::string text = DescribeLoss(lost, stalled);
   if (has_checkpoints()) {
     RollBack(text, now, out);
   } else {
-    Fail(absl::StrCat(text, "; the job cannot go on without it"), out);
+    Fail(absl::StrCat(text, "; the job cannot continue without it"), out);
   }
 }
 
 std::string Coordinator::Stalled(const Member& member) const {
-  return absl::StrCat(Describe(member), " lives, but has done nothing for ",
+  return absl::StrCat(Describe(member), " is alive, but has made no progress for ",
                       absl::FormatDuration(absl::Floor(member.stalled, absl::Milliseconds(100))),
-                      " (server.stall_limit)");
+                      " (server.stall_timeout)");
 }
 
-// To the names of those who are silent, or to what is to be said of the others.
+// Adds the member's name to `silent` if it was only silent, otherwise a description to `others`.
 void Coordinator::AddLost(const Member& member, std::vector<std::string>* silent,
                           std::vector<std::string>* others) const {
   if (!member.gave_up.empty()) {
@@ -140,13 +143,13 @@ void Coordinator::AddLost(const Member& member, std::vector<std::string>* silent
   }
 }
 
-std::string Coordinator::HowLost(const std::vector<std::string>& silent,
-                                 const std::vector<std::string>& stalled) const {
+std::string Coordinator::DescribeLoss(const std::vector<std::string>& silent,
+                                      const std::vector<std::string>& stalled) const {
   std::vector<std::string> parts = stalled;
   if (!silent.empty()) {
     parts.insert(parts.begin(),
-                 absl::StrCat(absl::StrJoin(silent, " and "), " was not heard of for ",
-                              absl::FormatDuration(options_.lease), " (server.lease)"));
+                 absl::StrCat(absl::StrJoin(silent, " and "), " did not report for ",
+                              absl::FormatDuration(options_.lease), " (server.lease_timeout)"));
   }
   return absl::StrJoin(parts, ", and ");
 }
@@ -156,22 +159,22 @@ bool Coordinator::LeaseIsOver(const Member& member, absl::Time now) const {
   return !member.gave_up.empty() || now - member.heard >= options_.lease;
 }
 
-// It may be replaced by another that wants its rank.
+// True if another worker that wants the rank may replace this member.
 bool Coordinator::IsSilent(const Member& member, absl::Time now) const {
   if (!member.gave_up.empty()) return true;
-  // One that has not found this coordinator yet has the time of a lease for it.
+  // A worker that has not found this coordinator yet gets a whole lease to do so.
   const absl::Duration silence =
       member.beaten ? kSilentHeartbeats * options_.heartbeat : options_.lease;
   return member.token == 0 && now - member.heard >= silence;
 }
 
-// Newcomers whose predecessors are gone.
+// Admits newcomers whose predecessors are lost.
 void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
-  if (phase_ == JobPhase::kRunning && options_.elastic.has_value()) {
+  if (phase_ == protocol::JobPhase::kRunning && options_.elastic.has_value()) {
     AdmitLearners(now, out);
-  } else if (phase_ == JobPhase::kRunning && repairs_losses()) {
+  } else if (phase_ == protocol::JobPhase::kRunning && repairs_losses()) {
     ReplaceWorkers(now, out);
-  } else if (phase_ == JobPhase::kRunning) {
+  } else if (phase_ == protocol::JobPhase::kRunning) {
     for (const Member& member : members_) {
       if (member.successor_token == 0 || !IsSilent(member, now)) continue;
       RollBack(absl::StrCat(Describe(member), " was replaced by ", member.successor.host, " pid ",
@@ -184,7 +187,7 @@ void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
   for (Member& member : members_) {
     if (member.present || member.successor_token == 0) continue;
     const JoinToken token = std::exchange(member.successor_token, 0);
-    Join(token, std::exchange(member.successor, WorkerJoin()), now, out);
+    Join(token, std::exchange(member.successor, protocol::WorkerJoin()), now, out);
   }
 }
 

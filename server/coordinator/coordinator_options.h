@@ -1,5 +1,5 @@
-// CoordinatorOptions: a job as its coordinator has it from the job file and from the folder of its
-// run.
+// CoordinatorOptions: the settings of a job for the coordinator, from the job file and the run
+// directory.
 #pragma once
 
 #include <cstdint>
@@ -16,59 +16,68 @@
 
 namespace sluice::server {
 
-// Workers come and go while the job runs. Needs checkpoints and a replay_limit, for newcomers.
+// Settings of a job in which workers join and leave while the job runs. Requires checkpoints and a
+// replay_limit, so that newcomers can catch up.
 struct ElasticMembership {
-  uint32_t start = 1;  // So many begin.
-  uint32_t least = 1;  // With fewer left the job waits for newcomers.
+  uint32_t start = 1;  // Number of workers that the job begins with.
+  uint32_t least = 1;  // If fewer workers are left, the job waits for newcomers.
 };
 
 struct CoordinatorOptions {
   std::string job_name;
   uint64_t job_hash = 0;
   std::string software_version;
-  uint32_t world_size = 1;  // Ranks; elastic: the most that there may be at a time.
-  std::optional<ElasticMembership> elastic{};  // None: all ranks, always.
+  uint32_t world_size = 1;                     // Number of ranks. Elastic: the maximum.
+  std::optional<ElasticMembership> elastic{};  // If unset, all ranks take part all the time.
   uint32_t shards = 1;
   protocol::LayoutParameters layout;
-  bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
-  // Its workers are relays: named so, and step 0 always brings the parameters, since a relay cannot
-  // tell whether those of its rack are as others are.
+  // True if the shards keep the parameters. Rank 0 sends the initial parameters in step 0.
+  bool shards_update = false;
+  // True if the workers are relays. Messages call them relays, and step 0 always sends the
+  // parameters, because a relay cannot tell whether its rack's parameters equal those of the other
+  // racks.
   bool relays = false;
-  // A relay's own, for its rack: a job above, in which the relay is a worker, says with which step
-  // a term begins, names the checkpoints, and says when all is over. AskAbove and LeaveAbove ask
-  // it, BeginTerm, AboveLost and FinishAbove say what became of it. No loss is repaired in place.
+  // True for a relay's own coordinator, which runs the rack. The relay is a worker of the parent
+  // job, which decides the step that a term begins with, names the checkpoints, and decides when
+  // the job is finished. The effects AskParent and LeaveParent ask the parent job; StartRackTerm,
+  // ParentLost and FinishParent deliver its answers. No loss is repaired in place.
   bool in_rack = false;
-  // What workers tell of their progress counts their own steps, of which an exchange has so many.
+  // Workers report progress in their own steps. One exchange covers this many of these steps.
   uint64_t steps_per_exchange = 1;
   uint64_t window_bytes = 16 << 20;
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
-  // Heartbeats of a worker that has done nothing for so long do not renew its lease; 0: they do.
-  absl::Duration stall_limit{};
+  // A worker that has made no progress for this long cannot renew its lease with heartbeats. 0
+  // disables the check.
+  absl::Duration stall_timeout{};
   absl::Duration join_timeout = absl::Seconds(60);
   uint64_t job_uid = 0;  // Random per run.
-  // Steps from one job checkpoint to the next. 0: the job has none and ends when somebody is lost.
-  uint64_t checkpoint_every = 0;
+  // Steps from one job checkpoint to the next. With 0, the job has no checkpoints and ends when a
+  // process is lost.
+  uint64_t checkpoint_interval = 0;
   uint32_t checkpoint_keep = 2;
-  bool checkpoints_at_shards = false;             // Store `shards`.
-  absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
-  uint64_t replay_limit = 0;    // Of the job's checkpoints; 0: every loss is a rollback.
-  std::string why_no_replay{};  // Where that is not for the limit's sake; for people.
-  // False: ranks come to the step of a checkpoint at any time apart.
+  bool checkpoints_at_shards = false;  // True for the store `shards`.
+  // With checkpoints: how long the job waits for a lost process to return.
+  absl::Duration rejoin_timeout = absl::Minutes(10);
+  uint64_t replay_limit = 0;  // In bytes. With 0, every loss causes a rollback.
+  // For messages: why losses are not repaired, if replay_limit is not the reason.
+  std::string why_no_replay{};
+  // If false, ranks may reach the step of a checkpoint at arbitrarily different times.
   bool in_lockstep = true;
-  // What plans of compression are made by, for Join to bring the first.
+  // Settings for compression plans. The answer to Join contains the first plan.
   job::ControlSpec control{};
   job::MomentumRange momentum{};  // For plans.
-  std::string momentum_note{};    // For people.
+  std::string momentum_note{};    // For messages.
   protocol::CompressionSpec compression{};
-  // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
-  // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
-  // 0, else in the next one. One that has finished is over: its workers, who may not have heard of
-  // it, are told. Absent: a new run.
+  // With checkpoints: the run record of an earlier coordinator. If unset, a new run begins.
+  // Otherwise the run continues with the record's job_uid. It continues in the record's term if
+  // that term was announced and replay_limit is not 0, and in the next term otherwise. If the
+  // record says that the run has finished, the coordinator only reports the end to workers that may
+  // not know it yet.
   std::optional<protocol::RunRecord> run{};
-  // Complete checkpoints of that run, the newest verified; by step, ascending.
+  // Complete checkpoints of that run, by ascending step. The newest one has been verified.
   std::vector<protocol::CheckpointManifest> checkpoints{};
-  // Steps of those that cannot be used; removed after the next complete one.
+  // Steps of that run's unusable checkpoints. They are removed after the next complete checkpoint.
   std::vector<uint64_t> damaged_checkpoints{};
 };
 

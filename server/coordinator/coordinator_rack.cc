@@ -1,5 +1,5 @@
-// How a relay's coordinator leaves to the job above what only that can decide: with which step the
-// rack begins a term, and when all is over.
+// How a relay's coordinator lets the parent job decide two things: the step that the rack continues
+// from in a term, and when the job is finished.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -7,16 +7,16 @@
 
 namespace sluice::server {
 
-// All are here. In a rack the job above is asked, once for each term.
+// Called when all members are present. A rack asks the parent job once for each term.
 bool Coordinator::MayBegin(Effects* out) {
   if (!options_.in_rack || above_began_) return true;
-  if (!asked_above_) out->push_back(AskAbove{term_, table_});
+  if (!asked_above_) out->push_back(AskParent{term_, table_});
   asked_above_ = true;
   return false;
 }
 
-void Coordinator::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree,
-                            absl::Time now, Effects* out) {
+void Coordinator::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree,
+                                absl::Time now, Effects* out) {
   if (term != term_ || !gathering() || !asked_above_) return;
   book_.DiscardAfter(restore_step);
   book_.Release(restore_step);
@@ -28,7 +28,7 @@ void Coordinator::BeginTerm(uint32_t term, uint64_t restore_step, bool parameter
   StartWhenComplete(now, out);
 }
 
-void Coordinator::AboveLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out) {
+void Coordinator::ParentLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out) {
   if (term != term_ || ended()) return;
   if (!has_checkpoints()) {
     Fail(cause, out);
@@ -47,16 +47,16 @@ std::optional<absl::Status> Coordinator::CheckpointOutcome(uint64_t step) const 
 
 void Coordinator::Finish(Effects* out) {
   if (!options_.in_rack) {
-    End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
+    End(protocol::JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
   } else if (!leaving_above_) {
     leaving_above_ = true;
-    out->push_back(LeaveAbove{term_});
+    out->push_back(LeaveParent{term_});
   }
 }
 
-void Coordinator::FinishAbove(uint32_t term, Effects* out) {
+void Coordinator::FinishParent(uint32_t term, Effects* out) {
   if (term != term_ || !leaving_above_) return;
-  End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
+  End(protocol::JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
 }
 
 }  // namespace sluice::server

@@ -1,5 +1,5 @@
-// How a job with checkpoints brings a lost process back to where it was, in the term that runs, by
-// what the others keep since the newest checkpoint; and when it cannot, and rolls back.
+// Implements repair: the coordinator restores a lost process within the current term from the data
+// that other processes keep since the newest checkpoint. If that is impossible, the job rolls back.
 #include <algorithm>
 #include <utility>
 
@@ -18,21 +18,22 @@ std::string AfterCheckpoint(uint64_t step) {
 
 }  // namespace
 
-// A shard attaches while the term runs: the same process, which is to hear what it missed; one that
-// runs the term already under an earlier coordinator; or one that has to take it up again.
-void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now, Effects* out) {
-  const ShardArrival& arrival = seat->arrival;
+// Handles a shard that attaches while the term runs. There are three cases: the same process, which
+// needs the commands that it missed; a process that already ran the term under an earlier
+// coordinator; and a process that must replay the term.
+void Coordinator::ReattachShard(ShardSeat* seat, bool new_to_us, absl::Time now, Effects* out) {
+  const protocol::ShardArrival& arrival = seat->arrival;
   const bool runs = arrival.running && arrival.job_uid == options_.job_uid && arrival.term == term_;
-  // It will report its part again; until then no checkpoint may pass what it has to catch up on,
-  // which one that runs already may do at the word of an earlier coordinator.
-  if (new_to_us && phase_ == JobPhase::kRunning) {
+  // The shard will report its part again. Until then no checkpoint may become complete, because the
+  // shard may have to replay. A running shard may be replaying for an earlier coordinator.
+  if (new_to_us && phase_ == protocol::JobPhase::kRunning) {
     book_.Withdraw(protocol::ShardPartName(arrival.shard, term_), now);
   }
   if (runs) {
     seat->acknowledged = std::max(seat->acknowledged, start_sequence_);
     if (new_to_us) seat->health.results_from = kEverything;
     seat->awaits_start = false;
-  } else if (new_to_us && phase_ == JobPhase::kRunning) {
+  } else if (new_to_us && phase_ == protocol::JobPhase::kRunning) {
     seat->awaits_start = true;
   }
   if (seat->awaits_start) {
@@ -40,21 +41,21 @@ void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now,
     return;
   }
   CommandAttached(seat, now, out);
-  // It may have begun without our hearing of it; then no other acknowledgement follows.
+  // The shard may have started unknown to this coordinator; then no other acknowledgement follows.
   GrantWhenAcknowledged(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
 
 void Coordinator::StartReplays(absl::Time now, Effects* out) {
-  // A checkpoint that is just being written is the one to begin with.
-  if (!repairs_losses() || phase_ != JobPhase::kRunning || book_.being_written()) return;
-  // After a restart: whether anybody is left of the term is not known yet, where it matters.
+  // While a checkpoint is being written, replays wait in order to start from that checkpoint.
+  if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning || book_.being_written()) return;
+  // After a restart of the coordinator, it is not known yet whether any member of the term is left.
   if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
   for (ShardSeat& seat : seats_) {
     if (!seat.awaits_start || seat.stream == 0) continue;
     const std::string why_not = WhyNoShardReplay();
     if (!why_not.empty()) {
-      RollBack(absl::StrCat(Describe(seat), " was started again, and ", why_not), now, out);
+      RollBack(absl::StrCat(Describe(seat), " was restarted, and ", why_not), now, out);
       return;
     }
     seat.awaits_start = false;
@@ -63,10 +64,10 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
     seat.health = {.highest_closed_step = book_.newest(),
                    .highest_open_step = book_.newest() + 1,
                    .results_from = book_.newest() + 1};
-    // Those that have finished are needed again; they say so as long as the job goes on.
+    // Members that have finished are needed again. They repeat their Leave until the job ends.
     for (Member& member : members_) member.left = false;
-    CountRepair(absl::StrCat(Describe(seat), " was started again; it takes up step ",
-                             book_.newest() + 1, " again from what the workers kept"),
+    CountRepair(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
+                             book_.newest() + 1, " with the data that the workers kept"),
                 out);
     SendStart(&seat, out);
   }
@@ -78,7 +79,7 @@ void Coordinator::CountRepair(absl::string_view text, Effects* out) {
   out->push_back(Notice{.text = last_repair_, .fields = {.event = "repair"}});
 }
 
-void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time now,
+void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, absl::Time now,
                                     Effects* out) {
   const uint64_t step = heartbeat.parameters_hash_step;
   const protocol::Sender& sender = heartbeat.sender;
@@ -96,7 +97,7 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time
         "change to parameters outside it)");
     if (ComesOfARepair(hash, sender, step)) {
       RollBack(absl::StrCat(differ,
-                            ": their training is not deterministic, so that it cannot be "
+                            ": training is not deterministic, so this cannot be "
                             "repaired in place"),
                now, out);
     } else {
@@ -105,15 +106,15 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time
     return;
   }
   hash.told.insert(sender.rank);
-  // A rank that goes through steps again tells those after the newest checkpoint again, which must
-  // come out as they did before.
+  // A replaying rank reports the later hashes again, so they are kept for comparison.
   const bool over = hash.told.size() >= Present();
   if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
   if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
 }
 
-// One of the two went through the step again, or the first is no longer here, so that the others
-// may have. That can be undone as long as no checkpoint has it. Other differences would come again.
+// True if a replay may have caused the difference: a sender replayed the step, or the first sender
+// is gone and others may have replayed. If no checkpoint includes the step, a rollback removes the
+// difference. Any other difference would recur.
 bool Coordinator::ComesOfARepair(const ParameterHash& hash, const protocol::Sender& sender,
                                  uint64_t step) const {
   if (!repairs_losses() || options_.elastic.has_value() || step <= book_.newest()) return false;
@@ -121,13 +122,13 @@ bool Coordinator::ComesOfARepair(const ParameterHash& hash, const protocol::Send
          hash.first.generation > 1 || sender.generation > 1;
 }
 
-// Until the workers and it are where the others are, shard 0 names no checkpoint.
+// Ends the replay of shards that have caught up. Shard 0 names no checkpoint before that.
 void Coordinator::WatchReplays(absl::Time now, Effects* out) {
   for (ShardSeat& seat : seats_) {
     if (!seat.replays || !Started(seat) || seat.health.highest_closed_step < furthest_step_) {
       continue;
     }
-    // While they wait for the shard they stay where they are; so one word of each is enough.
+    // Workers stop while they wait for the shard, so one report from each worker is enough.
     const bool all_told = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
       return member.heard > seat.started || now - member.heard >= options_.lease;
     });
@@ -142,20 +143,20 @@ void Coordinator::WatchReplays(absl::Time now, Effects* out) {
   }
 }
 
-// The membership that the shard has is the present one.
+// True if the shard has the current membership.
 bool Coordinator::KnowsMembers(const ShardSeat& seat) const {
   return Started(seat) && (members_sequence_ == 0 || seat.told_generation == generation_ ||
                            seat.acknowledged >= members_sequence_);
 }
 
-void Coordinator::TellMembers(const ShardSeat& seat, Effects* out) {
+void Coordinator::SendMembers(const ShardSeat& seat, Effects* out) {
   if (seat.stream == 0 || !Started(seat) || KnowsMembers(seat)) return;
-  SetMembers members{.generation = generation_};
+  protocol::SetMembers members{.generation = generation_};
   for (const Member& member : members_) members.incarnations.push_back(member.incarnation);
   out->push_back(CommandShard{seat.stream, members_sequence_, std::move(members)});
 }
 
-// Newcomers whose predecessors are gone take their ranks, all that are due in one generation.
+// Gives ranks of lost workers to waiting newcomers. All that are due share a generation.
 void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   std::vector<Member*> due;
   size_t newcomers = 0;
@@ -164,11 +165,11 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     ++newcomers;
     if (IsSilent(member, now)) due.push_back(&member);
   }
-  // Everything was started again; there is nothing to wait for.
+  // If all processes were restarted, there is nothing to wait for.
   const bool all_new = newcomers == members_.size() &&
                        (due.size() == newcomers || !AnyAlive(now, absl::InfiniteDuration()));
   if ((due.empty() && !all_new) || book_.being_written()) return;
-  // If nobody was heard of, perhaps it is us who were cut off: then the others are heard soon.
+  // If no member was heard recently, this process may have been cut off and will soon hear them.
   const bool only_just = std::none_of(due.begin(), due.end(), [&](const Member* member) {
     return now - member->successor_since >= options_.lease;
   });
@@ -192,14 +193,13 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     SeatSuccessor(member, now);
     member->beaten = true;
     member->replay_from = book_.newest() + 1;
-    CountRepair(
-        absl::StrCat(before, " was replaced by ", member->join.host, " pid ", member->join.pid,
-                     ", which goes through ", AfterCheckpoint(book_.newest()), " again"),
-        out);
+    CountRepair(absl::StrCat(before, " was replaced by ", member->join.host, " pid ",
+                             member->join.pid, ", which replays ", AfterCheckpoint(book_.newest())),
+                out);
   }
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
               PersistRun{Record(/*finished=*/false)});
-  for (const ShardSeat& seat : seats_) TellMembers(seat, out);
+  for (const ShardSeat& seat : seats_) SendMembers(seat, out);
 }
 
 void Coordinator::SeatSuccessor(Member* member, absl::Time now) {
@@ -213,7 +213,7 @@ void Coordinator::SeatSuccessor(Member* member, absl::Time now) {
   *member = std::move(holder);
 }
 
-// Why the newcomers cannot go on in this term; empty: they can.
+// Returns why the newcomers cannot continue in this term. Empty if they can.
 std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const {
   if (!AnyAlive(now, options_.lease)) {
     return absl::StrCat("no worker of term ", term_, " is left");
@@ -222,14 +222,14 @@ std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, abs
   if (!why.empty() || book_.newest() > 0) return why;
   for (const Member* const member : members) {
     if (member->successor.parameters_sha256 == member->join.parameters_sha256) continue;
-    return "there is no checkpoint yet, and it begins with other parameters than the one before";
+    return "there is no checkpoint yet, and it begins with other parameters than its predecessor";
   }
   return "";
 }
 
-// A newcomer, or a worker that tries its Join again, begins when every shard knows it.
+// Answers newcomers and repeated Join calls once every shard knows the members.
 void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
-  if (!repairs_losses() || phase_ != JobPhase::kRunning) return;
+  if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning) return;
   if (!std::all_of(seats_.begin(), seats_.end(),
                    [this](const ShardSeat& seat) { return KnowsMembers(seat); })) {
     return;
@@ -241,37 +241,38 @@ void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
   }
 }
 
-// A lease that is over is no reason to go back as long as the others can bring back who was lost.
-void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
-  if (options_.elastic.has_value()) RemoveTheLost(now, out);
+// An expired lease causes no rollback while the other processes can restore the lost process.
+void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
+  if (options_.elastic.has_value()) EvictLost(now, out);
   std::vector<std::string> lost;
   std::vector<std::string> stalled;
   bool shard_lost = false;
   bool worker_lost = false;
   bool too_long = false;
   for (ShardSeat& seat : seats_) {
-    too_long = too_long || (seat.lost && now - seat.heard >= options_.wait_limit);
+    too_long = too_long || (seat.lost && now - seat.heard >= options_.rejoin_timeout);
     if (seat.lost || now - seat.heard < options_.lease) continue;
     lost.push_back(Describe(seat));
     seat.lost = shard_lost = true;
     if (seat.stream == 0) continue;
-    // If it lives after all it attaches again; until then it is not here.
-    out->push_back(RefuseShard{seat.stream, absl::AbortedError("nothing was heard of the shard")});
+    // If the shard is alive, it attaches again. Until then it counts as absent.
+    out->push_back(
+        RefuseShard{seat.stream, absl::AbortedError("the shard was silent for a lease")});
     seat.stream = 0;
   }
   for (Member& member : members_) {
     if (!member.present) continue;
-    if (member.token != 0) member.heard = now;  // Its call waits for our answer.
-    too_long = too_long || (member.lost && now - member.heard >= options_.wait_limit);
+    if (member.token != 0) member.heard = now;  // The member waits for our answer.
+    too_long = too_long || (member.lost && now - member.heard >= options_.rejoin_timeout);
     if (member.lost || !LeaseIsOver(member, now)) continue;
     AddLost(member, &lost, &stalled);
     member.lost = worker_lost = true;
   }
   if (too_long) {
-    End(JobPhase::kFailed,
-        absl::StrCat("waited ", absl::FormatDuration(options_.wait_limit), ": ", WhoIsLost(),
-                     " did not come back; start the job again with --resume, or wait longer with "
-                     "server.wait_limit"),
+    End(protocol::JobPhase::kFailed,
+        absl::StrCat("waited ", absl::FormatDuration(options_.rejoin_timeout), ": ", WhoIsLost(),
+                     " did not come back; restart the job with --resume, or raise "
+                     "server.rejoin_timeout"),
         absl::StatusCode::kDeadlineExceeded, out);
     return;
   }
@@ -279,11 +280,11 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
   std::string why_not;
   if (shard_lost) why_not = WhyNoShardReplay();
   if (why_not.empty() && worker_lost) why_not = WhyNoReexecution();
-  const std::string text = HowLost(lost, stalled);
+  const std::string text = DescribeLoss(lost, stalled);
   if (why_not.empty()) {
     out->push_back(Notice{.text = absl::StrCat(text, "; the others wait up to ",
-                                               absl::FormatDuration(options_.wait_limit),
-                                               " (server.wait_limit) for it to come back"),
+                                               absl::FormatDuration(options_.rejoin_timeout),
+                                               " (server.rejoin_timeout) for it to return"),
                           .warning = true,
                           .fields = {.event = "lost"}});
   } else {
@@ -291,7 +292,7 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
   }
 }
 
-void Coordinator::HearAgain(Member* member, Effects* out) {
+void Coordinator::NoteReturn(Member* member, Effects* out) {
   member->beaten = true;
   if (!std::exchange(member->lost, false)) return;
   out->push_back(Notice{.text = absl::StrCat(Describe(*member), " is back"),
@@ -320,22 +321,22 @@ std::string Coordinator::WhoIsLost() const {
 
 std::string Coordinator::WhyNoShardReplay() const {
   if (options_.elastic.has_value()) {
-    return "who was in which step cannot be gone through again (membership elastic)";
+    return "the participants of each step are not known (membership elastic)";
   }
   const uint64_t first = book_.newest() + 1;
   if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
   for (const Member& member : members_) {
     if (member.replay_from >= 1 && member.replay_from <= first) continue;
     return absl::StrCat(Describe(member), " keeps ",
-                        NotAllSince(member.replay_from, first, "of what it sent"));
+                        NotAllSince(member.replay_from, first, "contributions"));
   }
   return "";
 }
 
-// Step 0 cannot be gone through again.
+// Explains why step 0 cannot be replayed.
 std::string Coordinator::WhyNoFirstStep() const {
   return absl::StrCat("there is no checkpoint yet, and ",
-                      options_.shards_update ? "the shards had their parameters from rank 0"
+                      options_.shards_update ? "the shards got their parameters from rank 0"
                                              : "the ranks began with different parameters");
 }
 
@@ -345,18 +346,16 @@ std::string Coordinator::WhyNoReexecution() const {
   for (const ShardSeat& seat : seats_) {
     const uint64_t from = seat.health.results_from;
     if (from >= 1 && from <= first) continue;
-    return absl::StrCat(Describe(seat), " keeps ", NotAllSince(from, first, "of its results"));
+    return absl::StrCat(Describe(seat), " keeps ", NotAllSince(from, first, "results"));
   }
   return "";
 }
 
 std::string Coordinator::NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const {
-  const std::string kept = from == 0
-                               ? absl::StrCat("nothing ", what)
-                               : absl::StrCat("only what came from step ", from, " on ", what);
+  const std::string kept = from == 0 ? absl::StrCat("no ", what)
+                                     : absl::StrCat("only ", what, " from step ", from, " on");
   return absl::StrCat(kept, ", but step ", first, " would be needed (checkpoint.replay_limit is ",
-                      options_.replay_limit,
-                      " bytes; raise it, or take checkpoints more often with checkpoint.every)");
+                      options_.replay_limit, " bytes; raise it, or lower checkpoint.interval)");
 }
 
 RecoveryClass Coordinator::Recovery(std::string* reason) const {
@@ -366,7 +365,7 @@ RecoveryClass Coordinator::Recovery(std::string* reason) const {
     *reason = options_.why_no_replay;
     return RecoveryClass::kRollback;
   }
-  if (phase_ != JobPhase::kRunning) {
+  if (phase_ != protocol::JobPhase::kRunning) {
     *reason = absl::StrCat("the job is ", ToString(phase_));
     return RecoveryClass::kRollback;
   }
@@ -386,7 +385,7 @@ void Coordinator::WatchRecovery(Effects* out) {
   }
   out->push_back(Notice{
       .text =
-          absl::StrCat("a loss would now take the whole job back to ",
+          absl::StrCat("a loss would now roll the whole job back to ",
                        book_.newest() == 0 ? "its start" : absl::StrCat("step ", book_.newest()),
                        " (recovery class rollback): ", reason),
       .warning = true,

@@ -11,13 +11,13 @@ constexpr absl::Duration kEvery = absl::Seconds(1);
 
 double Since(uint64_t before, uint64_t after) { return static_cast<double>(after - before); }
 
-// What a moment shows of itself.
+// Returns a point with the current values only, without rates.
 HistoryPoint PointOf(const JobStatus& status) {
   HistoryPoint point{.seconds = absl::ToDoubleSeconds(status.uptime)};
   double sum = 0;
   double count = 0;
   for (const MemberStatus& member : status.members) {
-    const MemberProgress& progress = member.progress;
+    const protocol::MemberProgress& progress = member.progress;
     point.step = std::max(point.step, progress.step);
     if (!member.joined || progress.step == 0) continue;
     ++count;
@@ -36,7 +36,7 @@ HistoryPoint PointOf(const JobStatus& status) {
 }  // namespace
 
 void JobHistory::Sums::Add(const MemberStatus& member) {
-  const MemberTimings& timings = member.timings;
+  const protocol::MemberTimings& timings = member.timings;
   steps += timings.steps;
   compute += timings.compute_seconds;
   encode += timings.encode_seconds + timings.decode_seconds;
@@ -56,7 +56,8 @@ bool JobHistory::Sums::FellSince(const Sums& before) const {
 StepSplit JobHistory::SplitBetween(const Sums& before, const Sums& after) {
   const double steps = Since(before.steps, after.steps);
   const double exchange = std::max(0.0, after.exchange - before.exchange) / steps;
-  // Shards and workers tell at different moments.
+  // The times come from different reports: shards measure the wait, and workers measure the
+  // exchange.
   const double wait = std::clamp((after.waited - before.waited) / steps, 0.0, exchange);
   return {.compute = std::max(0.0, after.compute - before.compute) / steps,
           .encode = std::max(0.0, after.encode - before.encode) / steps,
@@ -98,7 +99,7 @@ void JobHistory::AddMember(const MemberStatus& member, absl::Time now) {
   if (gone || sums.steps == 0) return;
   if (!samples.empty() && sums.steps == samples.back().sums.steps) return;
   samples.push_back({.at = now, .sums = sums});
-  // One stays that is older than the window.
+  // The oldest sample that is kept lies outside the window.
   while (samples.size() > 2 && samples[1].at <= now - kWindow) samples.pop_front();
 }
 
@@ -119,7 +120,7 @@ std::optional<absl::Duration> JobHistory::since_step() const {
 
 void JobHistory::FillRates(size_t i, HistoryPoint* point) const {
   const Sample& after = samples_[i];
-  // Over the window, or as far back as it takes to see a step.
+  // Rates cover the window, or the time back to the last finished step if that is longer.
   size_t j = i;
   while (j > 0 && !samples_[j].sums.FellSince(samples_[j - 1].sums)) {
     const bool enough =
@@ -136,7 +137,7 @@ void JobHistory::FillRates(size_t i, HistoryPoint* point) const {
     if (up > 0) point->ratio_up = Since(before.dense_up, after.sums.dense_up) / up;
     if (down > 0) point->ratio_down = Since(before.dense_down, after.sums.dense_down) / down;
   }
-  // Bytes: of the window alone, so that a standstill shows.
+  // Bytes cover only the window, so that a standstill is visible.
   while (j + 1 < i && after.at - samples_[j + 1].at >= kWindow) ++j;
   const double seconds = absl::ToDoubleSeconds(after.at - samples_[j].at);
   point->bytes_up_per_second = Since(samples_[j].sums.bytes_up, after.sums.bytes_up) / seconds;

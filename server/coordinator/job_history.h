@@ -1,5 +1,5 @@
-// JobHistory: what a job did since this coordinator started, in a bounded number of points. Fed
-// with statuses, once a second or less often. Pure; time comes in. Not thread-safe.
+// JobHistory: a job's history since this coordinator started, in a bounded number of points. It
+// takes a status at most once per second. Pure; callers pass the time. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,38 @@
 
 namespace sluice::server {
 
-// What a step's time went into; seconds of one worker, or the mean of several.
+// The parts of a step's time in seconds, either of one worker or as the mean of several workers.
 struct StepSplit {
-  double compute = 0;   // Forward, backward, the optimizer, loading data, tests.
-  double encode = 0;    // It waited for its own encoder, or decoded.
-  double wait = 0;      // For other workers, and for the shards.
-  double transfer = 0;  // On its link, both ways.
+  double compute = 0;   // Forward, backward, the optimizer, loading of data, and tests.
+  double encode = 0;    // Waiting for the worker's own encoder, and decoding.
+  double wait = 0;      // Waiting for other workers and for the shards.
+  double transfer = 0;  // Transfers on the worker's link in both directions.
 
   double seconds() const { return compute + encode + wait + transfer; }
 };
 
-// The job at a moment. Rates are over some seconds before it; what is not known yet is absent.
+// The state of the job at one moment. Rates cover the last seconds before that moment; unknown
+// values are unset.
 struct HistoryPoint {
   double seconds = 0;  // Since this coordinator started.
-  uint64_t step = 0;   // Of the foremost worker.
-  // Of the workers: mean, least and most of what they reported last. Not finite: it is not.
+  uint64_t step = 0;   // Step of the worker that is furthest ahead.
+  // Mean, minimum and maximum of the losses that workers reported last. Not finite if one of these
+  // losses is not finite.
   std::optional<double> loss{};
   std::optional<double> loss_min{};
   std::optional<double> loss_max{};
-  std::optional<double> validation_metric{};  // The highest that a worker reported last.
-  std::optional<StepSplit> split{};           // Mean of the workers.
-  // All workers together; serialized messages.
+  // The highest of the values that workers reported last.
+  std::optional<double> validation_metric{};
+  std::optional<StepSplit> split{};  // Mean of the workers.
+  // Bytes of serialized messages, summed over all workers.
   double bytes_up_per_second = 0;
   double bytes_down_per_second = 0;
-  // Dense fp32 bytes of the same steps over bytes sent.
+  // Dense fp32 bytes of the same steps, divided by the bytes sent.
   std::optional<double> ratio_up{};
   std::optional<double> ratio_down{};
 };
 
-// One worker over the last seconds, or over its last step if that took longer.
+// Values of one worker over the last seconds, or over its last step if that took longer.
 struct MemberPace {
   StepSplit split{};
   double bytes_up_per_step = 0;
@@ -49,24 +52,26 @@ struct MemberPace {
 
 class JobHistory {
  public:
-  // Points that are kept. When they are, every second one is dropped, and from then on they are
-  // taken half as often.
+  // Maximum number of points. When it is reached, every second point is dropped, and new points are
+  // added half as often.
   static constexpr size_t kPointsMax = 360;
-  static constexpr absl::Duration kWindow = absl::Seconds(10);  // Of paces and of points' rates.
+  // The window for paces and for the rates of points.
+  static constexpr absl::Duration kWindow = absl::Seconds(10);
 
-  // Does nothing before due(), a second after the call before.
+  // The time of the next effective Add: one second after the last effective one. Add does nothing
+  // before it.
   absl::Time due() const { return next_; }
   void Add(const JobStatus& status, absl::Time now);
 
   std::vector<HistoryPoint> Points() const;
-  // Nothing of a worker that has not finished two steps, or is not there.
+  // Returns nothing for a worker that is absent or has not finished two steps.
   std::optional<MemberPace> Pace(uint32_t rank) const;
-  // Since some worker last finished a step; absent: none did yet.
+  // Time since a worker last finished a step; unset if no worker has finished one.
   std::optional<absl::Duration> since_step() const;
 
  private:
-  // Sums since processes began, so that a point may be dropped and rates stay right. Where one
-  // falls, a process is another.
+  // Sums since each process began, so that rates stay correct when a point is dropped. A sum
+  // decreases when a process is replaced.
   struct Sums {
     uint64_t steps = 0;
     double compute = 0;
@@ -84,7 +89,7 @@ class JobHistory {
   struct Sample {
     absl::Time at;
     Sums sums;
-    HistoryPoint point;  // What is of the moment.
+    HistoryPoint point;  // Current values, without rates.
   };
   struct MemberSample {
     absl::Time at;
@@ -99,7 +104,8 @@ class JobHistory {
   absl::Time next_ = absl::InfinitePast();
   absl::Time next_kept_ = absl::InfinitePast();
   std::deque<Sample> samples_;
-  std::vector<std::deque<MemberSample>> members_;  // By rank; one for each second with a step.
+  // By rank, then one sample for each second with a step.
+  std::vector<std::deque<MemberSample>> members_;
   uint64_t furthest_step_ = 0;
   absl::Time now_ = absl::InfinitePast();
   absl::Time stepped_ = absl::InfinitePast();

@@ -1,4 +1,4 @@
-// JobReport: what became of a job and what holds it up, for the status page.
+// JobReport: a job's history and the causes of its slowness, for the status page.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct JobReport {
   std::vector<std::optional<MemberPace>> paces{};  // By rank.
 };
 
-// `silence` as WarningsOf has it.
+// Returns the report of a job. For `silence`, see WarningsOf.
 JobReport MakeReport(const JobStatus& status, const JobHistory& history, absl::Duration silence);
 
 }  // namespace sluice::server

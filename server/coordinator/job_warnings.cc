@@ -10,13 +10,13 @@
 namespace sluice::server {
 namespace {
 
-// Shares of a step from which on it is said where they go.
+// If a part of a step exceeds this share, a warning explains that part.
 constexpr double kTransferMuch = 0.5;
 constexpr double kEncodeMuch = 0.3;
 constexpr double kWaitMuch = 0.3;
 constexpr absl::Duration kStandstill = absl::Seconds(30);
 constexpr absl::Duration kLongWait = absl::Seconds(5);
-constexpr size_t kNamedMax = 4;  // Of workers in one sentence.
+constexpr size_t kNamedMax = 4;  // Maximum number of workers named in one sentence.
 
 using Kind = JobWarning::Kind;
 
@@ -28,7 +28,7 @@ struct Paced {
   double wait_share() const { return Share(pace.split.wait); }
 };
 
-// "worker 1", "workers 1 and 3", "workers 1, 3, 4, 7 and 9 others".
+// Returns, for example, "worker 1", "workers 1 and 3", or "workers 1, 3, 4, 7 and 9 others".
 std::string Names(const char* what, std::vector<uint32_t> numbers) {
   std::string text = absl::StrCat(what, numbers.size() == 1 ? " " : "s ");
   if (numbers.size() > kNamedMax + 1) {
@@ -63,7 +63,7 @@ void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobW
   const auto add = [&](const std::string& who, bool lost, absl::Duration since) {
     if (!lost && since < silence) return;
     out->push_back(
-        {Kind::kProblem, absl::StrCat(who, " has not been heard of for ", Seconds(since),
+        {Kind::kProblem, absl::StrCat(who, " has not reported for ", Seconds(since),
                                       lost ? ": it is lost, and the job waits for it" : "")});
   };
   for (const MemberStatus& member : status.members) {
@@ -76,13 +76,13 @@ void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobW
   }
 }
 
-// Those that fail are told at once, others when they are long.
+// Reports failing waits at once, and other waits only when they are long.
 void AddWaits(const JobStatus& status, std::vector<JobWarning>* out) {
   for (const LongWait& wait : status.waits) {
     if (wait.trouble.empty() && wait.lasts < kLongWait) continue;
     std::string text =
         absl::StrCat(wait.who, " has been waiting for ", wait.what, " for ", Seconds(wait.lasts));
-    if (!wait.trouble.empty()) absl::StrAppend(&text, ", and tries again: ", wait.trouble);
+    if (!wait.trouble.empty()) absl::StrAppend(&text, ", and retries: ", wait.trouble);
     out->push_back({Kind::kProblem, std::move(text)});
   }
 }
@@ -114,7 +114,7 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
                                                " is not finite: training has diverged")});
 }
 
-// What is said where a part of steps is long.
+// The texts of a warning about a long part of a step.
 struct LongPart {
   double StepSplit::*part = nullptr;
   double much = 0;  // Share of a step.
@@ -145,7 +145,7 @@ const char* MostOf(const StepSplit& split) {
   return split.encode >= split.transfer ? "encoding and decoding" : "on its link";
 }
 
-// One that the others wait for; or all wait, hence for the shards.
+// Reports the worker that the others wait for. If all workers wait, they wait for the shards.
 void AddLast(const std::vector<Paced>& all, std::vector<JobWarning>* out) {
   if (all.empty()) return;
   const auto by_wait = [](const Paced& a, const Paced& b) {
@@ -216,18 +216,19 @@ absl::string_view ToString(JobWarning::Kind kind) {
 std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& history,
                                    absl::Duration silence) {
   std::vector<JobWarning> out;
-  if (status.phase == JobPhase::kFailed) {
+  if (status.phase == protocol::JobPhase::kFailed) {
     out.push_back({Kind::kProblem, absl::StrCat("the job has failed: ", status.failure)});
   }
-  if (status.phase == JobPhase::kFailed || status.phase == JobPhase::kFinished) return out;
+  if (status.phase == protocol::JobPhase::kFailed || status.phase == protocol::JobPhase::kFinished)
+    return out;
   AddSilent(status, silence, &out);
   AddWaits(status, &out);
-  if (status.phase != JobPhase::kRunning) AddAwaited(status, &out);
+  if (status.phase != protocol::JobPhase::kRunning) AddAwaited(status, &out);
   AddLoss(status, &out);
   if (!status.checkpoint_trouble.empty()) {
     out.push_back({Kind::kProblem, status.checkpoint_trouble});
   }
-  if (status.phase != JobPhase::kRunning) return out;
+  if (status.phase != protocol::JobPhase::kRunning) return out;
   const std::optional<absl::Duration> since = history.since_step();
   if (since.has_value() && *since >= kStandstill) {
     out.push_back(
@@ -237,15 +238,13 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
     AddSlow(status, history, &out);
   }
   if (!status.recovery_reason.empty()) {
-    out.push_back({Kind::kNote, absl::StrCat("the next process that is lost takes the job back to "
-                                             "its checkpoint: ",
+    out.push_back({Kind::kNote, absl::StrCat("the next loss rolls the job back to its checkpoint: ",
                                              status.recovery_reason)});
   }
   if (status.relays) {
-    out.push_back(
-        {Kind::kNote,
-         "what counts as a worker here is a relay, for all workers of its rack; those are "
-         "seen at the relay's own address"});
+    out.push_back({Kind::kNote,
+                   "each worker here is a relay for the workers of its rack, which the relay's own "
+                   "status page shows"});
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// What a person should know of a running job, in plain words. Pure.
+// JobWarnings: findings about a running job that a person should know, in plain words. Pure.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace sluice::server {
 
 struct JobWarning {
-  // kProblem: something is wrong. kSlow: what steps lose time to. kNote: how things stand.
+  // kProblem: something is wrong. kSlow: a cause of slow steps. kNote: other information.
   enum class Kind { kProblem, kSlow, kNote };
   Kind kind = Kind::kNote;
   std::string text;
@@ -19,7 +19,8 @@ struct JobWarning {
 
 absl::string_view ToString(JobWarning::Kind kind);  // problem, slow, note
 
-// In order of weight. `silence`: so long a process that lives may say nothing.
+// Returns the warnings, the most serious first. `silence` is the longest time that a live process
+// may send no report.
 std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& history,
                                    absl::Duration silence);
 

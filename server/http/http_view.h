@@ -1,4 +1,4 @@
-// HttpView: what the HTTP port shows of one server, taken anew for each request.
+// HttpView: the state of one server for its HTTP pages. A new view is made for each request.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "protocol/stage_times.h"
 #include "server/coordinator/job_report.h"
 #include "server/coordinator/job_status.h"
-#include "server/coordinator/link_book.h"
+#include "server/coordinator/link_tracker.h"
 #include "server/shard/shard_stats.h"
 #include "server/shard/snapshot_stats.h"
 
@@ -19,16 +19,16 @@ struct HttpView {
   std::string software_version;
   uint32_t shard = 0;
   uint32_t shards = 1;
-  bool ready = false;  // The shard has its part of the job.
+  bool ready = false;  // True if the shard has started its part of the job.
   bool metrics_enabled = true;
   ShardStats stats{};
   double residual_energy = 0;
   protocol::StageSeconds stages{};
   double cpu_seconds = 0;
   LinkStats links{};
-  std::optional<SnapshotStats> snapshots{};  // In jobs with checkpoints only.
-  std::optional<JobStatus> job{};            // On the coordinator only.
-  std::optional<JobReport> report{};         // Likewise.
+  std::optional<SnapshotStats> snapshots{};  // Set in jobs with checkpoints.
+  std::optional<JobStatus> job{};            // Set on the coordinator.
+  std::optional<JobReport> report{};         // Set on the coordinator.
 };
 
 }  // namespace sluice::server

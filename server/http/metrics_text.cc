@@ -8,16 +8,17 @@
 namespace sluice::server {
 namespace {
 
-// So many workers have series of their own here; each has all of them on its own port.
+// Limit of the workers that have series on this port. Each worker has all of its series on its own
+// port.
 constexpr size_t kRanksMax = 64;
 
 void AddTraffic(const ShardStats& stats, net::MetricFamilies* out) {
   out->Counter("sluice_uplink_bytes_total", "Bytes of frames admitted.", stats.bytes_in);
-  out->Counter("sluice_uplink_uncompressed_bytes_total",
-               "What those would have been in dense fp32.", stats.dense_bytes_in);
+  out->Counter("sluice_uplink_uncompressed_bytes_total", "Bytes of the same frames in dense fp32.",
+               stats.dense_bytes_in);
   out->Counter("sluice_downlink_bytes_total", "Bytes of results sent.", stats.bytes_out);
   out->Counter("sluice_downlink_uncompressed_bytes_total",
-               "What those would have been in dense fp32.", stats.dense_bytes_out);
+               "Bytes of the same results in dense fp32.", stats.dense_bytes_out);
 }
 
 void AddSteps(const ShardStats& stats, net::MetricFamilies* out) {
@@ -26,7 +27,7 @@ void AddSteps(const ShardStats& stats, net::MetricFamilies* out) {
   out->Counter("sluice_skipped_contributions_total",
                "Contributions that arrived but are in no mean: not finite, or out of data.",
                stats.skipped_contributions);
-  out->Counter("sluice_repeats_total", "Contributions that were sent again.", stats.repeats);
+  out->Counter("sluice_repeats_total", "Repeated contributions.", stats.repeats);
   out->Counter("sluice_bundles_closed_total", "Bundles closed.", stats.bundles_closed);
   out->StartCounter("sluice_empty_bundles_total",
                     "Bundles that closed without a result, by cause.");
@@ -51,59 +52,60 @@ void AddSteps(const ShardStats& stats, net::MetricFamilies* out) {
 
 void AddWaiting(const ShardStats& stats, net::MetricFamilies* out) {
   out->Histogram("sluice_aggregation_wait_seconds",
-                 "From a bundle's first contribution to its last, of bundles that closed; in async "
-                 "and ssp from a contribution to its result.",
+                 "Time from a bundle's first contribution to its last, for closed bundles; in "
+                 "async and ssp from a contribution to its result.",
                  stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds);
 }
 
-// Of each of the first ranks whose link is known.
+// Adds the links of the first kRanksMax ranks, as far as they are known.
 void AddLinks(const LinkStats& links, net::MetricFamilies* out) {
   const size_t ranks = std::min(links.ranks.size(), kRanksMax);
-  const auto each_way = [&](double LinkFigures::*rate, double LinkFigures::*value,
-                            const char* way) {
+  const auto each_way = [&](double protocol::LinkFigures::*rate,
+                            double protocol::LinkFigures::*value, const char* way) {
     for (size_t rank = 0; rank < ranks; ++rank) {
       if (links.ranks[rank].*rate <= 0) continue;
       out->Add({{"rank", absl::StrCat(rank)}, {"direction", way}}, links.ranks[rank].*value);
     }
   };
   out->StartGauge("sluice_link_rate_bytes_per_second",
-                  "What a worker's link carries while it is busy, latency apart.");
-  each_way(&LinkFigures::up_rate, &LinkFigures::up_rate, "up");
-  each_way(&LinkFigures::down_rate, &LinkFigures::down_rate, "down");
-  out->StartGauge("sluice_link_latency_seconds", "One way, without what bytes take.");
-  each_way(&LinkFigures::up_rate, &LinkFigures::up_latency_s, "up");
-  each_way(&LinkFigures::down_rate, &LinkFigures::down_latency_s, "down");
+                  "Rate of a worker's link while it is busy, without latency.");
+  each_way(&protocol::LinkFigures::up_rate, &protocol::LinkFigures::up_rate, "up");
+  each_way(&protocol::LinkFigures::down_rate, &protocol::LinkFigures::down_rate, "down");
+  out->StartGauge("sluice_link_latency_seconds",
+                  "One-way latency, without the time that bytes take.");
+  each_way(&protocol::LinkFigures::up_rate, &protocol::LinkFigures::up_latency_s, "up");
+  each_way(&protocol::LinkFigures::down_rate, &protocol::LinkFigures::down_latency_s, "down");
   out->Histogram("sluice_queue_delay_seconds",
-                 "From a request's arrival at the shard until its turn to be summed.",
+                 "Time from a request's arrival at the shard until its turn to be summed.",
                  links.queue_counts, kQueueBoundsSeconds, links.queue_seconds);
   out->StartCounter("sluice_worker_late_seconds_total",
-                    "How much later than the first worker's its last frames came, by cause.");
+                    "Delay of a worker's last frames after those of the first worker, by cause.");
   for (size_t rank = 0; rank < ranks; ++rank) {
-    const LinkFigures& link = links.ranks[rank];
+    const protocol::LinkFigures& link = links.ranks[rank];
     out->Add({{"rank", absl::StrCat(rank)}, {"cause", "compute"}}, link.compute_late_s);
     out->Add({{"rank", absl::StrCat(rank)}, {"cause", "network"}}, link.network_late_s);
   }
 }
 
-// Of modes in which workers do not wait for each other.
+// Adds the series for modes in which workers do not wait for each other.
 void AddStaleness(const ShardStats& stats, net::MetricFamilies* out) {
   out->Histogram("sluice_staleness_steps",
-                 "Updates of a bundle between the parameters that a contribution was made on and "
-                 "its own.",
+                 "Updates of a bundle between the parameters that a contribution is based on and "
+                 "its own update.",
                  stats.staleness_counts, kStalenessBounds,
                  static_cast<double>(stats.staleness_total));
   out->Counter("sluice_publications_total", "Times that a bundle's updates were published.",
                stats.publications);
   out->Counter("sluice_exact_results_total",
-               "Results that brought parameters themselves: fewer bytes than what led there, or "
-               "that is no longer kept.",
+               "Results that carried exact parameters, because the publications were larger or no "
+               "longer kept.",
                stats.exact_results);
 }
 
 void AddStages(const protocol::StageSeconds& seconds, net::MetricFamilies* out) {
-  out->StartCounter("sluice_stage_seconds_total",
-                    "Processor time of this process by stage of exchanges; gRPC and most of the "
-                    "kernel's is in none.");
+  out->StartCounter("sluice_stage_cpu_seconds_total",
+                    "Processor time of this process by stage of exchanges; no stage includes gRPC "
+                    "and most of the kernel's time.");
   for (const protocol::Stage stage : protocol::kServerStages) {
     out->Add({{"stage", std::string(ToString(stage))}}, seconds[static_cast<size_t>(stage)]);
   }
@@ -111,13 +113,14 @@ void AddStages(const protocol::StageSeconds& seconds, net::MetricFamilies* out) 
 
 void AddMembers(const JobStatus& job, net::MetricFamilies* out) {
   out->StartGauge("sluice_job_phase", "1 for the phase the job is in.");
-  std::vector<JobPhase> phases = {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished,
-                                  JobPhase::kFailed};
-  if (job.has_checkpoints) phases.push_back(JobPhase::kRecovering);
-  for (const JobPhase phase : phases) {
+  std::vector<protocol::JobPhase> phases = {
+      protocol::JobPhase::kWaiting, protocol::JobPhase::kRunning, protocol::JobPhase::kFinished,
+      protocol::JobPhase::kFailed};
+  if (job.has_checkpoints) phases.push_back(protocol::JobPhase::kRecovering);
+  for (const protocol::JobPhase phase : phases) {
     out->Add({{"phase", std::string(ToString(phase))}}, phase == job.phase);
   }
-  out->StartGauge("sluice_members", "Workers by what is known of them.");
+  out->StartGauge("sluice_members", "Workers by state.");
   const auto count = [&](const char* state, auto is) {
     out->Add({{"state", state}},
              static_cast<double>(std::count_if(job.members.begin(), job.members.end(), is)));
@@ -127,34 +130,35 @@ void AddMembers(const JobStatus& job, net::MetricFamilies* out) {
   count("here", [](const Member& member) { return member.joined && !member.left && !member.lost; });
   count("left", [](const Member& member) { return member.joined && member.left; });
   count("lost", [](const Member& member) { return member.joined && !member.left && member.lost; });
-  out->Gauge("sluice_generation", "Raised by each change of who takes part.", job.generation);
+  out->Gauge("sluice_generation", "Raised by each change of the members.", job.generation);
   out->Counter("sluice_lost_workers_total",
-               "Workers that the job went on without since this coordinator started (elastic).",
+               "Workers that the job continued without since this coordinator started (elastic).",
                static_cast<double>(job.lost_workers));
   out->Counter("sluice_lost_residual_energy_total",
-               "Squares of what those workers still owed, as they had measured it last.",
+               "Sum of squares of those workers' residuals, as last reported.",
                job.lost_residual_energy);
 }
 
 void AddPlans(const JobCodecs& codecs, net::MetricFamilies* out) {
   out->Counter("sluice_plans_total",
-               "Compression plans made since this coordinator started, that of its start included.",
+               "Compression plans made since this coordinator started, including the first.",
                codecs.plans_made);
-  out->Gauge("sluice_plan_id", "The newest compression plan; 0: none, it is as the job file says.",
+  out->Gauge("sluice_plan_id",
+             "Id of the newest compression plan; 0 if the job file's codecs apply.",
              codecs.plans.empty() ? 0 : static_cast<double>(codecs.plans.back().id));
   if (codecs.plans.empty() || !codecs.plans.back().bytes.has_value()) return;
   const PlanBytes& bytes = *codecs.plans.back().bytes;
   out->StartGauge("sluice_plan_uplink_bytes",
-                  "What a step's frames of a worker come to under the newest plan, as reckoned.");
+                  "Expected bytes of a worker's frames in a step under the newest plan.");
   for (size_t rank = 0; rank < std::min(bytes.up.size(), kRanksMax); ++rank) {
     out->Add({{"rank", absl::StrCat(rank)}}, bytes.up[rank]);
   }
   out->Gauge("sluice_plan_downlink_bytes",
-             "What a step's results come to under the newest plan, to each worker, as reckoned.",
+             "Expected bytes of a step's results to each worker under the newest plan.",
              bytes.down);
 }
 
-// Of each of the first ranks.
+// Adds the series of the first kRanksMax ranks.
 void AddRanks(const JobStatus& job, net::MetricFamilies* out) {
   const auto each = [&](auto value_of) {
     for (size_t i = 0; i < std::min(job.members.size(), kRanksMax); ++i) {
@@ -162,37 +166,38 @@ void AddRanks(const JobStatus& job, net::MetricFamilies* out) {
       out->Add({{"rank", absl::StrCat(member.rank)}}, static_cast<double>(value_of(member)));
     }
   };
-  out->StartGauge("sluice_worker_step", "Step that a worker is at.");
+  out->StartGauge("sluice_worker_step", "Current step of a worker.");
   each([](const MemberStatus& member) { return member.progress.step; });
-  out->StartGauge("sluice_worker_loss", "Loss that a worker reported last.");
+  out->StartGauge("sluice_worker_loss", "Newest loss that a worker reported.");
   each([](const MemberStatus& member) { return member.progress.loss; });
   out->StartCounter("sluice_worker_waited_seconds_total",
-                    "Time that what a worker sent lay at the shards until it was answered.");
+                    "Time that a worker's requests waited at the shards for their answers.");
   each([](const MemberStatus& member) { return member.waited_seconds; });
 }
 
 void AddSurvival(const JobStatus& job, net::MetricFamilies* out) {
-  out->Gauge("sluice_checkpoint_step", "Step of the newest complete job checkpoint; 0: none.",
+  out->Gauge("sluice_checkpoint_step",
+             "Step of the newest complete job checkpoint; 0 if there is none.",
              static_cast<double>(job.checkpoint_step));
   if (job.checkpoint_age.has_value()) {
-    out->Gauge("sluice_checkpoint_age_seconds", "Since the newest job checkpoint became complete.",
+    out->Gauge("sluice_checkpoint_age_seconds",
+               "Time since the newest job checkpoint became complete.",
                absl::ToDoubleSeconds(*job.checkpoint_age));
   }
-  out->Gauge("sluice_checkpoint_given_up",
-             "1 while the newest attempt at a job checkpoint was given up.",
+  out->Gauge("sluice_checkpoint_last_attempt_failed",
+             "1 if the newest attempt at a job checkpoint was abandoned.",
              job.checkpoint_trouble.empty() ? 0 : 1);
   out->Gauge("sluice_run_record_unwritten",
-             "1 while run.json cannot be written, and the membership stays as it is.",
+             "1 while run.json cannot be written, and the membership cannot change.",
              job.record_unwritten ? 1 : 0);
   out->Gauge("sluice_term", "Raised by each rollback.", job.term);
   out->Counter("sluice_rollbacks_total",
-               "Times the job went back to a checkpoint since this coordinator started.",
-               job.rollbacks);
+               "Rollbacks to a checkpoint since this coordinator started.", job.rollbacks);
   out->Counter("sluice_repairs_total",
-               "Processes brought back without a rollback since this coordinator started.",
+               "Processes restored without a rollback since this coordinator started.",
                job.repairs);
   out->StartGauge("sluice_recovery_class",
-                  "1 for what the next loss would mean: replay (repaired in place) or rollback.");
+                  "1 for the result of the next loss: replay (repaired in place) or rollback.");
   for (const RecoveryClass recovery : {RecoveryClass::kReplay, RecoveryClass::kRollback}) {
     out->Add({{"class", std::string(ToString(recovery))}}, recovery == job.recovery_class);
   }
@@ -200,32 +205,34 @@ void AddSurvival(const JobStatus& job, net::MetricFamilies* out) {
     return static_cast<double>(
         std::count_if(all.begin(), all.end(), [](const auto& who) { return who.lost; }));
   };
-  out->StartGauge("sluice_lost", "Processes whose lease is over and that the job waits for.");
+  out->StartGauge("sluice_missing_processes",
+                  "Processes whose lease is over and that the job waits for.");
   out->Add({{"kind", "worker"}}, count_lost(job.members));
   out->Add({{"kind", "shard"}}, count_lost(job.shards));
 }
 
-// Of this shard's parts of job checkpoints.
+// Adds the series for this shard's parts of job checkpoints.
 void AddSnapshots(const SnapshotStats& stats, net::MetricFamilies* out) {
   out->StartCounter("sluice_snapshots_total", "This shard's parts of checkpoints, by result.");
   out->Add({{"result", "written"}}, static_cast<double>(stats.written));
   out->Add({{"result", "failed"}}, static_cast<double>(stats.failed));
   if (stats.written == 0) return;
-  out->Gauge("sluice_snapshot_bytes", "Of the last part that was written.",
+  out->Gauge("sluice_snapshot_bytes", "Bytes of the last part that was written.",
              static_cast<double>(stats.last_bytes));
-  out->Gauge("sluice_snapshot_duration_seconds", "That writing it took, beside training.",
-             stats.last_seconds);
+  out->Gauge("sluice_snapshot_duration_seconds",
+             "Time that writing it took, while training continued.", stats.last_seconds);
 }
 
 }  // namespace
 
 std::string MetricsText(const HttpView& view) {
   net::MetricFamilies out({{"training_job", view.job_name}, {"shard", absl::StrCat(view.shard)}});
-  out.StartGauge("sluice_build_info", "1; the version is a label.");
+  out.StartGauge("sluice_build_info", "Always 1; the version is a label.");
   out.Add({{"version", view.software_version}}, 1);
   out.Counter("sluice_cpu_seconds_total", "Processor time of this process.", view.cpu_seconds);
-  out.Gauge("sluice_ready", "1 once the shard has its part of the job.", view.ready ? 1 : 0);
-  out.Gauge("sluice_elements", "Parameters that live on this shard.",
+  out.Gauge("sluice_ready", "1 once the shard has started its part of the job.",
+            view.ready ? 1 : 0);
+  out.Gauge("sluice_elements", "Parameters on this shard.",
             static_cast<double>(view.stats.elements));
   AddTraffic(view.stats, &out);
   AddSteps(view.stats, &out);
@@ -233,16 +240,17 @@ std::string MetricsText(const HttpView& view) {
   if (view.stats.publications > 0) AddStaleness(view.stats, &out);
   AddStages(view.stages, &out);
   AddLinks(view.links, &out);
-  out.Gauge("sluice_downlink_residual_energy",
-            "Sum of squares of what the downlink still owes to the workers.", view.residual_energy);
-  out.Gauge("sluice_held_bytes", "Frames admitted and not yet summed.",
+  out.Gauge("sluice_downlink_residual_energy", "Sum of squares of the downlink's residual.",
+            view.residual_energy);
+  out.Gauge("sluice_pending_bytes", "Bytes of frames admitted and not yet summed.",
             static_cast<double>(view.stats.held_bytes));
   out.Gauge("sluice_result_log_bytes",
-            "Results kept for ranks that have not acknowledged them, and for repairs.",
+            "Bytes of results kept for ranks that have not acknowledged them, and for repairs.",
             static_cast<double>(view.stats.log_bytes));
-  out.Gauge("sluice_result_log_limit_bytes", "At which the oldest results are forgotten.",
+  out.Gauge("sluice_result_log_limit_bytes", "Limit beyond which the oldest results are evicted.",
             static_cast<double>(view.stats.log_limit));
-  out.Gauge("sluice_results_from", "The step from which on all results are kept; 0: none are.",
+  out.Gauge("sluice_replay_first_step",
+            "First step from which all results are kept; 0 if none are.",
             static_cast<double>(view.stats.results_from));
   if (view.snapshots.has_value()) AddSnapshots(*view.snapshots, &out);
   if (view.job.has_value()) AddMembers(*view.job, &out);

@@ -1,4 +1,4 @@
-// The Prometheus text of a view. Every sample carries the labels training_job and shard.
+// Returns the Prometheus text of a view. Every sample has the labels training_job and shard.
 #pragma once
 
 #include <string>

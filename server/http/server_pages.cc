@@ -10,7 +10,8 @@ namespace sluice::server {
 
 net::HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
                            const Trouble& trouble) {
-  // It answers, hence it has started; the job may be waiting for others for long.
+  // Any answer shows that the process has started. The job may wait for other processes much
+  // longer.
   if (path == "/startupz") return {.body = "started\n"};
   if (path == "/livez") {
     const std::string why = trouble();
@@ -21,7 +22,7 @@ net::HttpAnswer HealthPage(const std::string& path, const std::function<HttpView
     if (view().ready) return {.body = "ready\n"};
     return {.status = 503, .body = "the job has not started\n"};
   }
-  return {.status = 404, .body = "there are /livez, /readyz and /startupz\n"};
+  return {.status = 404, .body = "not found; there are /livez, /readyz and /startupz\n"};
 }
 
 net::HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
@@ -43,8 +44,9 @@ net::HttpAnswer ServerPage(const std::string& path, const std::function<HttpView
   }
   net::HttpAnswer health = HealthPage(path, view, trouble);
   if (health.status != 404) return health;
-  return {.status = 404,
-          .body = "there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};
+  return {
+      .status = 404,
+      .body = "not found; there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};
 }
 
 }  // namespace sluice::server

@@ -1,5 +1,4 @@
-// What is at the paths of a server's HTTP port. `view` is called where a page shows something of
-// the server.
+// The pages of a server's HTTP port. They call `view` when a page shows the server's state.
 #pragma once
 
 #include <functional>
@@ -10,14 +9,15 @@
 
 namespace sluice::server {
 
-// Why the process is to be started again; empty: it need not be. Asked by health's thread.
+// Returns why the process must be restarted, or an empty string. Called on the thread of the health
+// page.
 using Trouble = std::function<std::string()>;
 
-// The status page and its status.json, /metrics, and the three paths of HealthPage.
+// Serves the status page and its status.json, /metrics, and the three paths of HealthPage.
 net::HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
                            const Trouble& trouble);
 
-// /livez, /readyz and /startupz, and nothing else.
+// Serves only /livez, /readyz and /startupz.
 net::HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
                            const Trouble& trouble);
 

@@ -17,7 +17,7 @@ constexpr size_t kWorkersMax = 64;
 
 std::string Text(absl::string_view text) { return std::string(text); }
 
-// Five digits are plenty to draw, and make the answer half as long.
+// Rounds to five digits. They are enough for drawing and halve the size of the answer.
 Json Number(double value) {
   double rounded = 0;
   if (!std::isfinite(value) || !absl::SimpleAtod(absl::StrFormat("%.5g", value), &rounded)) {
@@ -54,7 +54,7 @@ const char* StateOf(const ShardStatus& shard) {
 }
 
 Json WorkerJson(const MemberStatus& member, const std::optional<MemberPace>& pace) {
-  const MemberProgress& progress = member.progress;
+  const protocol::MemberProgress& progress = member.progress;
   Json worker = {{"rank", member.rank},
                  {"host", member.host},
                  {"state", StateOf(member)},
@@ -71,7 +71,7 @@ Json WorkerJson(const MemberStatus& member, const std::optional<MemberPace>& pac
                  {"step_seconds", nullptr},
                  {"uplink_bytes_per_step", nullptr},
                  {"downlink_bytes_per_step", nullptr}};
-  const LinkFigures& link = member.link;
+  const protocol::LinkFigures& link = member.link;
   worker["uplink_rate"] = link.up_rate > 0 ? Number(link.up_rate) : Json(nullptr);
   worker["downlink_rate"] = link.down_rate > 0 ? Number(link.down_rate) : Json(nullptr);
   worker["uplink_latency_seconds"] = link.up_rate > 0 ? Number(link.up_latency_s) : Json(nullptr);
@@ -104,7 +104,7 @@ Json CheckpointJson(const JobStatus& job) {
   return checkpoint;
 }
 
-// The newest plan comes first: it, or the one before, holds.
+// Lists the newest plan first. Either that plan or the one before is in effect.
 Json CodecsJson(const JobCodecs& codecs, uint64_t step) {
   const PlanChange* in_force = PlanIn(codecs.plans, step);
   Json out = {{"uplink", codecs.uplink},
@@ -138,7 +138,7 @@ Json SplitColumn(const std::vector<HistoryPoint>& history, double StepSplit::*pa
   return column;
 }
 
-// By column: names are not repeated in each point.
+// Groups values by column, so that points do not repeat the names.
 Json HistoryJson(const std::vector<HistoryPoint>& history) {
   using Point = HistoryPoint;
   return {
@@ -174,7 +174,7 @@ Json ThisShardJson(const ShardStats& stats) {
           {"contributions_refused", stats.refused_invalid + stats.refused_fenced}};
 }
 
-// Of the worker that has the longest way to go.
+// Returns the remaining time of the worker that needs the longest.
 std::optional<double> SecondsLeft(const JobStatus& job) {
   std::optional<double> left;
   for (const MemberStatus& member : job.members) {

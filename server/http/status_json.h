@@ -1,4 +1,4 @@
-// What the status page shows, as JSON: docs/metrics.md says what is in it.
+// Returns the contents of the status page as JSON; docs/metrics.md describes them.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace sluice::server {
 
-// Always valid JSON, whatever others wrote: what is no number is null, what is no UTF-8 is
-// replaced.
+// Always returns valid JSON, whatever other processes sent. A value that is not a finite number
+// becomes null, and invalid UTF-8 is replaced.
 std::string StatusJson(const HttpView& view);
 
 }  // namespace sluice::server

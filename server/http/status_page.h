@@ -1,5 +1,5 @@
-// The status page: one file without anything from elsewhere, which asks for status.json and draws
-// it. Its source is status_page.html.
+// The status page: one file without external resources. The page polls status.json and draws the
+// contents. Its source is status_page.html.
 #pragma once
 
 #include "absl/strings/string_view.h"

@@ -4,24 +4,26 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "net/grpc/grpc_status.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/durable_file.h"
-#include "protocol/wire/exchange_messages.h"
-#include "server/rpc/convert.h"
+#include "protocol/wire/common_messages.h"
 
 namespace sluice::server {
 namespace {
 
 constexpr size_t kMessageContentMax = 1 << 20;
-constexpr size_t kPieceBytes = 512 << 10;  // Of what is sent.
+constexpr size_t kPieceBytes = 512 << 10;  // Content of one sent message.
 
-// Errors of the disk, as against those of the call: the part's own.
+// Returns true if the error belongs to the call. Other errors come from the disk and belong to the
+// part.
 bool IsOfCall(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsInvalidArgument(status) ||
          absl::IsFailedPrecondition(status) || absl::IsCancelled(status);
 }
 
-// As the part's own error, whatever the disk said.
+// Converts a disk error so that it belongs to the part: a code that would belong to the call
+// becomes UNAVAILABLE.
 absl::Status DiskError(const absl::Status& status) {
   return IsOfCall(status) ? absl::UnavailableError(status.message()) : status;
 }
@@ -33,29 +35,30 @@ absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
     return absl::InvalidArgumentError(
         absl::StrCat(part.name, " was announced with ", part.bytes,
                      " bytes in messages of at most ", kMessageContentMax, "; this one has ",
-                     message.content().size(), ", ", *received, " in all"));
+                     message.content().size(), ", ", *received, " in total"));
   }
   return file->Append(message.content());
 }
 
 }  // namespace
 
-// Who may not begin has `status`.
+// Counts a transfer against the limits while it exists. If the transfer may not begin, status() is
+// an error.
 class CheckpointStore::Transfer {
  public:
-  // `path`: written by one at a time; empty: only read.
+  // `path` can have only one writer. An empty path means that the transfer only reads.
   Transfer(CheckpointStore* store, std::string path, uint32_t rank)
       : store_(store), path_(std::move(path)), rank_(rank) {
     MutexLock lock(&store_->mutex_);
     if (store_->transfers_ >= store_->options_.transfers_max) {
       status_ = absl::ResourceExhaustedError(
           absl::StrCat("shard ", store_->options_.shard, " has ", store_->transfers_,
-                       " parts of checkpoints under way; try again"));
+                       " parts of checkpoints in progress; try again"));
     } else if (!path_.empty() &&
                store_->of_rank_[rank_] >= store_->options_.transfers_of_rank_max) {
       status_ = absl::ResourceExhaustedError(absl::StrCat(
           "rank ", rank_, " has ", store_->options_.transfers_of_rank_max,
-          " parts of checkpoints under way to shard ", store_->options_.shard, "; try again"));
+          " parts of checkpoints in progress to shard ", store_->options_.shard, "; try again"));
     } else if (!path_.empty() && !store_->under_way_.insert(path_).second) {
       status_ = absl::AbortedError(absl::StrCat(path_, " is being written; try again"));
     } else {
@@ -82,7 +85,7 @@ class CheckpointStore::Transfer {
   absl::Status status_;
 };
 
-// Counted before the first read, which holds a thread.
+// Counts a call before its first read, because the read blocks a thread.
 class CheckpointStore::Unnamed {
  public:
   explicit Unnamed(CheckpointStore* store) : store_(store) {
@@ -115,6 +118,8 @@ bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
                                 grpc::ServerReader<v1::PutPartRequest>* reader,
                                 v1::PutPartRequest* first) {
   const ReadPatience::Waiting waiting(&reads_, context, options_.first_patience);
+  // The client waits for the metadata before it sends the part.
+  reader->SendInitialMetadata();
   return reader->Read(first);
 }
 
@@ -126,7 +131,7 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
   {
     const Unnamed unnamed(this);
     if (!unnamed.fits()) {
-      return ToGrpc(absl::ResourceExhaustedError(
+      return net::ToGrpc(absl::ResourceExhaustedError(
           absl::StrCat("shard ", options_.shard, " has ", options_.unnamed_max,
                        " calls that have not named their part yet; try again")));
     }
@@ -135,21 +140,21 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
     }
   }
   const protocol::Sender sender = protocol::SenderFromProto(first.sender());
-  protocol::CheckpointPart part = PartFromProto(first.part());
-  part.file.clear();  // Ours to choose.
+  protocol::CheckpointPart part = protocol::CheckedPartFromProto(first.part());
+  part.file.clear();  // The store chooses the file.
   const absl::Status valid = CheckPut(sender, part);
-  if (!valid.ok()) return ToGrpc(valid);
+  if (!valid.ok()) return net::ToGrpc(valid);
   const Transfer transfer(this, protocol::PartPath(options_.folder, part), sender.rank);
-  if (!transfer.status().ok()) return ToGrpc(transfer.status());
+  if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
   absl::StatusOr<protocol::CheckpointPart> done = Receive(sender, part, context, reader);
-  if (!done.ok() && IsOfCall(done.status())) return ToGrpc(done.status());
+  if (!done.ok() && IsOfCall(done.status())) return net::ToGrpc(done.status());
   if (!done.ok()) {
     part.error =
-        absl::StrCat("shard ", options_.shard, " cannot keep it: ", done.status().message());
+        absl::StrCat("shard ", options_.shard, " cannot store it: ", done.status().message());
     logger_.Warning("no part ", part.name, " of the checkpoint after step ", part.step, ": ",
                     done.status().message());
   }
-  PartToProto(done.ok() ? *done : part, reply->mutable_part());
+  protocol::PartToProto(done.ok() ? *done : part, reply->mutable_part());
   return grpc::Status::OK;
 }
 
@@ -167,7 +172,7 @@ absl::Status CheckpointStore::CheckPut(const protocol::Sender& sender,
   }
   if (part.bytes > options_.part_bytes_max) {
     return absl::InvalidArgumentError(absl::StrCat(part.name, " has ", part.bytes,
-                                                   " bytes; the most that a shard keeps is ",
+                                                   " bytes; a shard stores at most ",
                                                    options_.part_bytes_max));
   }
   return host_->CheckSender(sender);
@@ -193,10 +198,10 @@ absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(
     if (!status.ok()) return status;
   }
   if (received != part.bytes || file->checksum() != part.checksum) {
-    return absl::AbortedError(absl::StrCat(part.name, " did not arrive whole: ", received, " of ",
-                                           part.bytes, " bytes; send it again"));
+    return absl::AbortedError(absl::StrCat(part.name, " did not arrive completely: ", received,
+                                           " of ", part.bytes, " bytes; send it again"));
   }
-  // The job may have gone back meanwhile.
+  // The job may have rolled back during the transfer.
   status = host_->CheckSender(sender);
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
   status = protocol::Publish(*std::move(file), &part);
@@ -211,19 +216,19 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
   if (const grpc::Status may = LetIn(*context); !may.ok()) return may;
   const Transfer transfer(this, "", /*rank=*/0);
-  if (!transfer.status().ok()) return ToGrpc(transfer.status());
-  return ToGrpc(Send(*request, writer));
+  if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
+  return net::ToGrpc(Send(*request, writer));
 }
 
 absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
                                    grpc::ServerWriter<v1::GetPartReply>* writer) const {
-  const protocol::CheckpointPart part = PartFromProto(request.part());
+  const protocol::CheckpointPart part = protocol::CheckedPartFromProto(request.part());
   absl::Status status = protocol::CheckPartNames(part);
   if (status.ok()) status = host_->CheckSender(protocol::SenderFromProto(request.sender()));
   if (!status.ok()) return status;
   const std::string path = protocol::PartPath(options_.folder, part);
   const absl::StatusOr<protocol::FileFacts> facts = protocol::StatFile(path);
-  // What cannot be read is lost: whoever asks goes to an earlier checkpoint.
+  // An unreadable part is treated as lost, so that the caller tries an earlier checkpoint.
   if (!facts.ok()) return absl::NotFoundError(facts.status().message());
   if (facts->bytes != part.bytes) {
     return absl::NotFoundError(
@@ -232,7 +237,8 @@ absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
   status = protocol::ReadPieces(path, kPieceBytes, [&](absl::string_view piece) {
     v1::GetPartReply reply;
     reply.set_content(std::string(piece));
-    return writer->Write(reply) ? absl::OkStatus() : absl::CancelledError("nobody reads it");
+    return writer->Write(reply) ? absl::OkStatus()
+                                : absl::CancelledError("the client stopped reading");
   });
   if (status.ok() || absl::IsCancelled(status)) return status;
   return absl::NotFoundError(status.message());

@@ -1,6 +1,6 @@
 // CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
-// `checkpoint.store: shards`. Calls block threads of gRPC's own, a bounded number at a time and for
-// a bounded time without a message, and hold one message each.
+// `checkpoint.store: shards`. Calls block gRPC threads. The number of concurrent calls is bounded,
+// and so is the time that a call waits for a message. Each call holds one message in memory.
 #pragma once
 
 #include <functional>
@@ -23,19 +23,19 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
  public:
   struct Options {
     uint32_t shard = 0;
-    std::string folder;  // Of its parts.
+    std::string folder;  // Folder of the parts.
     uint64_t part_bytes_max = uint64_t{64} << 30;
-    size_t transfers_max = 16;         // At a time; more are asked to come again.
-    size_t transfers_of_rank_max = 2;  // That write, of these.
-    size_t unnamed_max = 32;           // Calls that have not said yet which part they bring.
-    // For the message that names the part, and for each that follows.
+    size_t transfers_max = 16;         // Limit of concurrent transfers. Further callers must retry.
+    size_t transfers_of_rank_max = 2;  // Limit of a rank's concurrent writes.
+    size_t unnamed_max = 32;  // Limit of concurrent calls that have not named their part yet.
+    // Timeouts for the message that names the part and for each later message.
     absl::Duration first_patience = absl::Seconds(10);
     absl::Duration patience = absl::Seconds(30);
-    // Called with ServerContext::peer() of each call that the job allows. Interceptors of blocking
-    // services know no peer.
+    // Called with ServerContext::peer() for each call that the job allows, because interceptors of
+    // blocking services do not know the peer.
     std::function<void(const std::string& peer)> on_member{};
   };
-  // `host` says who holds which rank.
+  // `host` provides the holder of each rank.
   CheckpointStore(Options options, const ShardHost* host,
                   std::shared_ptr<const net::Transport> transport, Logger logger)
       : options_(std::move(options)),
@@ -51,8 +51,8 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
  private:
   grpc::Status LetIn(const grpc::ServerContext& context) const;
 
-  class Transfer;  // One of transfers_max.
-  class Unnamed;   // One of unnamed_max.
+  class Transfer;  // Counts a transfer against transfers_max.
+  class Unnamed;   // Counts a call against unnamed_max.
 
   absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part) const;
   bool ReadFirst(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
@@ -71,7 +71,8 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
   size_t transfers_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint32_t, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);  // Transfers that write, by rank.
+  // Number of writing transfers, by rank.
+  std::map<uint32_t, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);
   size_t unnamed_ ABSL_GUARDED_BY(mutex_) = 0;
   ReadPatience reads_;
 };

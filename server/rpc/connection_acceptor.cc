@@ -20,18 +20,19 @@ namespace sluice::server {
 namespace {
 
 constexpr int kAcceptedAtOnce = 64;
-constexpr std::chrono::milliseconds kPause{100};     // After an accept that failed.
-constexpr std::chrono::seconds kLookEvery{1};        // For sockets that gRPC has closed.
-constexpr std::chrono::milliseconds kLookAgain{20};  // At the soonest, where there is no place.
+// Pause after a failed accept.
+constexpr std::chrono::milliseconds kPause{100};
+// Interval of the check for sockets that gRPC has closed, and the least interval when the table is
+// full.
+constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::chrono::seconds kReportEvery{10};
-// A worker introduces itself by a small call before a large one. gRPC may take twenty times as much
-// memory as it is sent.
-constexpr uint64_t kStrangersBytesMax = 256 << 10;
-// The start of a stream whose call a busy server has not begun: gRPC lets a client send 4 MiB then.
-constexpr std::chrono::seconds kMuchPatience{1};
-constexpr uint64_t kWindowBytesMax = 5 << 20;
+// A client sends nothing large on a connection before it has received an answer there
+// (docs/protocol.md). The limit is low because gRPC may use 250 times as much memory as the bytes
+// of PINGs.
+constexpr uint64_t kStrangersBytesMax = 128 << 10;
 constexpr std::chrono::milliseconds kWeighEvery{10};
-// For strangers, while others wait.
+// Limit of the time that a stranger may occupy a taker while other connections wait.
 constexpr std::chrono::milliseconds kTakingPatience{500};
 
 int OpenReserve() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
@@ -47,15 +48,17 @@ uint64_t BytesReceived(int fd) {
   return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
 }
 
-// gRPC closes the descriptor when it likes, and another socket may have its number by now: only the
-// answer counts. The thread sanitizer takes fstat() for a use of the descriptor, and this for none.
+// Returns whether `fd` is still the socket with this device and inode. gRPC may close the
+// descriptor at any time, and its number may belong to another socket by now; so only the
+// comparison is reliable. The thread sanitizer treats fstat() as a use of the descriptor, but not
+// fstatat().
 bool IsOpenStill(int fd, uint64_t device, uint64_t inode) {
   struct stat file {};
   return ::fstatat(fd, "", &file, AT_EMPTY_PATH) == 0 && file.st_dev == device &&
          file.st_ino == inode;
 }
 
-// As gRPC has them of the sockets that it accepts itself.
+// Sets the options that gRPC would set on a socket that it accepts.
 void Prepare(int fd, std::chrono::milliseconds unheard) {
   const int yes = 1;
   const unsigned patience = static_cast<unsigned>(unheard.count());
@@ -130,7 +133,7 @@ std::optional<ConnectionAcceptor::Waiting> ConnectionAcceptor::NextToGive(size_t
     if (stopping_) return std::nullopt;
     const Waiting next = waiting_.front();
     waiting_.pop_front();
-    if (!sockets_.contains(next.id)) {  // It was ended meanwhile.
+    if (!sockets_.contains(next.id)) {  // The connection has ended.
       ::close(next.fd);
       continue;
     }
@@ -201,7 +204,7 @@ void ConnectionAcceptor::AcceptSome(int listener) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
     const net::Accepted accepted = net::Accept(listener);
     if (accepted.fd >= 0) {
-      Take(accepted);
+      Admit(accepted);
       continue;
     }
     if (net::LacksDescriptors(accepted.error) && RefuseForLackOfDescriptors(listener)) continue;
@@ -210,8 +213,9 @@ void ConnectionAcceptor::AcceptSome(int listener) {
   }
 }
 
-// Left in the queue, a connection would keep poll() awake and its client waiting. False: there is
-// none, which the kernel does not say without a free descriptor, or nothing can be done.
+// Closes the next connection in the queue, which would otherwise keep poll() awake and its client
+// waiting. Uses the reserved descriptor for that. Returns false if the queue is empty, which cannot
+// be checked without a free descriptor, or if no descriptor is available.
 bool ConnectionAcceptor::RefuseForLackOfDescriptors(int listener) {
   if (reserve_ < 0) reserve_ = OpenReserve();
   if (reserve_ < 0) return false;
@@ -226,7 +230,7 @@ bool ConnectionAcceptor::RefuseForLackOfDescriptors(int listener) {
   return refused.fd >= 0;
 }
 
-void ConnectionAcceptor::Take(const net::Accepted& accepted) {
+void ConnectionAcceptor::Admit(const net::Accepted& accepted) {
   Prepare(accepted.fd, unheard_);
   struct stat file {};
   Socket socket{.given = accepted.fd, .own = ::fcntl(accepted.fd, F_DUPFD_CLOEXEC, 0)};
@@ -281,7 +285,7 @@ std::vector<ConnectionTable::Id> ConnectionAcceptor::TryToAdmit(const std::strin
 void ConnectionAcceptor::CloseLate() {
   const Clock::time_point now = Clock::now();
   MutexLock lock(&mutex_);
-  for (const ConnectionTable::Id id : table_.TakeLate(now)) {
+  for (const ConnectionTable::Id id : table_.RemoveLate(now)) {
     ++counts_.late;
     End(id);
   }
@@ -293,14 +297,10 @@ void ConnectionAcceptor::EndThoseThatSendMuch(Clock::time_point now) {
   weigh_at_ = now + kWeighEvery;
   std::vector<ConnectionTable::Id> heavy;
   for (const ConnectionTable::Id id : table_.stranger_ids()) {
-    Socket& socket = sockets_.at(id);
-    const uint64_t bytes = BytesReceived(socket.own);
-    if (bytes <= kStrangersBytesMax) continue;
-    if (!socket.much_since.has_value()) socket.much_since = now;
-    if (bytes > kWindowBytesMax || now - *socket.much_since >= kMuchPatience) heavy.push_back(id);
+    if (BytesReceived(sockets_.at(id).own) > kStrangersBytesMax) heavy.push_back(id);
   }
   for (const ConnectionTable::Id id : heavy) {
-    // Without this, gRPC would still read what has come.
+    // Without this reset, gRPC would still read the bytes that have arrived.
     const sockaddr none{.sa_family = AF_UNSPEC, .sa_data = {}};
     (void)::connect(sockets_.at(id).own, &none, sizeof(none));
     ++counts_.too_much;
@@ -309,7 +309,8 @@ void ConnectionAcceptor::EndThoseThatSendMuch(Clock::time_point now) {
   }
 }
 
-// A stranger that sends without a pause can hold a taker for as long.
+// Ends the stranger that has occupied a taker longest, if all takers are busy. A stranger can block
+// a taker by sending without pause.
 void ConnectionAcceptor::EndOneThatBlocks(Clock::time_point now) {
   const Taker* longest = nullptr;
   for (const Taker& taker : takers_) {
@@ -326,7 +327,7 @@ void ConnectionAcceptor::EndOneThatBlocks(Clock::time_point now) {
   End(*longest->id);
 }
 
-// Ends a stranger's connection. gRPC sees the end and closes its descriptor.
+// Ends a stranger's connection. gRPC notices this and closes its own descriptor.
 void ConnectionAcceptor::End(ConnectionTable::Id id) {
   const auto found = sockets_.find(id);
   (void)::shutdown(found->second.own, SHUT_RDWR);
@@ -365,7 +366,7 @@ void ConnectionAcceptor::Report() {
     if (more > 0) parts.push_back(absl::StrCat(more, " ", why));
   };
   add(&Counts::late, "made no call that this job allows in their first seconds");
-  add(&Counts::too_much, "sent more than 256 KiB before such a call");
+  add(&Counts::too_much, "sent more than 128 KiB before such a call");
   add(&Counts::displaced, "made way for newer ones");
   add(&Counts::too_many_members, "are more than the job needs");
   add(&Counts::without_descriptor, "found no file descriptor left (ulimit -n)");

@@ -1,8 +1,9 @@
-// ConnectionAcceptor: takes the connections to a gRPC port, within the limits of a ConnectionTable,
-// and gives them to gRPC. gRPC's own listener knows no limits, and where the process has no file
-// descriptor left it is deaf from then on (gRPC before 1.53.2). Without gRPC: functions take the
-// sockets. Thread-safe. One thread accepts and ends connections, and never waits; one for each
-// function calls it, which may take long: gRPC also reads what a connection brings there.
+// ConnectionAcceptor: accepts the connections to a gRPC port within the limits of a
+// ConnectionTable, and gives them to gRPC. gRPC's own listener has no limits, and it stops
+// accepting permanently when the process runs out of file descriptors (gRPC before 1.53.2). This
+// class does not depend on gRPC: it passes each socket to a function (a taker). Thread-safe. One
+// thread accepts and ends connections and never blocks. In addition, each taker has a thread that
+// calls it. A call may take long, because gRPC also reads a connection's data there.
 #pragma once
 
 #include <chrono>
@@ -24,46 +25,46 @@ namespace sluice::server {
 
 class ConnectionAcceptor {
  public:
-  using GiveAway = std::function<void(int fd)>;  // The socket is the callee's, to close too.
+  using GiveAway = std::function<void(int fd)>;  // The callee owns the socket and closes it.
 
-  // `listeners` are this object's from here on. `unheard`: a connection ends when what was sent is
-  // not acknowledged for so long.
+  // Takes ownership of `listeners`. A connection ends when sent data stays unacknowledged for
+  // `unheard`.
   ConnectionAcceptor(std::vector<net::Listener> listeners, const ConnectionLimits& limits,
                      std::chrono::milliseconds unheard, const Logger& logger);
   ~ConnectionAcceptor() { Stop(); }
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
   ConnectionAcceptor& operator=(const ConnectionAcceptor&) = delete;
 
-  // `takers` are called on a thread each.
+  // Calls each of `takers` on a separate thread.
   void Start(std::vector<GiveAway> takers);
-  // No socket is given away from here on, nothing listens, and no function is being called.
+  // After Stop returns, the acceptor passes on no sockets, listens on no port, and calls no taker.
   void Stop();
-  // From IP:PORT came a call that has what the job asks for.
+  // Makes the connections from `address` (IP:PORT) members. Call this after a call from there has
+  // met the job's requirements.
   void Admit(const std::string& address);
 
   int port() const { return port_; }
   size_t strangers() const;
   size_t members() const;
-  uint64_t refused_for_lack_of_descriptors() const;  // So far.
+  uint64_t refused_for_lack_of_descriptors() const;  // Since Start.
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A socket that is given away. `own` is a second descriptor of it, by which it can be ended
-  // whatever happened to the first, as long as it is a stranger or is being given. `device` and
-  // `inode` tell whether the first still is that socket, which others close.
+  // A socket that is passed on to gRPC. `own` is a duplicate descriptor, which exists while the
+  // connection is a stranger or is being passed on. With it, the acceptor can end the connection
+  // regardless of `given`. gRPC may close `given`; `device` and `inode` show whether `given` still
+  // refers to this socket.
   struct Socket {
     int given = -1;
     int own = -1;
     uint64_t device = 0;
     uint64_t inode = 0;
-    // When a stranger was first over its limit of bytes.
-    std::optional<Clock::time_point> much_since{};
   };
   struct Waiting {
     ConnectionTable::Id id = 0;
     int fd = -1;
   };
-  // By which a connection is being given away, and since when.
+  // The connection that a taker is processing, and the start of that call.
   struct Taker {
     std::optional<ConnectionTable::Id> id{};
     Clock::time_point since{};
@@ -82,13 +83,13 @@ class ConnectionAcceptor {
   void Given(size_t taker);
   void Wait();
   void AcceptSome(int listener);
-  void Take(const net::Accepted& accepted);
+  void Admit(const net::Accepted& accepted);
   bool RefuseForLackOfDescriptors(int listener);
   void CloseLate();
   void EndOneThatBlocks(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndThoseThatSendMuch(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those for which there is no place.
+  // Returns the connections that exceed a limit.
   std::vector<ConnectionTable::Id> TryToAdmit(const std::string& address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report();
@@ -100,7 +101,9 @@ class ConnectionAcceptor {
   const int port_;
   std::vector<net::Listener> listeners_;
   int wake_ = -1;
-  int reserve_ = -1;  // Given up for a moment to refuse a connection that needs a descriptor.
+  // A spare descriptor. It is closed briefly to accept and refuse a connection when no other
+  // descriptor is free.
+  int reserve_ = -1;
   std::thread thread_;
   std::vector<std::thread> givers_;
 
@@ -109,13 +112,13 @@ class ConnectionAcceptor {
   ConnectionTable table_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<ConnectionTable::Id, Socket> sockets_ ABSL_GUARDED_BY(mutex_);
   CondVar waits_;
-  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // Of `sockets_`, or ended since.
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // Each one is in `sockets_` or has ended.
   std::vector<Taker> takers_ ABSL_GUARDED_BY(mutex_);
   Clock::time_point look_at_ ABSL_GUARDED_BY(mutex_){};
-  Counts counts_ ABSL_GUARDED_BY(mutex_);    // So far.
-  Counts reported_ ABSL_GUARDED_BY(mutex_);  // The counts that the log has.
+  Counts counts_ ABSL_GUARDED_BY(mutex_);    // Since Start.
+  Counts reported_ ABSL_GUARDED_BY(mutex_);  // Counts that have been logged.
 
-  // The thread's alone.
+  // Only thread_ uses these.
   Clock::time_point weigh_at_{};
   Clock::time_point accept_from_{};
   Clock::time_point report_at_{};

@@ -6,7 +6,8 @@ namespace sluice::server {
 
 ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors) {
   ConnectionLimits limits;
-  // The need has place for newcomers; half of the rest is theirs, too, as far as they may use it.
+  // The need already includes newcomers. They also get half of the remaining descriptors, up to
+  // their limit.
   const uint64_t rest = descriptors - std::min(descriptors, need.total());
   const uint64_t for_strangers = kNewcomerDescriptors + rest / 2;
   limits.strangers = std::min<uint64_t>(limits.strangers, for_strangers / 2);
@@ -14,7 +15,7 @@ ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors) {
       std::min(limits.strangers_per_peer, std::max<size_t>(32, limits.strangers / 4));
   const uint64_t for_members =
       need.connections() + rest - (2 * limits.strangers - kNewcomerDescriptors);
-  // All may connect anew before the connections that they lost are noticed.
+  // All members may reconnect before the loss of their old connections is noticed.
   limits.members = std::min<uint64_t>(for_members, 2 * need.connections() + 64);
   limits.members_per_peer = std::min<uint64_t>(limits.members, need.connections() + 64);
   return limits;
@@ -79,7 +80,7 @@ ConnectionTable::Admission ConnectionTable::Admit(const std::string& address) {
   return admission;
 }
 
-std::vector<ConnectionTable::Id> ConnectionTable::TakeLate(Time now) {
+std::vector<ConnectionTable::Id> ConnectionTable::RemoveLate(Time now) {
   std::vector<Id> late;
   for (const Id id : strangers_) {
     if (now - connections_.at(id).since < limits_.patience) break;

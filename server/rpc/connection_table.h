@@ -1,8 +1,9 @@
-// ConnectionTable: which connections to a gRPC port there are, and which have to go. A connection
-// begins as a stranger. The first call that brings what the job asks for (token, certificate) makes
-// it a member; with neither, any call does. Strangers have little place and little time, so that
-// any number of them leaves place for newcomers: at a limit the oldest stranger of the peer with
-// the most makes way. Pure: the caller has sockets and clock.
+// ConnectionTable: tracks the connections to a gRPC port and decides which connections must end. A
+// connection begins as a stranger. The first call with the credentials that the job requires
+// (token, certificate) makes the connection a member; if the job requires none, any call does.
+// Strangers have tight limits in number and time, so that they always leave capacity for newcomers.
+// At a limit, the oldest stranger of the peer with the most strangers must end. Pure: the caller
+// has the sockets and the clock.
 #pragma once
 
 #include <chrono>
@@ -18,46 +19,49 @@
 
 namespace sluice::server {
 
-// A stranger takes two file descriptors, a member one.
+// Limits of one port. A stranger takes two file descriptors; a member takes one.
 struct ConnectionLimits {
   size_t strangers = 256;
   size_t strangers_per_peer = 64;
   size_t members = 0;
-  size_t members_per_peer = 0;                 // A whole job may be on one machine.
-  std::chrono::milliseconds patience{10'000};  // Until the first call of a member.
+  size_t members_per_peer = 0;                 // High enough for a whole job on one machine.
+  std::chrono::milliseconds patience{10'000};  // Time until a member's first call.
 };
 
-// `descriptors`: of the process, not less than the need.
+// Returns the limits for this need. `descriptors` is the process's limit, which is at least the
+// need.
 ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors);
 
 class ConnectionTable {
  public:
-  using Id = uint64_t;  // By age.
+  using Id = uint64_t;  // Newer connections have larger ids.
   using Time = std::chrono::steady_clock::time_point;
 
   explicit ConnectionTable(const ConnectionLimits& limits) : limits_(limits) {}
 
   struct Addition {
     Id id = 0;
-    std::optional<Id> displaced{};  // Another that has to go, and is not in the table any more.
+    // Another connection that must end. It is already removed from the table.
+    std::optional<Id> displaced{};
   };
-  // `peer`: the same for connections that count together. `address`: what Admit calls it.
+  // Adds a stranger. Connections with the same `peer` share a limit. Admit uses `address` to find
+  // the connection.
   Addition Add(const std::string& peer, const std::string& address, Time now);
 
-  // Whether one has to go before another stranger of `peer` has place.
+  // Returns true if one more stranger of `peer` would displace another stranger.
   bool IsFullFor(const std::string& peer) const;
 
   struct Admission {
-    std::vector<Id> members{};  // Are members from now on.
-    std::vector<Id>
-        refused{};  // There are too many: have to go, and are not in the table any more.
+    std::vector<Id> members{};  // Connections that are members from now on.
+    // Connections that exceed a limit and must end. They are already removed from the table.
+    std::vector<Id> refused{};
   };
-  // A call with what the job asks for came from `address`. That may be two connections, to two
-  // addresses of this machine.
+  // Records an allowed call from `address`. Two connections may have the same address if they lead
+  // to two different addresses of this machine.
   Admission Admit(const std::string& address);
 
-  // Strangers whose time is over: they have to go, and are not in the table any more.
-  std::vector<Id> TakeLate(Time now);
+  // Removes and returns the strangers whose time has expired. They must end.
+  std::vector<Id> RemoveLate(Time now);
   std::optional<Time> NextLate() const;
 
   void Remove(Id id);

@@ -4,17 +4,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/convert.h"
+#include "net/grpc/grpc_status.h"
+#include "protocol/wire/shard_messages.h"
 
 namespace sluice::server {
 namespace {
 
-// Effects behind one that is for the disk. Each comes from a call or a shard's report.
+// Limit of effects behind a disk write. Each effect comes from a call or from a shard's report.
 constexpr size_t kWaitingMax = 10000;
 constexpr absl::Duration kSilenceMin = absl::Seconds(5);
-// For the first record of a coordinator, before it serves calls.
+// Time to wait for a coordinator's first record before it serves calls.
 constexpr absl::Duration kBeginPatience = absl::Seconds(2);
-// Between two tries to write a record of the run; doubles.
+// Pause between two attempts to write the run record. The pause doubles each time.
 constexpr absl::Duration kWriteAgainMin = absl::Milliseconds(100);
 constexpr absl::Duration kWriteAgainMax = absl::Seconds(2);
 
@@ -24,14 +25,14 @@ bool IsForDisk(const CoordinatorEffect& effect) {
          std::holds_alternative<DropCheckpoint>(effect);
 }
 
-// True for what a job that has failed still says.
+// Returns true if the effect is still delivered after the job has failed.
 bool MayBeTold(const CoordinatorEffect& effect) {
   const auto* command = std::get_if<CommandShard>(&effect);
   return std::holds_alternative<Notice>(effect) || std::holds_alternative<RefuseShard>(effect) ||
-         (command != nullptr && std::holds_alternative<EndShard>(command->command));
+         (command != nullptr && std::holds_alternative<protocol::EndShard>(command->command));
 }
 
-// Not where the folder is not ours any more.
+// Returns true if a retry may succeed. Returns false if another coordinator owns the folder now.
 bool MayBeWrittenLater(const absl::Status& status) {
   return !status.ok() && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status);
 }
@@ -51,11 +52,12 @@ std::string Describe(const CoordinatorEffect& effect) {
                       std::get<DropCheckpoint>(effect).step);
 }
 
-// As the coordinator before left it: what this one begins with is on disk first.
-JobState StateOfRecord(const CoordinatorOptions& options) {
-  JobState state;
+// Returns the state that the previous coordinator left. It is announced until this coordinator's
+// initial state is on disk.
+protocol::JobState StateOfRecord(const CoordinatorOptions& options) {
+  protocol::JobState state;
   if (!options.run.has_value()) return state;
-  state.phase = JobPhase::kRecovering;
+  state.phase = protocol::JobPhase::kRecovering;
   state.generation = options.run->generation;
   state.term = options.run->term;
   if (!options.checkpoints.empty()) state.durable_step = options.checkpoints.back().step;
@@ -65,7 +67,7 @@ JobState StateOfRecord(const CoordinatorOptions& options) {
 }  // namespace
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
-                                 UpperSide* upper, const Clock* clock, Logger logger)
+                                 ParentJob* upper, const Clock* clock, Logger logger)
     : tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
       silence_(std::max(3 * options.heartbeat, kSilenceMin)),
       clock_(clock),
@@ -81,7 +83,8 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
   coordinator_.Begin(&effects);
   Deliver(std::move(effects));
   writer_ = std::thread([this] { RunWrites(); });
-  // No calls come yet. If the record cannot be written soon, the status says so to later callers.
+  // No calls arrive yet. If the record cannot be written soon, later callers see that in the
+  // status.
   const absl::Time until = clock_->Now() + kBeginPatience;
   while ((!waiting_.empty() || writing_) && disk_wait_.trouble.empty()) {
     const absl::Duration left = until - clock_->Now();
@@ -107,7 +110,8 @@ void CoordinatorHost::RunTicks() {
   while (!stopping_) {
     stopping_changed_.WaitFor(&mutex_, tick_);
     const absl::Time now = clock_->Now();
-    // What could not be announced is not decided: the core takes the time for a pause of its own.
+    // While a state is not announced yet, the core must not make decisions. The core treats this
+    // time as a pause of its own process.
     if (persisting_ == 0) {
       Coordinator::Effects effects;
       coordinator_.Tick(now, &effects);
@@ -117,7 +121,7 @@ void CoordinatorHost::RunTicks() {
   }
 }
 
-JoinToken CoordinatorHost::Join(JoinWaiter* waiter, WorkerJoin join) {
+JoinToken CoordinatorHost::Join(JoinWaiter* waiter, protocol::WorkerJoin join) {
   MutexLock lock(&mutex_);
   const JoinToken token = ++last_id_;
   waiters_.emplace(token, waiter);
@@ -134,18 +138,20 @@ bool CoordinatorHost::JoinCancelled(JoinToken token) {
   return true;
 }
 
-absl::StatusOr<JobState> CoordinatorHost::Heartbeat(const WorkerHeartbeat& heartbeat) {
+absl::StatusOr<protocol::JobState> CoordinatorHost::Heartbeat(
+    const protocol::WorkerHeartbeat& heartbeat) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
-  absl::StatusOr<JobState> state = coordinator_.Heartbeat(heartbeat, clock_->Now(), &effects);
+  absl::StatusOr<protocol::JobState> state =
+      coordinator_.Heartbeat(heartbeat, clock_->Now(), &effects);
   Deliver(std::move(effects));
   return Announced(std::move(state), heartbeat.sender);
 }
 
-absl::StatusOr<JobState> CoordinatorHost::Leave(const WorkerLeave& leave) {
+absl::StatusOr<protocol::JobState> CoordinatorHost::Leave(const protocol::WorkerLeave& leave) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
-  absl::StatusOr<JobState> state = coordinator_.Leave(leave, clock_->Now(), &effects);
+  absl::StatusOr<protocol::JobState> state = coordinator_.Leave(leave, clock_->Now(), &effects);
   Deliver(std::move(effects));
   return Announced(std::move(state), leave.last.sender);
 }
@@ -183,22 +189,23 @@ ControlStreamId CoordinatorHost::Open(ControlOutput* output) {
 
 absl::StatusOr<uint64_t> CoordinatorHost::NumberShard() {
   MutexLock lock(&mutex_);
-  // The coordinator's own number may be what is not on disk yet; the next one could have the same,
-  // and would give the same numbers.
+  // The coordinator's own number may not be on disk yet. A successor could get the same number and
+  // give the same numbers to shards.
   if (persisting_ > 0) {
     return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
   }
   return coordinator_.NumberShard();
 }
 
-void CoordinatorHost::ShardArrived(ControlStreamId stream, const ShardArrival& arrival) {
+void CoordinatorHost::ShardArrived(ControlStreamId stream, const protocol::ShardArrival& arrival) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.AttachShard(stream, arrival, clock_->Now(), &effects);
   Deliver(std::move(effects));
 }
 
-void CoordinatorHost::ShardHealth(ControlStreamId stream, const ShardHealthReport& health) {
+void CoordinatorHost::ShardHealth(ControlStreamId stream,
+                                  const protocol::ShardHealthReport& health) {
   MutexLock lock(&mutex_);
   coordinator_.ShardHealth(stream, health, clock_->Now());
 }
@@ -243,24 +250,24 @@ void CoordinatorHost::ShardGone(ControlStreamId stream) {
   coordinator_.ShardDetached(stream);
 }
 
-void CoordinatorHost::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) {
+void CoordinatorHost::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
-  coordinator_.BeginTerm(term, restore_step, parameters_agree, clock_->Now(), &effects);
+  coordinator_.StartRackTerm(term, restore_step, parameters_agree, clock_->Now(), &effects);
   Deliver(std::move(effects));
 }
 
-void CoordinatorHost::AboveLost(uint32_t term, absl::string_view cause) {
+void CoordinatorHost::ParentLost(uint32_t term, absl::string_view cause) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
-  coordinator_.AboveLost(term, cause, clock_->Now(), &effects);
+  coordinator_.ParentLost(term, cause, clock_->Now(), &effects);
   Deliver(std::move(effects));
 }
 
-void CoordinatorHost::FinishAbove(uint32_t term) {
+void CoordinatorHost::FinishParent(uint32_t term) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
-  coordinator_.FinishAbove(term, &effects);
+  coordinator_.FinishParent(term, &effects);
   Deliver(std::move(effects));
 }
 
@@ -368,13 +375,13 @@ void CoordinatorHost::WriteFirst() {
   absl::Status status = Write(effect);
   for (absl::Duration pause = kWriteAgainMin; MayBeWrittenLater(status) && MustBeWritten(effect);
        pause = std::min(2 * pause, kWriteAgainMax)) {
-    TellUnwritten(status);
+    ReportUnwritten(status);
     PauseWriting(effect, pause);
     if (MustBeWritten(effect)) status = Write(effect);
   }
   if (status.ok() && !disk_wait_.trouble.empty()) {
     logger_.Write(LogLevel::kInfo, {.event = "record_written"},
-                  absl::StrCat(disk_wait_.what, " is written; the job goes on"));
+                  absl::StrCat(disk_wait_.what, " is written; the job continues"));
   }
   writing_ = false;
   disk_wait_ = OwnWait();
@@ -397,22 +404,24 @@ absl::Status CoordinatorHost::Write(const CoordinatorEffect& effect) {
   return status;
 }
 
-// A job that has finished is known to have by who is there; one that has failed announces nothing.
+// Returns true if the job cannot continue without the record. After a finish, all present parties
+// know the end without it. A failed job announces nothing.
 bool CoordinatorHost::MustBeWritten(const CoordinatorEffect& effect) const {
   const auto* persist = std::get_if<PersistRun>(&effect);
-  const JobPhase phase = coordinator_.phase();
+  const protocol::JobPhase phase = coordinator_.phase();
   return persist != nullptr && !persist->record.finished && !stopping_ &&
-         phase != JobPhase::kFinished && phase != JobPhase::kFailed;
+         phase != protocol::JobPhase::kFinished && phase != protocol::JobPhase::kFailed;
 }
 
-void CoordinatorHost::TellUnwritten(const absl::Status& status) {
+void CoordinatorHost::ReportUnwritten(const absl::Status& status) {
   const std::string& trouble = disk_wait_.trouble = std::string(status.message());
-  // Every try has a file name of its own; the log has the error.
+  // The file name in the error differs between attempts, so only the code is compared.
   if (std::exchange(disk_wait_.code, status.code()) == status.code()) return;
-  logger_.Write(LogLevel::kWarning, {.event = "record_unwritten"},
-                absl::StrCat(disk_wait_.what, " cannot be written: ", trouble,
-                             "; the coordinator tries again, and nobody joins or is given up "
-                             "before it can"));
+  logger_.Write(
+      LogLevel::kWarning, {.event = "record_unwritten"},
+      absl::StrCat(
+          disk_wait_.what, " cannot be written: ", trouble,
+          "; the coordinator retries, and until it succeeds the membership cannot change"));
   waiting_changed_.SignalAll();
 }
 
@@ -434,26 +443,28 @@ void CoordinatorHost::Written(const CoordinatorEffect& effect, const absl::Statu
     coordinator_.CheckpointWritten(write->manifest.step, status, clock_->Now(), &effects);
     Enqueue(std::move(effects));
   } else if (!status.ok()) {
-    logger_.Warning(status.message());  // It only takes room.
+    logger_.Warning(status.message());  // The remaining files only take disk space.
   }
 }
 
 void CoordinatorHost::Persisted(const protocol::RunRecord& record, const absl::Status& status) {
   if (status.ok()) return;
-  if (record.finished || coordinator_.phase() == JobPhase::kFinished) {
-    logger_.Warning(status.message());  // Only a later start does not know it.
+  if (record.finished || coordinator_.phase() == protocol::JobPhase::kFinished) {
+    // Only a later start needs this record.
+    logger_.Warning(status.message());
     return;
   }
   const std::string reason =
       absl::StrCat("term ", record.term, " of the job cannot be recorded: ", status.message());
   DropUnannounced(reason);
-  if (stopping_) return;  // Another coordinator may go on.
+  if (stopping_) return;  // Another coordinator may continue the job.
   Coordinator::Effects effects;
   coordinator_.Fail(reason, &effects);
   Enqueue(std::move(effects));
 }
 
-// The job or this process ends before what was to follow could be recorded: nobody may hear of it.
+// Drops waiting effects, because the job or this process ends before they could be recorded. No
+// party may learn of them.
 void CoordinatorHost::DropUnannounced(absl::string_view reason) {
   for (const auto& [token, answer] : requests_) answer(absl::UnavailableError(reason));
   requests_.clear();
@@ -465,8 +476,8 @@ void CoordinatorHost::DropUnannounced(absl::string_view reason) {
   persisting_ = 0;
 }
 
-absl::StatusOr<JobState> CoordinatorHost::Announced(absl::StatusOr<JobState> state,
-                                                    const protocol::Sender& sender) {
+absl::StatusOr<protocol::JobState> CoordinatorHost::Announced(
+    absl::StatusOr<protocol::JobState> state, const protocol::Sender& sender) {
   if (!state.ok() || persisting_ == 0) return state;
   coordinator_.EndNotTold(sender);
   return announced_;
@@ -486,22 +497,23 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
   } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
     const auto output = outputs_.find(command->stream);
     if (output == outputs_.end()) return;
-    auto message = std::make_shared<const v1::ShardCommand>(CommandToProto(*command));
+    auto message = std::make_shared<const v1::ShardCommand>(
+        protocol::CommandToProto(command->sequence, command->command));
     const size_t bytes = message->ByteSizeLong();
     output->second->Send(std::move(message), bytes);
   } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
     LogRefusal({.event = "shard_refused"},
                absl::StrCat("a shard was refused: ", refusal->why.message()));
     const auto output = outputs_.find(refusal->stream);
-    if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
+    if (output != outputs_.end()) output->second->Close(net::ToGrpc(refusal->why));
   } else if (const auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
     const auto request = requests_.find(answer->token);
     if (request == requests_.end()) return;
     request->second(answer->step);
     requests_.erase(request);
-  } else if (const auto* ask = std::get_if<AskAbove>(&effect)) {
+  } else if (const auto* ask = std::get_if<AskParent>(&effect)) {
     if (upper_ != nullptr) upper_->Asked(*ask);
-  } else if (const auto* leave = std::get_if<LeaveAbove>(&effect)) {
+  } else if (const auto* leave = std::get_if<LeaveParent>(&effect)) {
     if (upper_ != nullptr) upper_->Finished(*leave);
   } else {
     const Notice& notice = std::get<Notice>(effect);
@@ -510,7 +522,7 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
   }
 }
 
-// Anybody with the job's credentials can be refused again and again.
+// Limits these log lines, because a client with the job's credentials can be refused repeatedly.
 void CoordinatorHost::LogRefusal(const LogFields& kind, absl::string_view text) {
   const std::optional<uint64_t> silent = refusals_[kind.event].Say(clock_->Now());
   if (!silent.has_value()) return;
@@ -521,10 +533,12 @@ void CoordinatorHost::LogRefusal(const LogFields& kind, absl::string_view text) 
 }
 
 void CoordinatorHost::LogEnd() {
-  const JobPhase phase = coordinator_.phase();
-  if (end_logged_ || (phase != JobPhase::kFinished && phase != JobPhase::kFailed)) return;
+  const protocol::JobPhase phase = coordinator_.phase();
+  if (end_logged_ ||
+      (phase != protocol::JobPhase::kFinished && phase != protocol::JobPhase::kFailed))
+    return;
   end_logged_ = true;
-  if (phase == JobPhase::kFinished) {
+  if (phase == protocol::JobPhase::kFinished) {
     logger_.Write(LogLevel::kInfo, {.event = "job_finished"}, "the job has finished");
   } else {
     logger_.Write(LogLevel::kError, {.event = "job_failed"},

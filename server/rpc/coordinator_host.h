@@ -1,9 +1,9 @@
-// CoordinatorHost: the coordinator's core behind one lock, with the calls that wait for it, the
-// shards' control streams and the threads that tick and write. What the core wants on disk is
-// written without the lock, and what follows in the order of its effects waits for it: nothing is
-// announced that is not there, and a slow disk holds up no heartbeat. A record of the run that
-// cannot be written is tried again until it is or the job ends; meanwhile the membership stays as
-// it is. Thread-safe.
+// CoordinatorHost: runs the coordinator's core behind one lock. It also holds the calls that wait
+// for the core, the shards' control streams, and the threads that tick and write. The host writes
+// to disk without the lock and delays the effects that follow a write until the write is done.
+// Therefore nothing is announced before it is on disk, and a slow disk delays no heartbeat. The
+// host retries a failed write of the run record until the write succeeds or the job ends; until
+// then the membership does not change. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -23,50 +23,51 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_history.h"
 #include "server/coordinator/job_report.h"
+#include "server/rpc/parent_job.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/run_folder.h"
-#include "server/rpc/upper_side.h"
 #include "sluice/v1/shard_control.pb.h"
 
 namespace sluice::server {
 
 using ControlOutput = QueuedStream<v1::ShardReport, v1::ShardCommand>;
 
-// A Join call that waits. Answered at most once, with the host's lock held.
+// A Join call that waits for an answer. It is answered at most once, with the host's lock held.
 class JoinWaiter {
  public:
   virtual ~JoinWaiter() = default;
-  virtual void Answer(const absl::StatusOr<JoinGrant>& grant) = 0;
+  virtual void Answer(const absl::StatusOr<protocol::JoinGrant>& grant) = 0;
 };
 
-// The step of a checkpoint that is durable, or why there is none. Called at most once, with the
-// host's lock held.
+// Receives the step of the durable checkpoint, or the reason why there is none. Called at most
+// once, with the host's lock held.
 using CheckpointAnswer = std::function<void(const absl::StatusOr<uint64_t>&)>;
 
 class CoordinatorHost {
  public:
-  // `folder`: of a job with checkpoints, else null. `upper`: of a rack, else null; not owned.
-  CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder, UpperSide* upper,
+  // `folder` is null if the job has no checkpoints. `upper` is null unless the job is a rack's; it
+  // is not owned.
+  CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder, ParentJob* upper,
                   const Clock* clock, Logger logger);
   ~CoordinatorHost();
 
-  // `waiter` must stay until it was answered or its token was given to JoinCancelled.
-  JoinToken Join(JoinWaiter* waiter, WorkerJoin join);
-  // True: the waiter is forgotten. False: it was answered before.
+  // `waiter` must stay valid until it is answered or JoinCancelled has returned for its token.
+  JoinToken Join(JoinWaiter* waiter, protocol::WorkerJoin join);
+  // Forgets the waiter and returns true. Returns false if the waiter was already answered.
   bool JoinCancelled(JoinToken token);
-  absl::StatusOr<JobState> Heartbeat(const WorkerHeartbeat& heartbeat);
-  absl::StatusOr<JobState> Leave(const WorkerLeave& leave);
+  absl::StatusOr<protocol::JobState> Heartbeat(const protocol::WorkerHeartbeat& heartbeat);
+  absl::StatusOr<protocol::JobState> Leave(const protocol::WorkerLeave& leave);
   absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part);
   CheckpointToken RequestCheckpoint(CheckpointAnswer answer);
-  // True: the answer is forgotten. False: it was given before.
+  // Forgets the answer and returns true. Returns false if the answer was already given.
   bool RequestCancelled(CheckpointToken token);
 
-  // `output` must stay until ShardGone.
+  // `output` must stay valid until ShardGone.
   ControlStreamId Open(ControlOutput* output);
-  // As Coordinator::NumberShard. UNAVAILABLE: the disk is behind.
+  // As Coordinator::NumberShard. Fails with UNAVAILABLE while a record is not on disk yet.
   absl::StatusOr<uint64_t> NumberShard();
-  void ShardArrived(ControlStreamId stream, const ShardArrival& arrival);
-  void ShardHealth(ControlStreamId stream, const ShardHealthReport& health);
+  void ShardArrived(ControlStreamId stream, const protocol::ShardArrival& arrival);
+  void ShardHealth(ControlStreamId stream, const protocol::ShardHealthReport& health);
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence);
   void ShardFailed(ControlStreamId stream, absl::string_view reason);
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part);
@@ -74,18 +75,18 @@ class CoordinatorHost {
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason);
   void ShardGone(ControlStreamId stream);
 
-  // Shard 0, which is in this process, made a plan, or begins with it.
+  // Reports a plan that shard 0, which is in this process, made or began with.
   void PlanMade(const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes);
-  // Of a rack: as the Coordinator has them.
-  void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
-  void AboveLost(uint32_t term, absl::string_view cause);
-  void FinishAbove(uint32_t term);
+  // For racks; see the Coordinator's methods of the same names.
+  void StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
+  void ParentLost(uint32_t term, absl::string_view cause);
+  void FinishParent(uint32_t term);
   void ReleaseCheckpoints(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
   std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
 
   void Fail(absl::string_view reason);
-  // The job has ended and who is there knows it.
+  // True if the job has ended and all present parties know that.
   bool Drained() const;
   bool AnyToldEnd() const;
   JobStatus Status() const;
@@ -93,37 +94,41 @@ class CoordinatorHost {
   uint64_t incarnation() const { return incarnation_; }
 
  private:
-  // What the writer's thread does with the disk now.
+  // The disk operation that the writer's thread is performing.
   struct OwnWait {
-    std::string what;  // For a person; empty: nothing.
+    std::string what;  // A readable description; empty if there is no operation.
     absl::Time since;
-    std::string trouble{};                          // Why the last try failed.
-    absl::StatusCode code = absl::StatusCode::kOk;  // Of that.
+    std::string trouble{};                          // Why the last attempt failed.
+    absl::StatusCode code = absl::StatusCode::kOk;  // Code of the last failure.
   };
 
   void RunTicks();
   void RunWrites();
-  // In order, and after all that wait already. When too many wait, so does the caller.
+  // Delivers effects in order, after all effects that already wait. Blocks the caller if too many
+  // wait.
   void Deliver(Coordinator::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(Coordinator::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Up to the next that is for the disk.
+  // Carries out effects up to the next one that needs a disk write.
   void CarryOutWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CarryOut(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The first that waits, which is for the disk. Lets go of the lock meanwhile.
+  // Performs the first waiting effect, which must need a disk write. Releases the lock during the
+  // write.
   void WriteFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Write(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Written(const CoordinatorEffect& effect, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The job cannot go on without it on disk.
+  // Returns true if the job cannot continue until the effect is on disk.
   bool MustBeWritten(const CoordinatorEffect& effect) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellUnwritten(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReportUnwritten(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PauseWriting(const CoordinatorEffect& effect, absl::Duration pause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Persisted(const protocol::RunRecord& record, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropUnannounced(absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `state`, or, while what it rests on is not on disk, what was so before.
-  absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const protocol::Sender& sender)
+  // Returns `state`. While a record that `state` depends on is not on disk, returns the last
+  // announced state instead.
+  absl::StatusOr<protocol::JobState> Announced(absl::StatusOr<protocol::JobState> state,
+                                               const protocol::Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogRefusal(const LogFields& kind, absl::string_view text)
@@ -131,11 +136,11 @@ class CoordinatorHost {
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration tick_;
-  const absl::Duration silence_;  // A process that lives says something sooner.
+  const absl::Duration silence_;  // A live process reports more often than this.
   const Clock* const clock_;
   const Logger logger_;
   const std::unique_ptr<RunFolder> folder_;
-  UpperSide* const upper_;
+  ParentJob* const upper_;
   mutable Mutex mutex_;
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -143,14 +148,14 @@ class CoordinatorHost {
   std::map<std::string, LogLimit> refusals_ ABSL_GUARDED_BY(mutex_);  // By event.
   std::deque<CoordinatorEffect> waiting_ ABSL_GUARDED_BY(mutex_);
   CondVar waiting_changed_;
-  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.
-  OwnWait disk_wait_ ABSL_GUARDED_BY(mutex_);      // For that.
-  size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // PersistRun effects that wait.
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first effect is being written to disk.
+  OwnWait disk_wait_ ABSL_GUARDED_BY(mutex_);      // Describes the current write.
+  size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // Number of PersistRun effects that wait.
   JobHistory history_ ABSL_GUARDED_BY(mutex_);
   PlanLog plans_ ABSL_GUARDED_BY(mutex_);
-  JobState announced_ ABSL_GUARDED_BY(mutex_);  // As it was before those.
+  protocol::JobState announced_ ABSL_GUARDED_BY(mutex_);  // State before the effects that wait.
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
-  const uint64_t incarnation_;  // The coordinator's.
+  const uint64_t incarnation_;  // Incarnation of the coordinator.
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<CheckpointToken, CheckpointAnswer> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<ControlStreamId, ControlOutput*> outputs_ ABSL_GUARDED_BY(mutex_);

@@ -3,22 +3,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/text.h"
-#include "protocol/wire/exchange_messages.h"
+#include "net/grpc/grpc_status.h"
+#include "protocol/wire/common_messages.h"
+#include "protocol/wire/membership_messages.h"
+#include "protocol/wire/shard_messages.h"
 #include "protocol/wire/tensor_table_message.h"
-#include "server/rpc/convert.h"
 #include "server/rpc/refused_call.h"
+#include "server/rpc/status_reply.h"
 
 namespace sluice::server {
 namespace {
 
-// A StartShard has the tensor table; the others are small.
+// A StartShard carries the tensor table; the other commands are small.
 constexpr QueueLimits kCommandLimits{.messages = 64, .bytes = 2 * protocol::kTableBytesMax};
 
-// A call that waits for the coordinator. Deletes itself.
+// A call that waits for the coordinator. The object deletes itself.
 class WaitingCall : public grpc::ServerUnaryReactor {
  protected:
-  // Once the token is known.
+  // Must be called once the token is known.
   void Constructed() {
     MutexLock lock(&mutex_);
     constructed_ = true;
@@ -30,17 +32,17 @@ class WaitingCall : public grpc::ServerUnaryReactor {
     resolved_ = true;
     if (constructed_) Finish(status_);
   }
-  // Nobody waits any more. False: it was answered, or is being answered on another thread; then
-  // that is over.
+  // Stops waiting. Returns false if the call was already answered. If another thread is answering,
+  // waits until that answer is complete and then returns false.
   virtual bool Forget() = 0;
 
  private:
   void OnCancel() override {
-    // The reactor is bound to its call after the constructor returned, so the token is there.
+    // gRPC binds the reactor after the constructor has returned, so the token is known here.
     if (Forget()) Resolve(grpc::Status::CANCELLED);
   }
   void OnDone() override {
-    Forget();  // Returns after an answer that is still on its way out.
+    Forget();  // Waits for an answer that is in progress.
     delete this;
   }
 
@@ -50,18 +52,18 @@ class WaitingCall : public grpc::ServerUnaryReactor {
   grpc::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Answered when everybody is there.
+// A Join call. It is answered when all workers have joined.
 class JoinCall final : public WaitingCall, public JoinWaiter {
  public:
-  JoinCall(CoordinatorHost* host, WorkerJoin join, v1::JoinReply* reply)
+  JoinCall(CoordinatorHost* host, protocol::WorkerJoin join, v1::JoinReply* reply)
       : host_(host), reply_(reply) {
     token_ = host_->Join(this, std::move(join));
     Constructed();
   }
 
-  void Answer(const absl::StatusOr<JoinGrant>& grant) override {
-    if (grant.ok()) GrantToProto(*grant, reply_);
-    Resolve(ToGrpc(grant.status()));
+  void Answer(const absl::StatusOr<protocol::JoinGrant>& grant) override {
+    if (grant.ok()) protocol::GrantToProto(*grant, reply_);
+    Resolve(net::ToGrpc(grant.status()));
   }
 
  private:
@@ -72,13 +74,13 @@ class JoinCall final : public WaitingCall, public JoinWaiter {
   JoinToken token_ = 0;
 };
 
-// Answered when a checkpoint is durable.
+// A RequestCheckpoint call. It is answered when a checkpoint is durable.
 class CheckpointCall final : public WaitingCall {
  public:
   CheckpointCall(CoordinatorHost* host, v1::RequestCheckpointReply* reply) : host_(host) {
     token_ = host_->RequestCheckpoint([this, reply](const absl::StatusOr<uint64_t>& step) {
       if (step.ok()) reply->set_step(*step);
-      Resolve(ToGrpc(step.status()));
+      Resolve(net::ToGrpc(step.status()));
     });
     Constructed();
   }
@@ -90,27 +92,28 @@ class CheckpointCall final : public WaitingCall {
   CheckpointToken token_ = 0;
 };
 
-// One shard's Attach stream.
+// The Attach stream of one shard.
 class AttachCall final : public ControlOutput {
  public:
   AttachCall(grpc::CallbackServerContext* context, CoordinatorHost* host)
       : ControlOutput(context, kCommandLimits), host_(host), id_(host->Open(this)) {
-    StartReading();
+    Begin();
   }
 
  private:
   void OnMessage(v1::ShardReport* report) override {
     if (report->has_hello() == greeted_) {
-      Close({grpc::StatusCode::INVALID_ARGUMENT, "hello comes first, and once"});
+      Close({grpc::StatusCode::INVALID_ARGUMENT,
+             "the first report must be hello, and no other may be"});
       return;
     }
     switch (report->report_case()) {
       case v1::ShardReport::kHello:
         greeted_ = true;
-        host_->ShardArrived(id_, HelloFromProto(report->hello()));
+        host_->ShardArrived(id_, protocol::HelloFromProto(report->hello()));
         break;
       case v1::ShardReport::kHealth:
-        host_->ShardHealth(id_, HealthFromProto(report->health()));
+        host_->ShardHealth(id_, protocol::HealthFromProto(report->health()));
         break;
       case v1::ShardReport::kAcknowledged:
         host_->ShardAcknowledged(id_, report->acknowledged());
@@ -119,7 +122,7 @@ class AttachCall final : public ControlOutput {
         host_->ShardFailed(id_, report->failed());
         break;
       case v1::ShardReport::kPart:
-        host_->ShardPart(id_, PartFromProto(report->part()));
+        host_->ShardPart(id_, protocol::CheckedPartFromProto(report->part()));
         break;
       case v1::ShardReport::kCheckpointNamed:
         host_->ShardNamedCheckpoint(id_, report->checkpoint_named());
@@ -139,25 +142,16 @@ class AttachCall final : public ControlOutput {
   bool greeted_ = false;
 };
 
-template <typename Reply>
-grpc::Status SetState(const absl::StatusOr<JobState>& state, Reply* reply) {
-  if (!state.ok()) return ToGrpc(state.status());
-  reply->set_phase(PhaseToProto(state->phase));
-  reply->set_failure(ValidText(state->failure));
-  reply->set_term(state->term);
-  return grpc::Status::OK;
-}
-
 }  // namespace
 
 grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context,
                                                    const v1::JoinRequest* request,
                                                    v1::JoinReply* reply) {
   if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
-  absl::StatusOr<WorkerJoin> join = JoinFromProto(*request);
+  absl::StatusOr<protocol::WorkerJoin> join = protocol::JoinFromProto(*request);
   if (!join.ok()) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(join.status()));
+    reactor->Finish(net::ToGrpc(join.status()));
     return reactor;
   }
   return new JoinCall(host_, *std::move(join), reply);
@@ -168,19 +162,18 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
                                                         v1::HeartbeatReply* reply) {
   if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<WorkerHeartbeat> heartbeat = HeartbeatFromProto(*request);
+  const absl::StatusOr<protocol::WorkerHeartbeat> heartbeat =
+      protocol::HeartbeatFromProto(*request);
   if (!heartbeat.ok()) {
-    reactor->Finish(ToGrpc(heartbeat.status()));
+    reactor->Finish(net::ToGrpc(heartbeat.status()));
     return reactor;
   }
-  const absl::StatusOr<JobState> state = host_->Heartbeat(*heartbeat);
+  const absl::StatusOr<protocol::JobState> state = host_->Heartbeat(*heartbeat);
   if (state.ok()) {
-    reply->set_generation(state->generation);
-    reply->set_durable_step(state->durable_step);
-    for (const ShardPlace& place : state->shards) PlaceToProto(place, reply->add_shards());
+    protocol::HeartbeatReplyToProto({.job = *state, .server_incarnation = host_->incarnation()},
+                                    reply);
   }
-  reply->set_server_incarnation(host_->incarnation());
-  reactor->Finish(SetState(state, reply));
+  reactor->Finish(net::ToGrpc(state.status()));
   return reactor;
 }
 
@@ -189,8 +182,14 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext*
                                                     v1::LeaveReply* reply) {
   if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<WorkerLeave> leave = LeaveFromProto(*request);
-  reactor->Finish(leave.ok() ? SetState(host_->Leave(*leave), reply) : ToGrpc(leave.status()));
+  const absl::StatusOr<protocol::WorkerLeave> leave = protocol::LeaveFromProto(*request);
+  if (!leave.ok()) {
+    reactor->Finish(net::ToGrpc(leave.status()));
+    return reactor;
+  }
+  const absl::StatusOr<protocol::JobState> state = host_->Leave(*leave);
+  if (state.ok()) protocol::LeaveAnswerToProto(*state, reply);
+  reactor->Finish(net::ToGrpc(state.status()));
   return reactor;
 }
 
@@ -199,8 +198,8 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
     v1::ReportCheckpointReply* /*reply*/) {
   if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(host_->WorkerPart(protocol::SenderFromProto(request->sender()),
-                                           PartFromProto(request->part()))));
+  reactor->Finish(net::ToGrpc(host_->WorkerPart(protocol::SenderFromProto(request->sender()),
+                                                protocol::CheckedPartFromProto(request->part()))));
   return reactor;
 }
 
@@ -211,7 +210,7 @@ grpc::ServerUnaryReactor* CoordinatorService::RequestCheckpoint(
   const absl::Status here = CheckJobName(request->job_name());
   if (here.ok()) return new CheckpointCall(host_, reply);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(here));
+  reactor->Finish(net::ToGrpc(here));
   return reactor;
 }
 
@@ -228,7 +227,7 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::Status here = CheckJobName(request->job_name());
   if (here.ok()) StatusToProto(host_->Status(), host_->Report().warnings, reply);
-  reactor->Finish(ToGrpc(here));
+  reactor->Finish(net::ToGrpc(here));
   return reactor;
 }
 
@@ -239,7 +238,7 @@ grpc::ServerUnaryReactor* ControlService::Enter(grpc::CallbackServerContext* con
   const absl::StatusOr<uint64_t> number = host_->NumberShard();
   if (number.ok()) reply->set_server_incarnation(*number);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(number.status()));
+  reactor->Finish(net::ToGrpc(number.status()));
   return reactor;
 }
 
@@ -247,7 +246,7 @@ grpc::ServerBidiReactor<v1::ShardReport, v1::ShardCommand>* ControlService::Atta
     grpc::CallbackServerContext* context) {
   const grpc::Status may = transport_->MayCall(*context);
   if (!may.ok()) return new RefusedStream<v1::ShardReport, v1::ShardCommand>(may);
-  return new AttachCall(context, host_);  // Deletes itself.
+  return new AttachCall(context, host_);  // The object deletes itself.
 }
 
 }  // namespace sluice::server

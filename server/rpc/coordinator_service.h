@@ -1,4 +1,4 @@
-// CoordinatorService and ControlService: the gRPC faces of the coordinator, for workers and for
+// CoordinatorService and ControlService: the coordinator's gRPC services, for workers and for
 // shards.
 #pragma once
 

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kTakers = 4;
 
-// Ends a call with `status`, whatever its service says. That is gRPC's own: Sluice's look
-// themselves before they do anything.
+// Ends a call with `status`, whatever the service answers. Used for gRPC's own services; Sluice's
+// services check the caller before they act.
 class Refuse final : public grpc::experimental::Interceptor {
  public:
   Refuse(grpc::Status status, bool is_health) : status_(std::move(status)), is_health_(is_health) {}
@@ -35,13 +35,13 @@ class Refuse final : public grpc::experimental::Interceptor {
  private:
   const grpc::Status status_;
   const bool is_health_;
-  // A message of no bytes: those of the health service are such buffers.
+  // An empty message. Messages of the health service are byte buffers of this kind.
   const grpc::Slice no_bytes_{"", 0};
   const grpc::ByteBuffer nothing_{&no_bytes_, 1};
 };
 
-// gRPC asks for an interceptor when a call begins. Calls that are allowed get none and cost
-// nothing.
+// Creates an interceptor for each refused call. gRPC requests one when a call begins. Allowed calls
+// get no interceptor, so they have no overhead.
 class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   Watch(ConnectionAcceptor* acceptor, std::shared_ptr<const net::Transport> transport)
@@ -57,9 +57,9 @@ class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface
       return nullptr;
     }
     const absl::string_view method = info->method();
-    // Its answers would say which methods there are.
+    // Answers of the reflection service would disclose the methods.
     if (absl::StartsWith(method, "/grpc.reflection.")) call->TryCancel();
-    return new Refuse(may, absl::StartsWith(method, "/grpc.health."));  // gRPC's to delete.
+    return new Refuse(may, absl::StartsWith(method, "/grpc.health."));  // gRPC owns the object.
   }
 
  private:
@@ -75,7 +75,7 @@ std::string AddressOfPeer(absl::string_view peer) {
   if (!six) return std::string(peer);
   std::string address =
       absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%5b", "["}, {"%5d", "]"}});
-  // Of a link-local address, the interface: [fe80::1%25eth0].
+  // Removes the interface of a link-local address such as [fe80::1%25eth0].
   const size_t scope = address.find('%');
   const size_t end = address.rfind(']');
   if (scope != std::string::npos && end != std::string::npos && scope < end) {

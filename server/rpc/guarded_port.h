@@ -1,4 +1,4 @@
-// GuardedPort: a port of a gRPC server, with limits of connections (connection_table.h).
+// GuardedPort: a port of a gRPC server with limits on connections (connection_table.h).
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,26 +17,27 @@
 
 namespace sluice::server {
 
-// IP:PORT of what ServerContext::peer says; empty if it says something else.
+// Returns the IP:PORT in a ServerContext::peer string. Returns an empty string if the peer has
+// another form.
 std::string AddressOfPeer(absl::string_view peer);
 
 class GuardedPort {
  public:
-  // Listens on HOST:PORT. Errors as ListenOnAll.
+  // Listens on HOST:PORT. Fails as ListenOnAll does.
   static absl::StatusOr<std::unique_ptr<GuardedPort>> Open(const std::string& listen,
                                                            const ConnectionLimits& limits,
                                                            std::chrono::milliseconds unheard,
                                                            const Logger& logger);
 
-  // Calls that `transport` does not allow end with its refusal: those of Sluice's services by
-  // themselves (refused_call.h), others here. The server that `builder` makes must be started
-  // before Start, be shut down after Stop, and be gone before this object. Takes the builder's
-  // interceptors.
+  // Adds the port to the server and sets the builder's interceptors. A call that `transport` does
+  // not allow ends with the error of `transport`. Sluice's services refuse such calls themselves
+  // (refused_call.h); this port refuses calls to other services. The server of `builder` must start
+  // before Start, shut down after Stop, and be destroyed before this object.
   void AddTo(grpc::ServerBuilder* builder, const std::shared_ptr<const net::Transport>& transport);
   void Start();
   void Stop() { acceptor_.Stop(); }
 
-  // A call from there is allowed by a service whose interceptors know no peer.
+  // Records an allowed call from `peer`. For services whose interceptors do not know the peer.
   void Admit(const std::string& peer);
 
   int port() const { return acceptor_.port(); }
@@ -46,7 +47,7 @@ class GuardedPort {
               std::chrono::milliseconds unheard, const Logger& logger)
       : acceptor_(std::move(listeners), limits, unheard, logger) {}
 
-  // Each takes one connection at a time.
+  // Each taker handles one connection at a time.
   std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> takers_;
   ConnectionAcceptor acceptor_;
 };

@@ -6,15 +6,12 @@
 #include "base/process_usage.h"
 #include "protocol/wire/exchange_messages.h"
 #include "protocol/wire/link_message.h"
-#include "server/rpc/convert.h"
 #include "server/rpc/refused_call.h"
 
 namespace sluice::server {
 namespace {
 
-constexpr uint64_t kPullBytesMax = 32 << 20;
-
-// One worker's stream. Messages are handled where they are read, one after the other.
+// The stream of one worker. Messages are handled on the reading thread, one after another.
 class ExchangeCall final : public ExchangeOutput {
  public:
   ExchangeCall(grpc::CallbackServerContext* context, const ParameterService::Limits& limits,
@@ -24,7 +21,7 @@ class ExchangeCall final : public ExchangeOutput {
         message_bytes_max_(limits.message_bytes_max),
         host_(host),
         id_(host->Open(this)) {
-    StartReading();
+    Begin();
   }
 
  private:
@@ -54,7 +51,8 @@ class ExchangeCall final : public ExchangeOutput {
       arrival.up = meter_.Take();
     }
     meter_.Came(bytes, request.ready_ns(), absl::ToUnixNanos(here));
-    absl::StatusOr<protocol::Exchange> exchange = protocol::ExchangeFromProto(sender_, &request);
+    absl::StatusOr<protocol::ExchangeRequest> exchange =
+        protocol::ExchangeRequestFromProto(sender_, &request);
     if (!exchange.ok()) {
       host_->Refuse(id_, request.step(), request.bundle(),
                     std::string(exchange.status().message()));
@@ -68,7 +66,7 @@ class ExchangeCall final : public ExchangeOutput {
     span.Next(protocol::Stage::kSum);
     host_->Handle(id_, *std::move(exchange), arrival);
   }
-  // Here, before anybody's turn: what it measures is the link.
+  // Answers a probe immediately, before the request's turn, because a probe measures the link.
   void AnswerProbe(uint64_t bytes, const v1::ExchangeRequest& probe, absl::Time here) {
     meter_.Came(bytes, probe.ready_ns(), absl::ToUnixNanos(here), /*probe=*/true);
     const absl::Time now = host_->Now();
@@ -87,7 +85,7 @@ class ExchangeCall final : public ExchangeOutput {
   const size_t message_bytes_max_;
   ShardHost* const host_;
   const StreamId id_;
-  protocol::Sender sender_;  // Of the last message that named one.
+  protocol::Sender sender_;  // The sender in the last message that named a sender.
   protocol::LinkMeter meter_;
 };
 
@@ -97,16 +95,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
     grpc::CallbackServerContext* context) {
   const grpc::Status may = transport_->MayCall(*context);
   if (!may.ok()) return new RefusedStream<grpc::ByteBuffer, grpc::ByteBuffer>(may);
-  return new ExchangeCall(context, limits_, host_);  // Deletes itself.
-}
-
-grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context,
-                                                 const v1::PullRequest* request,
-                                                 v1::PullReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(DoPull(*request, reply));
-  return reactor;
+  return new ExchangeCall(context, limits_, host_);  // The object deletes itself.
 }
 
 grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext* context,
@@ -124,27 +113,6 @@ grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
-}
-
-grpc::Status ParameterService::DoPull(const v1::PullRequest& request, v1::PullReply* reply) {
-  const auto results =
-      host_->Pull(protocol::SenderFromProto(request.sender()), request.after_step(),
-                  {request.bundles().begin(), request.bundles().end()});
-  if (!results.ok()) return ToGrpc(results.status());
-  uint64_t bytes = 0;
-  for (const std::shared_ptr<const protocol::ExchangeAnswer>& result : *results) {
-    bytes += ResultBytes(*result);
-    if (bytes > kPullBytesMax) {
-      return ToGrpc(absl::ResourceExhaustedError(
-          absl::StrCat("results after step ", request.after_step(), " are over ", kPullBytesMax,
-                       " bytes; ask for fewer bundles or a later step")));
-    }
-    *reply->add_results() = ReplyToProto(*result, host_->incarnation());
-    if (reply->oldest_step() == 0 || result->step < reply->oldest_step()) {
-      reply->set_oldest_step(result->step);
-    }
-  }
-  return grpc::Status::OK;
 }
 
 }  // namespace sluice::server

@@ -1,5 +1,5 @@
-// ParameterService: the gRPC face of a shard: decodes, calls the host, encodes. Exchange works on
-// raw bytes, so that a result is serialized once for all ranks.
+// ParameterService: the gRPC service of a shard. It decodes requests, calls the host, and encodes
+// answers. Exchange uses raw bytes, so that a result is serialized only once for all ranks.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,10 @@ namespace sluice::server {
 
 class ParameterService final
     : public v1::ParameterShard::WithRawCallbackMethod_Exchange<
-          v1::ParameterShard::WithCallbackMethod_Pull<
-              v1::ParameterShard::WithCallbackMethod_GetUsage<v1::ParameterShard::Service>>> {
+          v1::ParameterShard::WithCallbackMethod_GetUsage<v1::ParameterShard::Service>> {
  public:
   struct Limits {
-    size_t answers_max = 0;        // So many may wait for one stream to read them.
+    size_t answers_max = 0;        // Maximum number of answers that wait for one stream.
     size_t message_bytes_max = 0;  // A larger request ends its stream.
   };
   ParameterService(ShardHost* host, const Limits& limits,
@@ -26,15 +25,11 @@ class ParameterService final
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context,
-                                 const v1::PullRequest* request, v1::PullReply* reply) override;
   grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext* context,
                                      const v1::GetUsageRequest* request,
                                      v1::GetUsageReply* reply) override;
 
  private:
-  grpc::Status DoPull(const v1::PullRequest& request, v1::PullReply* reply);
-
   ShardHost* const host_;
   const Limits limits_;
   const std::shared_ptr<const net::Transport> transport_;

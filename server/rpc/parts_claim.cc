@@ -9,10 +9,10 @@ namespace {
 absl::Status OfAnotherRun(const std::string& folder, const protocol::RunRecord& record) {
   return absl::FailedPreconditionError(absl::StrCat(
       folder, " holds parts of another run, of job ", record.job_name,
-      "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
+      "; give this server another checkpoint.dir, or remove that folder to start over"));
 }
 
-// OK: the folder's record is of this run. NOT_FOUND: there is none.
+// Returns OK if the folder's record belongs to this run, and NOT_FOUND if there is no record.
 absl::Status FindRecord(const std::string& folder, uint64_t job_uid) {
   const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(folder);
   if (record.ok() && record->job_uid != job_uid) return OfAnotherRun(folder, *record);
@@ -21,20 +21,20 @@ absl::Status FindRecord(const std::string& folder, uint64_t job_uid) {
 
 }  // namespace
 
-absl::Status PartsClaim::Take(uint64_t job_uid, uint32_t term) {
+absl::Status PartsClaim::Claim(uint64_t job_uid, uint32_t term) {
   MutexLock lock(&mutex_);
   if (taken_ && job_uid_ == job_uid) return absl::OkStatus();
   taken_ = false;
   job_uid_ = job_uid;
   term_ = term;
-  return TryToTake();
+  return TryToClaim();
 }
 
-absl::Status PartsClaim::TakeAgain() {
+absl::Status PartsClaim::ClaimAgain() {
   MutexLock lock(&mutex_);
   if (taken_) return absl::OkStatus();
-  if (job_uid_ == 0) return absl::FailedPreconditionError("no job was started here yet");
-  return TryToTake();
+  if (job_uid_ == 0) return absl::FailedPreconditionError("no job has started here yet");
+  return TryToClaim();
 }
 
 bool PartsClaim::taken() const {
@@ -42,7 +42,7 @@ bool PartsClaim::taken() const {
   return taken_;
 }
 
-absl::Status PartsClaim::TryToTake() {
+absl::Status PartsClaim::TryToClaim() {
   const uint64_t job_uid = job_uid_;
   absl::Status status = FindRecord(folder_, job_uid);
   taken_ = status.ok();
@@ -52,10 +52,10 @@ absl::Status PartsClaim::TryToTake() {
   if (!steps->empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         folder_,
-        " holds parts of checkpoints, but no run.json says of which run; bring that back, ",
+        " holds parts of checkpoints, but no run.json that names their run; restore run.json, ",
         "or give this server another checkpoint.dir"));
   }
-  // Another server may have been given the same folder a moment ago.
+  // Another server may have claimed the same folder a moment ago.
   status = protocol::WriteRunRecord(
       folder_, {.job_name = job_name_, .job_uid = job_uid_, .term = term_}, [&]() -> absl::Status {
         const absl::Status found = FindRecord(folder_, job_uid);

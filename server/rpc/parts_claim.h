@@ -1,6 +1,6 @@
-// PartsClaim: that a server's folder of parts (store `shards`) is of one run. Which one, run.json
-// says: where it cannot be read or is not there, parts may be of any run, and none is removed.
-// Blocks on the disk. Thread-safe.
+// PartsClaim: claims a server's folder of parts (store `shards`) for one run. The folder's run.json
+// names the run. While run.json is missing or unreadable, the parts may belong to any run, so no
+// part is removed. Blocks on the disk. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ class PartsClaim {
   PartsClaim(std::string folder, std::string job_name)
       : folder_(std::move(folder)), job_name_(std::move(job_name)) {}
 
-  // FAILED_PRECONDITION: the folder holds parts of another run, of one that nothing tells, or of a
-  // newer version. DATA_LOSS: the record is damaged. Other errors: it cannot be read or written
-  // now; the same again may do.
-  absl::Status Take(uint64_t job_uid, uint32_t term);
-  // Again what was tried last. FAILED_PRECONDITION: nothing was.
-  absl::Status TakeAgain();
-  // It is taken: what is in it is this run's, and may be removed.
+  // Claims the folder. Fails with FAILED_PRECONDITION if the folder has parts of another run, of an
+  // unknown run, or of a newer version. Fails with DATA_LOSS if the record is damaged. Fails with
+  // other codes if the record cannot be read or written now; a retry may succeed.
+  absl::Status Claim(uint64_t job_uid, uint32_t term);
+  // Retries the last Claim. Fails with FAILED_PRECONDITION if there was none.
+  absl::Status ClaimAgain();
+  // True once the folder is claimed. Its parts then belong to this run and may be removed.
   bool taken() const;
 
  private:
-  absl::Status TryToTake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TryToClaim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string folder_;
   const std::string job_name_;

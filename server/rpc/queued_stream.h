@@ -1,7 +1,7 @@
-// QueuedStream: the server's end of a bidirectional stream that reads without pause and writes from
-// a bounded queue. Deletes itself when the call is over. A peer that reads too slowly loses its
-// stream when the queue is full; it opens another and asks again. The queue's bytes are counted for
-// each stream: messages that several streams share count in every one of them.
+// QueuedStream: the server's end of a bidirectional stream. It reads continuously and writes from a
+// bounded queue. If the peer reads so slowly that the queue is full, the stream ends; the peer must
+// open another stream and ask again. Each stream counts all bytes of its own queue, including
+// messages that it shares with other streams. The object deletes itself when the call is over.
 #pragma once
 
 #include <grpc/grpc.h>
@@ -17,7 +17,7 @@
 
 namespace sluice::server {
 
-// Of the messages of one stream that its peer has not taken. One message may always wait.
+// Limits on the messages of one stream that the peer has not read. One message may always wait.
 struct QueueLimits {
   size_t messages = 0;
   uint64_t bytes = 0;
@@ -29,7 +29,8 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   QueuedStream(grpc::CallbackServerContext* context, const QueueLimits& limits)
       : context_(context), limits_(limits) {}
 
-  // Thread-safe. Dropped once the stream is closing. `size`: its bytes as they are sent.
+  // Queues a message. Drops the message if the stream is closing. `size` is the message's size on
+  // the wire. Thread-safe.
   void Send(std::shared_ptr<const Out> message, uint64_t size) {
     MutexLock lock(&mutex_);
     if (closing_) return;
@@ -47,32 +48,35 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
     queue_.push_back({std::move(message), bytes});
     if (queue_.size() == 1) this->StartWrite(queue_.front().message.get());
   }
-  // Thread-safe. For the messages to come.
+  // Sets the limit for later messages. Thread-safe.
   void LimitBytes(uint64_t bytes) {
     MutexLock lock(&mutex_);
     limits_.bytes = bytes;
   }
-  // Thread-safe. What is queued is dropped when `status` is an error.
+  // Closes the stream. Drops the queue if `status` is an error. Thread-safe.
   void Close(const grpc::Status& status) {
     MutexLock lock(&mutex_);
     CloseLocked(status);
   }
 
  protected:
-  // Call at the end of the derived class's constructor.
-  void StartReading() {
+  // Must be called at the end of the derived class's constructor. Sends the client the initial
+  // metadata at once; before that, the client sends nothing large.
+  void Begin() {
     MutexLock lock(&mutex_);
-    if (!closing_) this->StartRead(&incoming_);
+    if (closing_) return;
+    this->StartSendInitialMetadata();
+    this->StartRead(&incoming_);
   }
-  // `message` may be consumed. The next read starts when it returns.
+  // May consume `message`. The next read starts when OnMessage returns.
   virtual void OnMessage(In* message) = 0;
-  // The last call: nothing of the stream is used afterwards.
+  // The last call to this object. The stream is not used afterwards.
   virtual void OnGone() = 0;
-  // Starts writing what waited for a write to end; whoever wants to measure it wraps it.
+  // Starts the write of a message that waited for another write. Override it to measure writes.
   virtual void WriteNext(const Out* message) { this->StartWrite(message); }
 
  private:
-  // What a message takes beside its bytes, roughly: buffers, slices, its place in the queue.
+  // Approximate memory of a message in addition to its bytes: buffers, slices, and the queue entry.
   static constexpr uint64_t kMessageOverhead = 256;
 
   struct Queued {
@@ -87,7 +91,8 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
     if (queue_.empty()) {
       this->Finish(status_);
     } else if (!status.ok()) {
-      // The write under way may never end by itself. Unlike TryCancel, this tells the peer why.
+      // Otherwise the current write might never end. Unlike TryCancel, this function sends the
+      // reason to the peer.
       (void)grpc_call_cancel_with_status(context_->c_call(),
                                          static_cast<grpc_status_code>(status.error_code()),
                                          status.error_message().c_str(), nullptr);
@@ -99,7 +104,8 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
       return;
     }
     OnMessage(&incoming_);
-    StartReading();
+    MutexLock lock(&mutex_);
+    if (!closing_) this->StartRead(&incoming_);
   }
   void OnWriteDone(bool ok) final {
     MutexLock lock(&mutex_);
@@ -123,10 +129,10 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   }
 
   grpc::CallbackServerContext* const context_;
-  In incoming_;  // Of the one read under way.
+  In incoming_;  // Target of the current read.
   Mutex mutex_;
   QueueLimits limits_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);  // The front is being written.
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);  // The front message is being written.
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -43,10 +43,10 @@ void ReadPatience::Run() {
         ++at;
         continue;
       }
-      // With the lock held, so that the call is there.
+      // The lock ensures that the call still exists.
       (void)grpc_call_cancel_with_status(
           at->first->c_call(), GRPC_STATUS_ABORTED,
-          absl::StrCat("no message came for ", absl::FormatDuration(at->second.patience),
+          absl::StrCat("no message arrived for ", absl::FormatDuration(at->second.patience),
                        "; send it again")
               .c_str(),
           nullptr);

@@ -1,5 +1,5 @@
-// ReadPatience: ends calls whose clients keep a thread waiting for a message for too long. Has a
-// thread of its own. Thread-safe.
+// ReadPatience: ends calls whose clients block a thread too long by sending no message. Runs a
+// thread. Thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -18,8 +18,8 @@ class ReadPatience {
   ReadPatience();
   ~ReadPatience();
 
-  // While it exists, a message is awaited. At the end of `patience` the call ends with
-  // ABORTED, and its read returns.
+  // Exists while a call waits for a message. After `patience` the call ends with ABORTED, and the
+  // read returns.
   class Waiting {
    public:
     Waiting(ReadPatience* owner, grpc::ServerContext* context, absl::Duration patience);

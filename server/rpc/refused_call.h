@@ -1,4 +1,4 @@
-// Answers to calls that their caller may not make (Transport::MayCall).
+// Answers for calls that Transport::MayCall refuses.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -7,7 +7,7 @@
 
 namespace sluice::server {
 
-// Null: the caller may.
+// Returns null if the caller may make this call.
 inline grpc::ServerUnaryReactor* RefusalOf(grpc::CallbackServerContext* context,
                                            const net::Transport& transport) {
   const grpc::Status status = transport.MayCall(*context);
@@ -17,7 +17,7 @@ inline grpc::ServerUnaryReactor* RefusalOf(grpc::CallbackServerContext* context,
   return reactor;
 }
 
-// Deletes itself.
+// Refuses a streaming call. The object deletes itself.
 template <typename In, typename Out>
 class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
  public:

@@ -19,13 +19,14 @@
 namespace sluice::server {
 namespace {
 
-// The descriptor that holds the lock; the kernel gives it back however the process ends.
+// Returns the descriptor that holds the lock. The kernel releases the lock however the process
+// ends.
 absl::StatusOr<int> Lock(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) {
     return absl::UnavailableError(
-        absl::StrCat("checkpoint.dir ", dir, " cannot be made: ", error.message()));
+        absl::StrCat("checkpoint.dir ", dir, " cannot be created: ", error.message()));
   }
   const std::string path = absl::StrCat(dir, "/lock");
   const int lock_fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -43,7 +44,7 @@ absl::StatusOr<int> Lock(const std::string& dir) {
   }
   return absl::FailedPreconditionError(
       absl::StrCat("another coordinator uses checkpoint.dir ", dir,
-                   "; end it first, or give this job a folder of its own"));
+                   "; stop it first, or give this job a folder of its own"));
 }
 
 }  // namespace
@@ -74,14 +75,14 @@ absl::Status RunFolder::Look(const job::JobSpec& job) {
   std::reverse(checkpoints_.begin(), checkpoints_.end());
   if (!checkpoints_.empty() || damaged_.empty()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("none of the checkpoints in ", dir_,
-                                          " can be used (the log says why of each); ",
-                                          "bring them back, or remove the folder to begin anew"));
+                                          " can be used (the log has the reasons); ",
+                                          "restore them, or remove the folder to start over"));
 }
 
 absl::Status RunFolder::FinishedRun(const job::JobSpec& job) {
-  return absl::FailedPreconditionError(absl::StrCat(job.checkpoint.dir,
-                                                    " holds a finished run of job ", job.name,
-                                                    "; give another checkpoint.dir, or remove it"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(job.checkpoint.dir, " holds a finished run of job ", job.name,
+                   "; use another checkpoint.dir, or remove this one"));
 }
 
 absl::Status RunFolder::LookAtRun(const job::JobSpec& job) {
@@ -108,11 +109,12 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
   if (!run_.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat(dir_,
-                     " holds checkpoints, but no run.json says of which run; give another "
-                     "checkpoint.dir, or remove it"));
+                     " holds checkpoints, but no run.json that names their run; use another "
+                     "checkpoint.dir, or remove this one"));
   }
   if (absl::IsNotFound(manifest.status())) {
-    // The term may go on, and the processes report again what they have written for it.
+    // The term may continue. In that case, the processes report the parts that they have written
+    // for this checkpoint again.
     if (run_->generation > 0 && job.checkpoint.replay_limit > 0) {
       return absl::OkStatus();
     }
@@ -123,8 +125,8 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
   if (usable.ok() && manifest->job_uid != run_->job_uid) {
     usable = absl::FailedPreconditionError("it is of another run");
   }
-  // Older ones are read in full when they are needed.
-  // What other servers have, they verify when it is asked for.
+  // Older checkpoints are verified when they are needed. Other servers verify their parts when
+  // these parts are requested.
   if (usable.ok() && checkpoints_.empty()) {
     usable =
         protocol::VerifyCheckpoint(dir_, *manifest, [](uint32_t server) { return server == 0; });
@@ -137,21 +139,21 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
   const absl::Status fits = CheckFits(job, *manifest);
   if (!fits.ok()) return fits;
   if (checkpoints_.empty() && manifest->job_hash != job.hash) {
-    logger_.Warning("the job file is not the one that the checkpoint after step ", step,
-                    " was written under; the run goes on with the new one");
+    logger_.Warning("the checkpoint after step ", step,
+                    " was written under another job file; the run continues with this one");
   }
   checkpoints_.push_back(*std::move(manifest));
   return absl::OkStatus();
 }
 
-// The number of workers may be another.
+// Does not compare the number of workers, which may differ.
 absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                                   const protocol::CheckpointManifest& manifest) const {
   if (manifest.at_shards != job.checkpoint.at_shards()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the checkpoints in ", dir_,
         " were written with checkpoint.store: ", manifest.at_shards ? "shards" : "path",
-        ", this job has ", job.checkpoint.store, "; go on with the same"));
+        ", this job has ", job.checkpoint.store, "; use the same store"));
   }
   if (manifest.shards == job.shards && manifest.layout == job.compression.layout) {
     return absl::OkStatus();
@@ -161,7 +163,7 @@ absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                    manifest.layout != job.compression.layout
                        ? " and other compression.chunk_bytes or bundle_bytes"
                        : "",
-                   "; this version goes on only with the same"));
+                   "; this version continues a run only with the same values"));
 }
 
 absl::Status RunFolder::CheckOurs(const protocol::RunRecord& ours) const {
@@ -177,7 +179,7 @@ absl::Status RunFolder::CheckOurs(const protocol::RunRecord& ours) const {
                    found->coordinator_incarnation, ", in ", found->finished ? "the last " : "",
                    "term ", found->term, " of run ", found->job_uid, "; this one, number ",
                    ours.coordinator_incarnation, ", in term ", ours.term, " of run ", ours.job_uid,
-                   ", was replaced and leaves everything there as it is"));
+                   ", was replaced and changes nothing there"));
 }
 
 absl::Status RunFolder::CheckOurs() const {
@@ -186,15 +188,19 @@ absl::Status RunFolder::CheckOurs() const {
 
 absl::Status RunFolder::Persist(const protocol::RunRecord& record) {
   const auto may_replace = [&] { return CheckOurs(record); };
-  // Before anything is touched, and once more at the last moment.
+  // The record is checked before anything is changed, and once more immediately before it is
+  // replaced.
   absl::Status written = may_replace();
   if (!written.ok()) return written;
-  last_ = record;  // Also if that fails: some errors come when it is there already.
+  // `last_` changes even if the write fails, because some errors occur after the record is in
+  // place.
+  last_ = record;
   written = protocol::WriteRunRecord(dir_, record, may_replace);
   if (!written.ok() || !record.finished) return written;
   const absl::Status removed =
       protocol::RemoveIncomplete(dir_, std::numeric_limits<uint64_t>::max());
-  if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
+  // The remaining files only take disk space.
+  if (!removed.ok()) logger_.Warning(removed.message());
   return absl::OkStatus();
 }
 
@@ -206,13 +212,13 @@ absl::Status RunFolder::Write(const protocol::CheckpointManifest& manifest) cons
   return protocol::WriteManifest(dir_, manifest, [this] { return CheckOurs(); });
 }
 
-// An earlier coordinator may have given the checkpoint up and removed parts that were reported to
-// us again.
+// Checks that the parts exist. An earlier coordinator may have abandoned the checkpoint and removed
+// parts that were later reported again to this coordinator.
 absl::Status RunFolder::CheckParts(const protocol::CheckpointManifest& manifest) const {
   for (const protocol::CheckpointPart& part : manifest.parts) {
     const absl::Status fits = protocol::CheckPartNames(part);
     if (!fits.ok()) return fits;
-    if (part.server != 0) continue;  // Lies on that server's disk.
+    if (part.server != 0) continue;  // The part is on that server's disk.
     const std::string path = protocol::PartPath(
         manifest.at_shards ? protocol::PartsFolder(dir_, part.server) : dir_, part);
     std::error_code error;
@@ -225,7 +231,7 @@ absl::Status RunFolder::CheckParts(const protocol::CheckpointManifest& manifest)
   return absl::OkStatus();
 }
 
-// Files that people look for by name are under that name, whichever process wrote the part.
+// Gives files for people the names that people look for, whichever process wrote the part.
 void RunFolder::NameForPeople(const protocol::CheckpointManifest& manifest) const {
   for (const protocol::CheckpointPart& part : manifest.parts) {
     const bool is_state = part.name.starts_with("worker-") || part.name.starts_with("shard-");
@@ -243,7 +249,7 @@ absl::Status RunFolder::Drop(uint64_t step) const {
   const absl::Status ours = CheckOurs();
   if (!ours.ok()) return ours;
   const absl::Status removed = protocol::RemoveCheckpoint(dir_, step);
-  // The one under way, if any, is after `step`.
+  // A checkpoint in progress is always for a step after `step`, so it is not removed here.
   const absl::Status swept = protocol::RemoveIncomplete(dir_, step);
   return removed.ok() ? swept : removed;
 }

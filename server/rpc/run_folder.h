@@ -1,6 +1,6 @@
-// RunFolder: checkpoint.dir as the coordinator of a job has it: held against a second coordinator
-// for as long as this lives, with what an earlier one left there. Blocks on the disk. Not
-// thread-safe.
+// RunFolder: a coordinator's checkpoint.dir. Locks the folder against a second coordinator as long
+// as this object exists, and returns what an earlier coordinator left there. Blocks on the disk.
+// Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,33 +21,34 @@ namespace sluice::server {
 
 class RunFolder {
  public:
-  // Makes the folder, locks it, and looks what is there: says in the log what is damaged and what
-  // of unfinished checkpoints was removed. FAILED_PRECONDITION: another coordinator has it, or it
-  // holds a run that this job cannot go on with, or a finished one of unknown workers. Other
-  // errors: trouble with the disk.
+  // Creates the folder, locks it and reads its contents. Logs damaged checkpoints, and unfinished
+  // ones that it removes. Fails with FAILED_PRECONDITION if another coordinator holds the folder,
+  // or if the folder has a run that this job cannot continue or a finished run of unknown workers.
+  // Fails with other codes on disk errors.
   static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const job::JobSpec& job,
                                                          const Logger& logger);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // That a run in this folder is over, for somebody who wants to begin another.
+  // Returns the error for a folder that contains a finished run when the job needs a new one.
   static absl::Status FinishedRun(const job::JobSpec& job);
-  // Of an unfinished run that is to go on, or of a finished one whose workers may not know it yet;
-  // none: a new run begins here.
+  // Returns the unfinished run to continue, or a finished run whose workers may not know of the end
+  // yet. Empty if a new run begins.
   const std::optional<protocol::RunRecord>& run() const { return run_; }
-  // The newest that is whole, and older ones; ascending.
+  // The newest complete checkpoint and older ones, by ascending step.
   const std::vector<protocol::CheckpointManifest>& checkpoints() const { return checkpoints_; }
-  // Steps of what cannot be used and was left for a person to look at.
+  // Steps of unusable checkpoints. Their files stay on disk for inspection.
   const std::vector<uint64_t>& damaged() const { return damaged_; }
 
-  // These look at the record of the run first, since a lock may be lost while its holder lives (a
-  // file server that is started again, a file system without locks between machines).
-  // FAILED_PRECONDITION: another coordinator has written it since; nothing is changed, and this one
-  // has nothing to say any more. UNAVAILABLE, DATA_LOSS: it cannot be read.
+  // Persist, Write and Drop first check the record of the run, because a lock can be lost while its
+  // holder is alive (for example after a restart of a file server, or on a file system without
+  // locks between machines). If another coordinator has written the record since, they change
+  // nothing and fail with FAILED_PRECONDITION; this coordinator must then stop. If the record
+  // cannot be read, they fail with UNAVAILABLE or DATA_LOSS.
   absl::Status Persist(const protocol::RunRecord& record);
   absl::Status Write(const protocol::CheckpointManifest& manifest) const;
-  // And what processes that were late left of older ones that were given up.
+  // Also removes files of older abandoned checkpoints that processes wrote late.
   absl::Status Drop(uint64_t step) const;
 
  private:
@@ -55,7 +56,7 @@ class RunFolder {
       : dir_(std::move(dir)), lock_fd_(lock_fd), logger_(std::move(logger)) {}
 
   absl::Status CheckOurs(const protocol::RunRecord& ours) const;
-  absl::Status CheckOurs() const;  // By last_.
+  absl::Status CheckOurs() const;  // Compares the record with last_.
   absl::Status CheckParts(const protocol::CheckpointManifest& manifest) const;
   void NameForPeople(const protocol::CheckpointManifest& manifest) const;
   absl::Status Look(const job::JobSpec& job);
@@ -68,7 +69,8 @@ class RunFolder {
   const int lock_fd_;
   const Logger logger_;
   std::optional<protocol::RunRecord> run_;
-  std::optional<protocol::RunRecord> last_;  // Found, or given to Persist.
+  // The record that was found or was last passed to Persist.
+  std::optional<protocol::RunRecord> last_;
   std::vector<protocol::CheckpointManifest> checkpoints_;
   std::vector<uint64_t> damaged_;
 };

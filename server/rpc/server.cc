@@ -25,21 +25,24 @@
 namespace sluice::server {
 namespace {
 
-// Of one stream. Many times what bundles of two steps can bring.
+// Limit per stream. It is many times the number of answers for the bundles of two steps.
 constexpr size_t kAnswersMax = 1 << 16;
-// Of one connection. A worker has its stream or a few calls on each of its connections, the agent
-// of a shard its stream and a call, a client that asks a few calls.
+// Limit per connection. On one connection, a worker has its stream or a few calls, a shard's agent
+// has its stream and a call, and other clients have a few calls.
 constexpr int kConcurrentCallsMax = 64;
-// For others to hear of the end, who ask once per heartbeat: at least this, and two heartbeats.
+// Minimum time for other processes to learn of the end. They ask once per heartbeat, so the actual
+// time is at least two heartbeats.
 constexpr absl::Duration kEndPatience = absl::Seconds(3);
-// Between pings, and then for an answer.
+// Interval of keepalive pings, and the timeout for an answer to a ping.
 constexpr int kKeepaliveMs = 10000;
 constexpr int kReadBytesMax = 1 << 20;
-constexpr absl::Duration kCallsPatience = absl::Seconds(1);  // For open calls to end by themselves.
-// For a last checkpoint when a server is to stop: less than what supervisors give before they kill.
+constexpr absl::Duration kCallsPatience = absl::Seconds(1);  // Timeout for open calls to end.
+// Timeout for a last checkpoint when a server stops. It is shorter than the time that supervisors
+// allow before they kill a process.
 constexpr absl::Duration kCheckpointPatience = absl::Seconds(10);
 
-// Once switched on, by anybody in the process, gRPC's reflection adds itself to every server.
+// Removes gRPC's reflection from a server. Once any code in the process has enabled reflection, it
+// adds itself to every server.
 class WithoutReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
@@ -50,7 +53,7 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
-// -1: not HOST:PORT. `free` for port 0.
+// Returns the port in `address`, or `free` for port 0. Returns -1 if `address` is not HOST:PORT.
 int PortOf(absl::string_view address, int free) {
   const size_t colon = address.rfind(':');
   int port = 0;
@@ -77,9 +80,9 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .shards_update = job::ShardOptimizer(job).has_value(),
                          .steps_per_exchange = job::StepsPerExchange(job),
                          .window_bytes = job.server.window_bytes,
-                         .lease = job.server.lease,
-                         .heartbeat = job.server.heartbeat,
-                         .stall_limit = job.server.stall_limit,
+                         .lease = job.server.lease_timeout,
+                         .heartbeat = job.server.heartbeat_interval,
+                         .stall_timeout = job.server.stall_timeout,
                          .join_timeout = job.server.join_timeout,
                          .job_uid = options.job_uid};
   out.relays = !job.weights.empty();
@@ -92,10 +95,10 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
     out.elastic = {.start = job.workers, .least = job.min_workers};
   }
   if (folder == nullptr) return out;
-  out.checkpoint_every = job.checkpoint.every;
+  out.checkpoint_interval = job.checkpoint.interval;
   out.checkpoint_keep = job.checkpoint.keep;
   out.checkpoints_at_shards = job.checkpoint.at_shards();
-  out.wait_limit = job.server.wait_limit;
+  out.rejoin_timeout = job.server.rejoin_timeout;
   out.why_no_replay = job::WhyNoReplay(job);
   out.in_lockstep = job::InLockstep(job.mode);
   out.replay_limit = out.why_no_replay.empty() ? job.checkpoint.replay_limit : 0;
@@ -105,10 +108,10 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   return out;
 }
 
-// A checkpoint that a server which is to stop waits for. Shared with the call that asks for it,
-// which may outlive the server.
+// The checkpoint that a stopping server waits for. The request's callback shares this object,
+// because the callback may run after the server is destroyed.
 struct LastCheckpoint {
-  // `advice`: to whoever reads that it is complete.
+  // `advice` is appended to the message that reports the complete checkpoint.
   LastCheckpoint(Logger log, absl::string_view words) : logger(std::move(log)), advice(words) {}
   void Answer(const absl::StatusOr<uint64_t>& step) {
     if (step.ok()) {
@@ -122,13 +125,14 @@ struct LastCheckpoint {
   const Logger logger;
   const absl::string_view advice;
   std::atomic<bool> answered = false;
-  grpc::ClientContext context;  // Of a coordinator elsewhere, and so are the rest.
+  // This and the following fields are only used if the coordinator is in another process.
+  grpc::ClientContext context;
   v1::RequestCheckpointRequest request;
   v1::RequestCheckpointReply reply;
   std::unique_ptr<v1::Coordinator::Stub> stub;
 };
 
-// Asks the coordinator on the other end of `channel`.
+// Sends the request to the coordinator at the other end of `channel`.
 void RequestFrom(const std::shared_ptr<grpc::Channel>& channel,
                  const std::shared_ptr<LastCheckpoint>& last) {
   last->stub = v1::Coordinator::NewStub(channel);
@@ -155,7 +159,7 @@ std::string LogName(const ServerOptions& options) {
 
 class GrpcServer final : public Server {
  public:
-  // `folder`: of shard 0 of a job with checkpoints, else null.
+  // `folder` is null except on shard 0 of a job with checkpoints.
   GrpcServer(ServerOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock)
       : options_(std::move(options)),
         clock_(clock),
@@ -206,13 +210,13 @@ class GrpcServer final : public Server {
   void Publish(uint32_t term, const std::vector<Publication>& publications) override {
     host_.Publish(term, publications);
   }
-  void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) override {
-    coordinator_->BeginTerm(term, restore_step, parameters_agree);
+  void StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) override {
+    coordinator_->StartRackTerm(term, restore_step, parameters_agree);
   }
-  void AboveLost(uint32_t term, absl::string_view cause) override {
-    coordinator_->AboveLost(term, cause);
+  void ParentLost(uint32_t term, absl::string_view cause) override {
+    coordinator_->ParentLost(term, cause);
   }
-  void FinishAbove(uint32_t term) override { coordinator_->FinishAbove(term); }
+  void FinishParent(uint32_t term) override { coordinator_->FinishParent(term); }
   void ReleaseCheckpoints(uint64_t durable_step) override {
     coordinator_->ReleaseCheckpoints(durable_step);
   }
@@ -236,7 +240,7 @@ class GrpcServer final : public Server {
   }
 
  private:
-  // The job goes on without this process until another takes its place.
+  // True if another process will take the place of this one and the job waits for it.
   bool has_successor() const { return options_.supervised && options_.job.checkpoint.enabled(); }
   void StartAgent();
   void StopNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -248,22 +252,22 @@ class GrpcServer final : public Server {
   const ServerOptions options_;
   const Clock* const clock_;
   const Logger logger_;
-  bool had_finished_ = false;          // The run, before this process was started.
-  std::unique_ptr<GuardedPort> port_;  // Outlives the server.
+  bool had_finished_ = false;          // The run had finished before this process started.
+  std::unique_ptr<GuardedPort> port_;  // Outlives server_.
   std::string address_;
   ShardHost host_;
-  std::unique_ptr<CoordinatorHost> coordinator_;  // Shard 0 only.
+  std::unique_ptr<CoordinatorHost> coordinator_;  // Set only on shard 0.
   ParameterService parameters_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<ControlService> control_service_;
-  std::unique_ptr<CheckpointStore> store_;  // Of a job with store `shards`.
+  std::unique_ptr<CheckpointStore> store_;  // Set only in a job with the store `shards`.
   std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
   std::unique_ptr<ShardAgent> agent_ ABSL_GUARDED_BY(mutex_);
-  // When the end, or the wish for it, was first seen.
+  // When the end of the job, or the request to stop, was first seen.
   std::optional<absl::Time> ending_since_ ABSL_GUARDED_BY(mutex_);
   std::string stop_reason_ ABSL_GUARDED_BY(mutex_);
-  // Before the end, in a job with checkpoints: what is waited for, and until when.
+  // In a job with checkpoints: the last checkpoint that a stop waits for, and the end of the wait.
   std::shared_ptr<LastCheckpoint> last_checkpoint_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_at_ ABSL_GUARDED_BY(mutex_);
 };
@@ -275,8 +279,8 @@ GrpcServer::~GrpcServer() {
     agent = std::move(agent_);
   }
   agent.reset();
-  // With checkpoints the job may go on with this shard's next process: broken streams say no more
-  // than that, FENCED would be the end.
+  // With checkpoints, the job may continue with this shard's next process. Broken streams leave
+  // that open, but FENCED would end the workers.
   if (!options_.job.checkpoint.enabled()) host_.End("the server was stopped");
   if (server_ == nullptr) return;
   port_->Stop();
@@ -301,16 +305,18 @@ absl::Status GrpcServer::Listen() {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());
   }
-  // Ours is the limit that answers; gRPC's, above it, bounds memory, and takes seconds to tell.
+  // Sluice's own limit produces an answer. gRPC's limit is higher; it bounds memory, but its answer
+  // takes seconds.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * options_.message_bytes_max));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConcurrentCallsMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
-  // Workers and shards may ping every second, with or without a call.
+  // Workers and shards may send a ping every second, with or without an open call.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-  // What a peer has sent is read whole, 4 MiB at most, before gRPC ends a connection for its pings;
-  // each of 17 bytes takes twenty times as much memory.
+  // Limits the bytes per read. gRPC reads a peer's pending bytes, by default up to 4 MiB, before it
+  // ends the connection for too many pings. Each ping of 17 bytes takes twenty times as much
+  // memory.
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   server_ = builder.BuildAndStart();
@@ -343,12 +349,13 @@ void GrpcServer::StartAgent() {
   options.hello.software_version = options_.software_version;
   options.coordinator = here ? address_ : options_.coordinator;
   options.transport = options_.transport;
-  options.heartbeat = options_.job.server.heartbeat;
-  options.lease = options_.job.server.lease;
+  options.heartbeat = options_.job.server.heartbeat_interval;
+  options.lease = options_.job.server.lease_timeout;
   options.join_timeout = options_.job.server.join_timeout;
-  if (options_.job.checkpoint.enabled()) options.wait_limit = options_.job.server.wait_limit;
+  if (options_.job.checkpoint.enabled())
+    options.rejoin_timeout = options_.job.server.rejoin_timeout;
   options.has_successors = options_.job.checkpoint.enabled();
-  // A connection of its own, so that bulk data cannot starve the shard's lease.
+  // A separate connection is used, so that bulk data cannot delay the shard's heartbeats.
   std::shared_ptr<grpc::Channel> channel = here ? options_.transport->DialInProcess(server_.get())
                                                 : options_.transport->Dial(options_.coordinator);
   MutexLock lock(&mutex_);
@@ -367,17 +374,19 @@ std::optional<absl::Status> GrpcServer::Outcome() {
   if (!ending_since_.has_value()) {
     ending_since_ = clock_->Now();
     server_->GetHealthCheckService()->SetServingStatus(false);
-    if (coordinator_ != nullptr && end.phase == JobPhase::kFailed) coordinator_->Fail(end.reason);
+    if (coordinator_ != nullptr && end.phase == protocol::JobPhase::kFailed)
+      coordinator_->Fail(end.reason);
   }
   const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
-  const absl::Duration patience = std::max(
-      had_finished_ ? options_.finished_patience : kEndPatience, 2 * options_.job.server.heartbeat);
+  const absl::Duration patience =
+      std::max(had_finished_ ? options_.finished_patience : kEndPatience,
+               2 * options_.job.server.heartbeat_interval);
   const bool leaving = has_successor() && !end.ended;
   if (!done && !leaving && clock_->Now() - *ending_since_ < patience) return std::nullopt;
   if (had_finished_ && !options_.supervised && !coordinator_->AnyToldEnd()) {
     return RunFolder::FinishedRun(options_.job);
   }
-  if (end.ended && end.phase == JobPhase::kFinished) return absl::OkStatus();
+  if (end.ended && end.phase == protocol::JobPhase::kFinished) return absl::OkStatus();
   return absl::AbortedError(end.ended ? end.reason : stop_reason_);
 }
 
@@ -391,14 +400,14 @@ void GrpcServer::Stop(absl::string_view reason) {
   }
   stop_at_ = clock_->Now() + kCheckpointPatience;
   last_checkpoint_ = std::make_shared<LastCheckpoint>(
-      logger_, has_successor() ? "" : "; start the job again with --resume to go on from there");
+      logger_, has_successor() ? "" : "; start the job again with --resume to continue from there");
   if (coordinator_ == nullptr) {
     RequestFrom(options_.transport->Dial(options_.coordinator), last_checkpoint_);
     return;
   }
   const CheckpointToken token = coordinator_->RequestCheckpoint(
       [last = last_checkpoint_](const absl::StatusOr<uint64_t>& step) { last->Answer(step); });
-  (void)token;  // Never taken back: the coordinator ends first.
+  (void)token;  // The call is never cancelled, because the coordinator ends first.
 }
 
 void GrpcServer::Fail(absl::string_view reason) {
@@ -439,7 +448,7 @@ absl::Status CheckOptions(const ServerOptions& options) {
     }
   }
   if (options.job.rack_of > 0 && options.upper == nullptr) {
-    return absl::InvalidArgumentError("a rack's servers need something above them");
+    return absl::InvalidArgumentError("a rack's servers need a parent job");
   }
   const absl::Status may_listen =
       options.transport->MayListen(options.listen, options.allow_anonymous);

@@ -7,7 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "server/rpc/convert.h"
+#include "protocol/wire/common_messages.h"
+#include "protocol/wire/shard_messages.h"
 #include "server/rpc/steady_deadline.h"
 
 namespace sluice::server {
@@ -15,10 +16,10 @@ namespace {
 
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
 constexpr absl::Duration kAskAgainPause = absl::Seconds(1);
-// After the end, for the acknowledgement to arrive.
+// After the job has ended, the agent waits this long for its acknowledgement to arrive.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
 
-// Trying again would give the same answer.
+// Returns true if a retry would fail in the same way.
 bool IsFinal(const grpc::Status& status) {
   switch (status.error_code()) {
     case grpc::StatusCode::INVALID_ARGUMENT:
@@ -41,7 +42,7 @@ ShardAgent::ShardAgent(Options options, std::shared_ptr<grpc::Channel> channel, 
       clock_(clock),
       logger_(std::move(logger)),
       last_contact_(clock->Now()) {
-  host_->ReportTo([this](const ShardHost::News& news) { Tell(news); });
+  host_->ReportTo([this](const ShardHost::ShardEvent& event) { Report(event); });
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -56,23 +57,23 @@ ShardAgent::~ShardAgent() {
   host_->ReportTo(nullptr);
 }
 
-void ShardAgent::Tell(const ShardHost::News& news) {
+void ShardAgent::Report(const ShardHost::ShardEvent& event) {
   v1::ShardReport report;
   std::optional<v1::ShardReport>* last = &named_;
-  if (const auto* part = std::get_if<protocol::CheckpointPart>(&news)) {
-    PartToProto(*part, report.mutable_part());
+  if (const auto* part = std::get_if<protocol::CheckpointPart>(&event)) {
+    protocol::PartToProto(*part, report.mutable_part());
     last = &part_;
-  } else if (const auto* other = std::get_if<NotReproducible>(&news)) {
+  } else if (const auto* other = std::get_if<NotReproducible>(&event)) {
     report.mutable_not_reproducible()->set_rank(other->rank);
     report.mutable_not_reproducible()->set_step(other->step);
     report.mutable_not_reproducible()->set_reason(ValidText(other->text));
     last = &not_reproducible_;
   } else {
-    report.set_checkpoint_named(std::get<CheckpointNamed>(news).step);
+    report.set_checkpoint_named(std::get<CheckpointNamed>(event).step);
   }
   MutexLock lock(&mutex_);
   *last = report;
-  // The worker asks until the job goes back: once is enough.
+  // One report is enough, although the worker asks repeatedly until the job rolls back.
   if (last == &not_reproducible_ && Waits(report.report_case())) return;
   outbox_.push_back(std::move(report));
   changed_.SignalAll();
@@ -83,8 +84,8 @@ bool ShardAgent::Waits(v1::ShardReport::ReportCase kind) const {
                      [&](const v1::ShardReport& report) { return report.report_case() == kind; });
 }
 
-// News of an earlier term is none.
-void ShardAgent::BeginTerm(uint32_t term) {
+// Drops these reports because they are obsolete.
+void ShardAgent::DropReportsOfEarlierTerms(uint32_t term) {
   MutexLock lock(&mutex_);
   if (term <= term_) return;
   term_ = term;
@@ -120,31 +121,32 @@ bool ShardAgent::ShouldStop() const {
   return stopping_ || end_.ended;
 }
 
-void ShardAgent::EndWith(JobPhase phase, std::string reason) {
-  host_->End(phase == JobPhase::kFinished ? "the job has finished" : reason);
+void ShardAgent::EndWith(protocol::JobPhase phase, std::string reason) {
+  host_->End(phase == protocol::JobPhase::kFinished ? "the job has finished" : reason);
   SetEnd(phase, std::move(reason));
 }
 
 void ShardAgent::GiveUp(std::string reason) {
-  if (!options_.has_successors) return EndWith(JobPhase::kFailed, std::move(reason));
+  if (!options_.has_successors) return EndWith(protocol::JobPhase::kFailed, std::move(reason));
   host_->Withdraw(reason);
-  SetEnd(JobPhase::kFailed, std::move(reason));
+  SetEnd(protocol::JobPhase::kFailed, std::move(reason));
 }
 
-void ShardAgent::SetEnd(JobPhase phase, std::string reason) {
+void ShardAgent::SetEnd(protocol::JobPhase phase, std::string reason) {
   MutexLock lock(&mutex_);
   if (!end_.ended) end_ = {.ended = true, .phase = phase, .reason = std::move(reason)};
   changed_.SignalAll();
 }
 
 void ShardAgent::Run() {
-  bool told = false;  // The log knows that the token is refused.
+  bool told = false;  // True if the refusal of the token has been logged.
   while (!ShouldStop()) {
     grpc::Status status = Enter();
     if (status.ok()) status = Attach();
     if (ShouldStop()) break;
     const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
-    // Once it was let in, its token is right, and the files are being changed.
+    // If the shard was admitted before, its token was right. The files with tokens are probably
+    // being changed, so the agent retries.
     if (refused && !WasLetIn()) {
       GiveUp(absl::StrCat("the coordinator (", options_.coordinator,
                           ") refuses this shard: ", status.error_message()));
@@ -152,7 +154,7 @@ void ShardAgent::Run() {
     }
     if (refused && !told) {
       logger_.Warning("the coordinator (", options_.coordinator,
-                      ") refuses this shard, which it has let in before; trying again: ",
+                      ") refuses this shard, which it has accepted before; trying again: ",
                       status.error_message());
     }
     told = refused;
@@ -172,7 +174,7 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
   absl::Duration patience;
   {
     MutexLock lock(&mutex_);
-    patience = std::max(heard_ ? options_.lease : options_.join_timeout, options_.wait_limit);
+    patience = std::max(heard_ ? options_.lease : options_.join_timeout, options_.rejoin_timeout);
     if (clock_->Now() - last_contact_ <= patience) return false;
   }
   const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
@@ -184,7 +186,7 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
 }
 
 v1::ShardReport ShardAgent::Hello() const {
-  ShardArrival hello = options_.hello;
+  protocol::ShardArrival hello = options_.hello;
   const ShardHost::Work work = host_->work();
   hello.job_uid = work.job_uid;
   hello.term = work.term;
@@ -194,7 +196,7 @@ v1::ShardReport ShardAgent::Hello() const {
     hello.server_incarnation = incarnation_;
   }
   v1::ShardReport report;
-  *report.mutable_hello() = HelloToProto(hello);
+  *report.mutable_hello() = protocol::HelloToProto(hello);
   return report;
 }
 
@@ -206,7 +208,8 @@ grpc::Status ShardAgent::Enter() {
     if (incarnation_ != 0) return grpc::Status::OK;
     context_ = &context;
   }
-  // One that stands still is asked again, by the rule for one that cannot be reached.
+  // If the coordinator does not answer in time, the agent tries again, as with an unreachable
+  // coordinator.
   context.set_deadline(SteadyDeadline(options_.lease));
   v1::EnterReply reply;
   const grpc::Status status =
@@ -225,18 +228,20 @@ grpc::Status ShardAgent::Attach() {
     if (stopping_) return grpc::Status::CANCELLED;
     context_ = &context;
     reading_ = true;
-    // Acknowledgements are of commands of the stream before. The coordinator gives them again; if
-    // it is another process, its own may have the same numbers.
+    answered_ = false;
+    // Acknowledgements refer to commands of the previous stream. The coordinator repeats these
+    // commands, and a restarted coordinator may use the same numbers for other commands.
     std::erase_if(outbox_, [](const v1::ShardReport& report) {
       return report.report_case() == v1::ShardReport::kAcknowledged;
     });
-    for (const std::optional<v1::ShardReport>* news : {&named_, &part_, &not_reproducible_}) {
-      if (news->has_value() && !Waits((*news)->report_case())) outbox_.push_back(**news);
+    for (const std::optional<v1::ShardReport>* event : {&named_, &part_, &not_reproducible_}) {
+      if (event->has_value() && !Waits((*event)->report_case())) outbox_.push_back(**event);
     }
   }
   const std::unique_ptr<v1::ShardControl::Stub> stub = v1::ShardControl::NewStub(channel_);
   const std::unique_ptr<Stream> stream = stub->Attach(&context);
-  stream->Write(Hello());  // If it fails, so do reading and Finish, which says why.
+  // If this write fails, the reads fail too, and Finish returns the reason.
+  stream->Write(Hello());
   std::thread reader([this, &stream] { ReadCommands(stream.get()); });
   Talk(stream.get());
   reader.join();
@@ -247,6 +252,12 @@ grpc::Status ShardAgent::Attach() {
 }
 
 void ShardAgent::ReadCommands(Stream* stream) {
+  stream->WaitForInitialMetadata();  // If there is no metadata, Read fails.
+  {
+    MutexLock lock(&mutex_);
+    answered_ = true;
+    changed_.SignalAll();
+  }
   v1::ShardCommand command;
   while (stream->Read(&command)) Obey(command);
   MutexLock lock(&mutex_);
@@ -254,7 +265,7 @@ void ShardAgent::ReadCommands(Stream* stream) {
   changed_.SignalAll();
 }
 
-// Writes health and whatever waits in the outbox until the stream or the job is over.
+// Writes health reports and the outbox until the stream or the job has ended.
 void ShardAgent::Talk(Stream* stream) {
   absl::Time next_health = clock_->Now();
   absl::Time farewell = absl::InfiniteFuture();
@@ -275,6 +286,9 @@ void ShardAgent::Talk(Stream* stream) {
         farewell = now + kFarewell;
         stream->WritesDone();
         continue;
+      } else if (!answered_) {  // Health reports are large in big jobs.
+        changed_.WaitFor(&mutex_, kRetryPause);
+        continue;
       } else if (now < next_health) {
         changed_.WaitFor(&mutex_, next_health - now);
         continue;
@@ -282,7 +296,7 @@ void ShardAgent::Talk(Stream* stream) {
     }
     const bool is_health = report.report_case() == v1::ShardReport::REPORT_NOT_SET;
     if (is_health) {
-      *report.mutable_health() = HealthToProto(host_->Health());
+      *report.mutable_health() = protocol::HealthToProto(host_->Health());
       host_->Tick();
     }
     const bool written = stream->Write(report);
@@ -290,7 +304,7 @@ void ShardAgent::Talk(Stream* stream) {
     MutexLock lock(&mutex_);
     if (is_health) next_health = now + options_.heartbeat;
     if (written && heard_) last_contact_ = now;
-    // What must not be lost goes again on the next stream.
+    // A report that must not be lost is kept for the next stream.
     if (!written && !is_health) outbox_.insert(outbox_.begin(), std::move(report));
     while (!written && reading_) changed_.WaitFor(&mutex_, kRetryPause);
   }
@@ -302,10 +316,11 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
     heard_ = true;
     last_contact_ = clock_->Now();
   }
-  const absl::Status done = Do(command);
-  // The coordinator has been told which checkpoint is damaged, and goes further back.
+  const absl::StatusOr<protocol::ShardCommand> order = protocol::CommandFromProto(command);
+  const absl::Status done = order.ok() ? Do(*order) : order.status();
+  // The host has reported the damaged checkpoint, so the coordinator will roll back further.
   if (absl::IsDataLoss(done)) {
-    logger_.Warning("cannot begin: ", done.message());
+    logger_.Warning("cannot start: ", done.message());
     return;
   }
   if (absl::IsUnavailable(done)) return AskAgain(done);
@@ -331,43 +346,29 @@ void ShardAgent::AskAgain(const absl::Status& why) {
   if (context_ != nullptr) context_->TryCancel();
 }
 
-absl::Status ShardAgent::Do(const v1::ShardCommand& command) {
-  switch (command.command_case()) {
-    case v1::ShardCommand::kStart:
-      return ObeyStart(command.start());
-    case v1::ShardCommand::kMembership: {
-      absl::StatusOr<SetMembers> members = MembersFromProto(command.membership());
-      if (!members.ok()) return members.status();
-      return host_->SetMembership(members->generation, members->incarnations);
-    }
-    case v1::ShardCommand::kEnd:
-      EndWith(PhaseFromProto(command.end().phase()), command.end().reason());
-      return absl::OkStatus();
-    case v1::ShardCommand::kNameCheckpoint:
-      return host_->NameCheckpoint(command.name_checkpoint().minimum_step());
-    case v1::ShardCommand::kSuspend:
-      BeginTerm(command.suspend().term());
-      host_->Suspend(command.suspend().term(), command.suspend().reason());
-      return absl::OkStatus();
-    case v1::ShardCommand::kRelease:
-      host_->ReleaseResults(command.release().durable_step());
-      return absl::OkStatus();
-    case v1::ShardCommand::kKeep:
-      host_->KeepCheckpoints({command.keep().steps().begin(), command.keep().steps().end()},
-                             command.keep().before());
-      return absl::OkStatus();
-    case v1::ShardCommand::kPlan:
-    case v1::ShardCommand::COMMAND_NOT_SET:
-      break;
+absl::Status ShardAgent::Do(const protocol::ShardCommand& command) {
+  if (const auto* start = std::get_if<protocol::StartShard>(&command)) {
+    DropReportsOfEarlierTerms(start->term);
+    return host_->Start(*start);
   }
-  return absl::UnimplementedError("the coordinator sent a command that this version has not");
-}
-
-absl::Status ShardAgent::ObeyStart(const v1::StartJob& job) {
-  const absl::StatusOr<StartShard> start = StartFromProto(job);
-  if (!start.ok()) return start.status();
-  BeginTerm(start->term);
-  return host_->Start(*start);
+  if (const auto* members = std::get_if<protocol::SetMembers>(&command)) {
+    return host_->SetMembership(members->generation, members->incarnations);
+  }
+  if (const auto* name = std::get_if<protocol::NameCheckpoint>(&command)) {
+    return host_->NameCheckpoint(name->minimum_step);
+  }
+  if (const auto* suspend = std::get_if<protocol::SuspendShard>(&command)) {
+    DropReportsOfEarlierTerms(suspend->term);
+    host_->Suspend(suspend->term, suspend->reason);
+  } else if (const auto* release = std::get_if<protocol::ReleaseResults>(&command)) {
+    host_->ReleaseResults(release->durable_step);
+  } else if (const auto* keep = std::get_if<protocol::KeepCheckpoints>(&command)) {
+    host_->KeepCheckpoints(keep->steps, keep->before);
+  } else {
+    const auto& end = std::get<protocol::EndShard>(command);
+    EndWith(end.phase, end.reason);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace sluice::server

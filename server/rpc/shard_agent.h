@@ -1,6 +1,6 @@
-// ShardAgent: a shard's side of ShardControl. Dials the coordinator, says hello, reports health and
-// parts of checkpoints, obeys commands, and dials again when the connection breaks or the
-// coordinator itself was restarted. Runs two threads of its own.
+// ShardAgent: the shard's client of the service ShardControl. It connects to the coordinator,
+// introduces the shard, reports health and parts of checkpoints, and carries out commands. It
+// connects again when the connection breaks or the coordinator restarts. It runs two threads.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -15,7 +15,8 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "net/grpc/transport.h"
-#include "server/coordinator/coordinator.h"
+#include "protocol/job_phase.h"
+#include "protocol/shard_control.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
 
@@ -24,30 +25,31 @@ namespace sluice::server {
 class ShardAgent {
  public:
   struct Options {
-    ShardArrival hello;       // But for its number, and what the host works for.
-    std::string coordinator;  // Its address, for messages.
-    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();  // Likewise.
+    protocol::ShardArrival hello;  // Without the incarnation and the host's current work.
+    std::string coordinator;       // The coordinator's address, for messages.
+    // Only for messages.
+    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     absl::Duration heartbeat = absl::Seconds(1);
-    absl::Duration lease = absl::Seconds(10);         // Without the coordinator, once the job runs.
-    absl::Duration join_timeout = absl::Seconds(60);  // Until it is reached for the first time.
-    // At least so long in either case: a coordinator that was lost may come back.
-    absl::Duration wait_limit = absl::ZeroDuration();
-    // The job may go on with another process of this shard: where this one ends by itself, workers
-    // are to look for that.
+    absl::Duration lease = absl::Seconds(10);  // Time without the coordinator once the job runs.
+    absl::Duration join_timeout = absl::Seconds(60);  // Time until the first contact.
+    // Lower bound of both timeouts above, because a lost coordinator may return.
+    absl::Duration rejoin_timeout = absl::ZeroDuration();
+    // True if the job may continue with another process of this shard. If this process ends on its
+    // own, workers then look for the next one.
     bool has_successors = false;
   };
-  // How it ended.
+  // The end of the job, if it has ended.
   struct End {
     bool ended = false;
-    JobPhase phase = JobPhase::kFailed;
-    std::string reason;  // With kFailed.
+    protocol::JobPhase phase = protocol::JobPhase::kFailed;
+    std::string reason;  // Set if `phase` is kFailed.
   };
 
   ShardAgent(Options options, std::shared_ptr<grpc::Channel> channel, ShardHost* host,
              const Clock* clock, Logger logger);
   ~ShardAgent();
 
-  // The shard cannot go on: the coordinator is told, which ends the job.
+  // Reports to the coordinator that the shard cannot continue, which ends the job.
   void ReportFailure(absl::string_view reason);
   End end() const;
 
@@ -56,25 +58,24 @@ class ShardAgent {
 
   void Run();
   bool PatienceIsOver(const grpc::Status& status);
-  // Gets this process its number, once.
+  // Requests a number for this process, only once.
   grpc::Status Enter();
   grpc::Status Attach();
   void ReadCommands(Stream* stream);
   void Talk(Stream* stream);
   void Obey(const v1::ShardCommand& command);
-  // Ends the stream; the coordinator gives the command again on the next one.
+  // Ends the stream. The coordinator repeats the command on the next stream.
   void AskAgain(const absl::Status& why);
-  absl::Status Do(const v1::ShardCommand& command);
-  absl::Status ObeyStart(const v1::StartJob& job);
-  void Tell(const ShardHost::News& news);
+  absl::Status Do(const protocol::ShardCommand& command);
+  void Report(const ShardHost::ShardEvent& event);
   v1::ShardReport Hello() const;
-  // A report of this kind is in the outbox.
+  // Returns true if a report of this kind is in the outbox.
   bool Waits(v1::ShardReport::ReportCase kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void BeginTerm(uint32_t term);
-  void EndWith(JobPhase phase, std::string reason);
-  // Without a word of the coordinator's that the job has ended.
+  void DropReportsOfEarlierTerms(uint32_t term);
+  void EndWith(protocol::JobPhase phase, std::string reason);
+  // Ends the shard although the coordinator has not said that the job has ended.
   void GiveUp(std::string reason);
-  void SetEnd(JobPhase phase, std::string reason);
+  void SetEnd(protocol::JobPhase phase, std::string reason);
   bool ShouldStop() const;
   bool WasLetIn() const;
 
@@ -86,23 +87,25 @@ class ShardAgent {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<v1::ShardReport> outbox_
-      ABSL_GUARDED_BY(mutex_);  // A few; acknowledgements, news, one failure.
-  // The last of each in this term. Sent again on a new stream, since what was written to the one
-  // before may have been lost with it; the coordinator knows repeats.
+  // Contains few reports: acknowledgements, events, and at most one failure.
+  std::vector<v1::ShardReport> outbox_ ABSL_GUARDED_BY(mutex_);
+  // The last report of each kind in this term. The agent sends them again on a new stream, because
+  // reports on the previous stream may be lost. The coordinator ignores duplicates.
   std::optional<v1::ShardReport> named_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardReport> part_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardReport> not_reproducible_ ABSL_GUARDED_BY(mutex_);
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 until the coordinator has given a number.
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;      // The stream's commands are being read.
+  // The coordinator has begun to answer the stream.
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Context of the open call.
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
-  // When to ask again for a command that may work later, and why it failed.
+  // When to connect again for a command that may succeed later.
   absl::Time ask_again_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  std::string trouble_ ABSL_GUARDED_BY(mutex_);  // As the log has it.
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);  // Why that command failed, as last logged.
   End end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

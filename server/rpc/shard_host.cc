@@ -8,22 +8,22 @@
 #include "base/process_usage.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/wire/exchange_messages.h"
-#include "server/rpc/convert.h"
 
 namespace sluice::server {
 namespace {
 
 constexpr uint32_t kNotStartedRetryMs = 100;
-constexpr absl::Duration kIdle = absl::Seconds(1);  // Of the ticker; it is woken when it is needed.
+// The ticker's longest pause. The ticker can be woken earlier.
+constexpr absl::Duration kIdle = absl::Seconds(1);
 
-// What answers may wait on one stream: what a rank that reads late may have asked for, which is
-// the results of two steps (the open one, and one that it goes through again), and a window's
-// bytes of other answers. An element's result takes 8 bytes at most, with its position.
+// Returns the limit for the bytes of waiting answers of one stream. A rank that reads late may have
+// asked for the results of two steps (the open one and one that it replays) and for a window's
+// bytes of other answers. An element's result takes at most 8 bytes, including its position.
 uint64_t AnswerBytesMax(const ShardOptions& options) {
   constexpr uint64_t kOfElement = 8;
   constexpr uint64_t kOfChunk = 64;
   constexpr uint64_t kOfBundle = 512;
-  constexpr uint64_t kOfRank = 32;  // In the record of each bundle.
+  constexpr uint64_t kOfRank = 32;  // For the record of each bundle.
   uint64_t results = 0;
   for (const protocol::Bundle& bundle : options.layout.bundles[options.shard]) {
     results += kOfBundle + kOfRank * options.incarnations.size() + kOfChunk * bundle.chunks.size() +
@@ -36,7 +36,7 @@ double EncodeSeconds(const protocol::StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
 }
 
-// Of its own, not of the connections.
+// Returns the time of the shard's own work, without the time of the connections.
 double WorkSeconds(const protocol::StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(protocol::Stage::kSum)] + EncodeSeconds(stages);
 }
@@ -74,7 +74,8 @@ ShardHost::~ShardHost() {
     }
     ticker_.join();
   }
-  // All streams are gone; gRPC's own locks, which said so, are hidden from the thread sanitizer.
+  // All streams are closed here. The lock is only for the thread sanitizer, which cannot see that
+  // gRPC's own locks already ensure this.
   MutexLock lock(&mutex_);
   AwaitCopied();
   shard_.reset();
@@ -83,17 +84,17 @@ ShardHost::~ShardHost() {
   last_bytes_.reset();
 }
 
-void ShardHost::ReportTo(std::function<void(const News&)> listener) {
+void ShardHost::ReportTo(std::function<void(const ShardEvent&)> listener) {
   MutexLock lock(&listener_mutex_);
   listener_ = std::move(listener);
 }
 
-void ShardHost::Report(const News& news) {
+void ShardHost::Report(const ShardEvent& news) {
   MutexLock lock(&listener_mutex_);
   if (listener_) listener_(news);
 }
 
-absl::Status ShardHost::Start(const StartShard& start) {
+absl::Status ShardHost::Start(const protocol::StartShard& start) {
   const absl::Time begun_at = clock_->Now();
   if (start.incarnations.size() != job::RankLimit(options_.job)) {
     return absl::InvalidArgumentError(
@@ -107,13 +108,13 @@ absl::Status ShardHost::Start(const StartShard& start) {
   if (options_.job.checkpoint.enabled() && layout->bundles[options_.shard].empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there are fewer chunks than shards: shard ", options_.shard,
-                     " holds nothing and would never hear of a checkpoint; lower `shards` or "
+                     " holds nothing and would never receive a checkpoint; lower `shards` or "
                      "compression.chunk_bytes"));
   }
   const absl::Status claimed = BeginClaim(start);
   if (!claimed.ok()) return claimed;
   bool is_running = false;
-  const absl::Status begun = BeginTerm(start, &is_running);
+  const absl::Status begun = MoveToTerm(start, &is_running);
   if (!begun.ok() || is_running) return begun;
   std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   if (start.restore_step > 0) {
@@ -121,7 +122,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
     if (!read.ok()) return read.status();
     snapshot = *std::move(read);
   }
-  // Without the lock: restoring may take a while, and there is no core that anybody could need.
+  // This runs without the lock: restoring may take a while, and there is no core for others to use.
   absl::StatusOr<std::unique_ptr<Shard>> shard =
       Shard::Create(OptionsOf(start, *std::move(layout), std::move(snapshot)));
   if (!shard.ok()) return shard.status();
@@ -130,7 +131,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   shard_ = *std::move(shard);
   answer_bytes_max_ = AnswerBytesMax(shard_->options());
   for (const auto& [stream, output] : outputs_) output->LimitBytes(answer_bytes_max_);
-  waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback steps are counted anew.
+  waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback, steps are counted again.
   links_.Rewind();
   links_.SetPresent(start.incarnations);
   job_uid_ = start.job_uid;
@@ -139,7 +140,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   return absl::OkStatus();
 }
 
-ShardOptions ShardHost::OptionsOf(const StartShard& start, protocol::Layout layout,
+ShardOptions ShardHost::OptionsOf(const protocol::StartShard& start, protocol::Layout layout,
                                   std::shared_ptr<const protocol::ShardSnapshot> snapshot) {
   const protocol::CheckpointSpec& checkpoint = options_.job.checkpoint;
   const bool replays = checkpoint.enabled() && job::WhyNoReplay(options_.job).empty();
@@ -162,11 +163,11 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, protocol::Layout layo
           .first_step = start.first_step,
           .parameters_agree = start.parameters_agree,
           .quorum = options_.job.quorum,
-          .grace = options_.job.grace,
+          .straggler_timeout = options_.job.straggler_timeout,
           .elastic = options_.job.membership == "elastic",
-          .average_buffers_every = options_.job.average_buffers_every,
+          .buffer_sync_interval = options_.job.buffer_sync_interval,
           .weights = options_.job.weights,
-          .hands_on = options_.job.rack_of > 0,
+          .forwards_sums = options_.job.rack_of > 0,
           .window_bytes = start.window_bytes,
           .max_memory = options_.job.server.max_memory,
           .log = {},
@@ -179,7 +180,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, protocol::Layout layo
           .run_copy = [this](absl::FunctionRef<void()> copy) { RunCopy(copy); }};
 }
 
-void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
+void ShardHost::LogStart(const protocol::StartShard& start, absl::Duration took) const {
   const ShardStats stats = shard_->Stats();
   logger_.Info("job ", options_.job.name, ": ", stats.elements, " elements in ", shard_->bundles(),
                " bundles, ", options_.job.workers, " workers",
@@ -188,21 +189,21 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
                    : absl::StrCat(", from the checkpoint after step ", start.restore_step,
                                   ", term ", start.term, ", read in ",
                                   absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))),
-               start.replay ? absl::StrCat("; takes up step ", start.first_step,
-                                           " again from what the workers kept")
+               start.replay ? absl::StrCat("; replays from step ", start.first_step,
+                                           " with the state that the workers kept")
                             : "");
   const std::shared_ptr<const protocol::CompressionPlan> plan = shard_->plan();
-  if (options_.shard == 0 && plan != nullptr) TellOfPlan(*plan);
+  if (options_.shard == 0 && plan != nullptr) ReportPlan(*plan);
   const protocol::CheckpointSpec& checkpoint = options_.job.checkpoint;
   const bool replays = checkpoint.enabled() && job::WhyNoReplay(options_.job).empty();
   if (replays && stats.log_limit < checkpoint.replay_limit) {
-    logger_.Warning("keeps ", stats.log_limit, " bytes of results for workers that are started ",
-                    "again, not checkpoint.replay_limit (", checkpoint.replay_limit,
-                    "): server.max_memory leaves no more; raise that, or lower replay_limit");
+    logger_.Warning("keeps ", stats.log_limit, " bytes of results for restarted ",
+                    "workers, not checkpoint.replay_limit (", checkpoint.replay_limit,
+                    "): server.max_memory leaves no more; raise it, or lower replay_limit");
   }
 }
 
-void ShardHost::TellOfPlan(const protocol::CompressionPlan& plan) const {
+void ShardHost::ReportPlan(const protocol::CompressionPlan& plan) const {
   logger_.Write(LogLevel::kInfo, {.event = "plan_changed", .step = plan.effective_step},
                 absl::StrCat("plan ", plan.id, " from step ", plan.effective_step, ": ",
                              plan.reason, " (", protocol::Summary(plan), ")"));
@@ -212,8 +213,8 @@ void ShardHost::TellOfPlan(const protocol::CompressionPlan& plan) const {
                                     static_cast<uint32_t>(shard.incarnations.size())));
 }
 
-// Makes room for the core of start.term, or refuses it.
-absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
+// Prepares the host for the core of start.term, or returns why that is impossible.
+absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_running) {
   MutexLock lock(&mutex_);
   AwaitCopied();
   if (job_uid_ != 0 && job_uid_ != start.job_uid) {
@@ -248,27 +249,27 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   return absl::OkStatus();
 }
 
-absl::Status ShardHost::BeginClaim(const StartShard& start) const {
+absl::Status ShardHost::BeginClaim(const protocol::StartShard& start) const {
   if (claim_ == nullptr) return absl::OkStatus();
-  const absl::Status claimed = claim_->Take(start.job_uid, start.term);
+  const absl::Status claimed = claim_->Claim(start.job_uid, start.term);
   if (absl::IsFailedPrecondition(claimed)) return claimed;
-  // DATA_LOSS would mean a checkpoint that the job can go on without. This run cannot begin here.
+  // DATA_LOSS would mean a damaged checkpoint, which the job can replace by an earlier one.
   if (absl::IsDataLoss(claimed)) return absl::FailedPreconditionError(claimed.message());
-  // A full disk costs checkpoints, not the run.
+  // If the disk is full, the run continues without checkpoints.
   if (!claimed.ok()) {
-    logger_.Warning(claimed.message(), "; no part is written to ", folder_, " before that is done");
+    logger_.Warning(claimed.message(), "; no part is written to ", folder_, " until that succeeds");
   }
   return absl::OkStatus();
 }
 
 absl::Status ShardHost::ClaimFolder() const {
-  return claim_ == nullptr ? absl::OkStatus() : claim_->TakeAgain();
+  return claim_ == nullptr ? absl::OkStatus() : claim_->ClaimAgain();
 }
 
 void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
   MutexLock lock(&mutex_);
   AwaitCopied();
-  // Told again, after its Start: that core has the right term.
+  // The command may be repeated after the term's Start. That core already has the right term.
   if (term < term_ || (shard_ != nullptr && shard_->options().term >= term)) return;
   term_ = term;
   suspended_ = std::string(reason);
@@ -285,7 +286,7 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
   MutexLock lock(&mutex_);
   AwaitCopied();
-  // No core: its part of a checkpoint turned out damaged, and the job is about to go further back.
+  // Without a core, its part of a checkpoint was damaged, and the job will roll back further.
   if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
 }
@@ -293,17 +294,17 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
 void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const {
   if (claim_ == nullptr) return;
   if (!claim_->taken()) {
-    logger_.Warning("nothing is removed from ", folder_, ": of which run its parts are is unknown");
+    logger_.Warning("nothing is removed from ", folder_, ": the run of its parts is unknown");
     return;
   }
   const absl::Status removed = protocol::RemoveOthers(folder_, steps, before);
-  if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
+  if (!removed.ok()) logger_.Warning(removed.message());  // The rest only takes disk space.
 }
 
 absl::Status ShardHost::CheckSender(const protocol::Sender& sender) const {
   MutexLock lock(&mutex_);
   if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
-  if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
+  if (shard_ == nullptr) return absl::UnavailableError("no job has started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
 }
@@ -315,7 +316,7 @@ absl::Status ShardHost::SetMembership(uint32_t generation,
   if (shard_ == nullptr) return absl::OkStatus();
   const absl::Status set = shard_->SetMembership(generation, incarnations);
   if (set.ok()) links_.SetPresent(incarnations);
-  Deliver(shard_->Tick(clock_->Now()));  // What waited for those who are gone.
+  Deliver(shard_->Tick(clock_->Now()));  // Closes bundles that waited for workers that have left.
   DoPutOff();
   return set;
 }
@@ -356,10 +357,10 @@ void ShardHost::Withdraw(absl::string_view reason) {
 }
 
 grpc::Status ShardHost::Withdrawn() const {
-  return {grpc::StatusCode::UNAVAILABLE, absl::StrCat("this server is to end: ", ended_)};
+  return {grpc::StatusCode::UNAVAILABLE, absl::StrCat("this server is ending: ", ended_)};
 }
 
-// Heartbeats call it, and must not wait for a copy; the next one ticks again.
+// The heartbeat thread calls this and must not wait for a copy. The next heartbeat ticks again.
 void ShardHost::Tick() {
   MutexLock lock(&mutex_);
   if (shard_ == nullptr || copying_) return;
@@ -367,7 +368,7 @@ void ShardHost::Tick() {
   DoPutOff();
 }
 
-// Ticks when the core asks for it: the time of others' heartbeats is too long for a grace.
+// Ticks when the core requests it. Heartbeats are too rare to apply straggler_timeout on time.
 void ShardHost::RunTicks() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
@@ -399,7 +400,7 @@ void ShardHost::Closed(StreamId stream) {
   if (!PutOff(0, &forget)) forget();
 }
 
-void ShardHost::Handle(StreamId stream, protocol::Exchange exchange,
+void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
                        const RequestArrival& arrival) {
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
@@ -409,7 +410,7 @@ void ShardHost::Handle(StreamId stream, protocol::Exchange exchange,
     return;
   }
   if (copying_) {
-    const auto waiting = std::make_shared<protocol::Exchange>(std::move(exchange));
+    const auto waiting = std::make_shared<protocol::ExchangeRequest>(std::move(exchange));
     std::function<void()> handle =
         [this, stream, waiting, arrival]()
             ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
@@ -421,7 +422,7 @@ void ShardHost::Handle(StreamId stream, protocol::Exchange exchange,
   DoPutOff();
 }
 
-void ShardHost::HandleLocked(StreamId stream, protocol::Exchange exchange,
+void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,
                              const RequestArrival& arrival) {
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
@@ -429,7 +430,7 @@ void ShardHost::HandleLocked(StreamId stream, protocol::Exchange exchange,
     ranks_[stream] = rank;
     if (arrival.link.has_value() && shard_->FenceReason(exchange.sender).empty()) {
       links_.Report(rank, arrival.up, *arrival.link);
-      TellMeasured();
+      ForwardMeasurements();
     }
     if (!exchange.keys_only) {
       waits_.Arrived(rank, exchange.step, exchange.bundle, now);
@@ -444,12 +445,12 @@ void ShardHost::HandleLocked(StreamId stream, protocol::Exchange exchange,
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
-  Send(stream, std::make_shared<const protocol::ExchangeAnswer>(AnswerWithoutCore(exchange)));
+  Send(stream, std::make_shared<const protocol::ExchangeReply>(AnswerWithoutCore(exchange)));
 }
 
-// Workers share their links among all shards, and send to all at once. So what this one has of it
-// stands for the whole: in the same time, as many more bytes as the others have more elements.
-void ShardHost::TellMeasured() {
+// Scales this shard's measurements to the job: workers send to all shards at once over one link, so
+// the bytes grow by the ratio of all elements to this shard's, and the time stays the same.
+void ShardHost::ForwardMeasurements() {
   if (options_.shard != 0 || !options_.job.control.measures()) return;
   std::optional<StepMeasurements> measured = links_.TakeStep();
   if (!measured.has_value()) return;
@@ -460,8 +461,9 @@ void ShardHost::TellMeasured() {
   shard_->Measured(*measured);
 }
 
-protocol::ExchangeAnswer ShardHost::AnswerWithoutCore(const protocol::Exchange& exchange) const {
-  protocol::ExchangeAnswer answer;
+protocol::ExchangeReply ShardHost::AnswerWithoutCore(
+    const protocol::ExchangeRequest& exchange) const {
+  protocol::ExchangeReply answer;
   answer.step = exchange.step;
   answer.bundle = exchange.bundle;
   if (!ended_.empty()) {
@@ -479,7 +481,7 @@ protocol::ExchangeAnswer ShardHost::AnswerWithoutCore(const protocol::Exchange& 
 }
 
 void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why) {
-  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  auto answer = std::make_shared<protocol::ExchangeReply>();
   answer->outcome = protocol::Outcome::kInvalid;
   answer->step = step;
   answer->bundle = bundle;
@@ -488,20 +490,10 @@ void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::str
   Send(stream, answer);
 }
 
-absl::StatusOr<std::vector<std::shared_ptr<const protocol::ExchangeAnswer>>> ShardHost::Pull(
-    const protocol::Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles) {
-  MutexLock lock(&mutex_);
-  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
-  if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
-  const std::string fenced = shard_->FenceReason(sender);
-  if (!fenced.empty()) return absl::FailedPreconditionError(fenced);
-  return shard_->ResultsAfter(after_step, bundles);
-}
-
-void ShardHost::NoteAnswer(const Reply& reply) {
+void ShardHost::NoteAnswer(const SendReply& reply) {
   const auto rank = ranks_.find(reply.stream);
   if (rank == ranks_.end() || reply.answer->outcome == protocol::Outcome::kPending) return;
-  const protocol::ExchangeAnswer& answer = *reply.answer;
+  const protocol::ExchangeReply& answer = *reply.answer;
   if (answer.outcome == protocol::Outcome::kResult) {
     if (options_.trace != nullptr) TraceResult(answer);
     waits_.Answered(rank->second, answer.step, answer.bundle, clock_->Now());
@@ -515,7 +507,7 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   const absl::Time begin = options_.trace == nullptr ? absl::Time() : clock_->Now();
   const protocol::StageSpan sending(&stages_, protocol::Stage::kSend);
   for (const ShardEffect& effect : effects) {
-    if (const auto* reply = std::get_if<Reply>(&effect)) {
+    if (const auto* reply = std::get_if<SendReply>(&effect)) {
       Send(reply->stream, reply->answer);
       NoteAnswer(*reply);
     } else if (const auto* notice = std::get_if<Notice>(&effect)) {
@@ -523,10 +515,10 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
       Report(*named);
     } else if (const auto* made = std::get_if<PlanMade>(&effect)) {
-      TellOfPlan(*made->plan);
+      ReportPlan(*made->plan);
     } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
       Report(*other);
-    } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+    } else if (const auto* taken = std::get_if<WriteSnapshot>(&effect)) {
       if (writer_ != nullptr) writer_->Write(taken->snapshot);
     } else if (const auto* summed = std::get_if<BundleSummed>(&effect)) {
       options_.on_summed(summed->sum);
@@ -541,11 +533,11 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
 }
 
 void ShardHost::Send(StreamId stream,
-                     const std::shared_ptr<const protocol::ExchangeAnswer>& answer) {
+                     const std::shared_ptr<const protocol::ExchangeReply>& answer) {
   const auto output = outputs_.find(stream);
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
-    last_bytes_ = std::make_shared<const grpc::ByteBuffer>(protocol::ReplyBytes(
+    last_bytes_ = std::make_shared<const grpc::ByteBuffer>(protocol::ExchangeReplyToBytes(
         answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }

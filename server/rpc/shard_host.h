@@ -1,7 +1,7 @@
-// ShardHost: a shard's core behind one lock, with the streams that its effects go to, and its part
-// of job checkpoints. A rollback replaces the core by one that is restored. The lock is free while
-// the core is copied for a snapshot: figures are told, so that a large copy costs no lease, and
-// changes of the core wait. Thread-safe.
+// ShardHost: runs a shard's core behind one lock. It also holds the streams for the core's effects
+// and writes the shard's parts of job checkpoints. A rollback replaces the core with a restored
+// one. The lock is free while the core is copied for a snapshot: statistics stay available, so that
+// a large copy does not let the lease expire, but changes of the core wait. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -22,9 +22,11 @@
 #include "base/mutex.h"
 #include "base/trace_file.h"
 #include "job/job_spec.h"
+#include "protocol/disk_wait.h"
+#include "protocol/shard_control.h"
 #include "protocol/stage_times.h"
-#include "server/coordinator/coordinator.h"
-#include "server/coordinator/link_book.h"
+#include "server/control/plan_bytes.h"
+#include "server/coordinator/link_tracker.h"
 #include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
@@ -35,28 +37,31 @@ namespace sluice::server {
 
 using ExchangeOutput = QueuedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// How a request came.
+// How a request arrived.
 struct RequestArrival {
-  std::optional<absl::Time> came{};            // By ShardHost::Now. None: as late as its turn.
-  std::optional<protocol::LinkReport> link{};  // That it brought, with...
-  std::vector<protocol::LinkPeriod>
-      up{};  // ...the busy periods of its stream since the report before.
+  // By ShardHost::Now. If unset, the request arrived when its turn came.
+  std::optional<absl::Time> came{};
+  std::optional<protocol::LinkReport> link{};  // The report in the request.
+  // Busy periods of the stream since the previous report.
+  std::vector<protocol::LinkPeriod> up{};
 };
 
 class ShardHost {
  public:
-  // Of answers that may wait on one stream: before the shard has its part of the job, and at least.
+  // The limit for the bytes of answers that may wait on one stream until the shard has its part of
+  // the job. Later limits are not lower.
   static constexpr uint64_t kAnswerBytesMin = 1 << 20;
 
   struct Options {
     uint32_t shard = 0;
     job::JobSpec job;
-    // Told once that the job cannot go on. Called with the host's lock held: must not call back.
+    // Called once, with the host's lock held, if the job cannot continue. Must not call back.
     std::function<void(const std::string&)> on_alarm;
-    // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
+    // Called on shard 0 of a job that makes plans, for each plan that shard 0 makes or begins with.
+    // The host's lock is held.
     std::function<void(const protocol::CompressionPlan&, std::optional<PlanBytes>)> on_plan{};
-    TraceFile* trace = nullptr;  // Null: none is written.
-    // Of a rack's job: what is handed on. Called likewise.
+    TraceFile* trace = nullptr;  // Null writes no trace.
+    // Receives the sums of a rack's job. The host's lock is held.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
     // For tests: called without the lock before the core is copied for a snapshot.
     std::function<void()> before_copy{};
@@ -65,180 +70,183 @@ class ShardHost {
   ShardHost(Options options, const Clock* clock, Logger logger);
   ~ShardHost();
 
-  // For the coordinator: a checkpoint that is announced to the workers, a part that is durable or
-  // is not, or one that cannot be restored, and that a worker cannot be repaired.
-  using News = std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible>;
-  // What it works for; `running`: it has a core and the job has not ended.
+  // Events for the coordinator: an announced checkpoint, a part that is durable, failed or cannot
+  // be restored, or a worker that cannot be repaired.
+  using ShardEvent = std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible>;
+  // The host's current work. `running` means that the host has a core and the job has not ended.
   struct Work {
     uint64_t job_uid = 0;
     uint32_t term = 0;
     bool running = false;
   };
-  // Null: nobody. May be called with the host's lock held, so it must not call back. After this
-  // returns the listener before is no longer called.
-  void ReportTo(std::function<void(const News&)> listener);
+  // Sets the listener; null removes it. The listener may be called with the host's lock held and
+  // must not call back. After ReportTo returns, the previous listener is no longer called.
+  void ReportTo(std::function<void(const ShardEvent&)> listener);
 
-  // Cuts the table and makes the core, restored from a checkpoint if `start` names one. The same
-  // term again is OK: the core stays, and takes the membership and the coordinator, which may have
-  // been started again. A higher term of the same run replaces the core. One call at a time.
-  // UNAVAILABLE: this shard's part of the checkpoint cannot be read now; the same again may do.
-  // DATA_LOSS: that part is damaged, or could not be read for server.wait_limit; it was reported.
-  // INVALID_ARGUMENT: what cannot be cut or restored; with checkpoints, a shard without a chunk.
-  // FAILED_PRECONDITION: of another run, a term that is over, or a coordinator that was replaced.
-  absl::Status Start(const StartShard& start);
-  // Lets go of the core: senders of earlier terms than `term` are answered FENCED with it, others
-  // BUSY until the Start of `term`.
+  // Divides the table and creates the core, restored if `start` names a checkpoint. Repeating the
+  // current term is OK: the core stays and adopts the membership and the coordinator, which may
+  // have restarted. A higher term of the same run replaces the core. Calls must not overlap.
+  //
+  // Fails with UNAVAILABLE if this shard's part of the checkpoint cannot be read now; a retry may
+  // succeed. Fails with DATA_LOSS if that part is damaged or was unreadable for
+  // server.rejoin_timeout; the host has then reported it. Fails with INVALID_ARGUMENT if the table
+  // cannot be divided, the state cannot be restored, or a shard of a job with checkpoints has no
+  // chunk. Fails with FAILED_PRECONDITION for another run, a term that is over, a coordinator that
+  // was replaced, or a folder with parts of another run.
+  absl::Status Start(const protocol::StartShard& start);
+  // Removes the core. Until the Start of `term`, senders of earlier terms get FENCED with `term`,
+  // and other senders get BUSY.
   void Suspend(uint32_t term, absl::string_view reason);
-  // As Shard::NameCheckpoint; nothing where there is no core.
+  // As Shard::NameCheckpoint. Has no effect without a core.
   absl::Status NameCheckpoint(uint64_t minimum_step);
-  // With store `shards`: removes the parts here of checkpoints after steps below `before`, but for
-  // `steps`.
+  // With store `shards`: removes this server's parts of checkpoints for steps below `before`,
+  // except for `steps`.
   void KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const;
-  // As Shard::SetMembership; nothing where there is no core, whose Start will say it.
+  // As Shard::SetMembership. Has no effect without a core, because Start sets the membership.
   absl::Status SetMembership(uint32_t generation, const std::vector<uint64_t>& incarnations);
-  // As Shard::ReleaseResults; nothing where there is no core.
+  // As Shard::ReleaseResults. Has no effect without a core.
   void ReleaseResults(uint64_t durable_step);
-  // As Shard::Publish; nothing where there is no core of that term.
+  // As Shard::Publish. Has no effect without a core of that term.
   void Publish(uint32_t term, const std::vector<Publication>& publications);
-  // The number of this process, which its answers bear. Before the first Start.
+  // Sets this process's number, which all answers contain. Call this before the first Start.
   void SetIncarnation(uint64_t incarnation);
-  // Answers everybody FENCED with `reason` from now on.
+  // Answers all further requests with FENCED and `reason`.
   void End(absl::string_view reason);
-  // Breaks all streams, those to come too, as if this process had crashed: another one serves the
-  // shard, or will, and to be FENCED here would be the end of a worker that is to go there.
+  // Breaks all streams, including later ones, as a crash would. Another process serves the shard or
+  // will serve it; FENCED would end workers that must find that process.
   void Withdraw(absl::string_view reason);
   void Tick();
 
-  // `output` must stay until Closed.
+  // `output` must stay valid until Closed.
   StreamId Open(ExchangeOutput* output);
   void Closed(StreamId stream);
-  void Handle(StreamId stream, protocol::Exchange exchange, const RequestArrival& arrival = {});
-  // INVALID for a request that could not even be read as one.
+  void Handle(StreamId stream, protocol::ExchangeRequest exchange,
+              const RequestArrival& arrival = {});
+  // Answers INVALID to a request that could not be parsed.
   void Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why);
-  // As the Pull rpc. `bundles` empty: all.
-  absl::StatusOr<std::vector<std::shared_ptr<const protocol::ExchangeAnswer>>> Pull(
-      const protocol::Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
-  // With store `shards`: the folder is known to be this run's; before a part is written. As
-  // PartsClaim::TakeAgain.
+  // As PartsClaim::ClaimAgain, before a part is written; OK unless the store is `shards`.
   absl::Status ClaimFolder() const;
-  // UNAVAILABLE: no core is here now. FAILED_PRECONDITION: it does not hold its rank, and why.
+  // Fails with UNAVAILABLE if there is no core now. Fails with FAILED_PRECONDITION and the reason
+  // if the sender does not hold its rank.
   absl::Status CheckSender(const protocol::Sender& sender) const;
 
   bool started() const;
   Work work() const;
   ShardStats Stats() const;
   double ResidualEnergy() const;
-  std::optional<SnapshotStats> Snapshots() const;  // None: a job without checkpoints.
-  ShardHealthReport Health() const;
+  std::optional<SnapshotStats> Snapshots() const;  // Unset in a job without checkpoints.
+  protocol::ShardHealthReport Health() const;
   LinkStats Links() const;
   absl::Time Now() const { return clock_->Now(); }
-  // Since this was made, whatever became of cores. For whoever hands requests over, too.
+  // Times since this host was created, over all cores. Callers that deliver requests add theirs.
   protocol::StageTimes* stages() { return &stages_; }
   const protocol::StageTimes& stages() const { return stages_; }
   uint64_t incarnation() const {
     MutexLock lock(&mutex_);
     return incarnation_;
   }
-  // Likewise; null: none is written.
+  // Not owned; null writes no trace.
   TraceFile* trace() const { return options_.trace; }
 
  private:
-  // The checkpoint that is read now, or will be read again.
+  // The checkpoint that is being read or that will be read again.
   struct Restore {
-    uint64_t step = 0;  // 0: none.
+    uint64_t step = 0;  // 0 if there is none.
     uint32_t term = 0;
     absl::Time since;
-    std::string trouble{};  // Why the last try failed.
+    std::string trouble{};  // Why the last attempt failed.
   };
 
   void RunTicks();
-  // shard_host_copy.cc.
+  // Defined in shard_host_copy.cc.
   void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void HandleLocked(StreamId stream, protocol::Exchange exchange, const RequestArrival& arrival)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status BeginTerm(const StartShard& start, bool* is_running);
-  ShardOptions OptionsOf(const StartShard& start, protocol::Layout layout,
+  void HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,
+                    const RequestArrival& arrival) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MoveToTerm(const protocol::StartShard& start, bool* is_running);
+  ShardOptions OptionsOf(const protocol::StartShard& start, protocol::Layout layout,
                          std::shared_ptr<const protocol::ShardSnapshot> snapshot);
-  // One line for each change.
-  void TellOfPlan(const protocol::CompressionPlan& plan) const
+  // Logs one line for each change.
+  void ReportPlan(const protocol::CompressionPlan& plan) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LogStart(const StartShard& start, absl::Duration took) const
+  void LogStart(const protocol::StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // UNAVAILABLE: its disk is away, and server.wait_limit is not over yet.
+  // Fails with UNAVAILABLE if the disk is unavailable and server.rejoin_timeout has not passed.
   absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> RestoreOwnSnapshot(
-      const StartShard& start);
-  DiskWait NowAtDisk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+      const protocol::StartShard& start);
+  protocol::DiskWait NowAtDisk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ReadOwnSnapshot(
-      const StartShard& start) const;
-  absl::StatusOr<protocol::CheckpointPart> FindOwnPart(const StartShard& start) const;
-  // With store `shards`: claims the folder, so that all parts in it are of one run.
-  absl::Status BeginClaim(const StartShard& start) const;
-  absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
-  void Report(const News& news);
-  void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  protocol::ExchangeAnswer AnswerWithoutCore(const protocol::Exchange& exchange) const
+      const protocol::StartShard& start) const;
+  absl::StatusOr<protocol::CheckpointPart> FindOwnPart(const protocol::StartShard& start) const;
+  // With store `shards`: claims the folder, so that all of its parts belong to one run.
+  absl::Status BeginClaim(const protocol::StartShard& start) const;
+  absl::Status ReportUnusable(const protocol::StartShard& start, const absl::Status& why);
+  void Report(const ShardEvent& news);
+  void ForwardMeasurements() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  protocol::ExchangeReply AnswerWithoutCore(const protocol::ExchangeRequest& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   grpc::Status Withdrawn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Only where there is a trace. `encoding`: processor seconds of this call.
+  void NoteAnswer(const SendReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Requires a trace. `encoding` is in processor seconds of this call.
   void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TraceResult(const protocol::ExchangeAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TraceResult(const protocol::ExchangeReply& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Send(StreamId stream, const std::shared_ptr<const protocol::ExchangeAnswer>& answer)
+  void Send(StreamId stream, const std::shared_ptr<const protocol::ExchangeReply>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  const std::string folder_;  // Of its parts of checkpoints.
+  const std::string folder_;  // Folder for this shard's parts of checkpoints.
   const Clock* const clock_;
   const Logger logger_;
   protocol::StageTimes stages_;
   mutable Mutex mutex_;
-  // Null before Start, and from Suspend to the next.
+  // Null before Start, and from Suspend to the next Start.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
   Restore restore_ ABSL_GUARDED_BY(mutex_);
-  uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the run it works for; 0: none yet.
-  uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest told.
-  // Of the coordinator that began the term or took it over: the highest told.
+  uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // The current run; 0 if there is none yet.
+  uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest term received.
+  // The highest incarnation received of a coordinator that began or took over the term.
   uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::string suspended_ ABSL_GUARDED_BY(mutex_);  // Why.
-  std::string ended_ ABSL_GUARDED_BY(mutex_);      // For who comes when there is no core.
+  std::string suspended_ ABSL_GUARDED_BY(mutex_);  // The reason for the suspension.
+  std::string ended_ ABSL_GUARDED_BY(mutex_);      // The answer to requests while there is no core.
   bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 until the coordinator has given a number.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
-  uint64_t answer_bytes_max_ ABSL_GUARDED_BY(mutex_) = kAnswerBytesMin;  // Of each of them.
-  std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
+  uint64_t answer_bytes_max_ ABSL_GUARDED_BY(mutex_) = kAnswerBytesMin;  // Limit of each output.
+  std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Streams that sent a request.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
-  LinkBook links_ ABSL_GUARDED_BY(mutex_);
-  double worked_s_ ABSL_GUARDED_BY(mutex_) = 0;  // When links_ had measured a step, by stages_.
-  // For traces: when the first contribution of a step's bundle came; of those that are open.
+  LinkTracker links_ ABSL_GUARDED_BY(mutex_);
+  // The value of WorkSeconds(stages_) when links_ last measured a step.
+  double worked_s_ ABSL_GUARDED_BY(mutex_) = 0;
+  // For traces: arrival of the first contribution to each open bundle, by (step, bundle).
   std::map<std::pair<uint64_t, uint32_t>, absl::Time> first_arrivals_ ABSL_GUARDED_BY(mutex_);
-  absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // When the last contribution came.
+  absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // Arrival of the last contribution.
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
-  std::shared_ptr<const protocol::ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
+  // The last answer sent, with its bytes. A result goes to all ranks but is serialized only once.
+  std::shared_ptr<const protocol::ExchangeReply> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
 
-  // The core is copied, and must not change.
+  // The core is being copied and must not change.
   bool copying_ ABSL_GUARDED_BY(mutex_) = false;
   mutable CondVar copied_;
-  // Changes that came meanwhile, in order; the thread that copies does them, with the lock.
+  // Changes deferred during a copy, in order. The copying thread makes them with the lock held.
   std::deque<std::function<void()>> put_off_ ABSL_GUARDED_BY(mutex_);
   uint64_t put_off_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 
   CondVar tick_sooner_;
-  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // The ticker's.
+  // The ticker's next tick.
+  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread ticker_;  // In a job with a quorum.
+  std::thread ticker_;  // Runs in a job with a quorum.
 
-  Mutex listener_mutex_;  // Taken after mutex_.
-  std::function<void(const News&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
-  std::unique_ptr<PartsClaim> claim_;       // Null but with store `shards`.
-  std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Ends first.
+  Mutex listener_mutex_;  // Acquire after mutex_.
+  std::function<void(const ShardEvent&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
+  std::unique_ptr<PartsClaim> claim_;       // Null unless the store is `shards`.
+  std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Destroyed first.
 };
 
 }  // namespace sluice::server

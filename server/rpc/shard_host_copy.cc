@@ -1,12 +1,12 @@
-// How ShardHost lets others in while its core is copied for a snapshot, which takes milliseconds
-// for every million of elements.
+// Lets other threads use ShardHost while its core is copied for a snapshot. The copy takes
+// milliseconds per million elements.
 #include <utility>
 
 #include "server/rpc/shard_host.h"
 
 namespace sluice::server {
 
-// Called by the core, in a call that the host made with its lock.
+// The core calls this function while the host calls the core with the lock held.
 void ShardHost::RunCopy(absl::FunctionRef<void()> copy) {
   copying_ = true;
   mutex_.Unlock();
@@ -22,9 +22,9 @@ void ShardHost::AwaitCopied() const {
   while (copying_) copied_.Wait(&mutex_);
 }
 
-// Takes over a change of the core that holds so many bytes, if a copy is being made. False: it is
-// to be made now. Threads of gRPC do not wait here, since heartbeats of workers need them, but for
-// one that brings more than the ranks' windows hold.
+// Defers a change of the core, with this many bytes, while a copy is being made. Returns false if
+// the change must be made now. gRPC threads do not wait here, because heartbeats need them, unless
+// the deferred bytes exceed the ranks' windows.
 bool ShardHost::PutOff(uint64_t bytes, std::function<void()>* change) {
   while (copying_) {
     const ShardOptions& shard = shard_->options();
@@ -39,8 +39,8 @@ bool ShardHost::PutOff(uint64_t bytes, std::function<void()>* change) {
   return false;
 }
 
-// By the thread that has copied, before it lets go of the lock. One of these may copy again, and
-// others may then be put off behind them.
+// Makes the deferred changes on the copying thread before it releases the lock. A change may start
+// another copy; further changes are then deferred behind the remaining ones.
 void ShardHost::DoPutOff() {
   while (!put_off_.empty()) {
     const std::function<void()> change = std::move(put_off_.front());

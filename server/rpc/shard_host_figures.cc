@@ -1,4 +1,4 @@
-// What ShardHost says of itself. None of it waits for a copy of the core.
+// Returns the statistics of ShardHost. None of these functions waits for a copy of the core.
 #include "server/rpc/shard_host.h"
 
 namespace sluice::server {
@@ -28,7 +28,7 @@ std::optional<SnapshotStats> ShardHost::Snapshots() const {
   return writer_->stats();
 }
 
-ShardHealthReport ShardHost::Health() const {
+protocol::ShardHealthReport ShardHost::Health() const {
   const ShardStats stats = Stats();
   MutexLock lock(&mutex_);
   return {.highest_closed_step = stats.highest_closed_step,

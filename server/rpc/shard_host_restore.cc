@@ -1,5 +1,4 @@
-// How a shard comes to the state that it begins with, where the disk may be slow or away for a
-// while.
+// Restores a shard's initial state from a disk that may be slow or temporarily unavailable.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,13 +9,14 @@
 namespace sluice::server {
 namespace {
 
-// Before a part is called damaged it is read once more: a disk or its network may have failed once.
+// Pause before a damaged part is read a second time, because an error of the disk or its network
+// may be temporary.
 constexpr absl::Duration kReadAgain = absl::Milliseconds(300);
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ShardHost::RestoreOwnSnapshot(
-    const StartShard& start) {
+    const protocol::StartShard& start) {
   {
     MutexLock lock(&mutex_);
     if (restore_.step != start.restore_step || restore_.term != start.term) {
@@ -31,7 +31,7 @@ absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ShardHost::Restor
   const bool may_pass = absl::IsUnavailable(read.status()) || absl::IsNotFound(read.status());
   {
     MutexLock lock(&mutex_);
-    if (may_pass && clock_->Now() - restore_.since < options_.job.server.wait_limit) {
+    if (may_pass && clock_->Now() - restore_.since < options_.job.server.rejoin_timeout) {
       restore_.trouble = std::string(read.status().message());
       return absl::UnavailableError(absl::StrCat("the checkpoint after step ", start.restore_step,
                                                  " cannot be read now: ", read.status().message()));
@@ -42,18 +42,18 @@ absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ShardHost::Restor
   return read;
 }
 
-DiskWait ShardHost::NowAtDisk() const {
+protocol::DiskWait ShardHost::NowAtDisk() const {
   if (restore_.step > 0) {
     return {.what = absl::StrCat("its part of the checkpoint after step ", restore_.step,
                                  " to be read"),
             .lasts = clock_->Now() - restore_.since,
             .trouble = restore_.trouble};
   }
-  return writer_ == nullptr ? DiskWait() : writer_->NowAtDisk();
+  return writer_ == nullptr ? protocol::DiskWait() : writer_->NowAtDisk();
 }
 
-absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Status& why) {
-  // A file of a newer version, or no folder at all: an earlier checkpoint would not do either.
+absl::Status ShardHost::ReportUnusable(const protocol::StartShard& start, const absl::Status& why) {
+  // If the file is of a newer version or the folder is missing, earlier checkpoints would fail too.
   if (absl::IsFailedPrecondition(why)) return why;
   Report(protocol::CheckpointPart{.term = start.term,
                                   .step = start.restore_step,
@@ -63,8 +63,9 @@ absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Stat
   return absl::DataLossError(why.message());
 }
 
-// The part is of the term in which it was written, which only the manifest knows.
-absl::StatusOr<protocol::CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
+// A part belongs to the term in which it was written, and only the manifest contains that term.
+absl::StatusOr<protocol::CheckpointPart> ShardHost::FindOwnPart(
+    const protocol::StartShard& start) const {
   if (options_.job.checkpoint.at_shards()) {
     if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
       return start.restore_part;
@@ -80,7 +81,7 @@ absl::StatusOr<protocol::CheckpointPart> ShardHost::FindOwnPart(const StartShard
 }
 
 absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ShardHost::ReadOwnSnapshot(
-    const StartShard& start) const {
+    const protocol::StartShard& start) const {
   if (!options_.job.checkpoint.enabled()) {
     return absl::FailedPreconditionError(
         "the coordinator begins with a checkpoint, but this server's job file has no "

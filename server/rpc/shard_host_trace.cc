@@ -1,4 +1,4 @@
-// What ShardHost writes into a trace.
+// Writes the trace events of ShardHost.
 #include <algorithm>
 
 #include "server/rpc/shard_host.h"
@@ -6,12 +6,12 @@
 namespace sluice::server {
 namespace {
 
-// For traces, of bundles that are open: beyond it waiting is not told.
+// Maximum number of open bundles in a trace. Waits of further bundles are not traced.
 constexpr size_t kTracedBundlesMax = 1 << 16;
 
 }  // namespace
 
-// Summing and encoding take turns, chunk by chunk: drawn as one after the other.
+// Summing and encoding alternate for each chunk, but the trace shows one span after the other.
 void ShardHost::TraceHandled(const TraceTags& tags, absl::Time begin, double encoding) {
   const absl::Time end = clock_->Now();
   const absl::Time summed = std::max(begin, end - absl::Seconds(encoding));
@@ -23,9 +23,9 @@ void ShardHost::TraceHandled(const TraceTags& tags, absl::Time begin, double enc
   }
 }
 
-void ShardHost::TraceResult(const protocol::ExchangeAnswer& answer) {
+void ShardHost::TraceResult(const protocol::ExchangeReply& answer) {
   const auto first = first_arrivals_.find({answer.step, answer.bundle});
-  if (first == first_arrivals_.end()) return;  // The result of all ranks is told once.
+  if (first == first_arrivals_.end()) return;  // The result is traced only once.
   options_.trace->Overlapping("wait", answer.bundle, first->second,
                               std::max(first->second, handled_at_),
                               {.step = answer.step, .bundle = answer.bundle});

@@ -39,7 +39,7 @@ void SnapshotWriter::Write(std::shared_ptr<const protocol::ShardSnapshot> snapsh
     }
   }
   listener_(Failed(*snapshot,
-                   "the one before it is still being written; raise checkpoint.every, or use a "
+                   "the previous one is still being written; raise checkpoint.interval, or use a "
                    "faster disk"));
 }
 
@@ -48,7 +48,7 @@ SnapshotStats SnapshotWriter::stats() const {
   return stats_;
 }
 
-DiskWait SnapshotWriter::NowAtDisk() const {
+protocol::DiskWait SnapshotWriter::NowAtDisk() const {
   MutexLock lock(&mutex_);
   if (!busy_) return {};
   return {.what = absl::StrCat("its part of the checkpoint after step ", step_, " to be written"),
@@ -84,7 +84,7 @@ protocol::CheckpointPart SnapshotWriter::WriteOne(
   const absl::Status may_write = may_write_();
   if (!may_write.ok()) return Failed(identity, may_write.message());
   const std::string bytes = protocol::FormatShardSnapshot(*snapshot);
-  snapshot.reset();  // The bytes are enough.
+  snapshot.reset();  // Frees the memory early.
   absl::StatusOr<protocol::CheckpointPart> part =
       protocol::WritePart(dir_, identity.term, identity.step,
                           protocol::ShardPartName(identity.shard, identity.term), bytes);

@@ -1,6 +1,6 @@
-// SnapshotWriter: writes a shard's parts of job checkpoints on a thread of its own, so that steps
-// go on meanwhile. Holds one snapshot at a time, in memory beside the shard's own state and once
-// more as bytes. Thread-safe.
+// SnapshotWriter: writes a shard's parts of job checkpoints on a separate thread, so that steps
+// continue during a write. In addition to the shard's own state, it holds at most one snapshot and
+// the bytes of that snapshot. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -12,31 +12,33 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "protocol/disk_wait.h"
 #include "protocol/snapshot.h"
-#include "server/coordinator/coordinator.h"
 #include "server/shard/snapshot_stats.h"
 
 namespace sluice::server {
 
 class SnapshotWriter {
  public:
-  // Told what became of each snapshot, on the writer's thread or the caller's of Write.
+  // Receives the outcome of each snapshot, on the writer's thread or on the thread that calls
+  // Write.
   using Listener = std::function<void(const protocol::CheckpointPart&)>;
 
-  // Asked before each part: whether one may be written to the folder now.
+  // Called before each part; returns OK if the part may be written to the folder now.
   using MayWrite = std::function<absl::Status()>;
 
   SnapshotWriter(std::string dir, MayWrite may_write, Listener listener, const Clock* clock,
                  Logger logger);
-  // What is being written is finished; what is not begun is left.
+  // Finishes the current write and discards a snapshot whose write has not begun.
   ~SnapshotWriter();
 
-  // Does not wait. While one is being written, the next counts as failed.
+  // Hands a snapshot to the writer without blocking. Fails the snapshot if another one is being
+  // written.
   void Write(std::shared_ptr<const protocol::ShardSnapshot> snapshot);
 
   SnapshotStats stats() const;
-  // Name of the part that is being written; empty: none is.
-  DiskWait NowAtDisk() const;
+  // Describes the part that is being written. `what` is empty if there is none.
+  protocol::DiskWait NowAtDisk() const;
 
  private:
   void Run();
@@ -51,10 +53,10 @@ class SnapshotWriter {
   mutable Mutex mutex_;
   CondVar changed_;
   std::shared_ptr<const protocol::ShardSnapshot> waiting_ ABSL_GUARDED_BY(mutex_);
-  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // From Write until its listener has returned.
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // True from Write until the listener has returned.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SnapshotStats stats_ ABSL_GUARDED_BY(mutex_);
-  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // While busy_.
+  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // Valid while busy_.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

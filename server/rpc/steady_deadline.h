@@ -1,4 +1,4 @@
-// SteadyDeadline: a deadline for gRPC by the steady clock, which is never stepped.
+// SteadyDeadline: returns a gRPC deadline by the steady clock, which cannot be adjusted.
 #pragma once
 
 #include <grpcpp/support/time.h>

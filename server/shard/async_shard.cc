@@ -16,10 +16,10 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
         absl::StrCat("mode ", options.mode, " needs an update rule on the shards"));
   }
   if (options.replay) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a shard in mode ", options.mode, " cannot go through steps again: roll the job back"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a shard in mode ", options.mode, " cannot replay steps: roll the job back"));
   }
-  absl::StatusOr<ShardPlan> plan = PlanShard(options);
+  absl::StatusOr<ShardLayout> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
   plan->reserved_bytes += plan->aggregators.size() * compress::kFrameHeaderSize +
                           plan->bundles.size() * options.incarnations.size() * sizeof(Place);
@@ -27,18 +27,18 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
   if (!room.ok()) return room;
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<AsyncShard>(new AsyncShard(std::move(options), *std::move(plan)));
-  absl::StatusOr<ShardPlans> plans = PrepareToPlan(shard->options_, shard->plan_.bundles.size());
+  absl::StatusOr<PlanSchedule> plans = PrepareToPlan(shard->options_, shard->plan_.bundles.size());
   if (!plans.ok()) return plans.status();
   shard->plans_ = *std::move(plans);
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return CannotGoOn(shard->options_, *restore, restored);
   }
-  shard->TakeUp(shard->plans_.known.newest());
+  shard->Adopt(shard->plans_.known.newest());
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
-AsyncShard::AsyncShard(ShardOptions options, ShardPlan plan)
+AsyncShard::AsyncShard(ShardOptions options, ShardLayout plan)
     : options_(std::move(options)),
       gate_(&options_, &stats_),
       plan_(std::move(plan)),
@@ -56,7 +56,7 @@ AsyncShard::AsyncShard(ShardOptions options, ShardPlan plan)
     state.least = first;
     state.places.resize(options_.incarnations.size());
     for (Place& place : state.places) place.next = first;
-    const BundlePlan& of = plan_.bundles[bundle];
+    const BundleLayout& of = plan_.bundles[bundle];
     state.exact_bytes = of.counts.size() * compress::kFrameHeaderSize + sizeof(float) * of.elements;
     if (!of.buffers) stats_.log_limit += state.exact_bytes;
   }
@@ -83,7 +83,7 @@ uint64_t AsyncShard::open_step() const {
   return open;
 }
 
-std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::Exchange exchange,
+std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::ExchangeRequest exchange,
                                             absl::Time now) {
   Effects out;
   if (!gate_.Pass(stream, exchange, &out)) return out;
@@ -97,7 +97,7 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::Exchange 
     gate_.AskFor(stream, exchange, exchange.step, &out);
     return out;
   }
-  LearnPlan(exchange);
+  RecordPlan(exchange);
   LearnCheckpoint(exchange.checkpoint_step);
   uint64_t& reached = reached_[exchange.sender.rank];
   reached = std::max(reached, exchange.step);
@@ -107,18 +107,18 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::Exchange 
     AnswerRequest(stream, exchange, now, &out);
   } else {
     Close(stream, exchange, now, &out);
-    TakeSnapshots(&out);
+    WriteSnapshots(&out);
   }
   return out;
 }
 
-absl::Status AsyncShard::CheckRequest(const protocol::Exchange& exchange) const {
+absl::Status AsyncShard::CheckRequest(const protocol::ExchangeRequest& exchange) const {
   if (exchange.bundle >= states_.size()) {
     return InvalidRequest(exchange,
                           absl::StrCat("shard ", options_.shard, " has ", states_.size(),
                                        " bundles; worker and shard cut the tensors differently"));
   }
-  const BundlePlan& plan = plan_.bundles[exchange.bundle];
+  const BundleLayout& plan = plan_.bundles[exchange.bundle];
   const BundleState& state = states_[exchange.bundle];
   const uint64_t next = state.places[exchange.sender.rank].next;
   if (!exchange.keys_only && exchange.step > next) {
@@ -130,7 +130,7 @@ absl::Status AsyncShard::CheckRequest(const protocol::Exchange& exchange) const 
   valid = CheckPlans(exchange);
   if (!valid.ok()) return valid;
   if (exchange.base_version > plan.version) {
-    return InvalidRequest(exchange, absl::StrCat("was made on version ", exchange.base_version,
+    return InvalidRequest(exchange, absl::StrCat("is based on version ", exchange.base_version,
                                                  "; the newest is ", plan.version));
   }
   valid = CheckCheckpointStep(exchange);
@@ -145,9 +145,9 @@ absl::Status AsyncShard::CheckRequest(const protocol::Exchange& exchange) const 
   return CheckPayload(options_, plan, exchange, /*repeats=*/exchange.step < next);
 }
 
-std::unique_ptr<protocol::ExchangeAnswer> AsyncShard::AnswerTo(
-    const protocol::Exchange& exchange) const {
-  auto answer = std::make_unique<protocol::ExchangeAnswer>();
+std::unique_ptr<protocol::ExchangeReply> AsyncShard::AnswerTo(
+    const protocol::ExchangeRequest& exchange) const {
+  auto answer = std::make_unique<protocol::ExchangeReply>();
   answer->outcome = protocol::Outcome::kResult;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
@@ -163,11 +163,11 @@ std::unique_ptr<protocol::ExchangeAnswer> AsyncShard::AnswerTo(
   return answer;
 }
 
-void AsyncShard::Close(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
+void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
                        Effects* out) {
   const uint32_t bundle = exchange.bundle;
   Place& place = states_[bundle].places[exchange.sender.rank];
-  const BundlePlan& plan = plan_.bundles[bundle];
+  const BundleLayout& plan = plan_.bundles[bundle];
   gate_.Accept(exchange.sender.rank);
   ++stats_.contributions;
   ++stats_.bundles_closed;
@@ -193,9 +193,9 @@ void AsyncShard::Close(StreamId stream, const protocol::Exchange& exchange, absl
   AnswerWaiting(bundle, now, out);
 }
 
-// Rank 0's parameters are everybody's.
-void AsyncShard::Begin(const protocol::Exchange& exchange) {
-  BundlePlan& plan = plan_.bundles[exchange.bundle];
+// The parameters of rank 0 become the parameters of all ranks.
+void AsyncShard::Begin(const protocol::ExchangeRequest& exchange) {
+  BundleLayout& plan = plan_.bundles[exchange.bundle];
   BundleState& state = states_[exchange.bundle];
   state.begun = true;
   state.parameters = {
@@ -210,10 +210,9 @@ void AsyncShard::Begin(const protocol::Exchange& exchange) {
   }
 }
 
-// All of a bundle is looked at first: an update is done or not, and half of one cannot be taken
-// back.
-void AsyncShard::Update(const protocol::Exchange& exchange, Place* place, Effects* out) {
-  BundlePlan& plan = plan_.bundles[exchange.bundle];
+// Sums and checks the whole bundle first, because a partly applied update could not be undone.
+void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place, Effects* out) {
+  BundleLayout& plan = plan_.bundles[exchange.bundle];
   const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
   const uint64_t version_now = Updates(exchange.bundle) + 1;
   const uint64_t base =
@@ -251,7 +250,7 @@ void AsyncShard::Update(const protocol::Exchange& exchange, Place* place, Effect
     plan_.replica->Update(plan.locals[i], place->rate, gradient.first(plan.counts[i]));
     gradient.remove_prefix(plan.counts[i]);
   }
-  // By then everybody could have asked once.
+  // Publishes once there are as many updates as ranks: each rank could have asked once since then.
   if (Updates(exchange.bundle) + 1 - plan.version >= states_[exchange.bundle].places.size()) {
     PublishBundle(exchange.bundle, out);
   }
@@ -264,16 +263,15 @@ void AsyncShard::MoveOn(uint32_t bundle, Place* place, uint64_t step) {
   if (!was_least) return;
   state.least = place->next;
   for (const Place& other : state.places) state.least = std::min(state.least, other.next);
-  // Whoever is past the first step has taken what came before it.
+  // A rank past the first step has received the initial buffers.
   if (state.least > options_.first_step) state.buffers = {};
 }
 
-// Also of what has just closed. What was not the last, or is not what came before, changes nothing
-// and is recorded so.
-void AsyncShard::AnswerRequest(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
-                               Effects* out) {
+// Answers a contribution that has just closed. Repeats of older ones are recorded as skipped.
+void AsyncShard::AnswerRequest(StreamId stream, const protocol::ExchangeRequest& exchange,
+                               absl::Time now, Effects* out) {
   const Place& place = states_[exchange.bundle].places[exchange.sender.rank];
-  std::unique_ptr<protocol::ExchangeAnswer> answer = AnswerTo(exchange);
+  std::unique_ptr<protocol::ExchangeReply> answer = AnswerTo(exchange);
   const uint32_t checksum = protocol::BundleChecksum(exchange);
   const bool last =
       exchange.step == place.last.origin_step && place.next > 0 &&
@@ -298,8 +296,8 @@ bool AsyncShard::MayAnswer(uint32_t bundle, uint64_t step) const {
   return step == 0 || options_.mode != "ssp" || step < state.least + options_.staleness;
 }
 
-void AsyncShard::Respond(StreamId stream, const protocol::Exchange& exchange,
-                         std::unique_ptr<protocol::ExchangeAnswer> answer, absl::Time now,
+void AsyncShard::Respond(StreamId stream, const protocol::ExchangeRequest& exchange,
+                         std::unique_ptr<protocol::ExchangeReply> answer, absl::Time now,
                          Effects* out) {
   if (MayAnswer(exchange.bundle, exchange.step)) {
     SendNewest(stream, std::move(answer), absl::ZeroDuration(), out);
@@ -316,22 +314,22 @@ void AsyncShard::AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out) {
   for (uint32_t rank = 0; rank < state.places.size(); ++rank) {
     Place& place = state.places[rank];
     if (place.waiting == nullptr || !MayAnswer(bundle, place.waiting->step)) continue;
-    std::unique_ptr<protocol::ExchangeAnswer> answer = std::move(place.waiting);
-    // Who has no stream now asks again.
+    std::unique_ptr<protocol::ExchangeReply> answer = std::move(place.waiting);
+    // If the rank has no stream, it will ask again.
     if (gate_.stream(rank) == 0) continue;
     SendNewest(gate_.stream(rank), std::move(answer), now - place.waits_since, out);
   }
 }
 
-void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeAnswer> answer,
+void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeReply> answer,
                             absl::Duration waited, Effects* out) {
-  const BundlePlan& plan = plan_.bundles[answer->bundle];
+  const BundleLayout& plan = plan_.bundles[answer->bundle];
   const bool has_newest = answer->base_version == plan.version;
   if (!plan.buffers && has_newest && Updates(answer->bundle) + 1 > plan.version) {
     PublishBundle(answer->bundle, out);
   }
   if (answer->step == 0) {
-    // Of rank 0's parameters, whoever asks.
+    // In step 0, the record contains rank 0's parameters, whichever rank asks.
     std::vector<protocol::Included>& included = answer->record.included;
     if (included.front().rank == 0) included.clear();
     included.insert(included.begin(), states_[answer->bundle].parameters);
@@ -347,11 +345,12 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeA
   const double seconds = absl::ToDoubleSeconds(waited);
   stats_.wait_seconds += seconds;
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, seconds)];
-  out->push_back(Reply{stream, std::shared_ptr<const protocol::ExchangeAnswer>(std::move(answer))});
+  out->push_back(
+      SendReply{stream, std::shared_ptr<const protocol::ExchangeReply>(std::move(answer))});
 }
 
-void AsyncShard::Bring(protocol::ExchangeAnswer* answer) {
-  const BundlePlan& plan = plan_.bundles[answer->bundle];
+void AsyncShard::Bring(protocol::ExchangeReply* answer) {
+  const BundleLayout& plan = plan_.bundles[answer->bundle];
   const BundleState& state = states_[answer->bundle];
   answer->version = plan.version;
   if (plan.buffers) {
@@ -368,7 +367,8 @@ void AsyncShard::Bring(protocol::ExchangeAnswer* answer) {
   if (base == plan.version) return;
   const auto first = std::find_if(state.log.begin(), state.log.end(),
                                   [base](const Publication& p) { return p.from == base; });
-  // The log holds no more bytes than the parameters take.
+  // The rank's version is unknown, or the log has evicted it. The log holds at most as many bytes
+  // as the parameters have.
   if (base == 0 || first == state.log.end()) {
     answer->results = ExactFrames(answer->bundle);
     answer->exact = true;
@@ -396,7 +396,7 @@ std::vector<std::string> AsyncShard::ExactFrames(uint32_t bundle) const {
 }
 
 void AsyncShard::PublishBundle(uint32_t bundle, Effects* out) {
-  BundlePlan& plan = plan_.bundles[bundle];
+  BundleLayout& plan = plan_.bundles[bundle];
   BundleState& state = states_[bundle];
   const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
   Publication publication;
@@ -433,7 +433,8 @@ void AsyncShard::PublishBundle(uint32_t bundle, Effects* out) {
   if (all) MoveThresholds();
 }
 
-// A downlink's thresholds follow what all bundles had to publish, as a step of sync would have it.
+// Moves the downlink's thresholds once all bundles have published, which corresponds to a step in
+// mode sync.
 void AsyncShard::MoveThresholds() {
   downlink_.EndStep(stats_.publications);
   for (BundleState& state : states_) state.published = false;

@@ -1,4 +1,4 @@
-// How a shard whose ranks do not wait for each other takes part in job checkpoints.
+// Implements checkpoints of a shard whose ranks do not wait for each other.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace sluice::server {
 namespace {
 
-// A rank so far ahead of a checkpoint is none.
+// A rank's clock is invalid if it is this far ahead of a checkpoint.
 constexpr uint64_t kAheadMax = uint64_t{1} << 40;
 
 }  // namespace
@@ -21,9 +21,11 @@ uint64_t AsyncShard::NameCheckpoint(uint64_t minimum_step) {
   return wanted_checkpoint_;
 }
 
-// No rank has begun the step after the furthest here, so that all hear of the name with the results
-// of that one, and say it in their requests of the next, to all shards. A name comes after
-// everybody is done with the one before, on all shards: a rank that has begun a later step is.
+// Announces a checkpoint after the second step beyond the furthest rank's. No rank has begun the
+// first of these two steps. Therefore all ranks learn of the checkpoint from that step's results
+// and report it to all shards with their requests of the next step. A new checkpoint is announced
+// only when all ranks have finished the previous one on all shards. A rank has done so once it
+// begins a later step.
 void AsyncShard::AnnounceCheckpoint(Effects* out) {
   if (wanted_checkpoint_ == 0 || !due_.empty()) return;
   const auto [least, furthest] = std::minmax_element(reached_.begin(), reached_.end());
@@ -35,23 +37,23 @@ void AsyncShard::AnnounceCheckpoint(Effects* out) {
   out->emplace_back(CheckpointNamed{earliest});
 }
 
-// What a result of `step` says of checkpoints. A rank whose clock the one before brought along may
-// be behind it: it takes its part of a checkpoint after this shard has taken its own.
+// Returns the checkpoint that a result of `step` announces. The clock of a restored rank may lag
+// behind the checkpoint's step. Such a rank writes its part later than this shard.
 uint64_t AsyncShard::CheckpointFor(uint64_t step) const {
   if (!due_.empty()) return due_.back();
   return last_named_ > step ? last_named_ : 0;
 }
 
-absl::Status AsyncShard::CheckCheckpointStep(const protocol::Exchange& exchange) const {
+absl::Status AsyncShard::CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
   const bool known = std::binary_search(due_.begin(), due_.end(), step);
   if (step == 0 || step < open_step() || known) return absl::OkStatus();
   if (options_.shard == 0) {
-    return InvalidRequest(exchange, absl::StrCat("speaks of a checkpoint after step ", step,
+    return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
                                                  ", which this shard has not named"));
   }
   if (step <= StepAfter(StepAfter(exchange.step))) return absl::OkStatus();
-  return InvalidRequest(exchange, absl::StrCat("speaks of a checkpoint after step ", step,
+  return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
                                                ", but none is named more than two steps ahead"));
 }
 
@@ -61,10 +63,10 @@ void AsyncShard::LearnCheckpoint(uint64_t step) {
   due_.insert(at, step);
 }
 
-void AsyncShard::TakeSnapshots(Effects* out) {
+void AsyncShard::WriteSnapshots(Effects* out) {
   const uint64_t open = open_step();
   while (!due_.empty() && due_.front() < open) {
-    out->push_back(TakeSnapshot{Snapshot(due_.front())});
+    out->push_back(WriteSnapshot{Snapshot(due_.front())});
     due_.erase(due_.begin());
   }
 }
@@ -88,13 +90,13 @@ absl::Status AsyncShard::CheckClocks(const protocol::ShardSnapshot& snapshot) co
   const size_t wanted = states_.size() * options_.incarnations.size();
   if (same_ranks && snapshot.clocks.size() != wanted) {
     return absl::InvalidArgumentError(absl::StrCat("it has ", snapshot.clocks.size(),
-                                                   " clocks of ranks, wanted ", wanted,
+                                                   " clocks of ranks, expected ", wanted,
                                                    ": was its job in another mode?"));
   }
   for (const uint64_t clock : snapshot.clocks) {
     if (clock >= snapshot.step && clock - snapshot.step < kAheadMax) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("a rank's clock is ", clock, ", of a checkpoint after step ", snapshot.step));
+        absl::StrCat("a rank's clock is ", clock, ", in a checkpoint after step ", snapshot.step));
   }
   for (uint32_t bundle = 0; bundle < states_.size(); ++bundle) {
     if (plan_.bundles[bundle].buffers) continue;
@@ -109,14 +111,14 @@ absl::Status AsyncShard::CheckClocks(const protocol::ShardSnapshot& snapshot) co
 absl::Status AsyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   absl::Status fits = RestorePlans(snapshot, options_, &plans_);
   if (!fits.ok()) return fits;
-  // Its chunks were saved as that plan has them.
-  TakeUp(plans_.known.newest());
+  // The chunks were saved as this plan codes them.
+  Adopt(plans_.known.newest());
   fits = RestoreParts(snapshot, options_, states_.size(), &downlink_, plan_.aggregators,
                       &plan_.replica);
   if (fits.ok()) fits = CheckClocks(snapshot);
   if (!fits.ok()) return fits;
   const size_t ranks = options_.incarnations.size();
-  // Of other ranks than now: all begin after the checkpoint's step.
+  // If the number of ranks has changed, all ranks begin after the checkpoint's step.
   const bool same_ranks = options_.restored_ranks == 0 || options_.restored_ranks == ranks;
   for (size_t bundle = 0; bundle < states_.size(); ++bundle) {
     BundleState& state = states_[bundle];

@@ -5,21 +5,21 @@
 namespace sluice::server {
 namespace {
 
-// Of `sluice status`, `sluice run`, probes and the like, at a time.
+// Maximum of concurrent connections from `sluice status`, `sluice run`, probes and the like.
 constexpr uint64_t kQuestions = 16;
-// Standard streams, what listens, what gRPC and the threads of a server use. Measured: 11 with two
-// HTTP ports.
+// Standard streams, listening sockets, and the descriptors of gRPC and of a server's threads. A
+// process with two HTTP ports uses 11 of these.
 constexpr uint64_t kProcess = 32;
-// Log, lock, trace, manifest, and a part of a checkpoint.
+// Descriptors for the log, the lock, the trace, the manifest, and one part of a checkpoint.
 constexpr uint64_t kFiles = 8;
-// Parts that workers send at a time (server/rpc/checkpoint_store.cc).
+// Maximum of concurrent uploads of checkpoint parts from workers (server/rpc/checkpoint_store.cc).
 constexpr uint64_t kSentParts = 16;
 
 std::string HowToHaveMore(uint64_t need, uint64_t limit) {
   return absl::StrCat(
-      ", and this process may have ", limit, ": raise the hard limit to ", need,
-      " or more (`ulimit -Hn` in a shell of root, LimitNOFILE= of a systemd unit, --ulimit nofile= "
-      "of a container, on Kubernetes the container runtime's limit), or take fewer workers");
+      ", but this process may have only ", limit, ": raise the hard limit to ", need,
+      " or more (`ulimit -Hn` in a root shell, LimitNOFILE= of a systemd unit, --ulimit nofile= of "
+      "a container, on Kubernetes the container runtime's limit), or use fewer workers");
 }
 
 }  // namespace
@@ -34,15 +34,15 @@ std::string DescriptorNeed::ToString() const {
   return absl::StrCat(total(), " file descriptors (workers: ", workers, " with ", per_worker,
                       per_worker == 1 ? " connection" : " connections",
                       " each; other shards: ", shards, "; HTTP ports: ", http,
-                      "; newcomers and questions: ", kQuestions + kNewcomerDescriptors,
+                      "; new connections and status requests: ", kQuestions + kNewcomerDescriptors,
                       "; files and the process itself: ", files + kProcess, ")");
 }
 
 DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http) {
   DescriptorNeed need{
       .shard = shard, .workers = job::RankLimit(job), .per_worker = 1, .http = http};
-  // Bundles go to each shard; membership and heartbeats, which bundles must not hold up, to the
-  // coordinator, over a connection each.
+  // Each worker has one connection to each shard for bundles. In addition, it has two connections
+  // to the coordinator, for membership calls and for heartbeats, which bundles must not delay.
   if (shard == 0) need.per_worker += 2;
   const bool stores = job.checkpoint.enabled() && job.checkpoint.at_shards();
   if (stores) ++need.per_worker;

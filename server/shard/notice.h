@@ -1,4 +1,4 @@
-// Notice: an effect of a core that is worth a line in the log and nothing more.
+// Notice: an effect of a core that only produces a log line.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace sluice::server {
 
 struct Notice {
   std::string text;
-  bool warning = false;  // Somebody should look into it.
-  LogFields fields{};    // What it is about.
+  bool warning = false;  // A person should look into this.
+  LogFields fields{};    // Fields of the structured log line.
 };
 
 }  // namespace sluice::server

@@ -9,7 +9,8 @@
 namespace sluice::server {
 namespace {
 
-// Frames are worth a pass over a sum in memory when they have this part of its bytes.
+// Frames justify a pass over a sum in memory if their bytes are at least 1 / kWorthAPass of the
+// bytes of the sum.
 constexpr uint64_t kWorthAPass = 4;
 
 }  // namespace
@@ -17,7 +18,8 @@ constexpr uint64_t kWorthAPass = 4;
 std::vector<float> SumPool::Take(size_t elements) {
   std::vector<float> sum;
   if (!spare_.empty()) {
-    sum = std::move(spare_.back());  // The last that was used is the most likely to be in a cache.
+    // The most recently used sum is the most likely to be in a cache.
+    sum = std::move(spare_.back());
     spare_.pop_back();
   }
   elements_ -= sum.capacity();
@@ -32,12 +34,6 @@ void SumPool::GiveBack(std::vector<float> sum) {
   } else {
     elements_ -= sum.capacity();
   }
-}
-
-size_t SumPool::spare_elements() const {
-  return std::accumulate(
-      spare_.begin(), spare_.end(), size_t{0},
-      [](size_t total, const std::vector<float>& sum) { return total + sum.capacity(); });
 }
 
 OpenBundle::OpenBundle(absl::Span<const uint32_t> counts,
@@ -79,7 +75,7 @@ void OpenBundle::Expect(uint32_t rank, bool expected) {
   Arrival& arrival = arrivals_[rank];
   if (arrival.expected == expected) return;
   arrival.expected = expected;
-  const size_t step = expected ? size_t{1} : ~size_t{0};  // One more or less.
+  const size_t step = expected ? size_t{1} : ~size_t{0};  // Adds or subtracts 1.
   expected_ += step;
   if (!arrival.arrived) missing_ += step;
 }
@@ -106,7 +102,7 @@ absl::Span<const OpenBundle::Late> OpenBundle::LateOf(size_t rank) const {
 }
 
 float OpenBundle::rate() const {
-  Check(n_ > 0, "somebody contributed");
+  Check(n_ > 0, "a rank contributed");
   const auto first = std::find_if(arrivals_.begin(), arrivals_.end(), [](const Arrival& arrival) {
     return arrival.arrived && !arrival.skipped;
   });
@@ -138,7 +134,7 @@ void OpenBundle::SumPrefix() {
   waiting_bytes_ = 0;
 }
 
-// Adds those of ranks from summed_ to before `last`, to what there is or to 0.
+// Adds the frames of ranks from summed_ to below `last` to the sum. Starts from 0 unless begun_.
 void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
   if (!begun_) std::fill(sum.begin(), sum.end(), 0.0f);
   frames_.clear();
@@ -155,7 +151,7 @@ void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
 
 absl::Span<const float> OpenBundle::SumOf(size_t chunk, uint32_t divisor) {
   Check(n_ > 0, "a sum needs one contribution");
-  // Where no sum was begun all chunks use the same memory, one after the other.
+  // If no sum was begun, all chunks use the same memory, one after another.
   if (sum_.empty()) sum_ = pool_->Take(*std::max_element(counts_.begin(), counts_.end()));
   const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(mean_at_, counts_[chunk]);
   if (begun_) mean_at_ += counts_[chunk];
@@ -192,7 +188,7 @@ std::vector<protocol::Included> OpenBundle::IncludedRanks(uint64_t step) const {
   return included;
 }
 
-std::vector<std::string> OpenBundle::TakeFrames(uint32_t rank) {
+std::vector<std::string> OpenBundle::MoveFrames(uint32_t rank) {
   std::vector<std::string> frames = std::move(arrivals_[rank].frames);
   arrivals_[rank].frames = {};
   for (const std::string& frame : frames) held_bytes_ -= frame.size();

@@ -1,8 +1,9 @@
-// OpenBundle: the contributions to one bundle of one step until it closes, and their sum. In a job
-// with a quorum it may close without some ranks, and have work of earlier steps, which came too
-// late for these. Frames are summed in (rank, step) order. Small ones, of sparse codecs, wait as
-// they are: once all are there, each chunk's are summed while its sum is in a cache. Large ones of
-// the lowest ranks that are all there are summed as they arrive and let go.
+// OpenBundle: collects the contributions to one bundle of one step until the bundle closes, and
+// sums them in (rank, step) order. In a job with a quorum, a bundle may close without some ranks.
+// The work of such a rank then joins a bundle of a later step. Small frames of sparse codecs wait
+// until all ranks have arrived; then the frames of each chunk are summed while the chunk's sum is
+// in a cache. Large frames of the lowest ranks are summed, and freed, as soon as these ranks have
+// arrived.
 #pragma once
 
 #include <cstddef>
@@ -18,28 +19,29 @@
 
 namespace sluice::server {
 
-// Memory for sums, used again and again: fresh memory costs a page fault for every 4 KiB, which is
-// more than the sum itself.
+// Reuses memory for sums. Fresh memory costs a page fault per 4 KiB, which takes longer than the
+// summation.
 class SumPool {
  public:
-  // Keeps no more than `elements_max`, in use and spare together, for the next.
+  // Keeps returned sums for reuse while all sums, taken and spare, hold at most `elements_max`
+  // elements.
   explicit SumPool(size_t elements_max) : elements_max_(elements_max) {}
 
-  // What is in it means nothing.
+  // Returns a sum with unspecified values.
   std::vector<float> Take(size_t elements);
   void GiveBack(std::vector<float> sum);
-  size_t spare_elements() const;
 
  private:
   const size_t elements_max_;
-  size_t elements_ = 0;  // Room in all that were taken or are spare.
+  size_t elements_ = 0;  // Capacity of all sums, taken or spare.
   std::vector<std::vector<float>> spare_;
 };
 
 class OpenBundle {
  public:
-  // Elements and aggregator of each chunk; all must outlive this. `quorum`: how many ranks
-  // quorum_at waits for; 0: it waits for ever.
+  // `counts` and `aggregators` hold the number of elements and the aggregator of each chunk. All
+  // arguments must outlive this object. quorum_at() is set when `quorum` ranks have arrived; with a
+  // quorum of 0 it stays unset.
   OpenBundle(absl::Span<const uint32_t> counts, absl::Span<compress::Aggregator* const> aggregators,
              uint32_t world_size, uint32_t quorum, SumPool* pool);
   ~OpenBundle();
@@ -48,44 +50,48 @@ class OpenBundle {
 
   bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
-  // `frames` must be valid for their chunks' aggregators; none: the rank skips. Each rank once.
-  // `rate` is that of the update that it is for; `weight` what it adds to n.
+  // Admits the contribution of a rank, once per rank. `frames` must be valid for the aggregators of
+  // their chunks; empty frames mean that the rank skips. `rate` is the rate of the step's update.
+  // `weight` is added to n().
   void Admit(uint32_t rank, uint32_t checksum, float rate, std::vector<std::string> frames,
              absl::Time now, uint32_t weight = 1);
-  // Work of an earlier step: frames, not a skip. Before the rank's Admit, and in order of steps.
+  // Admits frames of an earlier step, which must not be a skip. Call this before the rank's Admit
+  // and in order of steps.
   void AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
                  std::vector<std::string> frames);
-  // Sums the frames of the lowest ranks as far as they are there, if that is worth a pass over the
-  // sum; once all are, that is left to MeanOf. Not while a bundle of an earlier step uses the same
-  // aggregators.
+  // Sums the frames of the lowest ranks that have all arrived, if these frames justify a pass over
+  // the sum. Has no effect on a complete bundle, which MeanOf sums. Must not be called while a
+  // bundle of an earlier step uses the same aggregators.
   void SumPrefix();
-  // All that are waited for are there, and there is somebody to wait for.
+  // True if at least one rank is expected and all expected ranks have arrived.
   bool complete() const { return missing_ == 0 && expected_ > 0; }
-  // Whether `rank` is waited for; at first all are. What one that no longer is has brought stays.
-  // One that was not so far, and now is, brings no frames.
+  // Sets whether the bundle waits for `rank`. Initially it waits for all ranks. If a rank is no
+  // longer expected, its contribution stays. A rank that becomes expected later adds no frames.
   void Expect(uint32_t rank, bool expected);
-  // Bytes that `rank` was told nothing of.
+  // Admitted bytes of `rank` that the shard has not acknowledged yet.
   void SetUnanswered(uint32_t rank, uint64_t bytes) { arrivals_[rank].unanswered = bytes; }
   uint64_t unanswered(uint32_t rank) const { return arrivals_[rank].unanswered; }
   uint64_t held_bytes() const { return held_bytes_; }
-  // Of the rank with which the quorum was there; the infinite future before. This, and the next
-  // two, are about the step's own work.
+  // Arrival time of the rank that completed the quorum; the infinite future before that. quorum_at,
+  // first_arrival and last_arrival ignore late work of earlier steps.
   absl::Time quorum_at() const { return quorum_at_; }
   absl::Time first_arrival() const { return first_arrival_; }
   absl::Time last_arrival() const { return last_arrival_; }
   std::vector<uint32_t> MissingRanks() const;
 
-  // The rest is for a bundle that closes: nothing is admitted any more.
+  // Call the remaining methods only when the bundle closes. After that, it must not admit anything.
   uint32_t n() const { return n_; }
-  // Of the lowest rank that contributed to the step itself, if one did; n is not 0.
+  // Returns the rate of the lowest rank that contributed to the step. If there is none, returns the
+  // rate of the first late work. n() must not be 0.
   float rate() const;
   std::vector<protocol::Included> IncludedRanks(uint64_t step) const;
-  // The mean of a chunk (its position): sums what is left of it and closes its aggregator. n is not
-  // 0. Once each, in order; good until the next is asked for.
+  // Returns the mean of the chunk at this position: sums the remaining frames and closes the
+  // chunk's aggregator. n() must not be 0. Call this once per chunk, in order. The span is valid
+  // until the next call.
   absl::Span<const float> MeanOf(size_t chunk) { return SumOf(chunk, n_); }
-  // Likewise; the sum itself.
+  // As MeanOf, but returns the sum.
   absl::Span<const float> SumOf(size_t chunk) { return SumOf(chunk, 1); }
-  std::vector<std::string> TakeFrames(uint32_t rank);
+  std::vector<std::string> MoveFrames(uint32_t rank);
 
  private:
   struct Arrival {
@@ -96,8 +102,8 @@ class OpenBundle {
     uint32_t weight = 1;
     float rate = 0;
     uint64_t unanswered = 0;
-    uint64_t bytes = 0;               // Of the frames.
-    std::vector<std::string> frames;  // Until they are summed.
+    uint64_t bytes = 0;               // Bytes of the frames.
+    std::vector<std::string> frames;  // Empty once they are summed.
   };
   struct Late {  // One piece of a rank's late work.
     uint64_t origin_step = 0;
@@ -118,15 +124,15 @@ class OpenBundle {
   std::vector<Arrival> arrivals_;               // By rank.
   std::map<uint32_t, std::vector<Late>> late_;  // By rank.
   size_t arrived_ = 0;
-  size_t expected_ = 0;         // Ranks that are waited for, and
-  size_t missing_ = 0;          // those of them that are not there.
-  size_t summed_ = 0;           // Ranks below it are summed.
-  size_t there_ = 0;            // Ranks below it have arrived.
-  uint64_t waiting_bytes_ = 0;  // Of the frames of ranks between the two.
-  // If a sum was begun: of all chunks, one after the other.
+  size_t expected_ = 0;         // Ranks that the bundle waits for.
+  size_t missing_ = 0;          // Expected ranks that have not arrived.
+  size_t summed_ = 0;           // Ranks below this one are summed.
+  size_t there_ = 0;            // Ranks below this one have arrived or are not expected.
+  uint64_t waiting_bytes_ = 0;  // Bytes of the frames of ranks from summed_ to below there_.
+  // If begun_, the sums of all chunks, one after another. Otherwise scratch for one chunk.
   std::vector<float> sum_;
   bool begun_ = false;
-  size_t mean_at_ = 0;                         // Where the next chunk's lies then.
+  size_t mean_at_ = 0;                         // If begun_, the offset of the next chunk in sum_.
   std::vector<compress::SenderFrame> frames_;  // Scratch.
   uint32_t n_ = 0;
   uint64_t held_bytes_ = 0;

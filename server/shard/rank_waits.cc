@@ -5,7 +5,8 @@ namespace sluice::server {
 void RankWaits::Arrived(uint32_t rank, uint64_t step, uint32_t bundle, absl::Time now) {
   if (rank >= ranks_.size()) return;
   Rank& at = ranks_[rank];
-  if (step < at.step) return;  // Work of a step that was closed without it, or sent again.
+  // The request is a retry, or late work for a step that closed without this rank.
+  if (step < at.step) return;
   if (step > at.step) {
     if (at.step > 0) seconds_[rank] += absl::ToDoubleSeconds(at.waited);
     at = {.step = step};

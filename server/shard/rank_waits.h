@@ -1,6 +1,6 @@
-// RankWaits: how long what each rank has sent lies at a shard until it is answered, which is how
-// long that rank waits for others (and a little for the shard). Pure; time comes in. Not
-// thread-safe.
+// RankWaits: measures how long each rank waits for its results at a shard. Nearly all of that time
+// is spent on waiting for other ranks, and the rest is the shard's own work. Pure; callers pass the
+// time. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,26 @@ namespace sluice::server {
 
 class RankWaits {
  public:
-  // Of ranks 0 to `ranks` - 1; what others send counts for nothing.
+  // Measures ranks 0 to `ranks` - 1. Ignores calls for other ranks.
   explicit RankWaits(uint32_t ranks) : ranks_(ranks), seconds_(ranks) {}
 
-  // A contribution or a skip; each is answered or refused, as all that is sent to a shard.
+  // Records a contribution or a skip. An Answered or Refused call must follow for each of them.
   void Arrived(uint32_t rank, uint64_t step, uint32_t bundle, absl::Time now);
-  // Its result has gone out.
+  // Records that the result was sent to the rank.
   void Answered(uint32_t rank, uint64_t step, uint32_t bundle, absl::Time now);
   void Refused(uint32_t rank, uint64_t step, uint32_t bundle);
 
-  // By rank: sums over steps, of the time from the last arrival of a step to the answer after which
-  // nothing more of it was open. Of a step that is not the rank's last; step 0 does not count.
+  // The total wait of each rank over its finished steps. The wait of a step lasts from the step's
+  // last arrival until all of its bundles are answered. A rank's newest step and step 0 do not
+  // count.
   const std::vector<double>& seconds() const { return seconds_; }
 
  private:
   struct Rank {
     uint64_t step = 0;
-    std::set<uint32_t> open{};  // Bundles of the step that are not answered.
-    absl::Time arrived{};       // The last of the step.
-    absl::Duration waited{};    // As far as is known: more of the step may come.
+    std::set<uint32_t> open{};  // Bundles of the step that are not answered yet.
+    absl::Time arrived{};       // Time of the step's last arrival.
+    absl::Duration waited{};    // The wait so far; the step may get more bundles.
   };
 
   std::vector<Rank> ranks_;

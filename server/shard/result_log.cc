@@ -4,13 +4,13 @@
 
 namespace sluice::server {
 
-uint64_t ResultBytes(const protocol::ExchangeAnswer& answer) {
+uint64_t ResultBytes(const protocol::ExchangeReply& answer) {
   uint64_t bytes = 0;
   for (const std::string& result : answer.results) bytes += result.size();
   return bytes;
 }
 
-uint64_t KeptBytes(const protocol::ExchangeAnswer& answer) {
+uint64_t KeptBytes(const protocol::ExchangeReply& answer) {
   return sizeof(answer) + answer.record.included.size() * sizeof(protocol::Included) +
          answer.results.size() * sizeof(std::string) + ResultBytes(answer);
 }
@@ -18,7 +18,7 @@ uint64_t KeptBytes(const protocol::ExchangeAnswer& answer) {
 ResultLog::ResultLog(uint32_t bundles, uint64_t first_step, const ResultLogLimits& limits)
     : limits_(limits), complete_from_(first_step), results_(bundles) {}
 
-void ResultLog::Add(std::shared_ptr<const protocol::ExchangeAnswer> answer, uint64_t needed_from) {
+void ResultLog::Add(std::shared_ptr<const protocol::ExchangeReply> answer, uint64_t needed_from) {
   const uint64_t step = answer->step;
   bytes_ += KeptBytes(*answer);
   ++size_;
@@ -26,11 +26,11 @@ void ResultLog::Add(std::shared_ptr<const protocol::ExchangeAnswer> answer, uint
   KeepLimits(step, needed_from);
 }
 
-std::shared_ptr<const protocol::ExchangeAnswer> ResultLog::Find(uint64_t step,
-                                                                uint32_t bundle) const {
+std::shared_ptr<const protocol::ExchangeReply> ResultLog::Find(uint64_t step,
+                                                               uint32_t bundle) const {
   const auto& results = results_[bundle];
   const auto at = std::lower_bound(results.begin(), results.end(), step,
-                                   [](const std::shared_ptr<const protocol::ExchangeAnswer>& a,
+                                   [](const std::shared_ptr<const protocol::ExchangeReply>& a,
                                       uint64_t b) { return a->step < b; });
   return at == results.end() || (*at)->step != step ? nullptr : *at;
 }
@@ -42,21 +42,7 @@ void ResultLog::ForgetUpTo(uint64_t step) {
   }
 }
 
-std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> ResultLog::After(
-    uint64_t step, const std::vector<uint32_t>& bundles) const {
-  std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> found;
-  for (uint32_t bundle = 0; bundle < results_.size(); ++bundle) {
-    if (!bundles.empty() && std::find(bundles.begin(), bundles.end(), bundle) == bundles.end()) {
-      continue;
-    }
-    for (const auto& result : results_[bundle]) {
-      if (result->step > step) found.push_back(result);
-    }
-  }
-  return found;
-}
-
-void ResultLog::DropOldest(std::deque<std::shared_ptr<const protocol::ExchangeAnswer>>* results) {
+void ResultLog::DropOldest(std::deque<std::shared_ptr<const protocol::ExchangeReply>>* results) {
   bytes_ -= KeptBytes(*results->front());
   complete_from_ = std::max(complete_from_, results->front()->step + 1);
   --size_;

@@ -3,7 +3,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "server/shard/rule_kernels.cc"
 #include "hwy/foreach_target.h"
-// After foreach_target.h.
+// This include must follow foreach_target.h.
 #include "compress/simd/vectors-inl.h"
 #include "hwy/highway.h"
 
@@ -13,13 +13,13 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using compress::HWY_NAMESPACE::ForEachVector;
 
-// a * x + b * y, rounded thrice.
+// Returns a * x + b * y. Each of the three operations rounds.
 template <class DF, class V>
 HWY_INLINE V Blend(DF df, float a, V x, float b, V y) {
   return hn::Add(hn::Mul(hn::Set(df, a), x), hn::Mul(hn::Set(df, b), y));
 }
 
-// The gradient, with weight decay added.
+// Returns the gradient with weight decay added.
 template <class DF, class V>
 HWY_INLINE V Decayed(DF df, const float* HWY_RESTRICT gradient, float decay, V parameters) {
   const auto raw = hn::LoadU(df, gradient);

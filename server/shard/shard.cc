@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/support.h"
 #include "server/shard/async_shard.h"
 #include "server/shard/sync_shard.h"
 
@@ -21,11 +22,12 @@ absl::Status CheckOptions(const ShardOptions& options) {
   if (options.first_step == 0) return absl::InvalidArgumentError("the first step is 1 or later");
   if (options.restore != nullptr && !options.parameters_agree) {
     return absl::InvalidArgumentError(
-        "a shard that goes on from a checkpoint has no step 0: parameters come from it too");
+        "a shard that continues from a checkpoint has no step 0: the checkpoint also has the "
+        "parameters");
   }
   if (options.rule.has_value() && options.parameters_agree && options.restore == nullptr) {
     return absl::InvalidArgumentError(
-        "a shard that does the updates needs step 0, which brings it the parameters");
+        "a shard with an update rule needs step 0, which sends it the parameters");
   }
   if (options.quorum > options.incarnations.size()) {
     return absl::InvalidArgumentError(absl::StrCat("a quorum of ", options.quorum, " of ",
@@ -33,22 +35,22 @@ absl::Status CheckOptions(const ShardOptions& options) {
   }
   if (options.quorum > 0 && (options.replay || options.replay_bytes > 0)) {
     return absl::InvalidArgumentError(
-        "a shard that closes steps without some ranks cannot go through them again: who was "
-        "included does not follow from what the workers kept");
+        "a shard with a quorum cannot replay steps: the state that workers keep does not say which "
+        "ranks were included");
   }
   if (options.elastic && (options.quorum > 0 || options.replay || !job::InLockstep(options.mode))) {
     return absl::InvalidArgumentError(
-        "a shard whose workers come and go closes every step with all who are there: it has no "
-        "quorum, mode sync or local_sgd, and goes through no steps again");
+        "an elastic shard closes every step with all present workers: it needs mode sync or "
+        "local_sgd, and allows neither a quorum nor a replay");
   }
   const bool somebody = std::any_of(options.incarnations.begin(), options.incarnations.end(),
                                     [](uint64_t incarnation) { return incarnation != 0; });
   if (options.elastic && !somebody) {
-    return absl::InvalidArgumentError("a shard needs somebody to begin with");
+    return absl::InvalidArgumentError("a shard needs at least one worker at the start");
   }
   if (options.replay && !options.parameters_agree) {
     return absl::InvalidArgumentError(
-        "a shard cannot go through the parameter agreement again: the job has to begin anew");
+        "a shard cannot replay the parameter agreement: start the job again");
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
-// Shard: the state machine of one shard of a job. docs/protocol.md has the rules. Pure: time comes
-// in, effects go out as values; the same events give the same effects. Not thread-safe.
+// Shard: the state machine of one shard of a job; docs/protocol.md has the rules. Pure: callers
+// pass the time, effects are returned as values, and equal events produce equal effects. Not
+// thread-safe.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,6 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "job/control_spec.h"
-#include "job/job_spec.h"
 #include "job/momentum.h"
 #include "job/optimizer_spec.h"
 #include "protocol/compression_plan.h"
@@ -32,207 +32,216 @@
 
 namespace sluice::server {
 
-// Names one Exchange stream; never 0. A stream that was opened later has a higher id.
+// Identifies one Exchange stream; never 0. Later streams have higher ids.
 using StreamId = uint64_t;
 
 struct ShardOptions {
-  uint32_t shard = 0;  // Its index in `layout`.
+  uint32_t shard = 0;  // Index of the shard in `layout`.
   protocol::TensorTable table;
   protocol::Layout layout;
   protocol::CompressionSpec compression;
-  // Modes in lockstep, neither with a quorum nor elastic. Of shard 0 it makes the plans.
+  // Settings for compression control. Shard 0 makes the plans.
   job::ControlSpec control{};
-  std::string mode =
-      "sync";              // As of the job; what is not sync or local_sgd closes nothing together.
-  uint32_t staleness = 0;  // ssp
-  bool staleness_aware_lr = false;  // async, ssp: a rate is divided by 1 + the staleness.
-  // The update of the parameters that it keeps (ShardOptimizer); none: it keeps none and publishes
-  // means. With one, step 0 always brings the parameters.
+  // Mode of the job. In modes other than sync and local_sgd, every contribution closes alone.
+  std::string mode = "sync";
+  // Mode ssp: the number of steps that a rank may be ahead of the slowest rank.
+  uint32_t staleness = 0;
+  bool staleness_aware_lr = false;  // Modes async and ssp: divide the rate by 1 + staleness.
+  // Update rule for the shard's parameters (ShardOptimizer). Without a rule, the shard keeps no
+  // parameters and publishes means. With a rule, step 0 always sends the parameters.
   std::optional<job::OptimizerSpec> rule{};
-  // Of the rule, if that is the job's optimizer: it may be lower than the rule's own, and plans say
-  // theirs. None: the rule's own, always.
+  // Initial momentum, if the rule is the job's optimizer. It may be lower than the momentum of the
+  // rule, and plans may change it. If unset, the rule always keeps its own momentum.
   std::optional<double> rule_momentum{};
-  job::MomentumRange momentum{};  // Of the job's optimizer, wherever that is; for plans.
+  // Momentum range of the job's optimizer, on workers or shards. Used for plans.
+  job::MomentumRange momentum{};
   uint64_t job_uid = 0;
   uint32_t term = 0;
   uint32_t generation = 1;
   uint64_t server_incarnation = 0;
-  std::vector<uint64_t> incarnations;  // Of each rank's worker; as many as the world has ranks.
+  std::vector<uint64_t> incarnations;  // By rank, for all ranks of the job.
   uint64_t first_step = 1;
-  bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
-  // Of mode sync: a bundle closes without the others when so many ranks are there, and `grace` is
-  // over since the last of them came; 0: never. Goes with neither replay nor replay_bytes: who was
-  // included does not follow from what the workers kept.
+  // If false, step 0 makes the parameters equal before first_step.
+  bool parameters_agree = true;
+  // Mode sync: a bundle closes without stragglers once `quorum` ranks have arrived and
+  // straggler_timeout has passed since the last of these arrived. 0 disables this. A quorum
+  // excludes `replay` and `replay_bytes`, because the state that workers keep does not record which
+  // ranks were included.
   uint32_t quorum = 0;
-  absl::Duration grace{};
-  // Workers come and go; modes in lockstep. Incarnation 0: nobody holds the rank, and nobody waits
-  // for it. Whoever takes one later (SetMembership) is waited for in a bundle once it was there in
-  // time for it; until then it skips.
+  absl::Duration straggler_timeout{};
+  // Lockstep modes: workers join and leave. Incarnation 0 means that no worker holds the rank and
+  // the shard does not wait for it. A worker that takes a rank later (SetMembership) skips until it
+  // is in time for a bundle. From then on, that bundle waits for the worker.
   bool elastic = false;
-  uint64_t average_buffers_every =
-      job::kAverageBuffersEvery;  // Steps; in these buffers wait for all.
-  // Of a job whose workers are relays, by rank: how many contributions one may have inside;
-  // empty: 1.
+  // In steps. At this interval, bundles of buffers wait for all ranks.
+  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;
+  // If the workers are relays: the maximum number of contributions in each rank's sum, by rank. If
+  // empty, 1 for each rank.
   std::vector<uint32_t> weights{};
-  // A relay's: a bundle whose contributions are all there is not closed but handed on as a sum
-  // (BundleSummed), and closes with what Publish brings. Mode sync without a quorum, elastic or a
-  // rule.
-  bool hands_on = false;
-  uint64_t window_bytes = 16 << 20;         // Credits of each worker.
-  uint64_t max_memory = uint64_t{8} << 30;  // See Create and Handle.
+  // True on a relay's shard. When all contributions to a bundle have arrived, the shard emits their
+  // sum (BundleSummed) and closes the bundle in Publish. Requires mode sync without a quorum,
+  // elastic membership or an update rule.
+  bool forwards_sums = false;
+  uint64_t window_bytes = 16 << 20;         // Credit of each worker, in bytes.
+  uint64_t max_memory = uint64_t{8} << 30;  // In bytes; see Create and Handle.
   ResultLogLimits log;
-  // Of results that all ranks have, kept until ReleaseResults for workers that are started again
-  // and go through those steps anew; 0: they are forgotten. In place of log's limits. No more than
-  // max_memory leaves: Stats().log_limit.
+  // Bytes of results that the shard keeps although all ranks have them. Restarted workers replay
+  // these steps; ReleaseResults frees them. 0 keeps none. Replaces the limits of `log` and cannot
+  // exceed the memory that max_memory leaves (Stats().log_limit).
   uint64_t replay_bytes = 0;
-  // The other parties may be further than first_step: the workers send again what this shard lost.
-  // Requests that show so are answered NEED with the open step, and change nothing.
+  // True if the workers may be ahead of first_step and resend data that this shard lost. If a
+  // request shows that, the shard answers NEED with its open step and changes nothing.
   bool replay = false;
-  // Of a rank's admitted contributions to bundles that are not closed: so many go without a
-  // PENDING, since their RESULT gives the credits back too. 0: none.
+  // Bytes that a rank may have admitted to open bundles before the shard sends PENDING. The RESULT
+  // for these bytes returns the credit too. 0 acknowledges every contribution.
   uint64_t unanswered_bytes = 0;
-  uint32_t invalid_limit = 3;   // So many invalid ones running fence a rank.
-  uint32_t busy_retry_ms = 50;  // What BUSY says at first; an eighth of the step's wait later,
-  uint32_t busy_retry_ms_max = 1000;                   // up to this.
-  absl::Duration straggler_notice = absl::Seconds(5);  // Of waiting for the last rank.
-  // Of the step before first_step, to go on from bit for bit; null: begin with nothing. Create lets
-  // go of it.
+  uint32_t invalid_limit = 3;  // A rank is fenced after this many invalid requests in a row.
+  // The first delay in a BUSY answer. The delay rises to an eighth of the time that the step has
+  // waited, but at most to busy_retry_ms_max.
+  uint32_t busy_retry_ms = 50;
+  uint32_t busy_retry_ms_max = 1000;
+  absl::Duration straggler_notice = absl::Seconds(5);  // A notice names late ranks after this time.
+  // Snapshot of the step before first_step. The shard continues from it bit for bit. If null, the
+  // shard begins without state. Create releases the snapshot.
   std::shared_ptr<const protocol::ShardSnapshot> restore;
-  uint32_t restored_ranks = 0;  // That wrote it; 0: as many as now.
-  // Not owned; null: nobody measures. Changes nothing but what it measures.
+  // Number of ranks of the job that wrote the snapshot; 0 if it is the same as now.
+  uint32_t restored_ranks = 0;
+  // Not owned; null disables the measurement of times.
   protocol::StageTimes* stages = nullptr;
-  // Is to run what it is given, which copies the shard for a snapshot and changes nothing. Others
-  // may call const members meanwhile. Null: the copy is made at once.
+  // Runs the given function, which copies the shard for a snapshot and changes nothing. Other
+  // threads may call const members during the copy. If null, the calling thread copies.
   std::function<void(absl::FunctionRef<void()>)> run_copy{};
 };
 
-// The shard's part of all elements; 1 if it has none.
+// Returns the shard's share of all elements, or 1 if the shard has none.
 double ShareOfElements(const ShardOptions& options);
 
-// Send `answer` on `stream`. A RESULT that goes to several streams is one object.
-struct Reply {
+// Send `answer` on `stream`. Streams that receive the same RESULT share one object.
+struct SendReply {
   StreamId stream = 0;
-  std::shared_ptr<const protocol::ExchangeAnswer> answer;
+  std::shared_ptr<const protocol::ExchangeReply> answer;
 };
-// The job cannot go on; for the coordinator and the log.
+// The job cannot continue. The coordinator and the log receive the text.
 struct Alarm {
   std::string text;
 };
-// Of shard 0: the results that follow are the first of this shard to say that a job checkpoint is
-// due after `step`. With ShardOptions::replay also of one that an earlier process had named.
+// From shard 0: the results that follow announce a job checkpoint after `step` for the first time.
+// With ShardOptions::replay, it also reports a checkpoint that an earlier process named.
 struct CheckpointNamed {
   uint64_t step = 0;
 };
-// Of shard 0: it has made a plan, which the results that follow announce. With ShardOptions::replay
-// also one that an earlier process had made.
+// From shard 0: it made a plan, and the results that follow announce the plan. With
+// ShardOptions::replay, it also reports a plan that an earlier process made.
 struct PlanMade {
   std::shared_ptr<const protocol::CompressionPlan> plan;
 };
-// The shard's part of a job checkpoint, to be written. Comes right after the step's last results;
-// nothing of later steps is in it.
-struct TakeSnapshot {
+// The shard's part of a job checkpoint, which the receiver must write. Follows directly after the
+// last results of the step and contains nothing of later steps.
+struct WriteSnapshot {
   std::shared_ptr<const protocol::ShardSnapshot> snapshot;
 };
-// The new holder of `rank` cannot go through `step` as the one before did: it sent other bytes
-// (training is not deterministic), or needs a result that is no longer kept. The job must go back
-// to a checkpoint. The sender is answered BUSY, and this comes again when it tries again.
+// The new holder of `rank` cannot replay `step`. Either it sent other bytes than its predecessor,
+// because training is not deterministic, or it needs a result that is no longer kept. The job must
+// roll back to a checkpoint. The sender gets BUSY, and a retry emits this effect again.
 struct NotReproducible {
   uint32_t rank = 0;
   uint64_t step = 0;
   std::string text;
 };
-// What a shard that hands on (ShardOptions) has of a bundle when all its contributions are there.
+// The sum of a bundle on a shard with forwards_sums. All contributions have arrived.
 struct BundleSum {
   uint32_t term = 0;
   uint64_t step = 0;
   uint32_t bundle = 0;
-  uint32_t n = 0;          // Contributions in it; 0: all have skipped.
-  std::vector<float> sum;  // Of its chunks, one after the other; of step 0 rank 0's parameters.
-                           // Empty if n is 0.
+  uint32_t n = 0;  // Number of contributions in the sum; 0 if all ranks skipped.
+  // Sums of its chunks, one after another; in step 0 rank 0's parameters. Empty if n is 0.
+  std::vector<float> sum;
 };
-// The bundle waits for its Publish. Shared, since effects are copied.
+// The bundle waits for its Publish. The sum is shared, because effects are copied.
 struct BundleSummed {
   std::shared_ptr<const BundleSum> sum;
 };
-using ShardEffect = std::variant<Reply, Alarm, Notice, CheckpointNamed, PlanMade, TakeSnapshot,
+using ShardEffect = std::variant<SendReply, Alarm, Notice, CheckpointNamed, PlanMade, WriteSnapshot,
                                  NotReproducible, BundleSummed>;
 
-// With what a bundle closes that was handed on.
+// The parent job's result for a bundle whose sum was forwarded.
 struct Publication {
   uint64_t step = 0;
   uint32_t bundle = 0;
-  uint32_t n = 0;           // Contributions that the mean is of, here and elsewhere; 0: nothing.
-  std::vector<float> mean;  // As BundleSum::sum; empty if n is 0.
-  // A checkpoint is due after this step; 0: none that is known. The same with all publications of a
-  // step, and not the first time with one of that very step.
+  // Number of contributions in the mean, from this rack and others; 0 if there are none.
+  uint32_t n = 0;
+  std::vector<float> mean;  // Laid out as BundleSum::sum; empty if n is 0.
+  // A checkpoint is due after this step; 0 if none is known. All publications of a step have the
+  // same value. A checkpoint is always announced in an earlier step than its own.
   uint64_t checkpoint_step = 0;
 };
 
 class Shard {
  public:
   virtual ~Shard() = default;
-  // INVALID_ARGUMENT: options that do not fit together, a snapshot of another run, shard, layout or
-  // compression. RESOURCE_EXHAUSTED: sums, residuals and the ranks' windows do not fit in
-  // max_memory; the message says how much would.
+  // Fails with INVALID_ARGUMENT if options exclude each other, or if the snapshot belongs to
+  // another run, shard, layout or compression. Fails with RESOURCE_EXHAUSTED if sums, residuals and
+  // the ranks' windows do not fit in max_memory. The message contains the number of bytes that they
+  // need.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(ShardOptions options);
 
-  // One request of a worker, answered at once on its stream: RESULT, PENDING, NEED, FENCED, INVALID
-  // or BUSY. One that completes a bundle is answered by the RESULT that goes to every rank's latest
-  // stream. Over max_memory the answer is BUSY, except for the lowest open bundle of the open step,
-  // which is always admitted.
-  virtual std::vector<ShardEffect> Handle(StreamId stream, protocol::Exchange exchange,
+  // Handles one request of a worker and answers it at once on its stream with RESULT, PENDING,
+  // NEED, FENCED, INVALID or BUSY. If the request completes a bundle, the answer is the RESULT,
+  // which is sent to the newest stream of every rank. Beyond max_memory the answer is BUSY. The
+  // lowest open bundle of the open step is always admitted.
+  virtual std::vector<ShardEffect> Handle(StreamId stream, protocol::ExchangeRequest exchange,
                                           absl::Time now) = 0;
-  // Nothing can be sent on it any more. What its rank has admitted stays.
+  // Stops sending on the stream. Admitted contributions of the rank stay.
   virtual void StreamClosed(StreamId stream) = 0;
-  // Generation and holders of all ranks, as the coordinator says. A changed incarnation fences the
-  // one before; what that one has admitted stays, and what the new one sends of the same steps must
-  // be the same bytes; of an elastic job, skips. What waited for those who are gone is closed by
-  // the next Tick, which is due at once. INVALID_ARGUMENT: a lower generation, or another number of
-  // ranks.
+  // Sets the generation and the holders of all ranks; the coordinator decides both. If an
+  // incarnation changes, the previous holder is fenced. Its admitted contributions stay, and the
+  // new holder must send the same bytes for the same steps. In an elastic job, the new holder skips
+  // these steps. The next Tick, which is due at once, closes bundles that waited only for holders
+  // that left. Fails with INVALID_ARGUMENT if the generation is lower or the number of ranks
+  // differs.
   virtual absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) = 0;
-  // The newest complete checkpoint is that after `durable_step`: nobody will ask for results up to
-  // it again. They are forgotten as soon as all ranks have acknowledged them.
+  // Reports that the newest complete checkpoint follows `durable_step`, so no worker will ask for
+  // results up to that step again. The shard forgets them as soon as all ranks have acknowledged
+  // them.
   virtual void ReleaseResults(uint64_t durable_step) = 0;
-  // The oldest step from which on all results are kept, for a worker that begins with it; 0: none
-  // are kept.
+  // Returns the first step from which all results are kept, for a worker that begins there; 0 if no
+  // results are kept.
   virtual uint64_t results_from() const = 0;
-  // Ends it: streams and all later requests are answered FENCED with `reason`.
+  // Ends the shard. All streams and all later requests are answered FENCED with `reason`.
   virtual std::vector<ShardEffect> End(absl::string_view reason) = 0;
-  // As End, because the job goes back to a checkpoint in `term`, which the answers carry: the
-  // workers are to join again.
+  // Ends the shard as End does, because the job rolls back to a checkpoint in `term`. The answers
+  // contain the term and ask the workers to join again.
   virtual std::vector<ShardEffect> Suspend(uint32_t term, absl::string_view reason) = 0;
-  // Of shard 0: asks for a job checkpoint and returns the step it is to be after: at least
-  // `minimum_step` and two after the open one. It is named no sooner than it must, by the first
-  // result that says it; a later call replaces one that is not named yet. From then on every result
-  // says it until its step is closed, so that all workers know it, and through their requests all
-  // other shards, before any can close that step. Until then it stays, and later calls change
-  // nothing. With ShardOptions::replay it waits, and the step rises, until this shard is where the
-  // workers are.
+  // Requests a job checkpoint; only for shard 0. Returns the checkpoint's step, which is at least
+  // `minimum_step` and at least two steps after the open one. The shard announces the checkpoint in
+  // results as late as possible. Until then, a later call replaces the step; after that, later
+  // calls return the same step. From the announcement until the checkpoint's step closes, every
+  // result contains the step. So all workers know it, and all other shards learn of it from the
+  // workers' requests, before any shard can close that step. With ShardOptions::replay the request
+  // waits, and its step rises, until this shard has caught up with the workers.
   virtual uint64_t NameCheckpoint(uint64_t minimum_step) = 0;
-  // Closes a bundle that was handed on. Of any other step or bundle: nothing.
+  // Closes a bundle whose sum was forwarded. Ignores other steps and bundles.
   virtual std::vector<ShardEffect> Publish(const Publication& /*publication*/) { return {}; }
-  // Says who is late, once per step, and does what has become due.
+  // Reports late ranks once per step, and performs work that has become due.
   virtual std::vector<ShardEffect> Tick(absl::Time now) = 0;
-  // Of shard 0: what was measured of a step, for a control that goes by it. The next plan is made
-  // of the last that came, once.
+  // Gives shard 0 the measurements of a step, for a policy that uses measurements. The next plan
+  // uses only the newest ones, and only once.
   virtual void Measured(const StepMeasurements& /*measured*/) {}
-  // When the next Tick has something to do that should not wait. Any call may change it.
+  // The time at which the next Tick has urgent work. Any call may change this time.
   virtual absl::Time tick_due() const { return absl::InfiniteFuture(); }
 
-  // What is logged after `step`, in (bundle, step) order; `bundles` empty: all.
-  virtual std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> ResultsAfter(
-      uint64_t step, const std::vector<uint32_t>& bundles) const = 0;
-  // Why this sender would be fenced; empty if it would not.
+  // Returns the reason why this sender would be fenced. Empty if it would be served.
   virtual std::string FenceReason(const protocol::Sender& sender) const = 0;
 
   virtual ShardStats Stats() const = 0;
-  // Sum of squares over what DownlinkResidual tells. Walks it.
+  // Returns the sum of squares of all DownlinkResidual values. Visits every value.
   virtual double ResidualEnergy() const = 0;
-  // What was not published yet of a chunk, by its position in the bundle; empty: nothing is owed.
+  // Returns the values of a chunk that are not published yet. `position` is the chunk's position in
+  // the bundle. Empty if there are none.
   virtual absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const = 0;
-  // The plan that the open step is coded by; null: the job file's codecs.
+  // The plan that codes the open step. Null if the codecs of the job file do.
   virtual std::shared_ptr<const protocol::CompressionPlan> plan() const { return nullptr; }
-  // The lowest that some rank has not contributed to.
+  // The lowest step that at least one rank has not contributed to.
   virtual uint64_t open_step() const = 0;
   virtual uint32_t bundles() const = 0;
   virtual const ShardOptions& options() const = 0;

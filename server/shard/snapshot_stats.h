@@ -1,4 +1,5 @@
-// SnapshotStats: what became of one shard's parts of job checkpoints since its process began.
+// SnapshotStats: counts the checkpoint parts that one shard wrote or failed to write since its
+// process began.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@ namespace sluice::server {
 struct SnapshotStats {
   uint64_t written = 0;
   uint64_t failed = 0;
-  uint64_t last_bytes = 0;  // Of the last that was written.
-  double last_seconds = 0;  // That took so long.
+  uint64_t last_bytes = 0;  // Bytes of the newest part that was written.
+  double last_seconds = 0;  // Time that the write of this part took.
 };
 
 }  // namespace sluice::server

@@ -11,12 +11,12 @@
 namespace sluice::server {
 namespace {
 
-constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Bytes are limit enough.
+constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Only the limit on bytes applies.
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
-  absl::StatusOr<ShardPlan> plan = PlanShard(options);
+  absl::StatusOr<ShardLayout> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
   if (options.quorum > 0) {
     plan->reserved_bytes += sizeof(Admitted) * plan->bundles.size() * options.incarnations.size();
@@ -36,18 +36,18 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   }
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
-  absl::StatusOr<ShardPlans> plans = PrepareToPlan(shard->options_, shard->bundles_.size());
+  absl::StatusOr<PlanSchedule> plans = PrepareToPlan(shard->options_, shard->bundles_.size());
   if (!plans.ok()) return plans.status();
   shard->plans_ = *std::move(plans);
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
   }
-  shard->TakeUpPlanOf(shard->open_step_);
+  shard->AdoptPlanOf(shard->open_step_);
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
-SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
+SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
     : options_(std::move(options)),
       reserved_bytes_(plan.reserved_bytes),
       gate_(&options_, &stats_),
@@ -78,7 +78,7 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
   members_changed_ = false;
 }
 
-std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::Exchange exchange,
+std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRequest exchange,
                                            absl::Time now) {
   Effects out;
   now_ = std::max(now_, now);
@@ -101,9 +101,9 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::Exchange e
     gate_.Refuse(stream, exchange, valid, &out);
     return out;
   }
-  // Before anything is admitted, which may close that very step.
+  // Runs before any admission, because an admission may close the checkpoint's step.
   LearnCheckpoint(exchange.checkpoint_step, &out);
-  LearnPlan(exchange);
+  RecordPlan(exchange);
   rank.reached = std::max(rank.reached, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
   if (IsClosed(exchange.step, exchange.bundle)) {
@@ -113,7 +113,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::Exchange e
   } else {
     Admit(stream, std::move(exchange), now, &out);
   }
-  // After the answer: a sender may acknowledge a step and ask for it again in one breath.
+  // Runs after the answer, because a request may acknowledge a step and ask for it again.
   if (acked_step > rank.acked) {
     rank.acked = acked_step;
     ForgetResults();
@@ -133,7 +133,8 @@ OpenBundle* SyncShard::FindOpen(uint64_t step, uint32_t bundle) const {
   return (step == open_step_ ? open_ : next_).bundles[bundle].get();
 }
 
-void SyncShard::Admit(StreamId stream, protocol::Exchange exchange, absl::Time now, Effects* out) {
+void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now,
+                      Effects* out) {
   const uint32_t rank = exchange.sender.rank;
   const uint32_t checksum = protocol::BundleChecksum(exchange.frames);
   const bool joins = !IsMember(exchange.bundle, rank, exchange.step);
@@ -165,14 +166,13 @@ void SyncShard::Admit(StreamId stream, protocol::Exchange exchange, absl::Time n
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
-  // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
-  // one step at a time.
+  // Parameters are not summed. The next step waits: an aggregator handles only one step.
   if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == open_step_) NoteQuorum(exchange.bundle);
   const bool due = exchange.step == open_step_ && IsDue(exchange.bundle);
   if (due) Close(exchange.bundle, out);
-  if (due && !options_.hands_on) {
+  if (due && !options_.forwards_sums) {
     AdvanceSteps(out);
   } else if (MayStayUnanswered(ranks_[rank], stream, bytes)) {
     ranks_[rank].unanswered += bytes;
@@ -186,7 +186,7 @@ void SyncShard::Admit(StreamId stream, protocol::Exchange exchange, absl::Time n
 OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
   std::unique_ptr<OpenBundle>& open = (step == open_step_ ? open_ : next_).bundles[bundle];
   if (open == nullptr) {
-    const BundlePlan& plan = bundles_[bundle];
+    const BundleLayout& plan = bundles_[bundle];
     open =
         std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
                                      static_cast<uint32_t>(ranks_.size()), options_.quorum, &sums_);
@@ -195,9 +195,8 @@ OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
   return open.get();
 }
 
-// Of one that is admitted.
-void SyncShard::CountIn(const protocol::Exchange& exchange) {
-  const BundlePlan& plan = bundles_[exchange.bundle];
+void SyncShard::CountIn(const protocol::ExchangeRequest& exchange) {
+  const BundleLayout& plan = bundles_[exchange.bundle];
   ++stats_.contributions;
   if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
   stats_.bytes_in += protocol::TotalBytes(exchange.frames);
@@ -205,15 +204,16 @@ void SyncShard::CountIn(const protocol::Exchange& exchange) {
   gate_.Accept(exchange.sender.rank);
 }
 
-// The first on a stream is answered, so that its sender learns which process it talks to; and so is
-// all that may have to be sent again. And all that is handed on: its result comes only when the
-// whole step is done above, for which the sender may need the credits.
+// Returns true if a contribution needs no PENDING. The first contribution on a stream is answered,
+// so that its sender learns the process's identity. Contributions that may have to be resent are
+// answered. Forwarded contributions are answered too: the parent job's results arrive only when the
+// whole step closes, and the sender may need credit before.
 bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const {
-  return options_.unanswered_bytes > 0 && !options_.hands_on && rank.answered == stream &&
+  return options_.unanswered_bytes > 0 && !options_.forwards_sums && rank.answered == stream &&
          !options_.replay && rank.unanswered + bytes <= options_.unanswered_bytes;
 }
 
-std::unique_ptr<OpenBundle> SyncShard::TakeOpen(uint32_t bundle) {
+std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
   std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
   quorums_.erase({open->quorum_at(), bundle});
   stats_.held_bytes -= open->held_bytes();
@@ -224,11 +224,11 @@ std::unique_ptr<OpenBundle> SyncShard::TakeOpen(uint32_t bundle) {
 }
 
 void SyncShard::Close(uint32_t bundle, Effects* out) {
-  if (options_.hands_on) return HandOn(bundle, out);
+  if (options_.forwards_sums) return ForwardSum(bundle, out);
   AnnounceCheckpoint(out);
   if (bundle == 0) MakePlan(out);
-  const std::unique_ptr<OpenBundle> open = TakeOpen(bundle);
-  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  const std::unique_ptr<OpenBundle> open = RemoveOpen(bundle);
+  auto answer = std::make_shared<protocol::ExchangeReply>();
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = open->n();
   if (open_step_ == 0) {
@@ -242,7 +242,7 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
 }
 
 void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
-                         const std::shared_ptr<protocol::ExchangeAnswer>& answer, Effects* out) {
+                         const std::shared_ptr<protocol::ExchangeReply>& answer, Effects* out) {
   answer->outcome = protocol::Outcome::kResult;
   answer->step = open_step_;
   answer->bundle = bundle;
@@ -270,26 +270,26 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   stats_.wait_seconds += waited;
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
 
-  // A rank may still ask for what it has sent something of.
+  // A rank may still ask for results from the last step on that it has sent a request for.
   uint64_t needed_from = open_step_;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!IsMember(bundle, rank, open_step_)) continue;  // Too far behind, it joins again.
+    if (!IsMember(bundle, rank, open_step_)) continue;  // Too far behind; it must join again.
     needed_from = std::min(needed_from, ranks_[rank].reached);
   }
   log_.Add(answer, needed_from);
-  // Whoever is not there yet is answered when its work is: what it has sent may be lost on the way.
+  // Other ranks get the result when they contribute; a contribution in flight may be lost.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open.arrived(rank)) continue;
-    if (!IsMember(bundle, rank, open_step_)) continue;  // That was its predecessor.
+    if (!IsMember(bundle, rank, open_step_)) continue;  // The rank's predecessor contributed.
     SendResult(gate_.stream(rank), answer, out);
   }
 }
 
 void SyncShard::CloseWithParameters(uint32_t bundle, OpenBundle* open,
-                                    protocol::ExchangeAnswer* answer) {
-  // The frames of rank 0 as they came: nothing is lost, not even the sign of a zero.
-  answer->results = open->TakeFrames(ParameterRank(options_));
-  const BundlePlan& plan = bundles_[bundle];
+                                    protocol::ExchangeReply* answer) {
+  // The initial parameters are forwarded as frames, so every bit is kept, even a zero's sign.
+  answer->results = open->MoveFrames(ParameterRank(options_));
+  const BundleLayout& plan = bundles_[bundle];
   Check(answer->results.size() == plan.counts.size(), "rank 0 gave all its parameters");
   if (!replica_.has_value() || plan.buffers) return;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
@@ -297,9 +297,9 @@ void SyncShard::CloseWithParameters(uint32_t bundle, OpenBundle* open,
   }
 }
 
-void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
+void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer,
                               Effects* out) {
-  const BundlePlan& plan = bundles_[bundle];
+  const BundleLayout& plan = bundles_[bundle];
   const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
   const auto mean_of = [&](size_t chunk) {
     const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
@@ -307,17 +307,17 @@ void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::Excha
   };
   const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
   if (encoded.ok()) {
-    TakeFrames(bundle, answer);
+    MoveFrames(bundle, answer);
   } else {
     LeaveOut(bundle, encoded.message(), answer, out);
   }
 }
 
-// A chunk whose mean is not finite gets no update. The others of its bundle do: their means have
-// nowhere to wait, and workers do not send them again.
-void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
+// A chunk whose mean is not finite is not updated. The other chunks of its bundle are updated,
+// because the shard cannot keep their means for later and workers do not resend them.
+void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer,
                                 Effects* out) {
-  const BundlePlan& plan = bundles_[bundle];
+  const BundleLayout& plan = bundles_[bundle];
   means_.clear();
   std::vector<bool> updated;
   absl::Status all_finite;
@@ -357,15 +357,14 @@ void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::Exc
     out->push_back(Diverged(options_, absl::StrCat("step ", open_step_), encoded));
     return;
   }
-  TakeFrames(bundle, answer);
+  MoveFrames(bundle, answer);
   for (size_t i = 0; i < plan.locals.size(); ++i) {
     replica_->Publish(plan.locals[i], protocol::FrameBytes(answer->results[i]));
   }
 }
 
-// What was encoded of a bundle becomes its results.
-void SyncShard::TakeFrames(uint32_t bundle, protocol::ExchangeAnswer* answer) {
-  const BundlePlan& plan = bundles_[bundle];
+void SyncShard::MoveFrames(uint32_t bundle, protocol::ExchangeReply* answer) {
+  const BundleLayout& plan = bundles_[bundle];
   answer->results.reserve(frames_.size());
   for (size_t i = 0; i < frames_.size(); ++i) {
     std::vector<std::byte>& frame = frames_[i];
@@ -382,8 +381,8 @@ Notice SyncShard::MeanLeftOut(uint32_t bundle, absl::string_view what,
       .fields = {.event = "mean_left_out", .step = open_step_}};
 }
 
-// Finite contributions whose sum is not: as if all had skipped, so that every rank sees the same.
-void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeAnswer* answer,
+// The contributions are finite but not their sum. All count as skipped, so that all ranks agree.
+void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeReply* answer,
                          Effects* out) {
   for (protocol::Included& included : answer->record.included) included.skipped = true;
   answer->record.n = 0;
@@ -396,11 +395,11 @@ void SyncShard::AdvanceSteps(Effects* out) {
     if (open_step_ > 0) downlink_.EndStep(open_step_);
     stats_.highest_closed_step = open_step_;
     if (!due_.empty() && due_.front() == open_step_) {
-      out->push_back(TakeSnapshot{Snapshot()});
+      out->push_back(WriteSnapshot{Snapshot()});
       due_.erase(due_.begin());
     }
     open_step_ = StepAfter(open_step_);
-    TakeUpPlanOf(open_step_);
+    AdoptPlanOf(open_step_);
     std::swap(open_, next_);
     closed_.assign(closed_.size(), false);
     handed_.assign(handed_.size(), false);
@@ -418,33 +417,33 @@ void SyncShard::AdvanceSteps(Effects* out) {
   }
 }
 
-uint64_t SyncShard::NeededFrom(const protocol::Exchange& exchange) const {
+uint64_t SyncShard::NeededFrom(const protocol::ExchangeRequest& exchange) const {
   return options_.replay ? open_step_ : exchange.step;
 }
 
-void SyncShard::AnswerBusy(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
-                           Effects* out) {
+void SyncShard::AnswerBusy(StreamId stream, const protocol::ExchangeRequest& exchange,
+                           absl::Time now, Effects* out) {
   ++stats_.refused_busy;
   absl::Duration waited;
   for (const std::unique_ptr<OpenBundle>& open : open_.bundles) {
     if (open != nullptr) waited = std::max(waited, now - open->first_arrival());
   }
-  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  auto answer = std::make_shared<protocol::ExchangeReply>();
   answer->outcome = protocol::Outcome::kBusy;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
   answer->retry_after_ms = static_cast<uint32_t>(std::clamp<int64_t>(
       absl::ToInt64Milliseconds(waited / 8), options_.busy_retry_ms, options_.busy_retry_ms_max));
-  out->push_back(Reply{stream, std::move(answer)});
+  out->push_back(SendReply{stream, std::move(answer)});
 }
 
-void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeAnswer> answer,
+void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeReply> answer,
                            Effects* out) {
   stats_.bytes_out += ResultBytes(*answer);
   if (answer->record.n > 0) {
     stats_.dense_bytes_out += sizeof(float) * bundles_[answer->bundle].elements;
   }
-  out->push_back(Reply{stream, std::move(answer)});
+  out->push_back(SendReply{stream, std::move(answer)});
 }
 
 std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
@@ -459,21 +458,16 @@ std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
     if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
     noticed_ = true;
     const std::vector<uint32_t> missing = open->MissingRanks();
-    out.push_back(Notice{
-        .text = absl::StrCat(
-            "step ", open_step_, ", bundle ", bundle, " has waited ",
-            absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
-            missing.empty() ? " for newcomers: none of those who were in the step before is left"
-                            : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
-        .fields = {.event = "bundle_waits", .step = open_step_}});
+    out.push_back(
+        Notice{.text = absl::StrCat(
+                   "step ", open_step_, ", bundle ", bundle, " has waited ",
+                   absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
+                   missing.empty() ? " for newcomers: no member of the previous step is left"
+                                   : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
+               .fields = {.event = "bundle_waits", .step = open_step_}});
     break;
   }
   return out;
-}
-
-std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> SyncShard::ResultsAfter(
-    uint64_t step, const std::vector<uint32_t>& bundles) const {
-  return log_.After(step, bundles);
 }
 
 ShardStats SyncShard::Stats() const {

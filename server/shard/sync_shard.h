@@ -1,7 +1,8 @@
-// SyncShard: a shard of a job in which every step waits for all ranks, or for a quorum of them:
-// modes `sync` and `local_sgd`. With a quorum, work that comes after its bundle closed without it
-// joins the oldest open step of the bundle. With membership `elastic` every step waits for all who
-// are there; newcomers are there from the first step on that they are in time for.
+// SyncShard: a shard of a job in modes `sync` and `local_sgd`, where every step waits for all ranks
+// or for a quorum. With a quorum, a bundle may close before a contribution arrives. The late
+// contribution then joins the oldest open step of the same bundle. With membership `elastic`, every
+// step waits for all members. A newcomer becomes a member with the first step that it is in time
+// for.
 #pragma once
 
 #include <map>
@@ -14,11 +15,11 @@
 
 #include "compress/compressor.h"
 #include "server/shard/open_bundle.h"
-#include "server/shard/replica.h"
+#include "server/shard/plan_schedule.h"
+#include "server/shard/request_fence.h"
 #include "server/shard/shard.h"
-#include "server/shard/shard_gate.h"
-#include "server/shard/shard_plan.h"
-#include "server/shard/shard_plans.h"
+#include "server/shard/shard_layout.h"
+#include "server/shard/shard_parameters.h"
 
 namespace sluice::server {
 
@@ -26,7 +27,7 @@ class SyncShard final : public Shard {
  public:
   static absl::StatusOr<std::unique_ptr<Shard>> Create(ShardOptions options);
 
-  std::vector<ShardEffect> Handle(StreamId stream, protocol::Exchange exchange,
+  std::vector<ShardEffect> Handle(StreamId stream, protocol::ExchangeRequest exchange,
                                   absl::Time now) override;
   void StreamClosed(StreamId stream) override { gate_.StreamClosed(stream); }
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) override;
@@ -45,8 +46,6 @@ class SyncShard final : public Shard {
     if (plans_.maker != nullptr) plans_.measured = measured;
   }
   absl::Time tick_due() const override;
-  std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> ResultsAfter(
-      uint64_t step, const std::vector<uint32_t>& bundles) const override;
   std::string FenceReason(const protocol::Sender& sender) const override {
     return gate_.FenceReason(sender);
   }
@@ -61,18 +60,19 @@ class SyncShard final : public Shard {
   const ShardOptions& options() const override { return options_; }
 
  private:
+  friend class ShardLogPeer;  // Defined in tests/server/shard/shard_log_peer.h.
+
   struct RankState {
-    StreamId answered = 0;    // The last stream that something was answered on.
-    uint64_t unanswered = 0;  // Bytes; see ShardOptions.
-    uint64_t acked = 0;       // By its present holder.
-    uint64_t reached = 0;     // The highest step that its present holder sent something of.
-    uint64_t inherited = 0;   // Up to this step an earlier holder may have contributed.
+    StreamId answered = 0;    // The stream of the last answer to this rank.
+    uint64_t unanswered = 0;  // Bytes; see ShardOptions::unanswered_bytes.
+    uint64_t acked = 0;       // Highest step that the present holder has acknowledged.
+    uint64_t reached = 0;     // Highest step in a request of the present holder.
+    uint64_t inherited = 0;   // An earlier holder may have contributed up to this step.
   };
   struct OpenStep {
-    std::vector<std::unique_ptr<OpenBundle>> bundles;  // Null: nothing arrived yet, or closed.
+    std::vector<std::unique_ptr<OpenBundle>> bundles;  // Null before an arrival and once closed.
   };
-  // With a quorum: the last of a rank's work of a bundle that was admitted. What it sends of
-  // earlier steps are repeats.
+  // With a quorum: the last admitted contribution of a rank to a bundle. Earlier steps are repeats.
   struct Admitted {
     uint64_t step = 0;
     uint32_t checksum = 0;
@@ -81,131 +81,134 @@ class SyncShard final : public Shard {
 
   void AnnounceCheckpoint(Effects* out);
   void LearnCheckpoint(uint64_t step, Effects* out);
-  // The last step that a checkpoint is due after; 0: none is.
+  // Returns the last step after which a checkpoint is due; 0 if none is due.
   uint64_t DueCheckpoint() const { return due_.empty() ? 0 : due_.back(); }
-  // What goes on must be the same shard of the same run, at the same step.
+  // Fails unless the snapshot belongs to the same shard and run and to the step to continue from.
   absl::Status Restore(const protocol::ShardSnapshot& snapshot);
   std::shared_ptr<const protocol::ShardSnapshot> Snapshot() const;
 
-  SyncShard(ShardOptions options, ShardPlan plan);
+  SyncShard(ShardOptions options, ShardLayout plan);
 
-  // Each says what is wrong with one part of a request.
-  absl::Status CheckAddress(const protocol::Exchange& exchange) const;
-  absl::Status CheckCheckpointStep(const protocol::Exchange& exchange) const;
+  // Each function checks one part of a request and returns an error that describes the fault.
+  absl::Status CheckAddress(const protocol::ExchangeRequest& exchange) const;
+  absl::Status CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const;
   bool IsClosed(uint64_t step, uint32_t bundle) const;
-  bool HasArrived(const protocol::Exchange& exchange) const;
-  // The sender is at a step that this shard, which goes through the steps again, has not reached.
-  bool IsAhead(const protocol::Exchange& exchange) const;
-  void HandleKeys(StreamId stream, const protocol::Exchange& exchange, Effects* out);
-  void HandleClosed(StreamId stream, protocol::Exchange exchange, Effects* out);
-  void HandleForgotten(StreamId stream, const protocol::Exchange& exchange, Effects* out);
-  void RefuseOtherBytes(StreamId stream, const protocol::Exchange& exchange, uint32_t had,
+  bool HasArrived(const protocol::ExchangeRequest& exchange) const;
+  // True if the sender's step is beyond the step that this replaying shard has reached.
+  bool IsAhead(const protocol::ExchangeRequest& exchange) const;
+  void HandleKeys(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
+  void HandleClosed(StreamId stream, protocol::ExchangeRequest exchange, Effects* out);
+  void HandleForgotten(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
+  void RefuseOtherBytes(StreamId stream, const protocol::ExchangeRequest& exchange, uint32_t had,
                         uint32_t got, Effects* out);
-  void GiveUpReplay(StreamId stream, const protocol::Exchange& exchange, std::string why,
+  void GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& exchange, std::string why,
                     Effects* out);
-  // sync_shard_quorum.cc.
+  // Defined in sync_shard_quorum.cc.
   bool MayCloseEarly() const;
   bool WaitsForAll(uint32_t bundle) const;
   bool IsDue(uint32_t bundle) const;
   void NoteQuorum(uint32_t bundle);
   void CloseDue(Effects* out);
-  void HandleLate(StreamId stream, protocol::Exchange exchange,
-                  const protocol::ExchangeAnswer& result, Effects* out);
-  void TakeLate(protocol::Exchange exchange, uint32_t checksum);
+  void HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
+                  const protocol::ExchangeReply& result, Effects* out);
+  void AddLate(protocol::ExchangeRequest exchange, uint32_t checksum);
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
-  void CountIn(const protocol::Exchange& exchange);
-  void Admit(StreamId stream, protocol::Exchange exchange, absl::Time now, Effects* out);
-  // sync_shard_plans.cc.
-  absl::Status CheckPlans(const protocol::Exchange& exchange) const;
-  absl::Status CheckBrought(const protocol::Exchange& exchange) const;
-  absl::Status CheckAnnounced(const protocol::Exchange& exchange) const;
-  absl::Status CheckKnown(const protocol::Exchange& exchange) const;
-  void LearnPlan(const protocol::Exchange& exchange);
-  protocol::PlanBook::Plan NextPlan();
+  void CountIn(const protocol::ExchangeRequest& exchange);
+  void Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now, Effects* out);
+  // Defined in sync_shard_plans.cc.
+  absl::Status CheckPlans(const protocol::ExchangeRequest& exchange) const;
+  absl::Status CheckBrought(const protocol::ExchangeRequest& exchange) const;
+  absl::Status CheckAnnounced(const protocol::ExchangeRequest& exchange) const;
+  absl::Status CheckKnown(const protocol::ExchangeRequest& exchange) const;
+  void RecordPlan(const protocol::ExchangeRequest& exchange);
+  protocol::PlanHistory::Plan NextPlan();
   void MakePlan(Effects* out);
-  void TakeUpPlanOf(uint64_t step);
-  // sync_shard_elastic.cc.
+  void AdoptPlanOf(uint64_t step);
+  // Defined in sync_shard_elastic.cc.
   bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const;
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);
   void AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) const;
-  bool IsStoodFor(const protocol::Exchange& exchange) const;
-  void AnswerLearner(StreamId stream, const protocol::Exchange& exchange,
-                     const protocol::ExchangeAnswer& result, Effects* out);
-  void RefuseWork(StreamId stream, const protocol::Exchange& exchange, Effects* out);
+  bool IsStoodFor(const protocol::ExchangeRequest& exchange) const;
+  void AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
+                        const protocol::ExchangeReply& result, Effects* out);
+  void RefuseWork(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
   void CloseComplete(Effects* out);
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
-  std::unique_ptr<OpenBundle> TakeOpen(uint32_t bundle);
-  // The rest of a close, once the results are there.
+  std::unique_ptr<OpenBundle> RemoveOpen(uint32_t bundle);
+  // Completes a close once its results are available.
   void Conclude(uint32_t bundle, const OpenBundle& open,
-                const std::shared_ptr<protocol::ExchangeAnswer>& answer, Effects* out);
-  // sync_shard_relay.cc.
-  void HandOn(uint32_t bundle, Effects* out);
-  // Each fills in the results of a bundle that closes, and what it changes in the record.
-  void CloseWithParameters(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer);
-  void CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
+                const std::shared_ptr<protocol::ExchangeReply>& answer, Effects* out);
+  // Defined in sync_shard_relay.cc.
+  void ForwardSum(uint32_t bundle, Effects* out);
+  // Each function fills in the results of a closing bundle and updates the bundle's record.
+  void CloseWithParameters(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer);
+  void CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer,
                      Effects* out);
-  void CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
+  void CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer,
                        Effects* out);
-  void TakeFrames(uint32_t bundle, protocol::ExchangeAnswer* answer);
+  void MoveFrames(uint32_t bundle, protocol::ExchangeReply* answer);
   Notice MeanLeftOut(uint32_t bundle, absl::string_view what, absl::string_view why) const;
-  void LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeAnswer* answer,
+  void LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeReply* answer,
                 Effects* out);
   void AdvanceSteps(Effects* out);
   void ForgetResults();
-  bool OverMemory(const protocol::Exchange& exchange) const;
-  void AnswerBusy(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
+  bool OverMemory(const protocol::ExchangeRequest& exchange) const;
+  void AnswerBusy(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
                   Effects* out);
-  void SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeAnswer> answer,
+  void SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeReply> answer,
                   Effects* out);
-  // Where the sender of a NEED is to begin.
-  uint64_t NeededFrom(const protocol::Exchange& exchange) const;
+  // Returns the step from which the receiver of a NEED must resend.
+  uint64_t NeededFrom(const protocol::ExchangeRequest& exchange) const;
   OpenBundle* FindOpen(uint64_t step, uint32_t bundle) const;
   uint64_t StepAfter(uint64_t step) const;
 
   const ShardOptions options_;
-  uint64_t reserved_bytes_ = 0;  // For sums and residuals.
+  uint64_t reserved_bytes_ = 0;  // Bytes for sums and residuals.
   ShardStats stats_;
-  ShardGate gate_;
-  std::vector<BundlePlan> bundles_;
+  RequestFence gate_;
+  std::vector<BundleLayout> bundles_;
   std::vector<RankState> ranks_;
-  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // Of all bundles' chunks.
-  const std::vector<compress::ChunkConfig> downlink_base_;  // As the job file has it, by chunk.
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk, for all bundles.
+  const std::vector<compress::ChunkConfig> downlink_base_;          // From the job file, by chunk.
   compress::Compressor downlink_;
-  ShardPlans plans_;
-  // What an earlier process announced with results of these steps, as the workers say who had them;
-  // null: nothing. At most of the open step and the next.
-  std::map<uint64_t, protocol::PlanBook::Plan> announced_;
-  std::optional<Replica> replica_;              // With a rule.
-  std::vector<float> means_;                    // Of the bundle that is updated.
-  std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.
+  PlanSchedule plans_;
+  // The plans that an earlier process announced with its results, by the step of the result.
+  // Workers that received these results report the plans. Null means that the result announced no
+  // plan. Holds at most the open step and the next.
+  std::map<uint64_t, protocol::PlanHistory::Plan> announced_;
+  std::optional<ShardParameters> replica_;      // Set if there is an update rule.
+  std::vector<float> means_;                    // Means of the bundle that is being updated.
+  std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.
   ResultLog log_;
-  SumPool sums_;  // Outlives the bundles that have some of it.
+  SumPool sums_;  // Declared before the bundles, which use its memory.
 
-  uint64_t open_step_;        // The lowest with a bundle that is not closed.
-  OpenStep open_;             // Of open_step_.
-  OpenStep next_;             // Of open_step_ + 1; closes nothing before it becomes open_.
-  std::vector<bool> closed_;  // By bundle, in open_step_.
-  std::vector<bool> handed_;  // Likewise: waits for its Publish.
+  uint64_t open_step_;  // The lowest step with a bundle that is not closed.
+  OpenStep open_;       // Bundles of open_step_.
+  OpenStep next_;       // Bundles of the next step. None of them closes before that step is open.
+  std::vector<bool> closed_;  // By bundle, for open_step_.
+  std::vector<bool> handed_;  // By bundle: its sum was forwarded, and the bundle waits for Publish.
   size_t closed_count_ = 0;
-  bool noticed_ = false;            // Tick has spoken about open_step_.
-  uint64_t wanted_checkpoint_ = 0;  // Asked for and not named yet; 0: none.
-  bool asked_again_ = false;        // While one was due; whoever asked may not know.
-  // Steps that a checkpoint is due after, ascending. One, but for when shards and workers were lost
-  // together with what they knew of a name, and another was given.
+  bool noticed_ = false;            // Tick has reported late ranks of open_step_.
+  uint64_t wanted_checkpoint_ = 0;  // A checkpoint that was requested but not named yet; 0 if none.
+  // A request arrived while a checkpoint was due. The requester may not know that checkpoint.
+  bool asked_again_ = false;
+  // Steps after which a checkpoint is due, ascending. Usually there is one. There may be more if a
+  // shard was lost together with the workers that knew a name, and another step was named since.
   std::vector<uint64_t> due_;
-  // With a quorum, by bundle and rank.
+  // Used with a quorum, by bundle and rank.
   std::vector<std::vector<Admitted>> admitted_;
-  // Elastic, by bundle and rank: the first step that its holder was there in time for; infinity:
-  // none yet, or nobody holds it.
+  // Elastic, by bundle and rank: the first step that the rank's holder was in time for. kNever if
+  // there is no such step yet or the rank has no holder.
   std::vector<std::vector<uint64_t>> member_since_;
-  bool members_changed_ = false;  // What waits may be complete.
-  // Bundles of the open step whose quorum is there, and since when.
+  bool members_changed_ = false;  // Waiting bundles may have become complete.
+  // Bundles of the open step that have a quorum, with the time when they got it.
   std::set<std::pair<absl::Time, uint32_t>> quorums_;
-  absl::Time now_ = absl::InfinitePast();  // The latest that it was told.
-  uint64_t furthest_step_ = 0;             // Of all requests, also of those that came too early.
-  uint64_t released_step_ = 0;             // As ReleaseResults was told.
+  absl::Time now_ = absl::InfinitePast();  // The latest time that a caller passed.
+  // Highest step of all requests, including requests that came too early.
+  uint64_t furthest_step_ = 0;
+  uint64_t released_step_ = 0;  // The highest step passed to ReleaseResults.
 };
 
 }  // namespace sluice::server

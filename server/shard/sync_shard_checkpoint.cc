@@ -1,4 +1,4 @@
-// How a shard takes part in job checkpoints: naming one, its own state, and going on from it.
+// Implements a shard's part in job checkpoints: naming them, and saving and restoring its state.
 #include <algorithm>
 #include <utility>
 
@@ -16,10 +16,11 @@ uint64_t SyncShard::NameCheckpoint(uint64_t minimum_step) {
   return wanted_checkpoint_;
 }
 
-// Before a bundle of the open step is closed: every worker needs its result to finish the step, so
-// that all know the name before the next one, and say it in all their requests of that one at the
-// latest, to all shards. A shard that goes through steps again may find that workers have finished
-// the step with results of its predecessor: then it waits until they need its own.
+// Called before a bundle of the open step closes. Every worker needs the result of that bundle to
+// finish the step. Therefore all workers know of the checkpoint before the next step, and all
+// shards learn of it from the workers' requests of the next step. If this shard replays steps,
+// workers may have finished the step with results of its predecessor. In that case the announcement
+// waits until workers need this shard's own results.
 void SyncShard::AnnounceCheckpoint(Effects* out) {
   if (!due_.empty()) {
     if (options_.replay && asked_again_) out->emplace_back(CheckpointNamed{DueCheckpoint()});
@@ -34,13 +35,13 @@ void SyncShard::AnnounceCheckpoint(Effects* out) {
   out->emplace_back(CheckpointNamed{earliest});
 }
 
-// From a request that was checked.
+// Expects a request that passed the checks.
 void SyncShard::LearnCheckpoint(uint64_t step, Effects* out) {
   const auto at = std::lower_bound(due_.begin(), due_.end(), step);
   if (step == 0 || step < open_step_ || (at != due_.end() && *at == step)) return;
   due_.insert(at, step);
   if (options_.shard != 0) return;
-  // Of a predecessor of ours, which may have been the only one to know of it.
+  // A predecessor named this checkpoint and may have been the only process that knew of it.
   if (wanted_checkpoint_ <= step) wanted_checkpoint_ = 0;
   out->emplace_back(CheckpointNamed{step});
 }
@@ -49,7 +50,7 @@ std::shared_ptr<const protocol::ShardSnapshot> SyncShard::Snapshot() const {
   std::shared_ptr<protocol::ShardSnapshot> snapshot =
       SaveParts(options_, downlink_, aggregators_, replica_);
   snapshot->step = open_step_;
-  for (const BundlePlan& bundle : bundles_) snapshot->versions.push_back(bundle.version);
+  for (const BundleLayout& bundle : bundles_) snapshot->versions.push_back(bundle.version);
   snapshot->plans = plans_.known.Copies();
   return snapshot;
 }
@@ -57,8 +58,8 @@ std::shared_ptr<const protocol::ShardSnapshot> SyncShard::Snapshot() const {
 absl::Status SyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   const absl::Status plans = RestorePlans(snapshot, options_, &plans_);
   if (!plans.ok()) return CannotGoOn(options_, snapshot, plans);
-  // Its chunks were saved as the plan of its step has them.
-  TakeUpPlanOf(snapshot.step);
+  // The chunks were saved as the plan of this step codes them.
+  AdoptPlanOf(snapshot.step);
   const absl::Status fits =
       RestoreParts(snapshot, options_, bundles_.size(), &downlink_, aggregators_, &replica_);
   if (!fits.ok()) return CannotGoOn(options_, snapshot, fits);

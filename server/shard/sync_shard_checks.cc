@@ -1,9 +1,9 @@
-// What a shard refuses, and what it says then.
+// Implements the checks of requests, and their error messages.
 #include "absl/strings/str_cat.h"
 #include "server/shard/sync_shard.h"
 
 namespace sluice::server {
-absl::Status SyncShard::CheckAddress(const protocol::Exchange& exchange) const {
+absl::Status SyncShard::CheckAddress(const protocol::ExchangeRequest& exchange) const {
   if (exchange.bundle >= bundles_.size()) {
     return InvalidRequest(exchange,
                           absl::StrCat("shard ", options_.shard, " has ", bundles_.size(),
@@ -24,25 +24,26 @@ absl::Status SyncShard::CheckAddress(const protocol::Exchange& exchange) const {
   return CheckCheckpointStep(exchange);
 }
 
-// Shard 0 names them, two steps ahead; so one that it has not named is of nobody. But shard 0 may
-// be another process than the one that named it, or have named another since that one was lost:
-// what can be one is believed, and a checkpoint that not all parties know of is given up.
-absl::Status SyncShard::CheckCheckpointStep(const protocol::Exchange& exchange) const {
+// Shard 0 names checkpoints two steps ahead, so a checkpoint that it has not named is normally
+// invalid. However, this process of shard 0 may have replaced the one that named the checkpoint,
+// and may have named another one since. Therefore a plausible step is accepted. The coordinator
+// abandons a checkpoint that not all processes know.
+absl::Status SyncShard::CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
   if (step == 0 || step < open_step_ || step == DueCheckpoint()) return absl::OkStatus();
   if (options_.shard == 0 && !options_.replay) {
     return InvalidRequest(
-        exchange, absl::StrCat("speaks of a checkpoint after step ", step, ", but ",
-                               due_.empty() ? "none is named"
-                                            : absl::StrCat("the one that is named is after step ",
-                                                           DueCheckpoint())));
+        exchange,
+        absl::StrCat("refers to a checkpoint after step ", step, ", but ",
+                     due_.empty() ? "none is named"
+                                  : absl::StrCat("the named one is after step ", DueCheckpoint())));
   }
   if (step <= StepAfter(StepAfter(exchange.step))) return absl::OkStatus();
-  return InvalidRequest(exchange, absl::StrCat("speaks of a checkpoint after step ", step,
+  return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
                                                ", but none is named more than two steps ahead"));
 }
 
-bool SyncShard::OverMemory(const protocol::Exchange& exchange) const {
+bool SyncShard::OverMemory(const protocol::ExchangeRequest& exchange) const {
   uint32_t lowest = 0;
   while (lowest < closed_.size() && closed_[lowest]) ++lowest;
   if (exchange.step == open_step_ && exchange.bundle == lowest) return false;

@@ -1,4 +1,5 @@
-// Workers that come and go: who is waited for in a bundle, and what a newcomer is told until then.
+// Implements elastic membership: which ranks a bundle waits for, and how newcomers are answered
+// until they are members.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -14,19 +15,19 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-// Its holder's part of the step is waited for, and may be work.
+// True if the step waits for the rank's contribution and accepts its work, not only skips.
 bool SyncShard::IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const {
   return !options_.elastic || member_since_[bundle][rank] <= step;
 }
 
-// It is in time for the step, so that it is for all after it.
+// Makes the rank a member from this step on, because it is in time for this step.
 void SyncShard::BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step) {
   member_since_[bundle][rank] = step;
   AwaitMembers(open_step_, bundle, open_.bundles[bundle].get());
   AwaitMembers(StepAfter(open_step_), bundle, next_.bundles[bundle].get());
 }
 
-// Nobody waits for the rank any more. What it has brought stays in.
+// Stops waiting for the rank. Its admitted contributions stay.
 void SyncShard::Vacate(uint32_t rank) {
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
     member_since_[bundle][rank] = kNever;
@@ -43,33 +44,35 @@ void SyncShard::AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) c
   }
 }
 
-// Its predecessor may have been in the step; then that stays, and a newcomer's skip adds nothing.
-bool SyncShard::IsStoodFor(const protocol::Exchange& exchange) const {
+// True if the rank's predecessor may have contributed to the step. That contribution stays, and the
+// newcomer's skip adds nothing.
+bool SyncShard::IsStoodFor(const protocol::ExchangeRequest& exchange) const {
   return options_.elastic && exchange.step <= ranks_[exchange.sender.rank].inherited;
 }
 
-// A newcomer goes through what has closed by its results. What it may be in time for comes later:
-// by that it knows that nobody has waited for it.
-void SyncShard::AnswerLearner(StreamId stream, const protocol::Exchange& exchange,
-                              const protocol::ExchangeAnswer& result, Effects* out) {
+// Answers a newcomer that replays closed steps. The open step in the answer is beyond the replayed
+// step, which shows the newcomer that no bundle waited for it.
+void SyncShard::AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
+                                 const protocol::ExchangeReply& result, Effects* out) {
   if (!exchange.skip && !exchange.keys_only) {
     RefuseWork(stream, exchange, out);
     return;
   }
-  auto answer = std::make_shared<protocol::ExchangeAnswer>(result);
+  auto answer = std::make_shared<protocol::ExchangeReply>(result);
   answer->open_step = std::max(open_step_, StepAfter(exchange.step));
   SendResult(stream, std::move(answer), out);
 }
 
-void SyncShard::RefuseWork(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
-  gate_.Refuse(stream, exchange,
-               InvalidRequest(exchange,
-                              "is work of a worker that has joined meanwhile and that nobody waits "
-                              "for yet: it has to skip until it was in time for a step"),
-               out);
+void SyncShard::RefuseWork(StreamId stream, const protocol::ExchangeRequest& exchange,
+                           Effects* out) {
+  gate_.Refuse(
+      stream, exchange,
+      InvalidRequest(exchange,
+                     "is work of a newcomer that no step waits for: it has to skip for now"),
+      out);
 }
 
-// Of the open step, and of what that opens.
+// Closes the bundles of the open step that are due. Also closes those of the next step if it opens.
 void SyncShard::CloseComplete(Effects* out) {
   members_changed_ = false;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {

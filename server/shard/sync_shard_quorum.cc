@@ -1,4 +1,4 @@
-// How a step closes without the ranks that are late, and what becomes of their work.
+// Implements the close of a step without late ranks, and the use of their late work.
 #include <algorithm>
 #include <utility>
 
@@ -8,36 +8,38 @@
 
 namespace sluice::server {
 
-// Parameters and buffers are everybody's, a checkpoint has no place for work that waits, and what a
-// late rank has yet to be told must not go for a limit.
+// Returns whether bundles of the open step may close without stragglers. Parameters and buffers
+// need all ranks; a checkpoint cannot contain waiting work; and the log must not evict results that
+// a late rank still needs.
 bool SyncShard::MayCloseEarly() const {
   if (options_.quorum == 0 || open_step_ == 0 || log_.full() || gate_.ended()) return false;
   return !std::binary_search(due_.begin(), due_.end(), open_step_);
 }
 
 bool SyncShard::WaitsForAll(uint32_t bundle) const {
-  return bundles_[bundle].buffers && open_step_ % options_.average_buffers_every == 0;
+  return bundles_[bundle].buffers && open_step_ % options_.buffer_sync_interval == 0;
 }
 
-// An open bundle of the open step is to be closed now.
+// True if an open bundle of the open step must close now.
 bool SyncShard::IsDue(uint32_t bundle) const {
   const OpenBundle& open = *open_.bundles[bundle];
   if (handed_[bundle]) return false;
   if (open_step_ == 0 && !open.arrived(ParameterRank(options_))) return false;
   if (open.complete()) return true;
-  return open.quorum_at() + options_.grace <= now_ && MayCloseEarly() && !WaitsForAll(bundle);
+  return open.quorum_at() + options_.straggler_timeout <= now_ && MayCloseEarly() &&
+         !WaitsForAll(bundle);
 }
 
 absl::Time SyncShard::tick_due() const {
   if (members_changed_ && !gate_.ended()) return absl::InfinitePast();
   if (!MayCloseEarly()) return absl::InfiniteFuture();
   for (const auto& [quorum_at, bundle] : quorums_) {
-    if (!WaitsForAll(bundle)) return quorum_at + options_.grace;
+    if (!WaitsForAll(bundle)) return quorum_at + options_.straggler_timeout;
   }
   return absl::InfiniteFuture();
 }
 
-// Of the open step.
+// Records when a bundle of the open step reached its quorum.
 void SyncShard::NoteQuorum(uint32_t bundle) {
   const absl::Time at = open_.bundles[bundle]->quorum_at();
   if (at < absl::InfiniteFuture()) quorums_.insert({at, bundle});
@@ -51,9 +53,9 @@ void SyncShard::CloseDue(Effects* out) {
   AdvanceSteps(out);
 }
 
-// Of a step whose bundle was closed without it, with `result`.
-void SyncShard::HandleLate(StreamId stream, protocol::Exchange exchange,
-                           const protocol::ExchangeAnswer& result, Effects* out) {
+// Handles a contribution whose bundle has closed without it. `result` is the result of that bundle.
+void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
+                           const protocol::ExchangeReply& result, Effects* out) {
   const uint32_t rank = exchange.sender.rank;
   const Admitted last = admitted_[exchange.bundle][rank];
   const bool known = exchange.step <= last.step;
@@ -72,21 +74,22 @@ void SyncShard::HandleLate(StreamId stream, protocol::Exchange exchange,
   } else {
     CountIn(exchange);
     admitted_[exchange.bundle][rank] = {exchange.step, checksum};
-    // A skip of a closed step changes nothing, and of a buffer only the step that is due counts.
+    // A skip for a closed step changes nothing, and buffers count only in their own step.
     if (!exchange.skip && !bundles_[exchange.bundle].buffers) {
-      TakeLate(std::move(exchange), checksum);
+      AddLate(std::move(exchange), checksum);
     }
   }
-  // With the step that is open now: its rank may skip those before.
-  auto answer = std::make_shared<protocol::ExchangeAnswer>(result);
+  // The answer contains the step that is open now. The rank may skip the steps before that.
+  auto answer = std::make_shared<protocol::ExchangeReply>(result);
   answer->open_step = open_step_;
   SendResult(stream, std::move(answer), out);
 }
 
-// Into the oldest open step of its bundle. There may be some of its rank in there: if it had to
-// wait for that to close, two ranks that were left out of different bundles, or by different
-// shards, could wait for steps that close with none but the other.
-void SyncShard::TakeLate(protocol::Exchange exchange, uint32_t checksum) {
+// Adds late work to the oldest open step of its bundle, even if that step already has work of the
+// rank. If late work waited for that step to close, ranks could block each other: two ranks left
+// out of different bundles, or by different shards, could each wait for a step that only closes
+// with the other rank.
+void SyncShard::AddLate(protocol::ExchangeRequest exchange, uint32_t checksum) {
   ++stats_.late_contributions;
   const uint64_t step = closed_[exchange.bundle] ? StepAfter(open_step_) : open_step_;
   OpenBundle* const open = FindOrOpen(step, exchange.bundle);

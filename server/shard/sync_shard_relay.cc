@@ -1,4 +1,5 @@
-// How a relay's shard hands on what came in, and closes with what comes from above.
+// Implements a relay's shard, which forwards sums to the parent job and closes bundles with the
+// parent's results.
 #include <memory>
 #include <utility>
 
@@ -8,10 +9,11 @@
 
 namespace sluice::server {
 
-// What arrived stays known until the bundle closes, so that repeats are told from other bytes.
-void SyncShard::HandOn(uint32_t bundle, Effects* out) {
+// Arrivals are kept until the bundle closes, so that the shard can distinguish repeats from
+// requests with other bytes.
+void SyncShard::ForwardSum(uint32_t bundle, Effects* out) {
   OpenBundle& open = *open_.bundles[bundle];
-  const BundlePlan& plan = bundles_[bundle];
+  const BundleLayout& plan = bundles_[bundle];
   auto sum = std::make_shared<BundleSum>();
   sum->term = options_.term;
   sum->step = open_step_;
@@ -22,7 +24,7 @@ void SyncShard::HandOn(uint32_t bundle, Effects* out) {
   if (open_step_ == 0) {
     sum->sum.resize(plan.elements);
     absl::Span<float> rest = absl::MakeSpan(sum->sum);
-    const std::vector<std::string> frames = open.TakeFrames(ParameterRank(options_));
+    const std::vector<std::string> frames = open.MoveFrames(ParameterRank(options_));
     Check(frames.size() == plan.counts.size(), "rank 0 gave all its parameters");
     for (size_t i = 0; i < frames.size(); ++i) {
       compress::AddValidFrames(protocol::FrameBytes(frames[i]), rest.first(plan.counts[i]));
@@ -47,9 +49,9 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
                        bundle < bundles_.size() && handed_[bundle] && !closed_[bundle];
   if (!awaited) return out;
   LearnCheckpoint(publication.checkpoint_step, &out);
-  const BundlePlan& plan = bundles_[bundle];
-  const std::unique_ptr<OpenBundle> open = TakeOpen(bundle);
-  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  const BundleLayout& plan = bundles_[bundle];
+  const std::unique_ptr<OpenBundle> open = RemoveOpen(bundle);
+  auto answer = std::make_shared<protocol::ExchangeReply>();
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = publication.n;
   if (publication.n > 0) {
@@ -63,7 +65,7 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
     };
     const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
     if (encoded.ok()) {
-      TakeFrames(bundle, answer.get());
+      MoveFrames(bundle, answer.get());
     } else {
       LeaveOut(bundle, encoded.message(), answer.get(), &out);
     }

@@ -1,5 +1,5 @@
-// How a shard takes part in repairs: it answers again what it answered before, to a worker that
-// goes through its steps anew, and goes through its own with what the workers kept.
+// Implements a shard's part in repairs. The shard resends earlier answers to a worker that replays
+// its steps, and a restarted shard replays its own steps from the data that workers kept.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,7 @@ absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t>
       gate_.SetMembership(generation, std::move(incarnations));
   if (!replaced.ok()) return replaced.status();
   for (const uint32_t rank : *replaced) {
-    // It has no result yet, and no stream.
+    // The new holder has not received any result and has no stream.
     ranks_[rank] = RankState();
     ranks_[rank].inherited = StepAfter(open_step_);
     for (const OpenStep* const step : {&open_, &next_}) {
@@ -45,12 +45,12 @@ uint64_t SyncShard::results_from() const {
   return options_.replay_bytes > 0 ? log_.complete_from() : 0;
 }
 
-bool SyncShard::IsAhead(const protocol::Exchange& exchange) const {
+bool SyncShard::IsAhead(const protocol::ExchangeRequest& exchange) const {
   return options_.replay && exchange.bundle < bundles_.size() &&
          (exchange.step > StepAfter(open_step_) || exchange.acked_step >= open_step_);
 }
 
-bool SyncShard::HasArrived(const protocol::Exchange& exchange) const {
+bool SyncShard::HasArrived(const protocol::ExchangeRequest& exchange) const {
   if (options_.quorum > 0 &&
       exchange.step > admitted_[exchange.bundle][exchange.sender.rank].step) {
     return false;
@@ -60,7 +60,8 @@ bool SyncShard::HasArrived(const protocol::Exchange& exchange) const {
   return open != nullptr && open->arrived(exchange.sender.rank);
 }
 
-void SyncShard::HandleKeys(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
+void SyncShard::HandleKeys(StreamId stream, const protocol::ExchangeRequest& exchange,
+                           Effects* out) {
   const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank) ||
       !IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
@@ -77,15 +78,14 @@ void SyncShard::HandleKeys(StreamId stream, const protocol::Exchange& exchange, 
   gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
 }
 
-void SyncShard::HandleClosed(StreamId stream, protocol::Exchange exchange, Effects* out) {
-  std::shared_ptr<const protocol::ExchangeAnswer> result =
-      log_.Find(exchange.step, exchange.bundle);
+void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange, Effects* out) {
+  std::shared_ptr<const protocol::ExchangeReply> result = log_.Find(exchange.step, exchange.bundle);
   if (result == nullptr) {
     HandleForgotten(stream, exchange, out);
     return;
   }
   if (!IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
-    AnswerLearner(stream, exchange, *result, out);
+    AnswerLateJoiner(stream, exchange, *result, out);
     return;
   }
   const std::vector<protocol::Included>& included = result->record.included;
@@ -104,15 +104,14 @@ void SyncShard::HandleClosed(StreamId stream, protocol::Exchange exchange, Effec
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
-  // Two plans may code a bundle alike on the way up, such as one that is skipped, but not its
-  // result.
+  // Two plans may encode a contribution identically (a skip, for example), but not the result.
   const bool repairs = exchange.step <= ranks_[exchange.sender.rank].inherited;
   if (repairs && says_bytes && options_.control.measures() &&
       exchange.plan_id != result->record.plan_id) {
     GiveUpReplay(stream, exchange,
                  absl::StrCat(PlaceOf(exchange), ": is coded by plan ", exchange.plan_id,
                               ", and the result was by plan ", result->record.plan_id,
-                              "; who knew of the plan that this shard was told of is lost"),
+                              "; all processes that knew this shard's plan are lost"),
                  out);
     return;
   }
@@ -120,37 +119,39 @@ void SyncShard::HandleClosed(StreamId stream, protocol::Exchange exchange, Effec
   SendResult(stream, std::move(result), out);
 }
 
-void SyncShard::HandleForgotten(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
-  // Before this process's time: a worker that has nothing unresolved asks whether anything is lost.
+void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest& exchange,
+                                Effects* out) {
+  // The step is older than this process. A worker without open work asks whether anything is lost.
   if (options_.replay && exchange.step < options_.first_step) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;
   }
   const RankState& rank = ranks_[exchange.sender.rank];
-  std::string why = absl::StrCat(
-      PlaceOf(exchange), ": is over and its result no longer kept; step ", open_step_, " is open");
+  std::string why =
+      absl::StrCat(PlaceOf(exchange), ": the step is over, and its result is no longer kept; step ",
+                   open_step_, " is open");
   const bool learns = !IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
   if (learns && exchange.step > rank.acked) {
     absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
                     " on: this worker is too far behind to catch up, and joins again with the "
-                    "newest checkpoint; if it does so again and again raise "
-                    "checkpoint.replay_limit, or lower checkpoint.every");
+                    "newest checkpoint; if this repeats, raise "
+                    "checkpoint.replay_limit, or lower checkpoint.interval");
     gate_.ShutOut(stream, exchange, std::move(why), out);
     return;
   }
   if (exchange.step <= rank.inherited && exchange.step > rank.acked) {
     absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
-                    " on; raise checkpoint.replay_limit, or lower checkpoint.every");
+                    " on; raise checkpoint.replay_limit, or lower checkpoint.interval");
     GiveUpReplay(stream, exchange, std::move(why), out);
     return;
   }
-  // A late repeat of something long applied: not held against the rank.
+  // A late repeat of an applied contribution does not count as an invalid request of the rank.
   ++stats_.refused_invalid;
   gate_.Answer(stream, exchange, protocol::Outcome::kInvalid, std::move(why), out);
 }
 
-void SyncShard::RefuseOtherBytes(StreamId stream, const protocol::Exchange& exchange, uint32_t had,
-                                 uint32_t got, Effects* out) {
+void SyncShard::RefuseOtherBytes(StreamId stream, const protocol::ExchangeRequest& exchange,
+                                 uint32_t had, uint32_t got, Effects* out) {
   const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
                                              ", now ", absl::Hex(got, absl::kZeroPad8), ")");
   if (exchange.step > ranks_[exchange.sender.rank].inherited) {
@@ -164,15 +165,15 @@ void SyncShard::RefuseOtherBytes(StreamId stream, const protocol::Exchange& exch
   GiveUpReplay(stream, exchange,
                absl::StrCat(PlaceOf(exchange),
                             ": the worker that holds the rank now sent other "
-                            "bytes than the one before it ",
+                            "bytes than its predecessor ",
                             checksums,
-                            ": its training is not deterministic, so that it cannot be repaired in "
+                            ": training is not deterministic, so the rank cannot be repaired in "
                             "place"),
                out);
 }
 
-void SyncShard::GiveUpReplay(StreamId stream, const protocol::Exchange& exchange, std::string why,
-                             Effects* out) {
+void SyncShard::GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& exchange,
+                             std::string why, Effects* out) {
   ++stats_.not_reproducible;
   gate_.Answer(stream, exchange, protocol::Outcome::kBusy, "", out);
   out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});

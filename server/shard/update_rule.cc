@@ -40,7 +40,7 @@ float UpdateRule::momentum() const { return static_cast<float>(job::MomentumOf(s
 void UpdateRule::ChangeMomentum(uint64_t updates, float before, float now,
                                 absl::Span<const absl::Span<float>> slots) const {
   if (momentum() == 0 || before == now) return;
-  // The momentum's is the first of sgd and Adam, the last of rmsprop.
+  // The momentum slot is the first slot in sgd and Adam, and the last slot in rmsprop.
   const absl::Span<float> slot = kind_ == Kind::kRmsprop ? slots.back() : slots.front();
   const auto factor = static_cast<float>(job::BufferFactor(spec_, updates, before, now));
   for (float& value : slot) value *= factor;
@@ -57,7 +57,8 @@ void UpdateRule::Apply(uint64_t number, double rate, float momentum,
   }
   const size_t count = gradient.size();
   const auto decay = static_cast<float>(spec_.weight_decay);
-  // As the job file has it where nothing is changed, to the bit.
+  // With an unchanged momentum, the values of the job file are used directly, so that the result is
+  // equal bit for bit.
   const bool own = momentum == this->momentum();
   const double beta1 = own ? spec_.beta1 : momentum;
   if (!own) rate *= job::RateFactor(spec_, momentum);

@@ -1,6 +1,6 @@
-// UpdateRule: what a shard does to its parameters with the mean gradient of a step: the optimizers
-// that a job can name, element by element. Pure: the same inputs give the same bits on every
-// instruction set, so that a step can be done again after a loss on another machine.
+// UpdateRule: the optimizers that a job file can name. A shard applies one of them, element by
+// element, to its parameters with the mean gradient of a step. Pure: equal inputs produce equal
+// bits on every instruction set, so that another machine can repeat a step after a loss.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,32 @@
 
 namespace sluice::server {
 
-// Of the optimizers of LibTorch with the same names, to rounding:
+// The rules match the LibTorch optimizers of the same names, up to rounding:
 //   sgd      Sutskever et al. (2013): m = momentum * m + g; w -= rate * m, or with nesterov
 //            w -= rate * (g + momentum * m). Without momentum w -= rate * g, and no slot.
 //   adam     Kingma and Ba (2015), with bias correction.
 //   adamw    Loshchilov and Hutter (2019): as adam, with weight decay apart: w *= 1 - rate * decay.
 //   rmsprop  Tieleman and Hinton (2012): v = alpha * v + (1 - alpha) * g^2;
-//            w -= rate * g / (sqrt(v) + eps), by way of a momentum where there is one.
-// But for adamw, weight decay is added to the gradient. Clipping is not its business.
+//            w -= rate * g / (sqrt(v) + eps), through a momentum buffer if momentum is set.
+// All but adamw add the weight decay to the gradient. The caller clips gradients.
 class UpdateRule {
  public:
-  static constexpr size_t kMaxSlots = 2;
-
-  // INVALID_ARGUMENT: no such optimizer.
+  // Fails with INVALID_ARGUMENT if the optimizer's name is unknown.
   static absl::StatusOr<UpdateRule> Create(const job::OptimizerSpec& spec);
 
-  // How many floats it keeps for each parameter, at most kMaxSlots; 0 before the first update.
+  // State floats per parameter, at most two. They are 0 before the first update.
   size_t slots() const { return slots_; }
 
-  // The optimizer's own (job/momentum.h, MomentumOf).
+  // The momentum of the optimizer's settings (job/momentum.h, MomentumOf).
   float momentum() const;
 
-  // Before update `updates` + 1: as many had the momentum `before`, or were made as if they had,
-  // and it is `now` from here on.
+  // Rescales the momentum slot when the momentum changes from `before` to `now`, before update
+  // `updates` + 1. All `updates` earlier updates used `before` or were rescaled to it.
   void ChangeMomentum(uint64_t updates, float before, float now,
                       absl::Span<const absl::Span<float>> slots) const;
-  // Update number `number`, counted from 1, of these parameters, with a momentum in place of its
-  // own. `rate` is the job file's: it is raised as the momentum is lowered (RateFactor). All spans
-  // have one length; `slots` has slots() of them.
+  // Makes update `number`, counted from 1, with `momentum` instead of the optimizer's own. `rate`
+  // is the rate of the job file; if `momentum` is lower than the optimizer's own, the rate is
+  // raised (RateFactor). All spans have the same length; `slots` has slots() spans.
   void Apply(uint64_t number, double rate, float momentum, absl::Span<const float> gradient,
              absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots) const;
 

@@ -39,7 +39,7 @@ TEST_F(CoresTest, TheLeastOfItsGroupAndThoseAboveCounts) {
   Write("pod/cpu.max", "90000000 100000\n");
   EXPECT_EQ(Cores(), all_) << "more than there is";
   Write("pod/container/cpu.max", "20000 100000\n");
-  EXPECT_EQ(Cores(), 1) << "never none";
+  EXPECT_EQ(Cores(), 1) << "at least one";
 }
 
 TEST_F(CoresTest, InAContainerTheGroupIsTheRoot) {

@@ -14,7 +14,7 @@ absl::Span<const std::byte> Bytes(const std::string& text) {
 }
 
 TEST(Crc32c, KnownValues) {
-  // RFC 3720, B.4, and the customary check value.
+  // Test vectors from RFC 3720, B.4, and the customary check value.
   EXPECT_EQ(Crc32c(Bytes("123456789")), 0xE3069283u);
   EXPECT_EQ(Crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(ExtendCrc32c(Crc32c("1234"), "56789"), 0xE3069283u);

@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// By the definition of the format, in double.
+// Computes the value from the definition of the format, in double.
 double HalfValue(uint16_t half) {
   const int exponent = (half >> 10) & 31;
   const int mantissa = half & 1023;
@@ -31,7 +31,7 @@ TEST(FloatBits, HalvesRoundToNearestEvenBetweenNeighbours) {
   for (uint32_t half = 0; half < 0x7BFF; ++half) {
     const double low = HalfValue(static_cast<uint16_t>(half));
     const double high = HalfValue(static_cast<uint16_t>(half + 1));
-    const auto middle = static_cast<float>((low + high) / 2);  // Exact.
+    const auto middle = static_cast<float>((low + high) / 2);  // This is exact.
     const uint32_t even = half % 2 == 0 ? half : half + 1;
     EXPECT_EQ(ToHalf(middle), even) << half;
     EXPECT_EQ(ToHalf(std::nextafter(middle, 0.0f)), half);

@@ -64,5 +64,18 @@ TEST(Log, WhatIsBelowTheLowestLevelIsLeftOut) {
                              testing::HasSubstr("ERROR shard-1: broken\n")));
 }
 
+TEST(Log, ASinkTakesWhatWouldGoToStderr) {
+  std::vector<std::string> taken;
+  const auto sink = [&](LogLevel level, absl::string_view component, absl::string_view text) {
+    taken.push_back(absl::StrCat(static_cast<int>(level), " ", component, " ", text));
+  };
+  testing::internal::CaptureStderr();
+  const Logger logger("worker-1", {.lowest = LogLevel::kWarning, .sink = sink});
+  logger.Info("rank 1 is here");
+  logger.Error("rank 1", " left");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(taken, std::vector<std::string>{"2 worker-1 rank 1 left"});
+}
+
 }  // namespace
 }  // namespace sluice

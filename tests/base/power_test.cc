@@ -24,7 +24,7 @@ TEST(PowerOf, ReachesItsLimits) {
   EXPECT_EQ(PowerOf(2, 60), std::ldexp(1, 60));
 }
 
-// Whatever the C library and the processor: these bits are in the files of checkpoints.
+// Checkpoint files contain these bits, so they must not depend on the C library or the processor.
 TEST(PowerOf, HasTheSameBitsEverywhere) {
   EXPECT_EQ(PowerOf(0.9, 10), 0x1.650bf60432fdap-2);
   EXPECT_EQ(PowerOf(0.999, 1000), 0x1.788526411edacp-2);

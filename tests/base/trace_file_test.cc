@@ -23,7 +23,7 @@ std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-// Of kind X.
+// Returns the events of kind X, which are spans.
 std::vector<Json> Spans(const Json& events) {
   std::vector<Json> spans;
   for (const Json& event : events) {
@@ -60,7 +60,7 @@ TEST(TraceFile, TellsWhatAThreadDid) {
   EXPECT_EQ(spans[1]["args"], Json({{"step", 7}, {"bundle", 2}}));
   EXPECT_NEAR(spans[0]["dur"].get<double>(), 2000, 1e-3);
   EXPECT_NEAR(spans[1]["ts"].get<double>() - spans[0]["ts"].get<double>(), 1,
-              0.6);  // As far as doubles tell.
+              0.6);  // The tolerance is due to the resolution of doubles.
   EXPECT_EQ(events[4]["ph"], "b");
   EXPECT_EQ(events[5]["ph"], "e");
   EXPECT_EQ(events[4]["id"], events[5]["id"]);
@@ -72,7 +72,7 @@ TEST(TraceFile, IsReadableWhileItIsWritten) {
   const auto trace = TraceFile::Create({.path = folder.Path("t"), .clock = &clock});
   ASSERT_TRUE(trace.ok()) << trace.status();
   (*trace)->Span("step", clock.Now(), clock.Now());
-  // As viewers do.
+  // An unfinished file lacks this end, and viewers add it.
   const Json events = Json::parse(ReadAll(folder.Path("t")) + "{}]");
   EXPECT_EQ(Spans(events).size(), 1u);
 }

@@ -1,6 +1,6 @@
-"""bench/convergence.py: its figures with a `sluice` that makes them up, and with the real one on a tiny job.
+"""Tests bench/convergence.py: its figures with a fake `sluice`, and with the real one on a tiny job.
 
-usage: convergence_test.py [FOLDER_OF_PROGRAMS]    without it, no real run
+usage: convergence_test.py [FOLDER_OF_PROGRAMS]    without a folder, no real run
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ sys.path.insert(0, str(BENCH))
 import convergence  # noqa: E402
 
 BIN = None
-# Loses a hundredth of accuracy, and 0.01 x the seed of loss.
+# The compressed run's accuracy is 0.01 lower, and its loss is higher by 0.01 x the seed.
 FAKE = """#!/usr/bin/env python3
 import json, pathlib, sys
 words = sys.argv[1:]
@@ -26,7 +26,7 @@ assert sets[:-1] == ["steps=5"], sets
 seed = int(sets[-1].removeprefix("seed="))
 if seed == 13: sys.exit("worker 1 ended")
 dense = "--dense" in words
-pathlib.Path(words[words.index("--json") + 1]).write_text(json.dumps({
+pathlib.Path(words[words.index("--report") + 1]).write_text(json.dumps({
     "test_loss": 1.0 if dense else 1.0 + seed / 100, "test_accuracy": 0.75 if dense else 0.74, "steps": 5, "workers": 2, "shards": 2,
     "parameters": 1000, "bytes_up": 4000.0 if dense else 40.0, "bytes_down": 4000.0 if dense else 80.0,
     "ratio_up": 1.0 if dense else 100.0, "ratio_down": 1.0 if dense else 50.0}))

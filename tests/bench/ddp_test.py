@@ -1,4 +1,4 @@
-"""bench/peers/ddp.py: its shapes, and a run over loopback where there is a PyTorch."""
+"""Tests bench/peers/ddp.py: its shapes, and a run over loopback if PyTorch is installed."""
 import argparse
 import contextlib
 import io
@@ -61,7 +61,7 @@ class Run(unittest.TestCase):
         dense, powersgd = result["rows"]
         self.assertEqual((dense["method"], powersgd["method"]), ("dense", "powersgd1"))
         self.assertEqual(powersgd["buckets"], 1)
-        # Loopback's counter sees both ranks, and what other programs send.
+        # Loopback's counter includes both ranks and other programs.
         self.assertGreater(dense["bytes_sent"], 2 * 4 * (512 * 512 + 512))
         for row in (dense, powersgd):
             took = row["exchange_ms"]

@@ -1,4 +1,4 @@
-"""bench/exchange_goals.py: what rounds come to, and a run with a `sluice` that makes its figures up."""
+"""Tests bench/exchange_goals.py: the results of rounds, and a run with a fake `sluice`."""
 import json
 import pathlib
 import subprocess
@@ -23,7 +23,7 @@ table = pathlib.Path(words[words.index("--table") + 1])
 assert table.read_text() == "t0 1000\\n" + "".join(f"t{i} 1000\\n" for i in range(1, 1000))
 if "FAILS" == "True": sys.exit("shard 1 ended")
 if "FAILS" == "hangs": print(input())
-pathlib.Path(words[words.index("--json") + 1]).write_text(json.dumps(FIGURES))
+pathlib.Path(words[words.index("--report") + 1]).write_text(json.dumps(FIGURES))
 """
 
 
@@ -84,7 +84,7 @@ class Run(unittest.TestCase):
         sluice = pathlib.Path(folder) / "sluice"
         sluice.write_text(FAKE.replace("FAILS", str(fails)).replace("FIGURES", repr(FIGURES)))
         sluice.chmod(0o755)
-        (pathlib.Path(folder) / "sluice-server").touch()  # It is not started.
+        (pathlib.Path(folder) / "sluice-server").touch()  # Never started.
         return str(sluice)
 
     def run_goals(self, folder, fails):

@@ -1,4 +1,4 @@
-"""bench/exchange_sweep.py: whether it finds the costs that made-up figures were made of, and what it writes."""
+"""Tests bench/exchange_sweep.py: it recovers the costs behind generated figures, and writes its files."""
 import dataclasses
 import json
 import math
@@ -20,7 +20,7 @@ COSTS = {"step": 3.0, "wire": 1.05, "elements": 0.8, "bytes": 2.0, "tensors": 0.
 
 
 def made_up(costs, rate="1gbit"):
-    """A sweep of all axes on two cores, in which everything costs what `costs` says."""
+    """A sweep of all axes on two cores with times computed from `costs`."""
     swept = {"machine": {"processor": "P", "cores": 2, "kernel": "K", "stream_bytes_per_second": {"1": 40e9, "2": 60e9}},
              "rate": rate, "axes": list(sweep.AXES), "points": [], "others": 0.0, "load": 1.0}
     for point in dict.fromkeys(point for name, axis in sweep.AXES.items() for point in axis.points(name)):
@@ -54,7 +54,8 @@ class Fit(unittest.TestCase):
     def test_floors(self):
         swept = made_up(COSTS)
         by_workers = dict(sweep.rows_of(swept, "workers"))
-        # 12 bytes for each of 25 M elements: alone at one core's speed, then at the machine's.
+        # The traffic is 12 bytes for each of 25 M elements. One worker has one core's speed; several workers have
+        # the machine's speed.
         self.assertAlmostEqual(sweep.memory_ms(swept, by_workers[1]), 7.5)
         self.assertAlmostEqual(sweep.memory_ms(swept, by_workers[2]), 10)
         self.assertAlmostEqual(sweep.memory_ms(swept, by_workers[8]), 40)

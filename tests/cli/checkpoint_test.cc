@@ -20,7 +20,7 @@ using ::testing::Not;
 
 struct Answer {
   int code = 0;
-  std::string text;  // Both streams.
+  std::string text;  // The output on both streams.
 };
 
 Answer Ask(int (*command)(const CheckpointCommand&, std::ostream&, std::ostream&),
@@ -36,7 +36,8 @@ class CheckpointCommands : public ::testing::Test {
  protected:
   const std::string& dir() const { return folder_.path(); }
 
-  // One shard and two workers; with store `shards`, two of each.
+  // Writes the parts of one shard and two workers. With store `shards`, writes the parts of two
+  // shards.
   void Write(uint64_t step, uint64_t job_uid = 7) {
     protocol::CheckpointManifest manifest;
     manifest.job_name = "sample";
@@ -146,7 +147,7 @@ TEST_F(CheckpointCommands, NameWhatIsDamaged) {
   EXPECT_EQ(Ask(&InspectCheckpoints, dir()).code, 1);
 }
 
-// All servers were given one folder, as `sluice run` does it.
+// All servers use the same folder, as in `sluice run`.
 TEST_F(CheckpointCommands, FindPartsWithTheServers) {
   at_shards_ = true;
   Begin();
@@ -174,10 +175,10 @@ TEST_F(CheckpointCommands, SayWhatLiesWithOtherServers) {
     const Answer answer = Ask(command, dir());
     EXPECT_EQ(answer.code, 0) << answer.text;
     EXPECT_THAT(answer.text,
-                HasSubstr("; 2 of the parts are not here but with the server of shard 1"));
+                HasSubstr("; 2 of the parts are not here but on the server of shard 1"));
   }
   EXPECT_THAT(Ask(&InspectCheckpoints, dir(), 100).text,
-              HasSubstr("not here, but with the server of shard 1"));
+              HasSubstr("not here but on the server of shard 1"));
   std::filesystem::remove(protocol::PartsFolder(dir(), 0) +
                           "/step-000000000100/worker-0-term-1.state");
   EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1) << "that one should be here";
@@ -211,7 +212,7 @@ TEST_F(CheckpointCommands, ShowAServersPartsWithoutManifests) {
 TEST_F(CheckpointCommands, NameWhatDoesNotBelong) {
   Begin();
   Write(100, /*job_uid=*/8);
-  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("of another run, 0000000000000008"));
+  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("to another run, 0000000000000008"));
   same_rank_ = true;
   Write(100);
   EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text,

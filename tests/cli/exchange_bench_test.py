@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`sluice bench exchange` on real processes: its figures, servers elsewhere, and every way to break it off.
+"""`sluice bench exchange` with real processes: its figures, servers elsewhere, and every way to interrupt it.
 
 usage: exchange_bench_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from processes import command_line, is_running, wait_until
 
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 120  # Timeout in seconds for any operation, so that a hang fails the test instead of blocking it.
 TABLE = "a.weight 300 400\nb.weight 200 300\nb.bias 300\n"
 ELEMENTS = 300 * 400 + 200 * 300 + 300
 
@@ -34,7 +34,7 @@ def free_ports(count):
 
 
 def children_of(pid):
-    """Process ids by name: "shard 0", "worker 1"."""
+    """Returns process ids by name: "shard 0", "worker 1"."""
     found = {}
     try:
         listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -66,8 +66,8 @@ class ExchangeBench(unittest.TestCase):
                                 env={**os.environ, "TMPDIR": str(self.temporary)})
 
     def measure(self, *arguments):
-        """(exit code, output); nothing of it is left."""
-        process = self.start("--json", str(self.json), *arguments)
+        """Returns (exit code, output) and checks that no process is left."""
+        process = self.start("--report", str(self.json), *arguments)
         output, _ = process.communicate(timeout=LIMIT)
         self.assertEqual(list(self.temporary.iterdir()), [], output)
         return process.returncode, output
@@ -101,7 +101,7 @@ class ExchangeBench(unittest.TestCase):
         self.assertEqual(figures["elements"], ELEMENTS)
         self.assertEqual(figures["repeats"], 3)
         self.assertEqual(figures["exposed_ms"], figures["exchange_ms"]["median"])
-        # Both links of a shard carry two workers' halves, a worker's one of each of two shards.
+        # Each link of a shard carries half of the bytes of two workers. A worker's link carries half of its bytes for each of two shards.
         self.assertAlmostEqual(figures["goodput_fraction"],
                                figures["floor_ms"] / figures["exchange_ms"]["median"], places=9)
         for name, bytes_each in (("none", 4), ("fp16", 2)):
@@ -116,7 +116,7 @@ class ExchangeBench(unittest.TestCase):
         self.assertEqual(exchanged["baselines"], {})
         codecs = self.folder / "codecs.json"
         subprocess.run([BIN / "sluice", "bench", "codecs", "--table", self.folder / "table.txt", "--spec", "int8",
-                        "--settle", "2", "--steps", "3", "--json", codecs],
+                        "--settle", "2", "--steps", "3", "--report", codecs],
                        check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
         frames = json.loads(codecs.read_text())["codecs"][0]["bytes_per_step"]
         for key in ("bytes_up", "bytes_down"):
@@ -124,7 +124,7 @@ class ExchangeBench(unittest.TestCase):
             self.assertLess(exchanged[key], 1.03 * frames)
 
     def test_a_key_of_the_job_changes_what_is_measured(self):
-        # So few bytes a message that their heads show.
+        # With so few bytes per message, the headers are noticeable.
         usual = self.figures("--spec", "none", "--no-baselines")
         small = self.figures("--spec", "none", "--no-baselines", "--set", "compression.chunk_bytes=1KiB",
                              "--set", "compression.bundle_bytes=1KiB")
@@ -191,7 +191,7 @@ class ExchangeBench(unittest.TestCase):
             self.assertIn(complaint, output)
 
     def start_endless(self, *arguments):
-        process = self.start("--json", str(self.json), "--no-baselines", "--repeats", "100000", *arguments)
+        process = self.start("--report", str(self.json), "--no-baselines", "--repeats", "100000", *arguments)
         wait_until(lambda: len(children_of(process.pid)) == 4 or process.poll() is not None, "all processes", LIMIT)
         children = children_of(process.pid)
         self.assertEqual(len(children), 4, "it ended early")

@@ -92,7 +92,8 @@ TEST(ProgressLineTest, SaysWhoIsAwaited) {
   status.set_phase(v1::JOB_PHASE_WAITING);
   status.mutable_members(1)->set_joined(false);
   const ProgressFrame frame{absl::Seconds(2), ""};
-  EXPECT_EQ(ProgressLine(status, frame), "0:02 waiting: 2 of 3 workers and 1 of 1 shards are here");
+  EXPECT_EQ(ProgressLine(status, frame),
+            "0:02 waiting: 2 of 3 workers and 1 of 1 shards have joined");
 }
 
 TEST(ProgressLineTest, SaysWhatSurvivalIsMadeOf) {
@@ -107,7 +108,7 @@ TEST(ProgressLineTest, SaysWhatSurvivalIsMadeOf) {
   status.mutable_members(1)->set_joined(false);
   EXPECT_EQ(
       ProgressLine(status, frame),
-      "0:15 recovering: 1 of 2 workers and 1 of 1 shards are here, checkpoint 96, 2 restarts");
+      "0:15 recovering: 1 of 2 workers and 1 of 1 shards have joined, checkpoint 96, 2 restarts");
 }
 
 TEST(ProgressTableTest, TellsWhatDiedAndWhatWasLost) {
@@ -134,12 +135,12 @@ TEST(ProgressTableTest, TellsWhatWasBroughtBackAndWhatTheNextLossWouldMean) {
   status.set_recovery_class("replay");
   EXPECT_THAT(ProgressTable(status, {}, 200), SizeIs(5)) << "nothing to tell";
   status.set_repairs(2);
-  status.set_last_repair("shard 1 was started again (repair 2)");
+  status.set_last_repair("shard 1 was restarted (repair 2)");
   status.mutable_members(1)->set_lost(true);
   std::vector<std::string> lines = ProgressTable(status, {}, 200);
   EXPECT_THAT(lines[0], HasSubstr("  2 repairs"));
   EXPECT_THAT(lines[3], ::testing::StartsWith("1 lost "));
-  EXPECT_EQ(lines.back(), "repaired: shard 1 was started again (repair 2)");
+  EXPECT_EQ(lines.back(), "repaired: shard 1 was restarted (repair 2)");
   status.set_recovery_class("rollback");
   EXPECT_EQ(ProgressTable(status, {}, 200).back(), lines.back()) << "the job asks for no more";
   status.set_recovery_reason("rank 1 keeps too little");
@@ -180,7 +181,7 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   const std::string text = FormatStatus(status);
   EXPECT_THAT(text, HasSubstr("shard 0  127.0.0.1:7070"));
   EXPECT_THAT(text, HasSubstr("shard 1  not here yet"));
-  EXPECT_THAT(text, HasSubstr("shard 2  h:7072  lost: not heard of for 12 s; the job waits"));
+  EXPECT_THAT(text, HasSubstr("shard 2  h:7072  lost: no message for 12 s; the job waits"));
   EXPECT_THAT(text, HasSubstr("failure: worker 0 \\x1b[2J is gone\\nshard 3"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }

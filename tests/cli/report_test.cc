@@ -60,7 +60,8 @@ TEST(WorkerReportTest, NamesTheFieldThatIsWrong) {
   }
 }
 
-// A worker that was started again, or joined again, has sent only what came after.
+// If a worker was restarted or joined again, its byte counts cover only the steps since then. The
+// report must divide by these steps.
 TEST(CombineTest, CountsBytesOverTheStepsTheyAreOf) {
   std::vector<WorkerReport> workers = TwoWorkers();
   workers[1].exchanged_steps = 2;

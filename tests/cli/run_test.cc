@@ -1,5 +1,5 @@
-// The launcher with shell scripts in place of the programs: how it takes every kind of end. Real
-// ones: tests/e2e.
+// Tests the launcher with shell scripts in place of the programs, for every kind of end. Tests with
+// the real programs are in tests/e2e.
 #include "cli/run.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A worker that leaves the report of a run at once. $rank and $report are set before it.
+// A worker that writes its report and ends at once. $rank and $report are set before this text.
 constexpr char kGoodWorker[] = R"(
 printf '{"rank":%d,"steps":5,"parameters":100,"bytes_up":500,"bytes_down":1000,"wall_seconds":1,' $rank >$report
 printf '"step_ms_p50":2,"step_ms_p95":3,"parameters_sha256":"%s"}' ${sha:-ab} >>$report
@@ -47,7 +47,7 @@ class RunTest : public ::testing::Test {
     options_.job_path = folder_ + "/job.yaml";
     options_.program_folder = folder_;
     options_.temporary_folder = folder_ + "/tmp";
-    options_.json_path = folder_ + "/report.json";
+    options_.report_path = folder_ + "/report.json";
     options_.http_listen = "off";
     options_.environment = {"PATH=/usr/bin:/bin"};
     out_ = std::tmpfile();
@@ -80,7 +80,7 @@ class RunTest : public ::testing::Test {
     return text.str();
   }
   nlohmann::json Report() const {
-    std::ifstream file(options_.json_path);
+    std::ifstream file(options_.report_path);
     return nlohmann::json::parse(file, nullptr, false);
   }
 
@@ -110,7 +110,7 @@ TEST_F(RunTest, AFailedWorkerEndsTheRestAndIsQuoted) {
   EXPECT_EQ(Report()["ok"], false);
   EXPECT_EQ(Report()["exit_codes"]["worker 1"], 4);
   EXPECT_EQ(Report()["exit_codes"]["worker 0"], 128 + SIGTERM);
-  // What helps to see why is kept.
+  // Files that explain the failure must be kept.
   EXPECT_FALSE(std::filesystem::is_empty(options_.temporary_folder));
 }
 
@@ -156,7 +156,7 @@ TEST_F(RunTest, WrongFlagsAndFilesAreUsageErrors) {
   wrong.link_rate = "fast";
   EXPECT_EQ(RunJob(wrong), 2);
   wrong = options_;
-  wrong.json_path = folder_ + "/no/such/folder.json";
+  wrong.report_path = folder_ + "/no/such/folder.json";
   EXPECT_EQ(RunJob(wrong), 2);
   wrong = options_;
   wrong.sets = {"sead=3"};
@@ -166,22 +166,22 @@ TEST_F(RunTest, WrongFlagsAndFilesAreUsageErrors) {
   EXPECT_EQ(RunJob(wrong), 2);
 }
 
-// The same job with checkpoints: what dies is started again.
+// The same job with checkpoints. Processes that die must be restarted.
 class SurvivingRunTest : public RunTest {
  protected:
   SurvivingRunTest() {
     folder_of_checkpoints_ = folder_ + "/checkpoints";
     std::ofstream(options_.job_path, std::ios::app)
-        << "checkpoint: {dir: " << folder_of_checkpoints_ << ", every: 2}\n";
+        << "checkpoint: {dir: " << folder_of_checkpoints_ << ", interval: 2}\n";
   }
 
-  // Shell words that succeed the first `count` times.
+  // Returns a shell command that succeeds in its first `count` runs.
   std::string First(int count, const std::string& who) const {
     const std::string starts = folder_ + "/starts-" + who;
     return "{ echo >>" + starts + "; [ $(wc -l <" + starts + ") -le " + std::to_string(count) +
            " ]; }";
   }
-  // Until First was asked so often.
+  // Returns a shell command that waits until First has run `count` times.
   std::string AwaitStarts(int count, const std::string& who) const {
     const std::string starts = folder_ + "/starts-" + who;
     return "until [ -e " + starts + " ] && [ $(wc -l <" + starts + ") -ge " +
@@ -205,8 +205,8 @@ TEST_F(SurvivingRunTest, WhatIsKilledIsStartedAgain) {
   EXPECT_EQ(RunJob(options_), 0) << Output();
   EXPECT_THAT(Output(), HasSubstr("warning: worker 1 (process "));
   EXPECT_THAT(Output(), HasSubstr("was killed by signal 9"));
-  EXPECT_THAT(Output(), HasSubstr("Starting it again in 200ms, restart 1."));
-  EXPECT_THAT(Output(), HasSubstr("Starting it again in 400ms, restart 2."));
+  EXPECT_THAT(Output(), HasSubstr("Restarting it in 200ms, restart 1."));
+  EXPECT_THAT(Output(), HasSubstr("Restarting it in 400ms, restart 2."));
   EXPECT_EQ(Report()["ok"], true);
   EXPECT_EQ(Report()["restarts"], (nlohmann::json{{"worker 1", 2}}));
   EXPECT_EQ(Report()["exit_codes"]["worker 1"], 0);
@@ -250,13 +250,14 @@ TEST_F(SurvivingRunTest, WhatDiesAllTheTimeEndsTheRun) {
   Script("sluice-server", "exec sleep 1000");
   Script("sluice-worker", "kill -SEGV $$");
   EXPECT_EQ(RunJob(options_), 1);
-  EXPECT_THAT(Output(), HasSubstr("It was started again 3 times"));
+  EXPECT_THAT(Output(), HasSubstr("It was restarted 3 times"));
   EXPECT_THAT(Output(), HasSubstr("signal 11"));
   EXPECT_EQ(Report()["ok"], false);
 }
 
 TEST_F(SurvivingRunTest, AShardThatDiesAfterAllHaveFinishedIsNoLoss) {
-  // Once the launcher has seen the ends of both: they have no process any more.
+  // The server dies when the launcher has reaped both workers, which is when their process ids are
+  // gone.
   const std::string pid = folder_ + "/pid-";
   Script("sluice-server", "for rank in 0 1; do until [ -s " + pid +
                               "$rank ]; do sleep 0.05; done\n" + "while kill -0 $(cat " + pid +
@@ -274,11 +275,11 @@ TEST_F(SurvivingRunTest, WhoDiesAfterTheJobHasFinishedIsNoLoss) {
   std::filesystem::rename(there, record);
   Script("sluice-server",
          "cp " + record + " " + record + "2; mv " + record + "2 " + there + "; exec sleep 1000");
-  // One of them is told nothing any more.
+  // Worker 1 does not learn of the end.
   Script("sluice-worker", "until [ -e " + there + " ]; do sleep 0.05; done\n" + kGoodWorker +
                               "[ $rank = 1 ] && kill -9 $$\nexec sleep 1000");
   EXPECT_EQ(RunJob(options_), 0) << Output();
-  EXPECT_THAT(Output(), HasSubstr("The job had finished: nothing is lost."));
+  EXPECT_THAT(Output(), HasSubstr("The job had finished, so nothing is lost."));
   EXPECT_EQ(Report()["ok"], true);
   EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
 }

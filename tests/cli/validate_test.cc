@@ -51,7 +51,7 @@ TEST(Validate, RefusesAJobThatIsNotAsExpected) {
     EXPECT_THAT(answer.out, IsEmpty());
     EXPECT_THAT(answer.err, HasSubstr(std::string("expected to have ") + other));
   }
-  // A job without relays.
+  // This job has no relays.
   EXPECT_EQ(Validate({"workers=4"}, {"relays.workers=[1, 3]"}).code, 2);
 }
 

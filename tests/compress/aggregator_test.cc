@@ -1,4 +1,5 @@
-// What many frames add up to: the same bits as one after the other, whoever adds several at once.
+// Tests that the sum of many frames has the same bits whether an aggregator adds several frames at
+// once or one after another.
 
 #include "compress/aggregator.h"
 
@@ -22,7 +23,7 @@ std::vector<std::vector<std::byte>> FramesOf(const std::string& spec, size_t cou
   std::vector<std::vector<std::byte>> frames(senders);
   for (size_t sender = 0; sender < senders; ++sender) {
     std::vector<float> gradient = HeavyTailed(count, 100 * count + sender);
-    // Some blocks have nothing to add.
+    // Some blocks contain only zeros, so they add nothing.
     for (size_t i = 0; i < count; ++i) {
       if ((i / 256 + sender) % 5 == 0) gradient[i] = 0;
     }
@@ -55,7 +56,7 @@ TEST_P(Additive, AddsManyAsOneByOne) {
           list.push_back({.sender = static_cast<uint32_t>(i), .frame = frames[i]});
         }
         std::vector<float> sum(count, 0.0f);
-        // In two parts, as they arrive.
+        // The frames are added in two calls, because they do not arrive all at once in a job.
         aggregator->Add(absl::MakeConstSpan(list).first(senders / 3), absl::MakeSpan(sum));
         aggregator->Add(absl::MakeConstSpan(list).subspan(senders / 3), absl::MakeSpan(sum));
         std::vector<float> wanted = OneByOne(frames, count);

@@ -1,5 +1,5 @@
-// After some steps, encoding and adding up allocate nothing: all buffers are there. A program of
-// its own, because it counts every allocation.
+// Tests that encoding and adding allocate no memory after some steps, because all buffers exist by
+// then. This is a separate program because it counts every allocation.
 
 #include <atomic>
 #include <cstdlib>
@@ -39,7 +39,7 @@ constexpr uint32_t kSenders = 3;
 
 class Allocations : public ::testing::TestWithParam<std::string> {};
 
-// Senders whose gradients differ from step to step, and their receiver.
+// Several senders, whose gradients differ from step to step, and their receiver.
 class Steps {
  public:
   Steps(const std::string& spec, size_t count) {
@@ -49,7 +49,8 @@ class Steps {
     for (uint32_t sender = 0; sender < kSenders; ++sender) {
       compressors_.emplace_back(absl::MakeConstSpan(&config_, 1),
                                 Compressor::Options{.seed = 5, .sender = sender});
-      // Whoever holds frames knows how large they can get; some encoders write a little beyond.
+      // In a job, the owners of frames reserve the largest size. Some encoders write slightly
+      // beyond the end of the frame.
       frames_[sender].reserve(compressors_.back().MaxFrameSize(0) + 64);
     }
     aggregator_ = MakeAggregator(config_, kSenders);

@@ -1,4 +1,4 @@
-// The promises of compress/codec.h and compress/frame.h, for every codec of the table.
+// Tests the contracts in compress/codec.h and compress/frame.h for every codec of the table.
 
 #include <cmath>
 #include <cstring>
@@ -24,7 +24,7 @@ bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
 
 class CodecContract : public ::testing::TestWithParam<std::string> {
  protected:
-  // Encodes with feedback and checks what must hold for any finite input; returns the frame.
+  // Encodes with feedback and checks properties that hold for any finite input. Returns the frame.
   std::vector<std::byte> EncodeChecked(const std::vector<float>& gradient,
                                        std::vector<float>* residual) {
     std::vector<float> acc(gradient.size());
@@ -45,8 +45,8 @@ class CodecContract : public ::testing::TestWithParam<std::string> {
     return frame;
   }
 
-  // Votes have no size, so that nothing is owed; what a sketch's receiver recovers, its senders
-  // cannot know.
+  // Returns false for votes and sketches. Votes have no magnitude, so no values are owed. The
+  // senders of a sketch do not know which values the receiver recovers.
   bool KeepsResidual() const {
     return codec_.entry().aggregation != Aggregation::kVote &&
            codec_.entry().aggregation != Aggregation::kSketch;
@@ -96,7 +96,8 @@ TEST_P(CodecContract, IsDeterministicAndDoesNotNeedTheResidual) {
   const std::vector<std::byte> b = EncodeChecked(gradient, &second);
   EXPECT_EQ(a, b);
   EXPECT_TRUE(SameBits(first, second));
-  // One that is unbiased alone and contractive with feedback may be so by encoding differently.
+  // If a codec is unbiased without feedback and contractive with feedback, the two frames may
+  // differ, but not in size.
   const CodecTraits traits = codec_.traits();
   if (traits.unbiased && traits.contractive && !traits.lossless) {
     EXPECT_EQ(a.size(), codec_.Encoded(gradient).size());
@@ -191,7 +192,7 @@ TEST_P(CodecContract, EveryTruncationIsAnErrorAndLeavesTheSum) {
   const std::vector<float> before = sum;
   std::vector<std::byte> frame = codec_.Encoded(gradient);
   for (size_t size = 0; size < frame.size(); ++size) {
-    // A copy of its own size, so that the address sanitizer sees a read past the end.
+    // The copy has the exact size, so that the address sanitizer detects reads after the end.
     const std::vector<std::byte> cut(frame.begin(), frame.begin() + size);
     EXPECT_FALSE(DecodeAddFrame(cut, absl::MakeSpan(sum)).ok()) << size;
   }
@@ -214,8 +215,9 @@ TEST_P(CodecContract, EveryFlippedBitIsAnErrorAndLeavesTheSum) {
 }
 
 TEST_P(CodecContract, PayloadWithoutChecksumIsStillChecked) {
-  // What a frame's checksum would not catch: a sender that means harm. Whatever is accepted must
-  // decode to finite values, and the exact payload to other sizes must not.
+  // A malicious sender can compute a valid checksum, so the payload's own checks matter. If a
+  // changed payload is accepted, it must decode to finite values. The unchanged payload must be
+  // refused for any other element count.
   const std::vector<float> gradient = HeavyTailed(300, 15);
   const std::vector<std::byte> frame = codec_.Encoded(gradient);
   const std::vector<std::byte> payload(frame.begin() + kFrameHeaderSize, frame.end());
@@ -227,7 +229,7 @@ TEST_P(CodecContract, PayloadWithoutChecksumIsStillChecked) {
     if (!entry.validate(flipped, 300).ok()) continue;
     std::vector<std::byte> sealed;
     AppendFrame(entry.id, 300, flipped, &sealed);
-    // A receiver with state may refuse more than the format does.
+    // A receiver with a state may refuse frames that the format accepts.
     const absl::StatusOr<std::vector<float>> received = codec_.Received(sealed, 300);
     if (!received.ok()) continue;
     for (const float x : *received) EXPECT_TRUE(std::isfinite(x)) << bit;

@@ -14,7 +14,7 @@ std::string ErrorOf(absl::string_view text) {
                    : std::string(spec.status().message());
 }
 
-// The column of the caret in the last line, without the indent.
+// Returns the column of the caret in the last line, not counting the indent.
 size_t CaretOf(absl::string_view text) {
   const std::string error = ErrorOf(text);
   const size_t line = error.rfind('\n');
@@ -39,7 +39,7 @@ TEST(CodecSpec, Parses) {
 TEST(CodecSpec, PositionsAreCodedInOneWay) {
   EXPECT_EQ(ParseCodecSpec("topk:1%,index=bytes")->options, uint32_t{kIndexBytes});
   EXPECT_EQ(ParseCodecSpec("topk:1%")->options, 0u);
-  EXPECT_THAT(ErrorOf("topk:1%,index=bytes,index=rice"), HasSubstr("one index too many"));
+  EXPECT_THAT(ErrorOf("topk:1%,index=bytes,index=rice"), HasSubstr("second index option"));
   EXPECT_EQ(CaretOf("topk:1%,index=bytes,index=rice"), 20u);
   EXPECT_THAT(ErrorOf("topk:1%,index=byte"), HasSubstr("did you mean \"index=bytes\"?"));
   EXPECT_THAT(ErrorOf("randomk:1%,index=bytes"), HasSubstr("unknown option"));
@@ -91,8 +91,8 @@ TEST(CodecSpec, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(ErrorOf("randomk:5%,unbiased+int8"), HasSubstr("which is biased"));
   EXPECT_EQ(CaretOf("randomk:5%,unbiased+int8"), 20u);
   EXPECT_TRUE(ParseCodecSpec("randomk:5%,unbiased+fp16").ok());
-  EXPECT_THAT(ErrorOf("qsgd:4/ef"), HasSubstr("qsgd does not go with ef"));
-  EXPECT_THAT(ErrorOf("signsgd/ef"), HasSubstr("a vote has no size"));
+  EXPECT_THAT(ErrorOf("qsgd:4/ef"), HasSubstr("qsgd cannot be combined with ef"));
+  EXPECT_THAT(ErrorOf("signsgd/ef"), HasSubstr("a vote has no magnitude"));
   EXPECT_THAT(ErrorOf("int8/dgc:0.9"), HasSubstr("leave elements out"));
 }
 

@@ -30,6 +30,13 @@ size_t Kept(const std::vector<std::byte>& frame, size_t count) {
   return count - static_cast<size_t>(std::count(values.begin(), values.end(), 0.0f));
 }
 
+absl::Status EncodeAll(Compressor* compressor, absl::Span<const uint32_t> chunks, uint64_t step,
+                       absl::Span<const absl::Span<const float>> gradients,
+                       std::vector<std::vector<std::byte>>* frames) {
+  return compressor->EncodeEach(
+      chunks, step, [&](size_t i) { return gradients[i]; }, frames);
+}
+
 TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
   const size_t count = 1500;
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(count);
@@ -47,7 +54,7 @@ TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
     const std::vector<float> decoded = Decode(frame, count);
     const bool refused = step % 5 == 0;
     if (refused) {
-      ASSERT_TRUE(compensator->TakeBack(frame).ok());
+      ASSERT_TRUE(compensator->ReturnFrame(frame).ok());
     }
     for (size_t i = 0; i < count; ++i) {
       if (!refused) sent[i] += decoded[i];
@@ -59,13 +66,15 @@ TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
   }
 }
 
-// A bound on the residual saves reading it to check a gradient; where that does not tell, it is
-// read.
+// A bound on the residual usually makes it unnecessary to read the residual when a gradient is
+// checked. If the bound is not conclusive, the check must read the residual and refuse exactly the
+// gradients that overflow.
 TEST(Compensator, RefusesExactlyWhatOverflows) {
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(2);
   const std::unique_ptr<Codec> codec = CodecFor("threshold:1+sign");
   std::vector<std::byte> frame;
-  // Signs of a mean magnitude of 2e38: 1e38 is owed of the first, and -1e38 of the second.
+  // The mean magnitude is 2e38. Therefore the residual is 1e38 for the first element and -1e38 for
+  // the second.
   ASSERT_TRUE(EncodeCompressor(*compensator, *codec, {3e38f, 1e38f}, &frame).ok());
   EXPECT_NEAR(compensator->residual()[0], 1e38f, 1e36f);
   EXPECT_NEAR(compensator->residual()[1], -1e38f, 1e36f);
@@ -74,12 +83,13 @@ TEST(Compensator, RefusesExactlyWhatOverflows) {
   EXPECT_FALSE(compensator->Check({3e38f, 1.0f}).ok());
   EXPECT_FALSE(compensator->Check({1.0f, -3e38f}).ok());
   EXPECT_FALSE(compensator->Check({1.0f, std::nanf("")}).ok());
-  // What is taken back is owed too.
-  ASSERT_TRUE(compensator->TakeBack(frame).ok());
+  // After the frame is returned, its values are part of the residual.
+  ASSERT_TRUE(compensator->ReturnFrame(frame).ok());
   EXPECT_FALSE(compensator->Check({1e38f, 1.0f}).ok());
 }
 
-// Who restores a residual writes through what State gives.
+// Restoring a residual writes through the pointers from State. Later checks must use the restored
+// residual.
 TEST(Compensator, ChecksAgainstARestoredResidual) {
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(2);
   EXPECT_TRUE(compensator->Check({3e38f, 0}).ok());
@@ -106,7 +116,7 @@ TEST(Compensator, WithoutFeedbackNothingIsKept) {
   ASSERT_TRUE(EncodeCompressor(*compensator, *codec, gradient, &second).ok());
   EXPECT_EQ(first, second);
   EXPECT_TRUE(compensator->residual().empty());
-  EXPECT_TRUE(compensator->TakeBack(first).ok());
+  EXPECT_TRUE(compensator->ReturnFrame(first).ok());
   EXPECT_TRUE(compensator->State().empty());
 }
 
@@ -117,7 +127,7 @@ TEST(Compensator, SizesAreChecked) {
     std::vector<std::byte> frame;
     EXPECT_FALSE(EncodeCompressor(*compensator, *CodecFor("fp16"), {1.0f}, &frame).ok());
     EXPECT_FALSE(RestoreFields({{"residual", {1.0f}}}, compensator->State()).ok());
-    EXPECT_FALSE(compensator->TakeBack(frame).ok());
+    EXPECT_FALSE(compensator->ReturnFrame(frame).ok());
   }
 }
 
@@ -128,7 +138,8 @@ std::vector<ChunkConfig> Chunks(const std::string& spec, std::vector<size_t> cou
 }
 
 TEST(Compressor, ThresholdIsSharedBetweenChunksOfOneSpec) {
-  // Chunk 1 has all the large values: from the second step on it gets nearly all of the density.
+  // Chunk 1 has all the large values, so it must get nearly all kept elements from the second step
+  // on.
   Compressor compressor(Chunks("topk:1%/noef", {8192, 8192}), {});
   const std::vector<float> small = HeavyTailed(8192, 1, 1e-6f), large = HeavyTailed(8192, 2, 1.0f);
   for (int step = 0; step < 2; ++step) {
@@ -159,7 +170,8 @@ TEST(Compressor, DensityHoldsOnAverageUnderFeedback) {
   EXPECT_NEAR(static_cast<double>(kept) / (40.0 * count), 0.01, 0.002);
 }
 
-// A threshold taken from the step before lets far too much through whenever a louder step follows.
+// If a step with larger gradients follows, the previous step's threshold lets far too many elements
+// through. The density must be right on average anyway.
 TEST(Compressor, DensityHoldsOnAverageWhenStepsDifferInSize) {
   const size_t count = 20000;
   for (const char* spec : {"topk:1%/noef", "topk:1%+int4"}) {
@@ -192,7 +204,8 @@ TEST(Compressor, AStepOfZerosDoesNotOpenTheGate) {
   }
   EXPECT_NEAR(static_cast<double>(kept[0]), 41, 8);
   EXPECT_EQ(kept[1], 0u);
-  // A tenth of the size against the threshold from before the zeros.
+  // This gradient has a tenth of the first one's size, and the threshold from before the zeros
+  // still applies.
   EXPECT_LT(kept[2], 4u);
 }
 
@@ -213,7 +226,7 @@ TEST(Compressor, OrderOfChunksDoesNotMatter) {
   }
 }
 
-TEST(Compressor, EncodeAllIsAllOrNothing) {
+TEST(Compressor, EncodeEachIsAllOrNothing) {
   std::vector<ChunkConfig> chunks = Chunks("topk:5%", {600, 700});
   chunks.push_back({300, *ParseCodecSpec("int8")});
   Compressor compressor(chunks, {}), twin(chunks, {});
@@ -221,22 +234,21 @@ TEST(Compressor, EncodeAllIsAllOrNothing) {
   std::vector<float> c = HeavyTailed(300, 3);
   std::vector<std::vector<std::byte>> frames, twin_frames;
   const std::vector<uint32_t> ids = {2, 0, 1};
-  ASSERT_TRUE(compressor.EncodeAll(ids, 0, {c, a, b}, &frames).ok());
-  ASSERT_TRUE(twin.EncodeAll(ids, 0, {c, a, b}, &twin_frames).ok());
+  ASSERT_TRUE(EncodeAll(&compressor, ids, 0, {c, a, b}, &frames).ok());
+  ASSERT_TRUE(EncodeAll(&twin, ids, 0, {c, a, b}, &twin_frames).ok());
   ASSERT_EQ(frames.size(), 3u);
   EXPECT_EQ(frames, twin_frames);
 
   const double energy = compressor.ResidualEnergy();
-  EXPECT_FALSE(compressor.EncodeAll({0, 0}, 0, {a, a}, &frames).ok());
-  EXPECT_FALSE(compressor.EncodeAll({0, 9}, 0, {a, a}, &frames).ok());
-  EXPECT_FALSE(compressor.EncodeAll({0}, 0, {a, b}, &frames).ok());
-  EXPECT_FALSE(compressor.EncodeAll({0}, 0, {b}, &frames).ok());
+  EXPECT_FALSE(EncodeAll(&compressor, {0, 0}, 0, {a, a}, &frames).ok());
+  EXPECT_FALSE(EncodeAll(&compressor, {0, 9}, 0, {a, a}, &frames).ok());
+  EXPECT_FALSE(EncodeAll(&compressor, {0}, 0, {b}, &frames).ok());
   EXPECT_EQ(compressor.ResidualEnergy(), energy);
 
-  // As if none of that had happened; thresholds too.
+  // The refused calls must have left the state unchanged, including the thresholds.
   for (Compressor* each : {&compressor, &twin}) each->EndStep(0);
-  ASSERT_TRUE(compressor.EncodeAll({0, 1, 2}, 0, {a, b, c}, &frames).ok());
-  ASSERT_TRUE(twin.EncodeAll({0, 1, 2}, 0, {a, b, c}, &twin_frames).ok());
+  ASSERT_TRUE(EncodeAll(&compressor, {0, 1, 2}, 0, {a, b, c}, &frames).ok());
+  ASSERT_TRUE(EncodeAll(&twin, {0, 1, 2}, 0, {a, b, c}, &twin_frames).ok());
   EXPECT_EQ(frames, twin_frames);
 }
 
@@ -252,13 +264,13 @@ TEST(Compressor, WhatIsFiniteBesideWhatIsNotStaysOwed) {
   };
   std::vector<std::vector<std::byte>> frames, twin_frames;
   for (Compressor* each : {&compressor, &twin}) {
-    ASSERT_TRUE(each->EncodeAll(ids, 1, all(), &frames).ok());
+    ASSERT_TRUE(EncodeAll(each, ids, 1, all(), &frames).ok());
     each->EndStep(1);
   }
 
   const std::vector<float> before(compressor.residual(1).begin(), compressor.residual(1).end());
   gradients[2][699] = std::numeric_limits<float>::quiet_NaN();
-  const absl::Status status = compressor.EncodeAll(ids, 2, all(), &frames);
+  const absl::Status status = EncodeAll(&compressor, ids, 2, all(), &frames);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("chunk 1: gradient is not finite: element 699"));
@@ -266,14 +278,14 @@ TEST(Compressor, WhatIsFiniteBesideWhatIsNotStaysOwed) {
   for (const size_t i : {0, 1, 3}) {
     std::vector<std::byte> frame;
     ASSERT_TRUE(twin.Encode(ids[i], 2, gradients[i], &frame).ok());
-    ASSERT_TRUE(twin.TakeBack(ids[i], frame).ok());
+    ASSERT_TRUE(twin.ReturnFrame(ids[i], frame).ok());
     EXPECT_EQ(compressor.residual(ids[i]), twin.residual(ids[i]));
   }
 
   gradients[2][699] = 0;
   for (Compressor* each : {&compressor, &twin}) each->EndStep(2);
-  ASSERT_TRUE(compressor.EncodeAll(ids, 3, all(), &frames).ok());
-  ASSERT_TRUE(twin.EncodeAll(ids, 3, all(), &twin_frames).ok());
+  ASSERT_TRUE(EncodeAll(&compressor, ids, 3, all(), &frames).ok());
+  ASSERT_TRUE(EncodeAll(&twin, ids, 3, all(), &twin_frames).ok());
   EXPECT_EQ(frames, twin_frames);
 }
 
@@ -283,11 +295,12 @@ TEST(Compressor, LosslessCodecsOweWhatIsRefusedOnlyIfAskedTo) {
   for (const bool owes : {false, true}) {
     Compressor compressor(Chunks("none", {3, 2}), {.owes_lossless = owes});
     std::vector<std::vector<std::byte>> frames;
-    ASSERT_FALSE(compressor.EncodeAll({0, 1}, 1, {bad, good}, &frames).ok());
+    ASSERT_FALSE(EncodeAll(&compressor, {0, 1}, 1, {bad, good}, &frames).ok());
     EXPECT_TRUE(compressor.residual(0).empty());
     EXPECT_EQ(compressor.residual(1), owes ? absl::MakeConstSpan(good) : absl::Span<const float>());
-    // Owed once: the next frame brings it, and nothing is left.
-    ASSERT_TRUE(compressor.EncodeAll({1}, 2, {good}, &frames).ok());
+    // The values must be owed once: the next frame contains them, and the residual is empty
+    // afterwards.
+    ASSERT_TRUE(EncodeAll(&compressor, {1}, 2, {good}, &frames).ok());
     std::vector<float> decoded(2);
     ASSERT_TRUE(DecodeAddFrame(frames[0], absl::MakeSpan(decoded)).ok());
     EXPECT_THAT(decoded, ElementsAre(owes ? 1 : 0.5f, owes ? -4 : -2));
@@ -314,13 +327,13 @@ TEST(Compressor, TakesBackARefusedFrame) {
   std::vector<std::byte> frame;
   ASSERT_TRUE(compressor.Encode(0, 0, gradient, &frame).ok());
   EXPECT_LE(frame.size(), compressor.MaxFrameSize(0));
-  ASSERT_TRUE(compressor.TakeBack(0, frame).ok());
+  ASSERT_TRUE(compressor.ReturnFrame(0, frame).ok());
   for (size_t i = 0; i < gradient.size(); ++i) {
     EXPECT_NEAR(compressor.residual(0)[i], gradient[i], 1e-8) << i;
   }
   frame.pop_back();
-  EXPECT_FALSE(compressor.TakeBack(0, frame).ok());
-  EXPECT_FALSE(compressor.TakeBack(1, frame).ok());
+  EXPECT_FALSE(compressor.ReturnFrame(0, frame).ok());
+  EXPECT_FALSE(compressor.ReturnFrame(1, frame).ok());
 }
 
 TEST(Compressor, LosslessSpecKeepsNoResidual) {
@@ -331,7 +344,7 @@ TEST(Compressor, LosslessSpecKeepsNoResidual) {
   EXPECT_EQ(compressor.ResidualEnergy(), 0);
 }
 
-// Chunks of one sender share buffers, and codecs need different ones.
+// The chunks of a sender share scratch buffers. Each codec must grow them to its own size.
 TEST(Compressor, CodecsOfOtherChunksLeaveRoomInSharedBuffers) {
   for (const std::string first : {"ternary:0.5", "blocktopk:4", "randomk:100%", "powersgd:4"}) {
     const ChunkConfig chunks[] = {{.count = 65536, .spec = *ParseCodecSpec(first), .rows = 256},
@@ -349,7 +362,8 @@ TEST(Compressor, CodecsOfOtherChunksLeaveRoomInSharedBuffers) {
   }
 }
 
-// As a plan changes them: nothing is lost on the way, and what stays goes on as it was.
+// Changes specs as a plan does. No values may be lost, and chunks with unchanged specs must keep
+// their state.
 TEST(Compressor, RecodingKeepsWhatIsOwed) {
   const size_t count = 3000;
   const auto spec = [](const char* text) { return *ParseCodecSpec(text); };

@@ -1,4 +1,4 @@
-// How wrong each codec is, in numbers with two sides, and that a level does what levels are for.
+// Compares the error of each codec with limits on both sides, and tests the effect of levels.
 
 #include <cmath>
 #include <cstdio>
@@ -12,7 +12,8 @@ namespace sluice::compress {
 namespace {
 
 struct Measured {
-  double error = 0;  // Squared, relative to the input's squares, as a mean over keys.
+  // Squared error relative to the sum of the input's squares, averaged over keys.
+  double error = 0;
   double bytes = 0;
 };
 
@@ -34,8 +35,9 @@ Measured Measure(const std::string& spec, absl::Span<const float> x) {
   return measured;
 }
 
-// `gaussian` is what theory gives for normal values where a closed form is known (eden: the
-// distortion of Lloyd and Max; topk: 1 - 2 t phi(t) - d with d = P(|x| > t)), else measured.
+// The expected error of a codec. `gaussian` is the error for Gaussian values. It is theoretical if
+// a closed form is known (eden: the distortion of Lloyd and Max; topk: 1 - 2 t phi(t) - d with d =
+// P(|x| > t)), and otherwise measured.
 struct Fidelity {
   const char* spec;
   double gaussian;
@@ -98,7 +100,7 @@ void PrintTo(const Fidelity& fidelity, std::ostream* out) { *out << fidelity.spe
 INSTANTIATE_TEST_SUITE_P(Specs, CodecFidelity, ::testing::ValuesIn(kFidelities),
                          [](const auto& row) { return SpecTestName(row.param.spec); });
 
-// Some levels of the codec, from few to many.
+// Returns some levels of the codec, in order.
 std::vector<std::string> FidelityLevels(const CodecEntry& entry) {
   std::vector<double> levels;
   switch (entry.level) {
@@ -132,15 +134,16 @@ std::vector<std::string> FidelityLevels(const CodecEntry& entry) {
 
 class LevelLaw : public ::testing::TestWithParam<CodecId> {};
 
-// More bytes for less error, or the other way round, all the way.
+// Of two neighbouring levels, the one with more bytes must have the smaller error.
 TEST_P(LevelLaw, BytesAndErrorGoOppositeWays) {
   const CodecEntry& entry = FindCodec(GetParam());
   std::vector<Measured> measured;
   for (const std::string& spec : FidelityLevels(entry)) {
     ASSERT_TRUE(ParseCodecSpec(spec).ok()) << ParseCodecSpec(spec).status();
-    // The means of ternary are best at a threshold of about 0.4; below, lower is no better.
+    // The error of ternary is smallest at a threshold of about 0.4, so the law does not hold for
+    // lower thresholds.
     if (entry.id == CodecId::kTernary && ParseCodecSpec(spec)->level < 0.5) continue;
-    // From about 16x on, collisions are all that a sketch shows.
+    // From about 16x on, a sketch's values are only collisions.
     if (entry.aggregation == Aggregation::kSketch && ParseCodecSpec(spec)->level > 16) continue;
     measured.push_back(Measure(spec, Recorded(1)));
     std::printf("  %-20s %.4g %.0f\n", spec.c_str(), measured.back().error, measured.back().bytes);

@@ -21,7 +21,7 @@ std::vector<std::byte> SmallFrame() {
   return frame;
 }
 
-// Makes the checksum right again after a change.
+// Recomputes the checksum after a change.
 void Seal(std::vector<std::byte>* frame) {
   const absl::Span<const std::byte> bytes = *frame;
   const uint32_t checksum = ExtendCrc32c(Crc32c(bytes.first(16)), bytes.subspan(kFrameHeaderSize));
@@ -69,7 +69,7 @@ TEST(Frame, DamageIsDataLoss) {
   frame[25] ^= std::byte{4};
   EXPECT_EQ(ReadFrameHeader(frame).status().code(), absl::StatusCode::kDataLoss);
   frame = SmallFrame();
-  frame[3] ^= std::byte{1};  // Another known codec, but for the checksum.
+  frame[3] ^= std::byte{1};  // The format is another known one, so the checksum is wrong.
   EXPECT_EQ(ReadFrameHeader(frame).status().code(), absl::StatusCode::kDataLoss);
 }
 

@@ -1,7 +1,7 @@
-// Files of golden frames. A file holds lines `key hex...`: spec, threshold, gradient and decoded
-// (fp32 as 8 hex digits each), rows (of a matrix; in decimal), before (the gradient of the frame
-// before, for codecs that go on from it), frame (bytes as they travel). A line that begins with a
-// space continues the one before.
+// Reads files of golden frames. A file has lines `key hex...` with these keys: spec, threshold,
+// gradient and decoded (fp32 values of 8 hex digits each), rows (of a matrix; in decimal), before
+// (the gradient of the previous frame, for codecs that depend on it), and frame (bytes as on the
+// wire). A line that begins with a space continues the previous line.
 #pragma once
 
 #include <bit>

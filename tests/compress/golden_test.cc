@@ -1,4 +1,4 @@
-// The frames of tests/golden: encoding and decoding must reproduce them byte for byte, for ever.
+// Tests that encoding and decoding reproduce the frames in tests/golden byte for byte.
 
 #include <cstdint>
 #include <cstring>
@@ -23,7 +23,7 @@ std::string Hex(absl::Span<const std::byte> bytes) {
       absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-// Of a codec with a state: the frame after that of `before`, without feedback.
+// Checks a codec with a state: encodes `before`, then checks the next frame, without feedback.
 void CheckSecondFrame(const std::string& spec, absl::Span<const float> before,
                       absl::Span<const float> gradient, const std::string& wanted,
                       absl::Span<const float> decoded) {
@@ -60,7 +60,7 @@ TEST_P(Golden, EncodesAndDecodesByteForByte) {
 
   std::vector<float> residual(gradient.size());
   std::vector<std::byte> frame;
-  // With feedback as the spec has it, which some codecs encode differently for.
+  // Feedback is on if the spec has it, because some codecs encode differently with feedback.
   const bool feedback = ParseCodecSpec(spec)->error_feedback();
   if (golden.contains("before")) {
     CheckSecondFrame(spec, Floats(golden["before"]), gradient, wanted, Floats(golden["decoded"]));

@@ -1,5 +1,5 @@
-// Codecs as tests call them: alone, with all that any of them may want (rows, keys, state), and as
-// a chunk with its senders and its receiver, which is what a job makes of them.
+// Codecs in the forms that tests use: a codec alone, with all inputs that it may need (rows, keys,
+// state), and a chunk with its senders and its receiver, as in a job.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@
 
 namespace sluice::compress {
 
-// Codecs of matrices want rows; the others do not look. 0 where the count has no small factor.
+// Returns the number of rows for a chunk. Codecs of matrices need rows; other codecs ignore them.
+// Returns 0 if the count has no small factor.
 inline uint32_t RowsOf(size_t count) {
   for (const uint32_t rows : {48u, 32u, 12u, 4u, 2u}) {
     if (count > rows && count % rows == 0) return rows;
@@ -42,7 +43,8 @@ struct LoneKeys {
   uint64_t shared = 12;
 };
 
-// A codec without its compensator: each call begins with the state that the first of a job has.
+// A codec without its compensator. Each call begins with the state that a codec has in a job's
+// first step.
 class LoneCodec {
  public:
   explicit LoneCodec(const std::string& spec)
@@ -52,7 +54,7 @@ class LoneCodec {
   const CodecEntry& entry() const { return FindCodec(spec_.codec); }
   CodecTraits traits() const { return TraitsOf(spec_.codec, spec_.options); }
   const Codec& codec() const { return *codec_; }
-  // Any of its frames can be read by itself, into any sum.
+  // Returns true if any frame of the codec can be decoded alone and added to any sum.
   bool decodes_alone() const { return FindFormat(codec_->format())->decode_add != nullptr; }
 
   absl::Status Encode(absl::Span<const float> gradient, absl::Span<float> residual,
@@ -75,8 +77,8 @@ class LoneCodec {
                        frame);
   }
 
-  // Must succeed. As the spec's compensator calls it first: codecs may prefer the least error where
-  // there is a residual to take it, and no bias where there is none.
+  // Encodes a gradient, which must succeed. There is a residual if the spec's compensator uses one,
+  // because some codecs minimise the error with a residual and the bias without one.
   std::vector<std::byte> Encoded(absl::Span<const float> gradient, LoneKeys keys = {}) const {
     std::vector<std::byte> frame;
     const CompensatorId compensator = spec_.compensator.id;
@@ -91,7 +93,8 @@ class LoneCodec {
 
   size_t MaxFrame(size_t count) const { return MaxFrameSize(*codec_, count, RowsOf(count)); }
 
-  // What a receiver that knows nothing yet makes of the frame of its only sender.
+  // Decodes the frame of a single sender as a receiver without a memory does, and returns the
+  // values.
   absl::StatusOr<std::vector<float>> Received(absl::Span<const std::byte> frame,
                                               size_t count) const {
     if (decodes_alone() && entry().aggregation == Aggregation::kAdditive) {
@@ -121,7 +124,7 @@ class LoneCodec {
   const std::unique_ptr<Codec> codec_;
 };
 
-// The senders and the receiver of one chunk, step by step, with nothing between them.
+// The senders and the receiver of one chunk, step by step, without a network.
 class OneChunk {
  public:
   using Gradients = std::vector<std::vector<float>>;
@@ -140,12 +143,12 @@ class OneChunk {
   Compressor& sender(uint32_t rank) { return senders_[rank]; }
   Aggregator& aggregator() { return *aggregator_; }
   const ChunkConfig& config() const { return config_; }
-  // Frames reach the receiver in one call, or each in its own.
+  // If true, the receiver gets each frame in a separate call instead of all frames in one call.
   void set_one_by_one(bool one_by_one) { one_by_one_ = one_by_one; }
-  // Of the last step, by sender; empty for those that took no part.
+  // Frames of the last step, by sender. Empty for senders that did not take part.
   const std::vector<std::vector<std::byte>>& frames() const { return frames_; }
 
-  // From here on as `other`, which has the same chunk and senders, by way of what it would save.
+  // Restores the saved state of `other`, which must have the same chunk and senders.
   absl::Status GoOnFrom(OneChunk& other) {
     for (uint32_t rank = 0; rank < senders(); ++rank) {
       absl::Status restored = senders_[rank].Restore(other.senders_[rank].Save());
@@ -155,8 +158,9 @@ class OneChunk {
     return RestoreFields(SaveFields(other.aggregator_->State()), aggregator_->State());
   }
 
-  // All senders encode; the receiver's mean. A sender whose gradient is empty takes no part. A
-  // sender named in `refused` encodes, but its frame is taken back.
+  // Runs a step in which all senders encode, and returns the receiver's mean. A sender with an
+  // empty gradient does not take part. A sender in `refused` encodes, but its frame is refused and
+  // the encoding is undone.
   std::vector<float> Step(const Gradients& gradients, const std::vector<uint32_t>& refused = {}) {
     for (uint32_t rank = 0; rank < senders(); ++rank) Encode(rank, gradients[rank]);
     return Receive(refused);
@@ -175,7 +179,7 @@ class OneChunk {
     for (uint32_t rank = 0; rank < senders(); ++rank) {
       if (frames_[rank].empty()) continue;
       if (std::count(refused.begin(), refused.end(), rank) > 0) {
-        const absl::Status status = senders_[rank].TakeBack(0, frames_[rank]);
+        const absl::Status status = senders_[rank].ReturnFrame(0, frames_[rank]);
         Check(status.ok(), status.ToString());
         continue;
       }
@@ -217,7 +221,7 @@ class OneChunk {
   uint64_t step_ = 0;
 };
 
-// Every tested spec with every compensator that goes with it, and with the one it has.
+// Returns every tested spec with its own compensator and with every other possible compensator.
 inline std::vector<CodecSpec> CompensatedSpecs() {
   std::vector<CodecSpec> specs;
   const auto add = [&](const CodecSpec& spec) {
@@ -236,10 +240,11 @@ inline std::vector<CodecSpec> CompensatedSpecs() {
   return specs;
 }
 
-// For GoogleTest's messages.
+// Prints a spec in GoogleTest's messages.
 inline void PrintTo(const CodecSpec& spec, std::ostream* out) { *out << ToString(spec); }
 
-// GoogleTest wants letters and digits; different specs must stay different.
+// Converts a spec to a test name. GoogleTest allows only letters, digits and underscores, and
+// different specs must have different names.
 inline std::string SpecTestName(const std::string& spec) {
   std::string name;
   for (const char c : spec) {
@@ -252,7 +257,7 @@ inline std::string SpecTestName(const std::string& spec) {
   return name;
 }
 
-// With its number, as two specs may differ in what their texts leave out.
+// Appends the index, because two specs may differ only in characters that the name omits.
 inline std::string CompensatedName(const ::testing::TestParamInfo<CodecSpec>& info) {
   CodecSpec bare = info.param;
   bare.compensator = {};

@@ -1,7 +1,6 @@
-// What is true of codecs as mathematics, over every entry of the table and every compensator that
-// goes with it: laws of one encoding (LoneCodec) and laws of steps from senders to the mean
-// (OneChunk). Bounds have two sides where theory gives two: a codec that became suspiciously good
-// fails as well.
+// Tests mathematical laws for every codec of the table with every compensator that it supports:
+// laws of a single encoding (LoneCodec), and laws of steps from senders to the mean (OneChunk).
+// Bounds have two sides if theory gives two, so a codec that is suspiciously good also fails.
 
 #include <cmath>
 #include <cstring>
@@ -18,8 +17,8 @@
 namespace sluice::compress {
 namespace {
 
-// Magnitudes from 1/16 to 16, evenly over the exponents: far from where halves end, so that every
-// codec can be asked for exact scaling by powers of two.
+// Returns magnitudes from 1/16 to 16, evenly distributed over the exponents. The values are far
+// from the limits of halves, so every codec must scale exactly with powers of two.
 std::vector<float> Moderate(size_t count, uint64_t seed) {
   CounterRandom random(seed, 78);
   std::vector<float> values(count);
@@ -49,14 +48,14 @@ std::vector<float> Scaled(std::vector<float> values, float by) {
 
 class CodecLaw : public ::testing::TestWithParam<std::string> {
  protected:
-  // As a compensator without feedback uses it: then an unbiased codec is unbiased.
+  // Returns true if the codec is unbiased with a compensator without feedback.
   bool Unbiased() const {
     const CompensatorId compensator = codec_.spec().compensator.id;
     return codec_.traits().unbiased && !codec_.codec().lossless() &&
            (compensator == CompensatorId::kNone || compensator == CompensatorId::kDiana);
   }
   bool Deterministic() const { return !codec_.traits().unbiased || codec_.codec().lossless(); }
-  // Its steps are a share of a block's or a frame's largest value.
+  // Returns true if the codec's step is a share of the largest value of a block or a frame.
   bool GridFollowsLargest() const {
     switch (codec_.spec().codec) {
       case CodecId::kFp8:
@@ -84,17 +83,19 @@ std::vector<float> Uniform(size_t count, uint64_t seed) {
   return values;
 }
 
-// Over N keys, the mean's squared error is a N-th of the single draw's: more means bias or keys
-// that repeat their numbers, less means that draws know of each other.
+// Values are encoded with N different keys. The squared error of the mean must be an N-th of a
+// single draw's squared error. A larger error indicates a bias or repeated random numbers; a
+// smaller error indicates that draws depend on each other.
 TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
   if (!Unbiased()) GTEST_SKIP() << "it is biased by design";
   constexpr size_t kDraws = kShortRuns ? 4 : 300;
   std::vector<std::vector<float>> inputs = {HeavyTailed(3072, 1), Gaussian(3072, 2), Recorded(0)};
-  // Where nothing is far out, nothing is cut.
+  // These inputs have no outliers, so nothing is clipped.
   if (codec_.traits().clips) inputs = {Uniform(3072, 1), Uniform(3000, 2)};
   for (const std::vector<float>& x : inputs) {
     std::vector<double> sum(x.size()), squares(x.size());
-    double gain = 0, gain_squares = 0;  // Of the error along x, which finds a scale's bias soonest.
+    // Sums of the errors' components along x, which detect a bias of the scale soonest.
+    double gain = 0, gain_squares = 0;
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const std::vector<float> decoded = RoundTrip(x, {.own = draw + 1, .shared = draw + 100001});
       double along = 0;
@@ -117,8 +118,8 @@ TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
       spread += squares[i] / kDraws * squares[i] / kDraws;
     }
     ASSERT_GT(variance, 0);
-    // A sum of squares of about normal variables with unequal weights. Errors of one block share
-    // their scale, hence the extra tenth.
+    // The error of the mean is a sum of squares of approximately normal variables with unequal
+    // weights. Errors within a block share a scale, so the limit has an additional tenth.
     const double deviation = std::sqrt(2 * spread) / variance;
     EXPECT_NEAR(of_mean / variance, 1, 6 * deviation + 0.1);
   }
@@ -149,29 +150,31 @@ TEST_P(CodecLaw, ContractiveOnesNeverAddEnergy) {
   }
 }
 
-// Codecs with a threshold in gradient units scale with nothing.
+// If the input is multiplied by a power of two, the decoded values must be multiplied by exactly
+// the same power. Codecs with a threshold in units of the gradient are excluded.
 TEST_P(CodecLaw, ScalesExactlyWithPowersOfTwo) {
   if (codec_.entry().level == LevelKind::kPositive) GTEST_SKIP() << "its level is absolute";
-  if (codec_.entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "votes have no size";
+  if (codec_.entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "votes have no magnitude";
   const std::vector<float> x = Moderate(3072, 16);
   const std::vector<float> one = RoundTrip(x), many = RoundTrip(Scaled(x, 32));
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(one[i] * 32, many[i]) << i;
 }
 
-// A stochastic one has this law in expectation only, which unbiasedness covers; a range from
-// smallest to largest has an end that rounds the other way.
+// If the input is negated, the decoded values must be negated. Stochastic codecs are excluded,
+// because they obey this law only on average, which the test of unbiasedness covers. Minmax codecs
+// are excluded, because one end of the range is rounded in the other direction.
 TEST_P(CodecLaw, SignsAreSymmetric) {
-  if (!Deterministic() || codec_.spec().has(kMinMax)) GTEST_SKIP() << "not its law";
+  if (!Deterministic() || codec_.spec().has(kMinMax)) GTEST_SKIP() << "this law does not apply";
   const std::vector<float> x = HeavyTailed(3072, 17);
   const std::vector<float> one = RoundTrip(x), other = RoundTrip(Scaled(x, -1));
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(one[i], -other[i]) << i;
 }
 
-// What has been rounded once is on the grid, and stays. Where the grid is made from the largest
-// value, which has moved by a rounding as well, a second rounding is no worse than the first. Not
-// with random numbers, which may move the grid anywhere.
+// Decoded values are on the codec's grid, so encoding them again must not change them. If the grid
+// depends on the largest value, rounding may move it, and the second error must only be comparable
+// to the first. Codecs with random numbers are excluded, because these can move the grid anywhere.
 TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
-  if (!Deterministic()) GTEST_SKIP() << "not its law";
+  if (!Deterministic()) GTEST_SKIP() << "this law does not apply";
   if (codec_.entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "it adds collisions";
   for (const std::vector<float>& x : {Gaussian(3072, 19), Recorded(2)}) {
     const std::vector<float> once = RoundTrip(x), twice = RoundTrip(once);
@@ -180,7 +183,7 @@ TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
       continue;
     }
     if (codec_.spec().codec == CodecId::kPowerSgd) {
-      // A matrix of its rank stays one, but for the rounding of its factors to 8 bits.
+      // The decoded matrix has the codec's rank, so only rounding factors to 8 bits changes it.
       EXPECT_LE(SquaredError(once, twice), 2e-5 * PropertyEnergy(once));
       continue;
     }
@@ -188,11 +191,11 @@ TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
   }
 }
 
-// With its threshold given, a sparse codec looks at each value for itself.
+// With a given threshold, a sparse codec must handle each value independently of its position.
 TEST_P(CodecLaw, ThresholdsDoNotCareForOrder) {
   if (codec_.codec().density() == 0) GTEST_SKIP() << "it takes no threshold";
   std::vector<float> x = Recorded(3);
-  x[7] = -ToShortFloat(0.01f);  // What just reaches it is kept.
+  x[7] = -ToShortFloat(0.01f);  // A value that exactly reaches the threshold must be kept.
   std::vector<float> turned(x.rbegin(), x.rend());
   std::vector<std::byte> frame, turned_frame;
   ASSERT_TRUE(codec_.Encode(x, {}, &frame, 0.01f).ok());
@@ -292,7 +295,7 @@ class StepLaw : public ::testing::TestWithParam<CodecSpec> {
 TEST_P(StepLaw, AnyInputGivesFramesThatAreTakenAndFiniteMeans) {
   constexpr float kMaxFloat = std::numeric_limits<float>::max();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
-  // Receivers that add differences up for ever take no more than what cannot overflow.
+  // Receivers that accumulate differences accept only values that cannot overflow.
   const bool remembered = Feedback() == CompensatorId::kEf21 || Feedback() == CompensatorId::kDiana;
   const float large = remembered ? 0x1p100f : kMaxFloat / 64;
   for (const uint32_t senders : {1u, 2u, 8u}) {
@@ -315,9 +318,9 @@ TEST_P(StepLaw, AnyInputGivesFramesThatAreTakenAndFiniteMeans) {
   }
 }
 
-// The additive law, over steps in which senders are absent, frames are refused and nothing is sent.
+// Tests the additive conservation law over steps with absent senders, refused frames or no frames.
 TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
-  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "its compensator has another";
+  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "another law applies";
   if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "its error stays in the sketch";
   constexpr size_t kCount = 1536;
   for (const uint32_t senders : {1u, 2u, 8u}) {
@@ -353,7 +356,7 @@ TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
   }
 }
 
-// What is owed by one codec may be sent by any other.
+// If the codec changes, the new codec must send the old codec's residual.
 TEST(Feedback, ConservesAcrossSwitchesOfCodecs) {
   constexpr size_t kCount = 1536;
   std::vector<std::string> specs;
@@ -388,7 +391,7 @@ TEST(Feedback, ConservesAcrossSwitchesOfCodecs) {
 }
 
 TEST_P(StepLaw, ConservesRecordedGradients) {
-  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "its compensator has another";
+  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "another law applies";
   if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "its error stays in the sketch";
   OneChunk chunk(GetParam(), kRecordedCount, 2);
   std::vector<double> balance(kRecordedCount);
@@ -412,8 +415,8 @@ TEST_P(StepLaw, ConservesRecordedGradients) {
   EXPECT_LE(wrong, size * 1e-6);
 }
 
-// Nothing that the receiver does with many frames at once differs from one after the other; for
-// codecs that add integers this says that they add them exactly.
+// Adding many frames at once must give the same result as adding them one by one. Codecs that add
+// integers must therefore add exactly.
 TEST_P(StepLaw, TheMeanIsTheMeanOfWhatEachFrameDecodesTo) {
   const bool plain = Feedback() == CompensatorId::kErrorFeedback ||
                      Feedback() == CompensatorId::kNone || Feedback() == CompensatorId::kDgc;
@@ -458,7 +461,8 @@ TEST_P(StepLaw, IsAFunctionOfItsSeedAndInputs) {
   }
 }
 
-// Random numbers differ by job, chunk and step, and by sender unless all are to draw the same.
+// Random numbers must differ by job, chunk and step, and also by sender unless all senders must
+// draw the same numbers.
 TEST_P(StepLaw, RandomNumbersAreDrawnOnce) {
   constexpr size_t kCount = 1536;
   const std::vector<float> x = Gaussian(kCount, 41);
@@ -466,7 +470,7 @@ TEST_P(StepLaw, RandomNumbersAreDrawnOnce) {
   const std::vector<std::byte> frame = lone.Encoded(x, {.own = 1, .shared = 2});
   const bool own = frame != lone.Encoded(x, {.own = 3, .shared = 2});
   const bool shared = frame != lone.Encoded(x, {.own = 1, .shared = 4});
-  if (!own && !shared) GTEST_SKIP() << "it draws none";
+  if (!own && !shared) GTEST_SKIP() << "it draws no random numbers";
   const auto encode = [&](uint64_t seed, uint32_t id, uint64_t step, uint32_t sender) {
     const ChunkConfig config{.count = kCount, .spec = GetParam(), .id = id, .rows = RowsOf(kCount)};
     Compressor compressor(absl::MakeConstSpan(&config, 1), {.seed = seed, .sender = sender});
@@ -478,7 +482,7 @@ TEST_P(StepLaw, RandomNumbersAreDrawnOnce) {
   EXPECT_EQ(first, encode(1, 2, 3, 4));
   EXPECT_NE(first, encode(9, 2, 3, 4));
   EXPECT_NE(first, encode(1, 9, 3, 4));
-  // What is drawn for a state is drawn before the first step, whichever that is.
+  // Random numbers for a state are drawn before the first step, so they do not depend on the step.
   if (lone.codec().StateSize(kCount, RowsOf(kCount)) == 0) {
     EXPECT_NE(first, encode(1, 2, 9, 4));
   }
@@ -522,15 +526,15 @@ TEST_P(StepLaw, AGradientThatIsNotFiniteChangesNothing) {
   }
 }
 
-// Senders whose gradients never change: what is received, averaged over the steps, must come to
-// their mean if lost parts are sent later or rounding is unbiased, and must not where they are
-// lost.
+// Senders have constant gradients. If dropped values are sent later or rounding is unbiased, the
+// average of the received values over the steps must converge to the mean gradient. If dropped
+// values are lost, it must not converge.
 TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
-  if (Entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "a vote has no size";
+  if (Entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "a vote has no magnitude";
   constexpr size_t kCount = 1536;
-  // Where one element in a thousand goes per step, each waits a thousand steps for its turn.
+  // If a step sends one element in a thousand, an element may wait for a thousand steps.
   double density = MakeCodec(GetParam())->density();
-  // Or one of a block.
+  // blocktopk sends one element per block.
   if (Traits().sparse && Entry().level == LevelKind::kPowerOfTwo) density = 1 / GetParam().level;
   const uint64_t steps =
       kShortRuns ? 40
@@ -542,8 +546,9 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   std::vector<float> target(kCount);
   for (size_t i = 0; i < kCount; ++i) target[i] = (gradients[0][i] + gradients[1][i]) / 2;
   std::vector<double> sum(kCount);
-  double early = 0, late = 0;  // Relative error of the average after a tenth, and at the end.
-  double last = 0;             // Of the last step alone.
+  // Relative errors of the average, after a tenth of the steps and at the end.
+  double early = 0, late = 0;
+  double last = 0;  // Relative error of the last step alone.
   for (uint64_t step = 1; step <= steps; ++step) {
     const std::vector<float> mean = chunk.Step(gradients);
     double error = 0;
@@ -564,11 +569,11 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
     EXPECT_GT(late, 1e-13);
     EXPECT_GT(late, early / 2);
   } else if (Feedback() != CompensatorId::kDgc) {
-    // DGC multiplies what is constant by 1 / (1 - momentum).
+    // DGC multiplies constant gradients by 1 / (1 - momentum).
     EXPECT_LE(late, early / 4 + 1e-10);
     EXPECT_LE(late, 0.05);
   }
-  // What both ends remember comes to be the gradient itself.
+  // The memories of sender and receiver must converge to the gradient.
   const bool remembered = Feedback() == CompensatorId::kEf21 || Feedback() == CompensatorId::kDiana;
   if (remembered) {
     EXPECT_LE(last, Traits().sparse ? 5e-3 : 1e-3);
@@ -576,7 +581,7 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
 }
 
 TEST_P(StepLaw, DgcWithoutMomentumIsFeedback) {
-  if (Feedback() != CompensatorId::kDgc) GTEST_SKIP() << "not its law";
+  if (Feedback() != CompensatorId::kDgc) GTEST_SKIP() << "this law does not apply";
   CodecSpec without = GetParam(), feedback = GetParam();
   without.compensator = {.id = CompensatorId::kDgc};
   feedback.compensator = {.id = CompensatorId::kErrorFeedback};

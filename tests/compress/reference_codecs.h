@@ -1,4 +1,5 @@
-// What each codec should decode to, by its formula in docs/compression.md, one element at a time.
+// Computes the expected decoded values of each codec from the formulas in docs/compression.md, one
+// element at a time.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ inline std::vector<float> ReferenceInt8(const std::vector<float>& acc) {
     const size_t to = std::min(from + 256, acc.size());
     float largest = 0;
     for (size_t i = from; i < to; ++i) largest = std::max(largest, std::abs(acc[i]));
-    // The smallest bf16 that is not below.
+    // The scale is the smallest bf16 that is not below the exact value.
     const float exact = largest / 127;
     uint16_t code = ToBfloat(exact);
     if (FromBfloat(code) < exact) ++code;
@@ -65,7 +66,7 @@ inline std::vector<float> ReferenceTernary(const std::vector<float>& acc, float 
     }
     double sum = 0;
     for (const double lane : lanes) sum += lane;
-    // Rounded to 4 significant bits, ties to even.
+    // This rounds to 4 significant bits, ties to even.
     int exponent = 0;
     const double mantissa = std::frexp(static_cast<float>(sum / kept), &exponent);
     const auto scale = static_cast<float>(std::ldexp(std::nearbyint(mantissa * 16), exponent - 4));

@@ -1,5 +1,5 @@
-// What senders and receivers remember is all that a checkpoint needs: from it a run goes on bit for
-// bit; from anything else it does not go on at all.
+// Tests that the saved state of senders and receivers is complete: a run continues from it bit for
+// bit, and refuses any other state.
 #include "compress/saved_state.h"
 
 #include <functional>
@@ -22,7 +22,7 @@ OneChunk::Gradients GradientsOf(uint64_t step) {
   for (uint32_t rank = 0; rank < kSavedStateSenders; ++rank) {
     gradients.push_back(HeavyTailed(kSavedStateCount, step * 100 + rank));
   }
-  // Someone is absent now and then.
+  // One sender is absent in some steps.
   if (step % 4 == 2) gradients[1].clear();
   return gradients;
 }
@@ -35,7 +35,7 @@ TEST_P(Saved, RunsGoOnBitForBit) {
     for (uint64_t step = 0; step < before; ++step) undisturbed.Step(GradientsOf(step));
     OneChunk restored(GetParam(), kSavedStateCount, kSavedStateSenders);
     ASSERT_TRUE(restored.GoOnFrom(undisturbed).ok());
-    // Into one that has gone elsewhere, too.
+    // The state must also be restorable into an object that has made other steps.
     OneChunk strayed(GetParam(), kSavedStateCount, kSavedStateSenders);
     for (uint64_t step = 50; step < 53; ++step) strayed.Step(GradientsOf(step));
     ASSERT_TRUE(strayed.GoOnFrom(undisturbed).ok());
@@ -107,7 +107,8 @@ TEST_P(Saved, WhatIsNotAsItWasSavedIsRefusedAndChangesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, Saved, ::testing::ValuesIn(CompensatedSpecs()), CompensatedName);
 
-// Several chunks: thresholds of one spec, of one tensor, a warm-up, codecs with states.
+// Returns several chunks: with thresholds per spec, with thresholds per tensor, with a warm-up, and
+// with codecs that have states.
 std::vector<ChunkConfig> ManyChunks() {
   std::vector<ChunkConfig> chunks;
   for (const char* spec :
@@ -164,10 +165,10 @@ TEST(SavedCompressor, ErrorsSayWhatWasSavedAndWhatToDo) {
   const std::string message(other.Restore(saved).message());
   EXPECT_THAT(message, HasSubstr("chunk 3 was saved as 4192 elements of int4"));
   EXPECT_THAT(message, HasSubstr("is now 4192 elements of int8"));
-  EXPECT_THAT(message, HasSubstr("go on with the job file"));
+  EXPECT_THAT(message, HasSubstr("continue with the job file"));
   chunks.pop_back();
   EXPECT_THAT(std::string(Compressor(chunks, {}).Restore(saved).message()),
-              HasSubstr("saved were 10 chunks in 9 groups, here are 9 in 8"));
+              HasSubstr("the saved state has 10 chunks in 9 groups, this job has 9 in 8"));
   EXPECT_EQ(other.Save(), before);
 }
 
@@ -188,7 +189,7 @@ TEST(SavedReceiver, SharedExponentsComeBack) {
   second->AppendShared(&restored);
   EXPECT_EQ(shared, restored);
   EXPECT_GE(first->state_bytes(), kSavedStateCount);
-  // Any numbers may come; only frames that are valid may go.
+  // Any numbers may be restored, but the sender must still send only valid frames.
   ASSERT_TRUE(RestoreFields({{"exponents", {-5, 1e30f, 0.5f, 7, 400, 253}}}, second->State()).ok());
   restored.clear();
   second->AppendShared(&restored);

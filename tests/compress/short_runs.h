@@ -1,6 +1,6 @@
-// Whether tests of averages and of long runs are cut short, as they are in debug builds and under
-// sanitizers: there they look for crashes, and what only many steps can show is left to release
-// builds. CONTRIBUTING.md says which entries differ.
+// True if tests of averages and of long runs are shortened, as in debug builds and under
+// sanitizers. These builds only look for crashes; release builds check the results that need many
+// steps. CONTRIBUTING.md lists the affected entries.
 #pragma once
 
 namespace sluice::compress {

@@ -1,4 +1,4 @@
-// Nothing that a spec can say is without effect, and what would be is refused.
+// Tests that every part of a spec has an effect, and that parts without an effect are refused.
 
 #include <cmath>
 
@@ -14,7 +14,8 @@ using ::testing::HasSubstr;
 constexpr size_t kSpecOptionCount = 3072;
 constexpr uint64_t kSpecOptionSteps = 6;
 
-// All that a sender of two tensors, one with larger gradients than the other, sends in some steps.
+// Returns all bytes that a sender of two tensors sends in some steps. One tensor has larger
+// gradients than the other.
 std::vector<std::byte> Sent(const CodecSpec& spec) {
   std::vector<ChunkConfig> configs;
   for (uint32_t id = 0; id < 2; ++id) {
@@ -28,7 +29,7 @@ std::vector<std::byte> Sent(const CodecSpec& spec) {
   std::vector<std::byte> sent;
   for (uint64_t step = 1; step <= kSpecOptionSteps; ++step) {
     for (uint32_t id = 0; id < 2; ++id) {
-      // The third step's are large, so that something is clipped.
+      // The gradients of the third step are large, so that values are clipped.
       const float scale = (id == 0 ? 1e-3f : 1e-2f) * (step == 3 ? 50.0f : 1.0f);
       EXPECT_TRUE(
           compressor.Encode(id, step, HeavyTailed(kSpecOptionCount, step * 2 + id, scale), &sent)
@@ -39,8 +40,8 @@ std::vector<std::byte> Sent(const CodecSpec& spec) {
   return sent;
 }
 
-// Levels at which the codec's options may show: positions are coded in another way where more is
-// kept.
+// Returns levels at which the codec's options can have an effect. There are several, because the
+// coding of positions depends on the number of kept elements.
 std::vector<std::string> SpecOptionLevels(const CodecEntry& entry) {
   if (entry.level == LevelKind::kShare) return {"0.1%", "1%", "10%", "30%", "70%"};
   if (entry.level == LevelKind::kPositive) return {"1e-3", "1e-2", "0.1", "1", "3", "10"};
@@ -62,7 +63,7 @@ TEST_P(SpecOption, EveryOptionChangesWhatIsSent) {
     if ((entry.options & option) == 0) continue;
     int changed = 0;
     for (const std::string& level : SpecOptionLevels(entry)) {
-      // Which all options go with.
+      // This compensator can be combined with all options.
       CodecSpec without = SpecAt(entry, level);
       without.compensator = {.id = CompensatorId::kNone};
       CodecSpec with = without;
@@ -77,7 +78,7 @@ TEST_P(SpecOption, EveryOptionChangesWhatIsSent) {
 
 TEST_P(SpecOption, EveryValueFormatChangesWhatIsSent) {
   const CodecEntry& entry = FindCodec(GetParam());
-  if (!entry.values) GTEST_SKIP() << "it takes none";
+  if (!entry.values) GTEST_SKIP() << "it takes no value format";
   std::vector<std::vector<std::byte>> all;
   for (const ValueFormat values :
        {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8, ValueFormat::kSign}) {
@@ -133,7 +134,8 @@ TEST(SpecOptions, WarmupIsRefusedWhereItDoesNothing) {
   EXPECT_TRUE(ParseCodecSpec("topk:24%/dgc:0.9,warmup=10").ok());
 }
 
-// What the receiver itself publishes is no contribution, though it adds nothing.
+// The receiver must refuse the frame of exponents that it publishes itself: such a frame is not a
+// contribution, although it would add nothing.
 TEST(Receivers, TakeNoExponents) {
   std::vector<std::byte> frame;
   AppendFrame(FormatId::kExponents, kSpecOptionCount,
@@ -147,7 +149,8 @@ TEST(Receivers, TakeNoExponents) {
   }
 }
 
-// The one place where natural errs by more than it is given.
+// Values below the smallest power of two must become either this power or zero. This is the only
+// case in which the error of natural exceeds its input.
 TEST(Natural, ValuesBelowTheLeastPowerBecomeItOrZero) {
   const LoneCodec codec("natural/ef");
   const std::vector<float> x(kSpecOptionCount, 0x1p-128f);
@@ -158,7 +161,7 @@ TEST(Natural, ValuesBelowTheLeastPowerBecomeItOrZero) {
     EXPECT_TRUE(value == 0 || value == 0x1p-126f) << value;
     up += value != 0 ? 1 : 0;
   }
-  // A quarter of them.
+  // A quarter of the values must be rounded up.
   EXPECT_NEAR(static_cast<double>(up), kSpecOptionCount / 4.0,
               5 * std::sqrt(kSpecOptionCount * 0.25 * 0.75));
 }

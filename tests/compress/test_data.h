@@ -1,4 +1,4 @@
-// Inputs for codec tests: seeded, with the heavy tail that gradients have.
+// Inputs for codec tests: seeded random numbers with the heavy tail of gradients.
 #pragma once
 
 #include <cmath>
@@ -17,14 +17,14 @@ inline std::vector<float> HeavyTailed(size_t count, uint64_t seed, float scale =
   std::vector<float> values(count);
   for (float& value : values) {
     const double u = random.Uniform() - 0.5;
-    // A logistic variable, cubed: many tiny values, few large ones.
+    // The value is a cubed logistic variable: many tiny values and a few large ones.
     const double x = std::log((0.5 + u * 0.999) / (0.5 - u * 0.999));
     value = scale * static_cast<float>(x * x * x);
   }
   return values;
 }
 
-// Every codec of the table by its example, and the variants that the examples leave out.
+// Returns the example of every codec in the table, and variants that the examples do not cover.
 inline std::vector<std::string> TestedSpecs() {
   std::vector<std::string> specs;
   for (const CodecEntry& entry : Codecs()) specs.emplace_back(entry.example);

@@ -1,5 +1,5 @@
-// Training through the library: what each codec costs, on models small enough to run for every one
-// of them at three momenta, and what feedback is for, where theory says that it cannot be left out.
+// Trains through the library: measures the cost of each codec on small models at three momenta, and
+// shows the effect of feedback where it is necessary in theory.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ namespace {
 constexpr bool kShort = compress::kShortRuns;
 constexpr uint32_t kWorkers = 4;
 
-// SGD with momentum, as PyTorch has it.
+// SGD with momentum, as in PyTorch.
 class Momentum {
  public:
   Momentum(double momentum, size_t count)
@@ -57,20 +57,21 @@ constexpr int kTextSteps = kShort ? 3 : 600;
 
 struct TextRun {
   double loss = 0;
-  uint32_t parameters = 0;  // Their checksum.
+  uint32_t parameters = 0;  // Checksum of the parameters.
   double bytes_up = 0;      // Per parameter, step and worker.
   double bytes_down = 0;
 };
 
-// The rate falls to 0 over the last third, so that the end says where the run was, not where its
-// last steps threw it.
+// The rate falls to 0 over the last third, so that the final loss does not contain the noise of the
+// last steps.
 TextRun TrainText(const std::string& uplink, const std::string& downlink, double momentum,
                   int steps = kTextSteps) {
-  constexpr size_t kBatch = kShort ? 2 : 16;  // The model is what costs, and no codec of ours.
-  constexpr double kRate = 0.5;               // Of plain descent; momentum multiplies it.
+  // The batch is small because most of the time is spent in the model, not in the codecs.
+  constexpr size_t kBatch = kShort ? 2 : 16;
+  constexpr double kRate = 0.5;  // Later multiplied by 1 - momentum.
   TextModel model(Text());
   Exchange exchange(model.tensors(), uplink, downlink, kWorkers);
-  // With dgc the momentum is the workers', and the optimizer has none.
+  // With dgc, the workers apply the momentum, and the optimizer has none.
   const bool on_workers =
       compress::ParseCodecSpec(uplink)->compensator.id == compress::CompensatorId::kDgc;
   Momentum optimizer(on_workers ? 0 : momentum, model.size());
@@ -120,12 +121,12 @@ TEST(TextModel, GradientIsThatOfItsLoss) {
   }
 }
 
-// Strongly convex, and each worker wants to be elsewhere: at the minimum their gradients only
-// cancel, so that whoever drops parts of each stays away from it.
+// A strongly convex problem in which each worker has a different minimum. At the common minimum the
+// workers' gradients cancel each other, so a codec that drops parts of each does not reach it.
 struct Quadratic {
   static constexpr size_t kCount = 1536;
-  std::vector<double> curvature;            // From 0.1 to 1.
-  std::vector<std::vector<double>> wanted;  // By worker.
+  std::vector<double> curvature;            // Curvatures from 0.1 to 1.
+  std::vector<std::vector<double>> wanted;  // The minimum of each worker.
   std::vector<double> minimum;
 
   Quadratic() : wanted(kWorkers, std::vector<double>(kCount)), minimum(kCount) {
@@ -141,13 +142,14 @@ struct Quadratic {
   }
 };
 
-// What is just above half a step comes out almost as large, with the other sign.
+// Returns true for codecs that round a value just above half a step to a full step. The remainder
+// is then almost as large as the value, with the opposite sign.
 bool HardlyContracts(const compress::CodecSpec& spec) {
   return spec.codec == compress::CodecId::kIntSum && spec.level == 2;
 }
 
-// What theory allows: delayed parts must not be out of date by more than the way made meanwhile,
-// noise must average out over the steps, momentum multiplies.
+// Returns the rate that theory allows. Delayed values must not become too old, noise must average
+// out over the steps, and momentum multiplies the rate.
 double QuadraticRate(const compress::CodecSpec& spec) {
   const compress::CodecTraits traits = compress::TraitsOf(spec.codec, spec.options);
   double rate = 0.3;
@@ -157,12 +159,12 @@ double QuadraticRate(const compress::CodecSpec& spec) {
   }
   if (traits.unbiased && !traits.lossless) rate = std::min(rate, 0.05);
   if (spec.compensator.id == compress::CompensatorId::kDgc) rate *= 1 - spec.compensator.level;
-  // EF21 wants a rate in proportion to what the codec takes off a difference.
+  // EF21 needs a rate in proportion to the share of a difference that the codec removes.
   if (spec.compensator.id == compress::CompensatorId::kEf21 && HardlyContracts(spec)) rate = 0.01;
   return rate;
 }
 
-// The share of the way to the minimum that is left. Rates fall to 0, or stay.
+// Returns the remaining share of the distance to the minimum. The rate falls to 0 or is constant.
 enum class Rate { kFalls, kStays };
 double MinimizeQuadratic(const compress::CodecSpec& spec, Rate falling = Rate::kFalls) {
   static const Quadratic* const quadratic = new Quadratic();
@@ -191,16 +193,17 @@ double MinimizeQuadratic(const compress::CodecSpec& spec, Rate falling = Rate::k
   return std::sqrt(off / way);
 }
 
-// Karimireddy et al. 2019: the gradients of a least-squares problem all lie along s(1, -1) +
-// e(1, 1), so that their signs are those of (1, -1) and descent by signs never moves along (1, 1).
-// Many such pairs beside each other. What is left of the way along (1, 1).
+// Solves many pairs of the least-squares problem of Karimireddy et al. 2019. A pair's gradients are
+// s(1, -1) + e(1, 1) and have the signs of (1, -1), so descent by signs never moves along (1, 1).
+// Returns the remaining share of the distance along (1, 1).
 double SolvePairs(const compress::CodecSpec& spec) {
   constexpr size_t kPairs = 128;
   constexpr float kSlant = 0.4f;
   double slower = 1;
   if (spec.compensator.id == compress::CompensatorId::kDgc)
     slower = 1 / (1 - spec.compensator.level);
-  // Differences of noisy gradients are noisier than those, and the codec's noise is in proportion.
+  // Differences of noisy gradients are noisier than the gradients, and the codec's noise is
+  // proportional to the differences.
   if (spec.compensator.id == compress::CompensatorId::kDiana)
     slower = 1 + compress::VarianceBound(spec) / kWorkers;
   const int steps = kShort ? 60 : static_cast<int>(3000 * slower);
@@ -232,7 +235,7 @@ double SolvePairs(const compress::CodecSpec& spec) {
   return off;
 }
 
-// The share of a difference that the codec takes off it.
+// Returns the share of a difference that the codec removes.
 double Contraction(const compress::CodecSpec& spec) {
   const compress::LoneCodec codec(compress::ToString(spec));
   const std::vector<float> x = compress::Gaussian(1536, 3);
@@ -245,8 +248,8 @@ double Contraction(const compress::CodecSpec& spec) {
   return 1 - off / all;
 }
 
-// The codecs of CompensatedSpecs that a small problem can judge: not those that send one of its
-// elements per step, and dgc, whose rates are low and runs long, with the table's examples alone.
+// Returns the codecs of CompensatedSpecs that a small problem can judge: not those that send only
+// one element per step, and dgc (low rates, long runs) only with the table's examples.
 std::vector<compress::CodecSpec> JudgedSpecs() {
   std::vector<compress::CodecSpec> judged;
   for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
@@ -271,7 +274,7 @@ class WithEveryCodec : public ::testing::TestWithParam<compress::CodecSpec> {
   bool Vote() const {
     return compress::FindCodec(GetParam().codec).aggregation == compress::Aggregation::kVote;
   }
-  // Neither sent later nor right on average.
+  // Returns true if dropped values are neither sent later nor correct on average.
   bool Lost() const {
     return GetParam().compensator.id == compress::CompensatorId::kNone && !Traits().unbiased &&
            !Traits().lossless;
@@ -285,19 +288,19 @@ TEST_P(WithEveryCodec, QuadraticOfHeterogeneousWorkers) {
   EXPECT_TRUE(std::isfinite(left));
   if (kShort) return;
   if (!Lost()) {
-    // Masking forgets the momentum of what was just sent: workers with large gradients send often
-    // and get less of it, so that the balance of workers who differ shifts.
+    // Masking drops the momentum of elements that were just sent. Workers with large gradients send
+    // often and lose more momentum, which shifts the balance between different workers.
     const bool masks = GetParam().compensator.id == compress::CompensatorId::kDgc;
-    // What clips is biased, and as noisy as it is large.
+    // Codecs that clip are biased, and their noise is proportional to the gradient.
     EXPECT_LE(left, masks ? 0.25 : Traits().clips ? 0.2 : 0.05);
     return;
   }
-  // What theory says stalls does: with a vote because it has no size, else where parts of a block
-  // are left out altogether, in proportion to them.
+  // Codecs that do not converge in theory must not converge here either: votes because they have no
+  // magnitude, and other codecs in proportion to the elements of a block that they drop.
   EXPECT_GT(left, 1e-4);
   const bool absolute =
       compress::FindCodec(GetParam().codec).level == compress::LevelKind::kPositive;
-  // Positions at random shrink all parts alike, which takes time but goes the right way.
+  // Random positions shrink all elements equally, which slows progress but keeps the direction.
   const bool at_random = GetParam().codec == compress::CodecId::kRandomK;
   if (Traits().sparse && !absolute && !at_random &&
       compress::MakeCodec(GetParam())->density() < 0.5) {
@@ -311,7 +314,7 @@ TEST_P(WithEveryCodec, SignCounterexample) {
   std::printf("  left of the way: %.5f\n", left);
   EXPECT_TRUE(std::isfinite(left));
   if (kShort || Lost()) return;
-  // Gradients are noisy here, and EF21's memories follow the noise as far as the codec is behind.
+  // The gradients are noisy here. If the codec lags behind, EF21's memories follow the noise.
   const bool behind = HardlyContracts(GetParam()) || Contraction(GetParam()) < 0.1;
   if (GetParam().compensator.id == compress::CompensatorId::kEf21 && behind) return;
   EXPECT_LE(left, 0.1);
@@ -320,7 +323,7 @@ TEST_P(WithEveryCodec, SignCounterexample) {
 INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(JudgedSpecs()),
                          compress::CompensatedName);
 
-// Those whose lost part is, for theory, just what is needed.
+// These codecs must fail without feedback. In theory, some lose exactly the (1, 1) component.
 TEST(SignCounterexample, FailsWithoutFeedback) {
   if (kShort) GTEST_SKIP() << "too few steps to fail";
   for (const char* text : {"signsgd", "sign/noef", "ternary:0.01/noef", "topk:1%/noef"}) {
@@ -328,9 +331,9 @@ TEST(SignCounterexample, FailsWithoutFeedback) {
   }
 }
 
-// At a rate that stays: what theory says of compensators with a memory, and what they are there
-// for. The minimum is no fixed point of a codec that drops parts of each worker's gradient or
-// rounds them at random, as these are not 0 there; of differences from a memory they are.
+// At a constant rate, only compensators with a memory must reach the minimum. The workers'
+// gradients are not 0 there, so a codec that drops or randomly rounds parts of them has no fixed
+// point at the minimum. With differences from a memory, it has one.
 TEST(Memories, ComeToTheMinimumAtARateThatStays) {
   const auto left = [](const char* text) {
     const double share = MinimizeQuadratic(*compress::ParseCodecSpec(text), Rate::kStays);
@@ -354,9 +357,9 @@ TEST(Memories, ComeToTheMinimumAtARateThatStays) {
   }
 }
 
-// EF21 is for exact gradients: its memories take noise for news, and a codec that is behind sends
-// the noise of one step in the next ones (Fatkhullin et al. 2023). Feedback adds it up, and it
-// cancels.
+// EF21 must be far worse than feedback with these codecs. It is for exact gradients: its memories
+// treat noise as information, and a codec that lags behind sends a step's noise in later steps
+// (Fatkhullin et al. 2023). With feedback, the noise adds up and cancels.
 TEST(Memories, FollowNoiseWhereACodecIsBehind) {
   for (const char* codec : {"ternary:1", "blocktopk:256+sign"}) {
     const double residual = SolvePairs(*compress::ParseCodecSpec(absl::StrCat(codec, "/ef")));
@@ -368,18 +371,19 @@ TEST(Memories, FollowNoiseWhereACodecIsBehind) {
   }
 }
 
-// The gap to dense, at momentum 0, 0.5 and 0.9 with rate / (1 - momentum) kept. docs/compression.md
-// shows this table.
+// The gap to dense training at the momenta 0, 0.5 and 0.9, with a constant rate / (1 - momentum).
+// docs/compression.md shows this table.
 struct Cost {
   const char* uplink;
   const char* downlink;
   double gap[3];
 };
-// Runs that differ in nothing but rounding differ by up to 0.003, those with unbiased noise by up
-// to 0.01.
+// Runs that differ only in rounding differ by up to 0.003, and runs with unbiased noise by up to
+// 0.01.
 constexpr double kNoise = 0.015;
 constexpr double kMomenta[] = {0, 0.5, 0.9};
-// The last is the hardest for all but dgc; the table of all three takes minutes.
+// By default, only the last momentum runs, which is the hardest for all codecs except dgc. The
+// whole table takes minutes.
 const bool kLong = std::getenv("SLUICE_LONG") != nullptr;
 const size_t kFirstMomentum = kLong || kShort ? 0 : std::size(kMomenta) - 1;
 const size_t kMomentaEnd = kShort ? 2 : std::size(kMomenta);
@@ -462,23 +466,23 @@ TEST_P(TextCost, GapToDenseIsAsDocumented) {
     absl::StrAppendFormat(&row, " %+.3f |", gap);
     ASSERT_TRUE(std::isfinite(run.loss));
     if (kShort) continue;
-    // Nothing is better than dense.
+    // No codec may be clearly better than dense training.
     EXPECT_NEAR(gap, cost.gap[i], kNoise + 0.15 * cost.gap[i]) << "momentum " << kMomenta[i];
     EXPECT_GT(gap, -kNoise) << "momentum " << kMomenta[i];
   }
   std::printf("%s %.3f | %.3f |\n", row.c_str(), run.bytes_up * 8, run.bytes_down * 8);
 }
 
-// Nothing that a spec can say is silently something else: each trains to other weights.
+// Each spec must train to different weights, because no part of a spec may be ignored silently.
 TEST(TextModel, NoTwoSpecsDoTheSame) {
   std::map<uint32_t, std::string> known;
   for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
-    // All of the values as halves are halves, factors that are no smaller than their matrix go as
-    // halves too, and nothing lost is nothing to feed back.
+    // Some specs are equivalent: those that send all values as halves (this includes factors that
+    // are no smaller than their matrix), and those with feedback but without losses.
     const bool all = compress::MakeCodec(spec)->density() == 1 ||
                      (spec.codec == compress::CodecId::kRandomK && spec.level == 1) ||
                      (spec.codec == compress::CodecId::kPowerSgd && spec.level >= 32);
-    // How positions are coded changes bytes alone.
+    // The coding of positions changes only the bytes, not the values.
     if ((spec.options & compress::kIndex) != 0) continue;
     if (all || (compress::MakeCodec(spec)->lossless() &&
                 spec.compensator.id == compress::CompensatorId::kNone)) {
@@ -487,14 +491,14 @@ TEST(TextModel, NoTwoSpecsDoTheSame) {
     const std::string text = compress::ToString(spec);
     const auto [other, is_new] =
         known.emplace(TrainText(text, "none", 0.5, kShort ? 3 : 12).parameters, text);
-    if (kShort) continue;  // Some need a few steps more to part ways.
+    if (kShort) continue;  // In short runs, some specs do not diverge yet.
     EXPECT_TRUE(is_new) << text << " does what " << other->second << " does";
   }
 }
 
 TEST(TextCost, EveryCodecHasARow) {
   for (const compress::CodecEntry& entry : compress::Codecs()) {
-    // What a vote costs is for its user's rate to say.
+    // The cost of a vote depends on the learning rate, so no table row is needed.
     if (entry.aggregation == compress::Aggregation::kVote) continue;
     bool listed = false;
     for (const Cost& cost : kCosts) {

@@ -17,7 +17,7 @@ std::vector<compress::ChunkConfig> Chunks(absl::Span<const TensorShape> tensors,
   for (const TensorShape& tensor : tensors) {
     const bool coded = tensor.count >= kSmallTensor || small == Exchange::Small::kAsOthers;
     const auto id = static_cast<uint32_t>(chunks.size());
-    // Lossless stays so: it is what others are compared with.
+    // Lossless codecs apply to all tensors, because lossless runs are the baseline.
     chunks.push_back({tensor.count, coded || spec.codec == compress::CodecId::kNone ? spec : dense,
                       id, id, tensor.rows});
   }

@@ -1,5 +1,5 @@
-// Exchange: the gradients of some workers become what all of them are told to be the mean, through
-// compressors, receivers and frames as in a job, without anything between them.
+// Exchange: computes the mean of several workers' gradients as the workers receive it in a job. The
+// class uses compressors, receivers and frames, but no network.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace sluice {
 
 struct TensorShape {
   size_t count = 0;
-  uint32_t rows = 0;  // 0: not a matrix.
+  uint32_t rows = 0;  // 0 for a tensor that is not a matrix.
 };
 
 class Exchange {
  public:
-  // One chunk per tensor. Those under 1,024 elements go as fp16, as in a job, unless `small` says
-  // otherwise.
+  // Each tensor has a single chunk. Tensors with fewer than 1,024 elements are sent as fp16, as in
+  // a job, unless `small` is kAsOthers.
   enum class Small { kFp16, kAsOthers };
   Exchange(absl::Span<const TensorShape> tensors, const std::string& uplink,
            const std::string& downlink, uint32_t workers, Small small = Small::kFp16);
 
-  // gradients[worker]: all tensors, one after the other. `*mean`, of the same size, becomes what
-  // the workers decode.
+  // Computes the mean. gradients[worker] contains all tensors, one after another. `*mean` has the
+  // same size and receives the values that the workers decode.
   void Mean(absl::Span<const std::vector<float>> gradients, std::vector<float>* mean);
 
-  // Of all frames so far, without headers.
+  // Returns the bytes of all frames so far, without headers.
   uint64_t bytes_up() const { return bytes_up_; }
   uint64_t bytes_down() const { return bytes_down_; }
 

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-// Of a fixed order that compilers can put into vectors: 16 sums side by side.
+// Computes the product in a fixed order that compilers can vectorise: 16 sums side by side.
 float Dot(const float* a, const float* b, size_t count) {
   constexpr size_t kLanes = 16;
   std::array<float, kLanes> sums{};

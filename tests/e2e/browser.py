@@ -15,7 +15,7 @@ def find_chromium():
 
 
 class Browser:
-    """One page. `errors` collects what its console would show in red."""
+    """One page. `errors` collects the errors of its console."""
 
     def __init__(self, folder, limit):
         self.limit, self.errors, self.last, self.rest = limit, [], 0, b""
@@ -88,7 +88,7 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def value(self, expression):
-        """Of JavaScript in the page."""
+        """Returns the value of a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in answer:
             raise AssertionError(f"{expression}: {answer['exceptionDetails']}")
@@ -100,6 +100,6 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self, path):
-        """Of the whole page, however long."""
+        """Captures the whole page, however long it is."""
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
         path.write_bytes(base64.b64decode(data))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a folder of checkpoints holds is never lost to a process that is late, to a read that fails, or to another run.
+"""The contents of a checkpoint folder survive late processes, failed reads and other runs.
 
 usage: checkpoint_folder_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -16,15 +16,15 @@ PROGRAMS = ""
 
 class CheckpointFolderTest(unittest.TestCase):
     def job(self, *settings, every=50):
-        job = FaultyJob(self, PROGRAMS, "steps=1000000", "server.lease=3s", "server.wait_limit=60s", *settings)
-        job.settings += [f"checkpoint.dir={job.checkpoints}", f"checkpoint.every={every}"]
+        job = FaultyJob(self, PROGRAMS, "steps=1000000", "server.lease_timeout=3s", "server.rejoin_timeout=60s", *settings)
+        job.settings += [f"checkpoint.dir={job.checkpoints}", f"checkpoint.interval={every}"]
         return job
 
     def start_all(self, job):
         job.server(0), job.server(1), job.worker(0), job.worker(1)
 
     def expect_to_go_on(self, job):
-        """Everything that is left is killed, and started again."""
+        """Kills all remaining processes and starts them again."""
         job.kill_all()
         before = job.complete()
         self.start_all(job)
@@ -40,7 +40,7 @@ class CheckpointFolderTest(unittest.TestCase):
         job.worker(0)
         step = job.wait_until_complete()
         folder = job.checkpoints / f"step-{step:012d}"
-        for name in ("shard-0", "shard-1", "worker-0", "worker-1"):  # No later checkpoint takes its place.
+        for name in ("shard-0", "shard-1", "worker-0", "worker-1"):  # This prevents later checkpoints.
             job.running[name].send_signal(signal.SIGSTOP)
         states = lambda: sorted((path.name, path.stat().st_ino) for path in folder.glob("worker-0-*.state"))
         before = states()

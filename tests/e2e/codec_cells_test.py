@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Every cell of the support table that runs: 200 steps of a small real job (cells.yaml) each, 40 where the shards do updates.
+"""Runs every runnable cell of the support table: 200 steps of a small real job (cells.yaml) each, 40 where the shards do the updates.
 
-Checks that the run ends well with equal parameters on all workers, that what it sent is what
-docs/compression.md says (within 10 %) and what `sluice bench codecs` foretells (within 5 % where sizes
-do not follow the data), and that no two cells give the same parameters: nothing is
-silently something else. Cells that differ in `index=` alone must give the same ones: how positions
-are coded changes bytes, not values.
+Checks that the run ends well with equal parameters on all workers; that the bytes sent are those that docs/compression.md states (within
+10 %) and `sluice bench codecs` predicts (within 5 % where sizes do not depend on the data); and that no two cells give the same
+parameters, because then one codec would silently be another. Cells that differ only in `index=` must give the same parameters: the coding
+of positions changes bytes, not values.
 
 usage: codec_cells_test.py FOLDER_OF_PROGRAMS [--usual]
-  --usual   only codecs with their usual compensator, and as downlink codecs, and each in one mode with updates on
-            the shards instead of two
+  --usual   only codecs with their usual compensator, and as downlink codecs, and each in one mode with updates on the shards instead of
+  two
 """
 import concurrent.futures
 import json
@@ -22,13 +21,13 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "cells.yaml")
-LIMIT = 120  # Seconds for one run.
+LIMIT = 120  # In seconds, for one run.
 STEPS = 200
 MODE_STEPS = 40
-# Shapes of cells.yaml's model: those of 1,024 elements and more are compressed, the others fp16.
+# Shapes of cells.yaml's model. Tensors of 1,024 elements and more are compressed; the others are fp16.
 LARGE = [(256, 784), (10, 256)]
 SMALL = [256, 10]
-HEADER = 20  # Of a frame.
+HEADER = 20  # Size of a frame's header.
 CHUNK = 65536  # Elements of the largest chunk.
 
 # Variants that the table's examples leave out.
@@ -42,22 +41,22 @@ VARIANTS = [
 
 
 def entropy(density):
-    """Bits per kept position that cannot be saved."""
+    """Returns the bits per kept position that no coding can save."""
     if density >= 1:
         return 0
     return (-density * math.log2(density) - (1 - density) * math.log2(1 - density)) / density
 
 
-# What the smallest coding takes of the entropy of independent positions: those of real gradients cluster.
+# The smallest coding needs this share of the entropy of independent positions, because positions of real gradients cluster.
 CLUSTERED = 0.5
 
 
 def index_bits(spec, density):
-    """Bits per kept position: the least and the most."""
+    """Returns the least and the most bits per kept position."""
     mode = re.search(r"index=(\w+)", spec)
     bits = entropy(density)
     return {
-        # Twice what independent gaps escape: empty stretches do so more often.
+        # Allows twice the escapes of independent gaps, because empty stretches escape more often.
         "bytes": lambda: (8, 8 * (1 + 2 * (1 - density)**255)),
         "packed": lambda: (CLUSTERED * bits, 1.2 * bits),
         "bitmap": lambda: (0.95 / density, 1 / density),
@@ -73,11 +72,11 @@ def level(spec):
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        return 0  # An option: the codec has no level.
+        return 0  # The word is an option; the codec has no level.
 
 
-# Bits per element of a compressed tensor of m x n, as docs/compression.md has them; where they depend on the data,
-# from the least to the most.
+# Returns the bits per element of a compressed m x n tensor, as docs/compression.md states them. Returns the least and the most bits where
+# they depend on the data.
 def wanted_bits(spec, m, n):
     name = spec.partition(":")[0].partition("+")[0].partition("/")[0]
     width = {"int8": 8, "int4": 4, "int2": 2}.get(name)
@@ -108,7 +107,7 @@ def wanted_bits(spec, m, n):
 
 
 def bytes_for(spec):
-    """Of all frames of a step, without what messages add: the least and the most."""
+    """Returns the least and the most bytes of all frames of a step, without the messages' own."""
     totals = [sum(2 * n + HEADER for n in SMALL)] * 2
     for m, n in LARGE:
         chunks = math.ceil(m * n / CHUNK)
@@ -118,9 +117,9 @@ def bytes_for(spec):
 
 
 def within(spec):
-    """How near the job's ratio must be to that of `sluice bench codecs`, whose gradients are made up; None: bytes follow
-    the data alone. An image's edge pixels are always 0, and whole rows of a layer are loud or quiet: more zeros, and
-    positions that cluster."""
+    """Returns the allowed distance of the job's ratio from that of `sluice bench codecs`, whose gradients are synthetic. None if the
+    bytes depend only on the data. In the job, an image's edge pixels are always 0, and whole rows of a layer have large or small
+    values. So the job's gradients have more zeros, and their positions cluster."""
     name = spec.partition(":")[0].partition("+")[0].partition("/")[0]
     if name in ("ternary", "threshold", "signsgd"):
         return None
@@ -128,18 +127,18 @@ def within(spec):
 
 
 def predicted(sluice, specs):
-    """ratio_up by spec, of tensors as cells.yaml's model has them."""
+    """Returns ratio_up by spec, for the tensors of cells.yaml's model."""
     with tempfile.TemporaryDirectory(prefix="sluice-cell-") as folder:
         table, figures = pathlib.Path(folder) / "tensors", pathlib.Path(folder) / "figures.json"
         shapes = [f"{m} {n}" for m, n in LARGE] + [str(n) for n in SMALL]
         table.write_text("".join(f"tensor{i} {shape}\n" for i, shape in enumerate(shapes)))
-        command = [sluice, "bench", "codecs", "--table", str(table), "--steps", "20", "--json", str(figures)]
+        command = [sluice, "bench", "codecs", "--table", str(table), "--steps", "20", "--report", str(figures)]
         subprocess.run(command + [word for spec in specs for word in ("--spec", spec)], capture_output=True, check=True)
         return dict(zip(specs, (codec["ratio"] for codec in json.loads(figures.read_text())["codecs"]), strict=True))
 
 
-# Where the shards do updates; what such a cell sends both ways is in other cells, one way at a time.
-MODES = {"on shards": ["optimizer.on=shards"], "local_sgd": ["mode=local_sgd", "sync_every=4"]}
+# Modes in which the shards do the updates. These cells do not check bytes, because other cells check them, one direction at a time.
+MODES = {"on shards": ["optimizer.location=shards"], "local_sgd": ["mode=local_sgd", "local_steps=4"]}
 
 
 class Cell:
@@ -179,11 +178,11 @@ def cells(sluice, only_usual):
 
 
 def mode_cells(listed):
-    """One of each codec and mode that go together, and /dgc, which the shards' sgd without a momentum takes."""
+    """Returns one cell per compatible codec and mode, and /dgc, which works with the shards' sgd without a momentum."""
     result = [Cell(compensated("topk:5%+int4", "dgc"), mode="on shards")]
     for codec in listed:
         downlink = codec["example"] if codec["downlink"] == "yes" else "none"
-        # A vote has no size, and changes of weights need one.
+        # A vote has no magnitude, which weight changes need.
         modes = ["on shards"] if codec["name"] == "signsgd" else MODES
         result += [Cell(codec["example"], downlink, mode) for mode in modes]
     return result
@@ -192,7 +191,7 @@ def mode_cells(listed):
 def run(programs, cell):
     with tempfile.TemporaryDirectory(prefix="sluice-cell-") as folder:
         report = pathlib.Path(folder) / "report.json"
-        command = [str(programs / "sluice"), "run", JOB, "--json", str(report), "--http", "off", "--quiet", "--threads", "1",
+        command = [str(programs / "sluice"), "run", JOB, "--report", str(report), "--http-listen", "off", "--quiet", "--threads", "1",
                    "--log-dir", folder]
         for change in cell.changes():
             command += ["--set", change]
@@ -203,7 +202,7 @@ def run(programs, cell):
 
 
 def check_bytes(cell, report, overhead):
-    """What is wrong with the bytes sent; empty: nothing."""
+    """Returns the problem with the bytes sent, or an empty text."""
     up = cell.downlink == "none"
     spec = cell.uplink if up else cell.downlink
     sent = report["bytes_up" if up else "bytes_down"] - overhead
@@ -214,7 +213,7 @@ def check_bytes(cell, report, overhead):
 
 
 def check_prediction(cell, report, ratios):
-    """What is wrong between job and bench; empty: nothing."""
+    """Returns the difference between the job and `sluice bench codecs`, or an empty text."""
     if cell.downlink != "none" or within(cell.uplink) is None:
         return ""
     job, bench = report["ratio_up"], ratios[cell.uplink]
@@ -232,7 +231,7 @@ def main(arguments):
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         reports = list(pool.map(lambda cell: run(programs, cell), chosen))
     plain = next(report for cell, (report, _) in zip(chosen, reports) if str(cell) == "uplink none")
-    # What messages add to frames is the same for every codec.
+    # Messages add the same overhead to every codec's frames.
     overhead_up = plain["bytes_up"] - bytes_for("none")[0] - sum(2 * n for n in SMALL)
     overhead_down = plain["bytes_down"] - bytes_for("none")[0] - sum(2 * n for n in SMALL)
     for cell, (report, output) in zip(chosen, reports):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A job whose compression follows its links (control.policy bandwidth), as real processes on loopback: plans are made of what is
-measured, shown everywhere, survive the loss of shard 0, and all workers end with the same parameters.
+"""A job whose compression adapts to its links (control.policy bandwidth), as real processes on loopback: plans follow measurements, are
+shown everywhere and survive the loss of shard 0, and all workers end with the same parameters.
 
 usage: control_test.py FOLDER_OF_PROGRAMS
 """
@@ -15,9 +15,9 @@ import urllib.request
 from processes import free_port, wait_until
 
 BIN = pathlib.Path()
-LIMIT = 240  # Seconds for anything; a hang fails instead of blocking.
-ROUND = 5  # Steps.
-ROUNDS_MAX = 60  # Until a plan is made; it takes three measured steps, and a step counts once all workers have measured it.
+LIMIT = 240  # In seconds, for each operation. A hang then fails.
+ROUND = 5  # In steps.
+ROUNDS_MAX = 60  # Limit for a new plan. A plan needs three measured steps, which count once all workers have measured them.
 JOB = """\
 name: control
 workers: 2
@@ -29,7 +29,7 @@ steps: 1000000
 optimizer: {name: sgd, lr: 0.01}
 compression: {uplink: topk:1%+int4, downlink: topk:1%+int4}
 control: {policy: bandwidth, candidates: [topk:1%+int4]}
-server: {heartbeat: 200ms, lease: 60s}
+server: {heartbeat_interval: 200ms, lease_timeout: 60s}
 """
 
 
@@ -72,7 +72,7 @@ class ControlTest(unittest.TestCase):
         self.steps = 0
 
     def take_steps(self):
-        """All workers the same."""
+        """All workers have the same parameters."""
         self.steps += ROUND
         for worker in self.workers:
             worker.stdin.write(f"{ROUND}\n")
@@ -85,7 +85,7 @@ class ControlTest(unittest.TestCase):
             return json.load(answer)["compression"]
 
     def await_plan(self, known):
-        """Another than those of `known`; takes steps until there is one."""
+        """Returns a plan that is not in `known`; takes steps until there is one."""
         for _ in range(ROUNDS_MAX):
             self.take_steps()
             plans = [plan for plan in self.codecs()["plans"] if plan["id"] not in known]
@@ -110,7 +110,7 @@ class ControlTest(unittest.TestCase):
         shown = subprocess.run([BIN / "sluice", "status", "--coordinator", f"127.0.0.1:{self.grpc}"], stdout=subprocess.PIPE, text=True,
                                check=True).stdout
         self.assertIn("policy bandwidth", shown)
-        # Nobody takes a step now, so that it is still among the last.
+        # No worker takes a step now, so the plan is still among the latest plans.
         self.assertIn(f"plan {plan['id']} from step {plan['effective_step']}: ", shown)
         self.assertIn(f"plan {plan['id']} from step {plan['effective_step']}: {plan['reason']}", self.log("shard-0"))
         self.assertIn("plan 2 from step", self.log("shard-0"))
@@ -124,11 +124,11 @@ class ControlTest(unittest.TestCase):
         self.take_steps()
         plan = self.await_plan({1})
         self.assertIn(": links are known now", self.log("shard-0"))
-        # Both code by it from the step after they hear of it on, and shard 1 takes what it brings.
+        # Both workers must use the plan from the step after they receive it, and shard 1 must accept the frames.
         self.take_steps()
         self.take_steps()
         self.assertGreaterEqual(self.codecs()["plan"], plan["id"])
-        # One goes on by itself; plans are made as the other follows.
+        # One worker continues alone. Shard 0 makes plans as the other worker follows.
         self.workers[0].stdin.write("30\n")
         self.workers[0].stdin.flush()
         wait_until(lambda: f"step {self.steps + 30} " in self.log("worker-0"), "the step of who is ahead", LIMIT)
@@ -157,7 +157,7 @@ class ControlTest(unittest.TestCase):
         self.auto_in("quorum: 1")
 
     def test_auto_chooses_codecs_for_workers_that_come_and_go(self):
-        self.auto_in(f"membership: elastic\ncheckpoint: {{dir: {self.folder / 'checkpoints'}, every: 1000000}}")
+        self.auto_in(f"membership: elastic\ncheckpoint: {{dir: {self.folder / 'checkpoints'}, interval: 1000000}}")
 
     def test_auto_chooses_codecs_by_what_is_measured(self):
         self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}"))
@@ -174,7 +174,7 @@ class ControlTest(unittest.TestCase):
         reference.write_text("step,epoch,loss,test_accuracy\n1,0,2.5,0.9\n2,0,2.4,\n")
         self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", f"{{policy: accuracy, reference: {reference}}}"),
                        worker_flags=["--tested", "0.5"])
-        # Every test is below it, so that densities go up until they are as high as they may be; then there is no other plan.
+        # Every test is below the reference, so densities must rise to their maximum. After that, no other plan may follow.
         for _ in range(ROUNDS_MAX):
             self.take_steps()
             if "25 % of the values instead of 8 %" in self.log("shard-0"):
@@ -189,16 +189,16 @@ class ControlTest(unittest.TestCase):
         self.end_with_equal_parameters()
 
     def test_a_shard_0_that_is_started_again_keeps_what_workers_were_told(self):
-        self.start_job(f"checkpoint: {{dir: {self.folder / 'checkpoints'}, every: 1000000}}\n")
+        self.start_job(f"checkpoint: {{dir: {self.folder / 'checkpoints'}, interval: 1000000}}\n")
         plan = self.await_plan({1})
-        # A plan that was made of the last step may not have been told to anyone, and then nothing is to be kept.
+        # A plan from the last step may not have reached any worker, and then need not survive. Take steps until it has.
         while self.codecs()["plan"] < plan["id"]:
             self.take_steps()
         self.shards[0].kill()
         self.shards[0].wait()
         self.shards[0] = self.start_shard(0)
         self.take_steps()
-        # Repaired in place: what was announced is known again, and plans go on from there.
+        # After the repair in place, the announced plan must be known again, and later plans must continue from there.
         self.assertGreaterEqual(self.codecs()["plan"], plan["id"])
         self.assertNotIn("rollback", self.log("worker-0"))
         self.take_steps()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Workers of a real job that go and come: killed, started again later, or stopped until they are taken for lost. The
-others go on; in the end all who are there have the same parameters.
+"""Workers of a real job leave and join: they are killed, restarted later, or stopped until they count as lost. The others must continue, and
+in the end all present workers must have the same parameters.
 
 usage: elastic_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -19,9 +19,9 @@ from processes import SlowedDown, free_port, wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 180  # In seconds, for anything. A hang fails instead of blocking.
 STEPS = 3000
-SLOW = 6     # Times slower, until who goes has come back.
+SLOW = 6     # Slowdown factor until lost workers have come back.
 
 
 class Elastic(unittest.TestCase):
@@ -34,9 +34,9 @@ class Elastic(unittest.TestCase):
         self.addCleanup(lambda: [process.kill() for process in self.processes.values() if process.poll() is None])
 
     def start(self, kind, number):
-        checkpoints = f"{{dir: {self.folder}/checkpoints, every: 50}}"
+        checkpoints = f"{{dir: {self.folder}/checkpoints, interval: 50}}"
         command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.ports[0]}"]
-        for setting in ("membership=elastic", "workers=4", "min_workers=2", "server.lease=8s", f"steps={STEPS}",
+        for setting in ("membership=elastic", "workers=4", "min_workers=2", "server.lease_timeout=8s", f"steps={STEPS}",
                         f"checkpoint={checkpoints}", *self.settings):
             command += ["--set", setting]
         if kind == "server":
@@ -69,11 +69,11 @@ class Elastic(unittest.TestCase):
             wait_until(lambda: list(self.folder.glob("checkpoints/step-*/manifest.json")), "a checkpoint", LIMIT)
 
     def slowed(self, rank):
-        """A worker by which the others are held up, so that the job does not end before others have come back."""
+        """Slows down a worker that the others wait for, so that the job does not end before lost workers have come back."""
         return SlowedDown(self.processes["worker", rank].pid, SLOW)
 
     def finish(self):
-        """Reports of all four."""
+        """Returns the reports of all four workers."""
         for key, process in self.processes.items():
             try:
                 self.assertEqual(process.wait(LIMIT), 0, self.logs())
@@ -92,7 +92,7 @@ class Elastic(unittest.TestCase):
             for rank in (2, 3):
                 self.processes["worker", rank].kill()
                 self.processes["worker", rank].wait()
-            self.says("server", 0, "goes on with 2 workers")
+            self.says("server", 0, "continues with 2 workers")
             for rank in (2, 3):
                 self.start("worker", rank)
             for rank in (2, 3):
@@ -103,13 +103,13 @@ class Elastic(unittest.TestCase):
         self.four_two_four()
 
     def test_four_two_four_with_updates_on_the_shards(self):
-        self.four_two_four("optimizer.on=shards")
+        self.four_two_four("optimizer.location=shards")
 
     def test_stopped_for_longer_than_a_lease(self):
         self.start_all()
         with self.slowed(0):
             self.processes["worker", 1].send_signal(signal.SIGSTOP)
-            self.says("server", 0, "rank 1 .* was not heard of")
+            self.says("server", 0, "rank 1 .* did not report")
             self.processes["worker", 1].send_signal(signal.SIGCONT)
             self.says("worker", 1, "joining again")
             self.says("server", 0, "rank 1 .*joins with the checkpoint")

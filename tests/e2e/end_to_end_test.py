@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real processes, from the job file to the report, and every way in which a run can be broken off.
+"""Real processes, from the job file to the report, and every way to interrupt a run.
 
 usage: end_to_end_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -19,7 +19,7 @@ from processes import command_line, free_port, is_running
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 120  # In seconds, for anything. A hang fails instead of blocking.
 ENDLESS = ["--set", "steps=1000000"]
 
 
@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self, folder, *arguments):
         self.process = subprocess.Popen(
-            [program("sluice"), "run", JOB, "--log-dir", str(folder), "--http", "off", *arguments],
+            [program("sluice"), "run", JOB, "--log-dir", str(folder), "--http-listen", "off", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.children = {}
         self.coordinator = None
@@ -104,9 +104,21 @@ class EndToEnd(unittest.TestCase):
 
     def report(self, *arguments):
         path = self.folder / "report.json"
-        done = sluice("run", JOB, "--json", str(path), "--http", "off", *arguments)
+        done = sluice("run", JOB, "--report", str(path), "--http-listen", "off", *arguments)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return json.loads(path.read_text()), done.stdout
+
+    def test_a_job_and_flags_of_0_1_still_work_and_name_the_new_ones(self):
+        old = pathlib.Path(__file__).resolve().parents[1] / "compatibility" / "0.1" / "sync" / "job.yaml"
+        path = self.folder / "report.json"
+        done = sluice("run", str(old), "--json", str(path), "--http", "off", "--set", "steps=20", "--set",
+                      f"checkpoint={{dir: {self.folder}/checkpoints, every: 10}}")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(json.loads(path.read_text())["steps"], 20)
+        for old_name, new_name in (("--json", "--report"), ("--http", "--http-listen"), ("'server.lease'", "'server.lease_timeout'"),
+                                   ("'server.heartbeat'", "'server.heartbeat_interval'"),
+                                   ("'checkpoint.every'", "'checkpoint.interval'")):
+            self.assertIn(f"{old_name} is now called {new_name}; release 0.3 no longer", done.stdout + done.stderr)
 
     def test_run_ends_with_a_whole_report(self):
         report, text = self.report()
@@ -141,13 +153,13 @@ class EndToEnd(unittest.TestCase):
     def test_link_rate_slows_down(self):
         report, _ = self.report("--dense", "--link-rate", "10mbit")
         self.assertEqual(report["link_rate"], "10mbit")
-        # Both workers' bytes enter through the shards' links, half through each.
+        # The bytes of both workers enter through the shards' links, half of them through each link.
         self.assertGreater(report["step_ms"]["p50"], report["bytes_up"] * 8 / 10e6 * 1000 * 0.8)
 
     def kill_one(self, name):
-        run = self.start(*ENDLESS, "--json", str(self.folder / "report.json")).wait_until_training()
+        run = self.start(*ENDLESS, "--report", str(self.folder / "report.json")).wait_until_training()
         os.kill(run.children[name], signal.SIGKILL)
-        code, output = run.wait()  # Long before a lease is over.
+        code, output = run.wait()  # Long before a lease expires.
         self.assertEqual(code, 1, output)
         self.assertIn(f"{name} (process {run.children[name]}) was killed by signal 9", output)
         self.assertIn(str(self.folder / "logs"), output)
@@ -173,10 +185,10 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(run.left(), [])
 
     def test_second_ctrl_c_kills(self):
-        checkpoints = ["--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.every=1000000"]
+        checkpoints = ["--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.interval=1000000"]
         run = self.start(*ENDLESS, *checkpoints).wait_until_training()
         for pid in run.children.values():
-            os.kill(pid, signal.SIGSTOP)  # Deaf to SIGTERM, and no checkpoint comes.
+            os.kill(pid, signal.SIGSTOP)  # A stopped process ignores SIGTERM, and no checkpoint is made.
         run.process.send_signal(signal.SIGINT)
         while "Ctrl-C again" not in (line := run.process.stdout.readline()):
             self.assertNotEqual(line, "", "ended before the second Ctrl-C")
@@ -211,7 +223,7 @@ class EndToEnd(unittest.TestCase):
 
     def test_page(self):
         port = free_port()
-        done = sluice("run", JOB, "--http", f"127.0.0.1:{port}")
+        done = sluice("run", JOB, "--http-listen", f"127.0.0.1:{port}")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(f"http://127.0.0.1:{port}/", done.stdout)
 

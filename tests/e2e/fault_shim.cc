@@ -1,19 +1,20 @@
-// A library that is preloaded (LD_PRELOAD) into one process of a test and makes its disk slow, full
-// or broken, or its wall clock wrong. Tests change both while the process runs, by writing the two
-// files that the environment names:
+// This library is preloaded (LD_PRELOAD) into one process of a test. It makes the process's disk
+// slow, full or broken, or its wall clock wrong. A test changes both while the process runs, by
+// writing two files that the environment names:
 //
-//   SLUICE_SHIM_RULES=FILE  lines `OPERATION TEXT ACTION`, applied to paths that contain TEXT; the
-//   first match counts
-//     OPERATION: open-read, open-write, create, write, fsync, rename, link, unlink. A rename or a
-//     link is matched by its
-//       new name. An open with O_CREAT is a create.
-//     ACTION: `fail ERROR [COUNT]` (ENOSPC, EIO, EMFILE, ESTALE, EACCES, ENOENT), `delay SECONDS
-//     [COUNT]`, or
-//       `stop [COUNT]`, which sends SIGSTOP to the process before the operation. COUNT limits how
-//       often a rule applies.
-//   SLUICE_SHIM_CLOCK=FILE  seconds by which the wall clock is off, with a sign
+//   SLUICE_SHIM_RULES=FILE  lines `OPERATION TEXT ACTION`
+//   SLUICE_SHIM_CLOCK=FILE  the wall clock's error in seconds, with a sign
 //
-// Each applied rule is a line on stderr, for tests to wait for.
+// A rule applies to paths that contain TEXT. The first matching rule counts.
+//
+// OPERATION is open-read, open-write, create, write, fsync, rename, link or unlink. A rename or a
+// link is matched by its new name. An open with O_CREAT is a create.
+//
+// ACTION is `fail ERROR [COUNT]` (ENOSPC, EIO, EMFILE, ESTALE, EACCES, ENOENT), `delay SECONDS
+// [COUNT]`, or `stop [COUNT]`, which sends SIGSTOP to the process before the operation. COUNT
+// limits how often a rule applies.
+//
+// Each applied rule prints a line on stderr, so that tests can wait for the line.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -48,7 +49,7 @@ struct Rule {
   int count = -1;  // No limit.
 };
 
-// A file's contents by system calls of our own, which the functions below do not see.
+// Reads a file with direct system calls, which the functions below do not intercept.
 std::string Contents(const char* path) {
   std::string contents;
   const long file = ::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
@@ -88,7 +89,7 @@ Rule ParseRule(const std::string& line) {
 
 class Rules {
  public:
-  // The rule for this operation, one application of it taken; false: there is none.
+  // Uses up one application of the first matching rule. Returns false if no rule applies.
   bool Take(const char* operation, const char* path, Rule* taken) {
     static const char* const file = std::getenv("SLUICE_SHIM_RULES");
     if (file == nullptr || path == nullptr) return false;
@@ -119,7 +120,7 @@ class Rules {
   std::mutex mutex_;
   std::string contents_;
   std::vector<Rule> rules_;
-  std::map<std::string, int> applied_;  // By line, so that it outlives a change of other lines.
+  std::map<std::string, int> applied_;  // By line, so that counts survive changes of other lines.
 };
 
 Rules& TheRules() {
@@ -127,7 +128,7 @@ Rules& TheRules() {
   return *rules;
 }
 
-// False: the operation fails with errno set.
+// Returns false, with errno set, if the operation must fail.
 bool Allowed(const char* operation, const char* path) {
   Rule rule;
   if (!TheRules().Take(operation, path, &rule)) return true;
@@ -168,10 +169,10 @@ time_t ClockOffset() {
   return file == nullptr ? 0 : static_cast<time_t>(std::atoll(Contents(file).c_str()));
 }
 
-// A deadline that was reckoned from the wrong clock, as the kernel's clock has it.
+// Converts a deadline computed from the wrong clock to the kernel's clock.
 timespec TrueDeadline(const timespec& deadline) {
-  constexpr time_t kNoUptime =
-      500'000'000;  // A monotonic clock is below it, the wall clock is above.
+  // A monotonic clock is below this value, and the wall clock is above it.
+  constexpr time_t kNoUptime = 500'000'000;
   timespec result = deadline;
   if (deadline.tv_sec > kNoUptime) result.tv_sec -= ClockOffset();
   return result;
@@ -258,8 +259,8 @@ time_t time(time_t* now) noexcept {
   return result;
 }
 
-// A step of the real clock moves its waits with it; the kernel's clock is not stepped here, so that
-// deadlines are.
+// If the real clock were stepped, the kernel would move the deadlines of waits too. This clock is
+// only shifted for the process, so this function moves the deadlines.
 int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
                            const timespec* deadline) {
   static auto* const next = Next<int(pthread_cond_t*, pthread_mutex_t*, const timespec*)>(

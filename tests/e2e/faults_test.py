@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Faults show: a worker that stands still, a link that is cut, a folder of checkpoints that cannot be written. Each is said on
-/status.json, and not any more when it is over; where Prometheus is installed, its alert fires and clears too.
+"""Faults are reported: a stalled worker, a cut link, a checkpoint folder that cannot be written. Each appears on /status.json and
+disappears when it is over. If Prometheus is installed, its alert fires and clears too.
 
 usage: faults_test.py FOLDER_OF_PROGRAMS ROOT
 """
@@ -23,8 +23,8 @@ from processes import free_port, wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path()
 ROOT = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
-CUT = 20e6 / 8  # Bytes a second of a cut link: little enough to be what holds up a busy machine too.
+LIMIT = 120  # In seconds, for anything. A hang fails instead of blocking.
+CUT = 20e6 / 8  # Bytes per second of a cut link. The rate is so low that the link is the bottleneck even on a busy machine.
 NOBODY = 65534
 
 
@@ -34,7 +34,7 @@ def fetch(url):
 
 
 def quick_rules(text):
-    """The shipped rules with seconds for minutes."""
+    """The shipped rules with seconds in place of minutes."""
     return re.sub(r"for: \d+m", "for: 5s", re.sub(r"\[\d+[mh]", "[10s", text))
 
 
@@ -49,12 +49,13 @@ class FaultsTest(unittest.TestCase):
         if os.geteuid() == 0:
             os.chown(self.checkpoints, NOBODY, NOBODY)
         for source in (BIN / "sluice-server", BIN / "synthetic_worker", HERE / "survival.yaml"):
-            shutil.copy(source, self.folder)  # To where everybody may read.
+            shutil.copy(source, self.folder)  # To a folder that every user may read.
         self.processes = {}
         self.addCleanup(self.stop)
         self.link = PacedProxy()
         self.addCleanup(self.link.close)
-        self.grpc, self.http = free_port(), [free_port() for _ in range(3)]  # Of the server; its, and the workers'.
+        # gRPC port of the server; HTTP ports of the server and the workers.
+        self.grpc, self.http = free_port(), [free_port() for _ in range(3)]
         self.url = None
 
     def stop(self):
@@ -64,13 +65,13 @@ class FaultsTest(unittest.TestCase):
 
     def start(self, name, program, *arguments, proxy=None):
         command = [str(self.folder / program), "--job", str(self.folder / "survival.yaml"), *arguments]
-        for change in ("name=faults", "shards=1", "steps=10000000", "server.lease=3600s", "compression.uplink=none", "compression.downlink=none",
-                       f"checkpoint.dir={self.checkpoints}", "checkpoint.every=20"):
+        for change in ("name=faults", "shards=1", "steps=10000000", "server.lease_timeout=3600s", "compression.uplink=none", "compression.downlink=none",
+                       f"checkpoint.dir={self.checkpoints}", "checkpoint.interval=20"):
             command += ["--set", change]
         environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
         if proxy:
             environment["grpc_proxy"] = proxy
-        # The owner of a folder that cannot be written must not be root, who can.
+        # The process that cannot write its folder must not run as root, because root can write any folder.
         user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
         with (self.folder / f"{name}.log").open("w") as log:
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, **user)
@@ -79,7 +80,7 @@ class FaultsTest(unittest.TestCase):
         self.start("server", "sluice-server", "--listen", f"127.0.0.1:{self.grpc}", "--http-listen", f"127.0.0.1:{self.http[0]}")
         for rank in range(2):
             self.start(f"worker-{rank}", "synthetic_worker", "--coordinator", f"127.0.0.1:{self.grpc}", "--rank", str(rank),
-                       "--parameters", "500000", "--compute-ms", "100", "--steps", "10000000", "--metrics-listen",
+                       "--parameters", "500000", "--compute-ms", "100", "--steps", "10000000", "--http-listen",
                        f"127.0.0.1:{self.http[1 + rank]}", proxy=self.link.url if rank == 1 else None)
 
     def start_prometheus(self):
@@ -132,7 +133,7 @@ class FaultsTest(unittest.TestCase):
         except AssertionError as error:
             raise AssertionError("".join(f"--- {log.name}\n{log.read_text()[-2000:]}" for log in self.folder.glob("*.log"))) from error
         pause = self.processes["worker-1"].send_signal
-        self.check("has not been heard of", None, lambda: pause(signal.SIGSTOP), lambda: pause(signal.SIGCONT))
+        self.check("has not reported", None, lambda: pause(signal.SIGSTOP), lambda: pause(signal.SIGCONT))
         self.check("worker 1 waits on its link", "SluiceWaitsOnLink", lambda: setattr(self.link, "bytes_per_second", CUT),
                    lambda: setattr(self.link, "bytes_per_second", None))
         self.check("the checkpoint after step", "SluiceCheckpointGivenUp", lambda: self.checkpoints.chmod(0o555),

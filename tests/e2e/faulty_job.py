@@ -1,8 +1,8 @@
-"""A small job of real processes, each started by itself, whose disks, clocks and links a test can break.
+"""A small job of real processes, each started separately, whose disks, clocks and links a test can break.
 
-The disk and the clock of a process are broken by fault_shim.cc (the library FOLDER_OF_PROGRAMS/libfault_shim.so): a
-process that is started with `faults=NAME` reads its rules from the file that `rules(NAME, ...)` writes and its clock's
-offset from the one that `clock(NAME, ...)` writes, at any time.
+fault_shim.cc (the library FOLDER_OF_PROGRAMS/libfault_shim.so) breaks a process's disk and clock. A process that is started with
+`faults=NAME` reads its rules from the file that `rules(NAME, ...)` writes and its clock's offset from the one that `clock(NAME, ...)`
+writes, at any time.
 """
 import contextlib
 import json
@@ -18,12 +18,12 @@ from processes import free_port, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = HERE / "survival.yaml"
-LIMIT = 120  # Seconds for any state; a hang fails with a message instead of blocking.
+LIMIT = 120  # In seconds, for any state. A hang fails with a message instead of blocking.
 
 
 class FaultyJob:
     def __init__(self, test, programs, *settings, shards=2, job=JOB):
-        """`settings` are KEY=VALUE for --set of all processes; everything ends with `test`."""
+        """`settings` are KEY=VALUE for --set of all processes. Everything ends when `test` does."""
         self.programs, self.job = pathlib.Path(programs), job
         folder = tempfile.TemporaryDirectory()
         test.addCleanup(folder.cleanup)
@@ -35,13 +35,13 @@ class FaultyJob:
         test.addCleanup(self.kill_all)
 
     def start(self, name, program, *arguments, faults=None, before=None):
-        """Starts `program` and adds its output to the log `name`. Its process calls `before` first, if there is one."""
+        """Starts `program` and adds its output to the log `name`. The new process calls `before` first, if it is given."""
         command = [str(self.programs / program), "--job", str(self.job)]
         for setting in self.settings:
             command += ["--set", setting]
         environment = dict(os.environ)
         if faults is not None:
-            # The runtime of the address sanitizer has to come first.
+            # The address sanitizer's runtime must come first.
             library = str(self.programs / "libfault_shim.so")
             environment.update(LD_PRELOAD=library, SLUICE_SHIM_RULES=str(self.rules_path(faults)),
                                SLUICE_SHIM_CLOCK=str(self.clock_path(faults)))
@@ -70,7 +70,7 @@ class FaultyJob:
         self.replace(self.clock_path(name), f"{seconds}\n")
 
     def replace(self, path, text):
-        """In one step: a process that reads at the same time sees the old text or the new."""
+        """Replaces the file atomically: a concurrent reader sees the old or the new text."""
         whole = path.with_suffix(".new")
         whole.write_text(text)
         whole.replace(path)
@@ -99,16 +99,16 @@ class FaultyJob:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def wait_until_says(self, name, text, times=1):
-        """Until the log `name` has the regular expression `text` so many times."""
+        """Waits until the log `name` has `times` matches of the regular expression `text`."""
         self.wait_until(lambda: len(re.findall(text, self.log(name))) >= times, f"{name} says {text!r}")
 
     def complete(self, folder=None):
-        """Steps of the complete checkpoints."""
+        """Returns the steps of the complete checkpoints."""
         return sorted(int(path.parent.name.partition("-")[2])
                       for path in (folder or self.checkpoints).glob("step-*/manifest.json"))
 
     def wait_until_complete(self, step=1, folder=None):
-        """The newest complete checkpoint of `step` or later."""
+        """Returns the newest complete checkpoint of `step` or later."""
         return self.wait_until(lambda: max([0, *self.complete(folder)]) >= step and self.complete(folder)[-1],
                                f"a complete checkpoint of step {step} or later")
 
@@ -119,14 +119,14 @@ class FaultyJob:
         return json.loads(self.report_path(name).read_text())
 
     def wait_until_ended(self, *names):
-        """Exit codes by name; of all processes that are there if no name is given."""
+        """Returns exit codes by name; of all running processes if no name is given."""
         names = names or tuple(self.running)
         for name in names:
             self.wait_until(lambda: self.running[name].poll() is not None, f"{name} has ended")
         return {name: self.running[name].returncode for name in names}
 
     def kill(self, name):
-        """With SIGKILL, also where it is stopped."""
+        """Kills processes with SIGKILL, which also ends stopped ones."""
         self.running[name].kill()
         self.running.pop(name).wait()
 
@@ -138,7 +138,7 @@ class FaultyJob:
 
 
 class Link:
-    """A port that leads to `backend` on this machine. Its connections can be cut, and either direction can be held up."""
+    """A port that forwards to `backend` on this machine. Its connections can be cut, and either direction can be held up."""
 
     def __init__(self, backend):
         self.backend, self.ends, self.lock = backend, [], threading.Lock()
@@ -150,14 +150,14 @@ class Link:
         threading.Thread(target=self.accept, daemon=True).start()
 
     def hold(self, direction):
-        """Nothing goes `there` or `back` any more, as where one direction of a network is cut."""
+        """Stops traffic `there` or `back`, as if one direction of a network were cut."""
         self.goes[direction].clear()
 
     def release(self, direction):
         self.goes[direction].set()
 
     def cut(self):
-        """Ends all connections; new ones are taken."""
+        """Ends all connections, and accepts new ones."""
         with self.lock:
             ends, self.ends = self.ends, []
         for end in ends:
@@ -165,7 +165,7 @@ class Link:
                 end.shutdown(socket.SHUT_RDWR)
 
     def close(self):
-        """Ends all connections and takes no more."""
+        """Ends all connections, and accepts no more."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Real processes whose workers train on a GPU send what they would send from the CPU, and train the same parameters.
+"""Real processes: workers that train on a GPU send the same bytes as on the CPU and train the same parameters.
 
-The GPU is one that LibTorch takes for one (tests/worker/train/fake_gpu.h) and that runs Sluice's kernels block by block.
+The GPU is simulated for LibTorch (tests/worker/train/fake_gpu.h) and runs Sluice's kernels block by block.
 
-With --gpu the worker is sluice-worker, and the GPU a real one; then forward and backward passes round as it does, and
-Gpu.test_encoded_on_the_host is the test to run.
+With --gpu the worker is sluice-worker and the GPU is real. Then forward and backward passes round as that GPU does, and the test to run
+is Gpu.test_encoded_on_the_host.
 
 usage: gpu_test.py FOLDER_OF_PROGRAMS [--gpu] [unittest arguments]
 """
@@ -23,14 +23,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")
 BIN = pathlib.Path()
 WORKER = "fake_gpu_worker"
-LIMIT = 300  # Seconds for one run.
-LONG = 800  # Steps of a run that is stopped on the way.
+LIMIT = 300  # In seconds, for one run.
+LONG = 800  # Steps of a run that is stopped before its end.
 
 
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Programs look for each other beside themselves.
+        # Programs look for each other in their own folder.
         cls.folder = tempfile.TemporaryDirectory(dir=BIN.parent)
         cls.addClassCleanup(cls.folder.cleanup)
         cls.programs = pathlib.Path(cls.folder.name)
@@ -38,14 +38,14 @@ class Gpu(unittest.TestCase):
             os.link(BIN / source, cls.programs / program)
 
     def command(self, folder, *changes, programs=None, steps=30, arguments=()):
-        command = [str((programs or self.programs) / "sluice"), "run", JOB, "--quiet", "--http", "off", "--threads", "1",
-                   "--json", f"{folder}/report.json", "--log-dir", folder, *arguments]
+        command = [str((programs or self.programs) / "sluice"), "run", JOB, "--quiet", "--http-listen", "off", "--threads", "1",
+                   "--report", f"{folder}/report.json", "--log-dir", folder, *arguments]
         for change in [f"steps={steps}", *changes]:
             command += ["--set", change]
         return command
 
     def train(self, *changes, **options):
-        """The report of a run, and the first worker's log."""
+        """Returns the report of a run and the first worker's log."""
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(self.command(folder, *changes, **options), capture_output=True, text=True, timeout=LIMIT)
             if done.returncode != 0:
@@ -73,7 +73,7 @@ class Gpu(unittest.TestCase):
         self.assertNotIn("encoded on the processor", log)
         for key in ("parameters_sha256", "test_loss", "train_loss"):
             self.assertEqual(got[key], wanted[key], f"{changes}: {key}")
-        for key in ("bytes_up", "bytes_down"):  # With messages that tell what time something took.
+        for key in ("bytes_up", "bytes_down"):  # Messages contain measured times, so their sizes vary.
             self.assertAlmostEqual(got[key], wanted[key], delta=0.005 * wanted[key], msg=f"{changes}: {key}")
 
     def test_what_goes_up_and_what_is_trained(self):
@@ -90,8 +90,8 @@ class Gpu(unittest.TestCase):
         self.expect_same("gpus_per_worker=2", "gradient_accumulation_steps=2", devices="cuda:0, cuda:1")
 
     def test_shards_that_update_and_other_modes(self):
-        self.expect_same("optimizer.on=shards", "compression.downlink=topk:5%")
-        self.expect_same("mode=local_sgd", "sync_every=5")
+        self.expect_same("optimizer.location=shards", "compression.downlink=topk:5%")
+        self.expect_same("mode=local_sgd", "local_steps=5")
 
     def test_encoded_on_the_host(self):
         for uplink in ("topk:5%+int4", "powersgd:2", "int8", "none"):
@@ -99,7 +99,7 @@ class Gpu(unittest.TestCase):
                 job = ("device=cuda", f"compression.uplink={uplink}")
                 there, log = self.train(*job)
                 self.assertNotIn("encoded on the processor", log)
-                here, _ = self.train(*job, "encode_on=host")
+                here, _ = self.train(*job, "encode_location=host")
                 self.assertEqual(here["parameters_sha256"], there["parameters_sha256"])
 
     def test_auto_takes_it(self):
@@ -111,12 +111,12 @@ class Gpu(unittest.TestCase):
         programs = {"cpu": BIN, "cuda": self.programs}
         for first, second in (("cpu", "cuda"), ("cuda", "cpu")):
             with self.subTest(f"{first}, then {second}"), tempfile.TemporaryDirectory() as folder:
-                saved = f"checkpoint={{dir: {folder}, every: 20}}"
+                saved = f"checkpoint={{dir: {folder}, interval: 20}}"
                 self.begin(folder, f"device={first}", saved, programs=programs[first], steps=LONG)
                 report, log = self.train(f"device={second}", saved, programs=programs[second], steps=LONG,
                                          arguments=["--resume"])
                 self.assertIn(f"device: {second}", log)
-                self.assertIn("going on from the checkpoint", log)
+                self.assertIn("continuing from the checkpoint", log)
                 self.assertEqual(report["parameters_sha256"], straight["parameters_sha256"])
 
 

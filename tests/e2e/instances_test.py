@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which of two processes is the newer one: a shard that is started again while the one before lives, and clocks that
-are stepped by hours, both ways, while processes come and go.
+"""Checks that a job knows which of two processes is newer: a shard is restarted while its predecessor lives, and clocks jump by hours in
+both directions while processes start and end.
 
 usage: instances_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -19,18 +19,18 @@ STEPS = 1500
 class InstancesTest(unittest.TestCase):
     def job(self, *settings):
         job = FaultyJob(self, PROGRAMS, *settings)
-        job.settings += [f"checkpoint.dir={job.checkpoints}", "checkpoint.every=25"]
+        job.settings += [f"checkpoint.dir={job.checkpoints}", "checkpoint.interval=25"]
         return job
 
     def expect_progress(self, job, checkpoints=2):
-        """Checkpoints need every rank and every shard."""
+        """Waits for new checkpoints, which need every rank and every shard."""
         job.wait_until_complete(job.complete()[-1] + 25 * checkpoints)
 
     def expect_no_rollback(self, job, coordinator="shard-0"):
         self.assertNotIn("steps are lost", job.log(coordinator), job.logs())
 
     def test_a_shard_that_is_started_beside_itself_takes_over(self):
-        job = self.job("steps=1000000", "server.wait_limit=30s")
+        job = self.job("steps=1000000", "server.rejoin_timeout=30s")
         job.server(0), job.server(1), job.worker(0), job.worker(1)
         job.wait_until_complete()
         job.server(1, name="shard-1-later", listen=free_port())
@@ -42,13 +42,13 @@ class InstancesTest(unittest.TestCase):
         self.expect_no_rollback(job)
 
     def test_workers_leave_a_shard_that_only_they_can_reach(self):
-        job = self.job("steps=1000000", "server.lease=2s", "server.wait_limit=30s")
+        job = self.job("steps=1000000", "server.lease_timeout=2s", "server.rejoin_timeout=30s")
         link = Link(job.ports[0])
         self.addCleanup(link.close)
         job.server(0), job.server(1, coordinator=link.port), job.worker(0), job.worker(1)
         job.wait_until_complete()
         link.hold("there"), link.hold("back")
-        job.wait_until_says("shard-0", "shard 1 .* was not heard of")
+        job.wait_until_says("shard-0", "shard 1 .* did not report")
         job.server(1, name="shard-1-later", listen=free_port())
         for rank in (0, 1):
             job.wait_until_says(f"worker-{rank}", "shard 1 is served by another process now")
@@ -73,10 +73,10 @@ class InstancesTest(unittest.TestCase):
         for name, hours in (("shard-0", 5), ("shard-1", -4), ("worker-0", 9), ("worker-1", -8)):
             job.clock(name, hours * HOUR)
         self.expect_progress(job)
-        self.restart(job, "shard-1", -10, lambda: job.server(1, faults="shard-1"), "shard 1 .* takes up step")
-        self.restart(job, "shard-0", -20, lambda: job.server(0, faults="shard-0"), "shard 0 .* takes up step")
+        self.restart(job, "shard-1", -10, lambda: job.server(1, faults="shard-1"), "shard 1 .* replays from step")
+        self.restart(job, "shard-0", -20, lambda: job.server(0, faults="shard-0"), "shard 0 .* replays from step")
         self.restart(job, "worker-1", -30, lambda: job.worker(1, faults="worker-1"), "rank 1 .* was replaced by")
-        self.restart(job, "shard-1", 40, lambda: job.server(1, faults="shard-1"), "shard 1 .* takes up step")
+        self.restart(job, "shard-1", 40, lambda: job.server(1, faults="shard-1"), "shard 1 .* replays from step")
         for name, hours in (("shard-0", 1), ("shard-1", -50), ("worker-0", -60), ("worker-1", 70)):
             job.clock(name, hours * HOUR)
         slow.end()
@@ -91,7 +91,7 @@ class InstancesTest(unittest.TestCase):
         self.assertEqual(set(job.wait_until_ended().values()), {0}, job.logs())
 
     def restart(self, job, name, hours, start, said):
-        """On a machine whose clock is off by so much."""
+        """Restarts a process with a clock that is wrong by `hours`."""
         before = job.log("shard-0")
         job.kill(name)
         job.clock(name, hours * HOUR)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The chart on a real cluster, in a namespace that enforces the `restricted` Pod Security profile and has a ResourceQuota, with TLS and
-# token: trains Fashion-MNIST with 2 shards and 3 workers, undisturbed and while pods are deleted, a node is drained, the release is
-# upgraded and rolled back; both must end with the same parameters. Then the same in two racks of two workers, each behind a relay.
+# Tests the chart on a real cluster, in a namespace that enforces the `restricted` Pod Security profile and has a ResourceQuota, with TLS
+# and token. Trains Fashion-MNIST with 2 shards and 3 workers, once undisturbed and once while pods are deleted, a node is drained, and the
+# release is upgraded and rolled back. Both must end with the same parameters. Then repeats this with two racks of two workers behind relays.
 #
 # usage: tests/e2e/kubernetes.sh IMAGES      IMAGES: folder that deploy/docker/build.sh wrote
 # The cluster is one of these:
-#   KUBECONFIG=...       any; LOAD="kind load image-archive" is what is called with each image's archive
+#   KUBECONFIG=...       any cluster; LOAD="kind load image-archive" is the command for each image's archive
 #   CLUSTER=PROGRAM      a program with the commands `up`, `exec COMMAND...` and `load ARCHIVE...`
 # STEPS=2000             length of the training, if the cluster is fast
 set -euo pipefail
@@ -55,7 +55,7 @@ k create namespace $ns >/dev/null
 k label namespace $ns pod-security.kubernetes.io/enforce=restricted >/dev/null
 k create quota quota --hard=requests.cpu=8,requests.memory=12Gi,limits.memory=24Gi,pods=30 >/dev/null
 
-# One CA; one certificate for each release, of the names under which its servers are dialled.
+# One CA, and one certificate per release for the names of its servers.
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=test CA" -keyout "$work/ca.key" -out "$work/ca.pem" 2>/dev/null
 secrets() {  # secrets RELEASE
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout "$work/tls.key" -out "$work/tls.csr" 2>/dev/null
@@ -93,8 +93,8 @@ job:
   steps: $steps
   optimizer: {lr: 0.1, momentum: 0.5, clip_norm: 1}
   compression: {uplink: "topk:5%+int4", downlink: int8}
-  checkpoint: {every: 100}
-  server: {lease: 5s, heartbeat: 500ms}
+  checkpoint: {interval: 100}
+  server: {lease_timeout: 5s, heartbeat_interval: 500ms}
 YAML
 install() {  # install RELEASE ARGUMENTS...
   local release=$1
@@ -122,7 +122,7 @@ both_ready() { k wait --for=condition=Ready --timeout=2s "pod/$1-sluice-server-0
 ready() { await 240 "both shards of $1 are ready" both_ready "$1"; }
 past_step() { local step; step=$(metric "$1" 0 sluice_step || true); [ "${step%.*}" -ge "$2" ] 2>/dev/null; }
 
-# What is wrong with a job is said by the pod, before anything waits.
+# The pod must report what is wrong with a job before any process waits for the job.
 install bad --set job.compression.uplink=topq:1%
 reason() { k get pod bad-sluice-server-0 -o jsonpath='{.status.initContainerStatuses[0].lastState.terminated.message}' | grep -q topq; }
 await 60 "the reason why a job is refused" reason
@@ -187,8 +187,9 @@ gone() { [ -z "$(k get all,configmaps,pvc,pdb,networkpolicies,serviceaccounts -l
 await 60 "nothing is left of an uninstalled release" gone rough
 say "uninstalled, nothing is left"
 
-# Another job file for a run that goes on, as docs/kubernetes.md says to do it; and what is left of finished workers after a while.
-install changed --set worker.replicaCount=2,worker.ttlSecondsAfterFinished=30,job.checkpoint.every=20
+# Changes the job file of a running job as docs/kubernetes.md describes, and later checks what remains of finished
+# workers.
+install changed --set worker.replicaCount=2,worker.ttlSecondsAfterFinished=30,job.checkpoint.interval=20
 ready changed
 await 120 "the first checkpoint" past_step changed 20
 h upgrade changed $chart --reuse-values --set worker.restartOnUpgrade=true --set-json job.optimizer.lr=0.05 >/dev/null
@@ -198,7 +199,7 @@ one_other_job() { [ "$(workers_of_changed | wc -l)" = 1 ] && [ "$(workers_of_cha
 await 60 "the workers' Job has another name" one_other_job
 k wait --for=condition=Complete --timeout=900s "$(workers_of_changed)" >/dev/null
 [ "$(hashes changed | wc -w)" = 1 ] || fail "the workers of a changed job ended with other parameters: $(hashes changed)"
-[[ "$(k logs changed-sluice-server-0 -c server)" == *"goes on after step"* ]] || fail "a changed job did not go on from its checkpoint"
+[[ "$(k logs changed-sluice-server-0 -c server)" == *"continues after step"* ]] || fail "a changed job did not go on from its checkpoint"
 no_workers() { [ -z "$(workers_of_changed)" ]; }
 await 120 "a finished Job of workers is removed" no_workers
 h upgrade changed $chart --reuse-values --set-string server.podAnnotations.again=1 --wait --timeout 180s >/dev/null

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The images that kubernetes.sh loads: those of deploy/docker, the servers' under a second tag, the workers' with Fashion-MNIST in it.
+# The images that kubernetes.sh loads: those of deploy/docker, the servers' image under a second tag, and the workers'
+# image with Fashion-MNIST.
 # usage: tests/e2e/kubernetes_images.sh BUILD_FOLDER OUT
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,7 +13,7 @@ export BUILDAH_ISOLATION=chroot
 b() { buildah --storage-driver overlay "$@"; }
 push() { rm -f "$out/$2.tar"; b push --quiet "$1" "oci-archive:$out/$2.tar:$1"; }
 
-# Another label, so that it is another image, as that of a next version is.
+# Another label makes another image, as the next version would.
 container=$(b from --pull-never "localhost/sluice-server:$version")
 b config --label next=yes "$container"
 b commit --quiet "$container" "localhost/sluice-server:$version-next" >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Workers that are started seconds before the servers are there, as on Kubernetes: they connect as soon as there is
-something to connect to, also through TLS. Each is a process of its own: in one that has a server as well, gRPC looks after all connections.
+"""Workers start seconds before the servers, as on Kubernetes, and connect as soon as the servers are up, also through TLS. Each is a
+separate process, because gRPC would poll all connections in a process that also has a server.
 
 usage: late_servers_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -16,12 +16,12 @@ from processes import free_port
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")  # Two workers, two shards.
 BIN = pathlib.Path()
-LATE = 4     # Seconds.
-LIMIT = 120  # Seconds from then on; a start takes two or three, and one that fails gives up after a minute.
+LATE = 4     # In seconds.
+LIMIT = 120  # In seconds after the servers' start. A start takes two or three; a failed start gives up after a minute.
 
 
 def make_certificates(folder):
-    """Of one CA, for 127.0.0.1; what a program is told of them."""
+    """Makes certificates of one CA for 127.0.0.1 and returns a program's flags for them."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     (folder / "names").write_text("subjectAltName = IP:127.0.0.1\n")
     for command in (["req", "-x509", *key, "-days", "2", "-subj", "/CN=test CA", "-keyout", "ca.key", "-out", "ca.pem"],

@@ -1,5 +1,5 @@
-"""What a job measures of its links, against links that are shaped (bench/shaped.sh): rates within 20 % each way, while they
-change, and latency where the kernel can make one. Exits 77 (skipped) where namespaces or links cannot be made.
+"""Compares a job's measurements of its links with shaped links (bench/shaped.sh): rates within 20 % in each direction, while they change,
+and latency where the kernel can add one. Exits with 77 (skipped) if namespaces or links cannot be made.
 
 usage: links_test.py SHAPED_SH FOLDER_OF_PROGRAMS
 """
@@ -14,14 +14,14 @@ import urllib.request
 
 from processes import wait_until
 
-PORT = 7070  # In namespaces of our own.
-LIMIT = 120  # Seconds for anything; a figure may come as late as that, but a wrong one never becomes right.
+PORT = 7070  # In separate namespaces.
+LIMIT = 120  # In seconds, for each figure. A figure may take this long, but a wrong figure never becomes right.
 # TCP's share of an Ethernet link: 1448 of 1514 bytes, with an MTU of 1500 and timestamps.
 PAYLOAD = 1448 / 1514
 TOLERANCE = 0.2
 MBIT = 1e6 / 8
 DELAY_MS = 20
-# 4 MB a step each way: the 256 KiB that a bucket lets pass at once are little of it.
+# Each step moves 4 MB in each direction. The 256 KiB that a bucket passes at once are a small part of these bytes.
 PARAMETERS = 1_000_000
 JOB = """\
 name: links
@@ -33,7 +33,7 @@ batch_size_per_worker: 16
 steps: 1000000
 optimizer: {name: sgd, lr: 0.01}
 compression: {uplink: none, downlink: none}
-server: {heartbeat: 200ms}
+server: {heartbeat_interval: 200ms}
 """
 
 
@@ -57,7 +57,7 @@ class Job:
                                 stderr=self.log)
 
     def link(self):
-        """Of worker 0, as the status page has it; None: nothing is known yet."""
+        """Returns worker 0's figures from the status page, or None if there are none yet."""
         assert all(process.poll() is None for process in self.processes), "a process has ended"
         asked = subprocess.run(["ip", "netns", "exec", "s0", sys.executable, __file__, "--ask"], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True)
@@ -65,11 +65,11 @@ class Job:
         return worker if worker.get("uplink_rate") and worker.get("downlink_rate") else None
 
     def await_rates(self, what, up, down):
-        """Megabits per second."""
+        """Returns megabits per second."""
         begin, seen = time.monotonic(), []
 
         def right():
-            time.sleep(0.3)  # Asking takes processor time from what is measured.
+            time.sleep(0.3)  # Each request takes processor time from the measurement.
             link = self.link()
             if not link:
                 return False
@@ -103,7 +103,7 @@ def measure(shaped, programs):
         job.await_rates("at first", 100, 100)
         subprocess.run([shaped, "--set", "40mbit"], check=True)
         job.await_rates("a drop", 40, 40)
-        # What a worker sends leaves through its own end of the link alone.
+        # The worker's uplink traffic passes only the worker's end of the link.
         subprocess.run([shaped, "--set", "100mbit"], check=True)
         subprocess.run(["tc", "-n", "w0", "qdisc", "replace", "dev", "eth0", "handle", "10:", "tbf", "rate", "30mbit", "burst",
                         "262144", "latency", "50ms"], check=True)

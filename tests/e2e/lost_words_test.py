@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Real jobs in which the coordinator does not hear of something in time: that a shard has begun, that a worker of the
-last few leaves before another comes, that a rack's checkpoint is complete.
+"""Real jobs in which the coordinator learns something too late: that a shard has begun, that one of the last workers leaves before
+another comes, that a rack's checkpoint is complete.
 
 usage: lost_words_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -19,7 +19,7 @@ BIN = pathlib.Path()
 class LostWords(unittest.TestCase):
     def job(self, *settings, **more):
         job = FaultyJob(self, BIN, *settings, **more)
-        job.settings.append(f"checkpoint={{dir: {job.checkpoints}, every: 50}}")
+        job.settings.append(f"checkpoint={{dir: {job.checkpoints}, interval: 50}}")
         return job
 
     def test_the_word_that_a_shard_has_begun(self):
@@ -28,7 +28,7 @@ class LostWords(unittest.TestCase):
         link = Link(job.ports[0])
         self.addCleanup(link.close)
         job.server(1, coordinator=link.port)
-        job.wait_until_says("shard-0", r"shard 1 \(.*\) is here")
+        job.wait_until_says("shard-0", r"shard 1 \(.*\) has joined")
         link.hold("there")
         job.worker(0)
         job.worker(1)
@@ -61,7 +61,7 @@ class LostWords(unittest.TestCase):
         ports = [free_port() for _ in range(2)]
 
         def start_relay(number, name, faults=None):
-            job.start(name, "sluice-relay", "--relay", number, "--upstream", f"127.0.0.1:{job.ports[0]}", "--listen",
+            job.start(name, "sluice-relay", "--relay", number, "--coordinator", f"127.0.0.1:{job.ports[0]}", "--listen",
                       f"127.0.0.1:{ports[number]}", faults=faults)
 
         job.server(0)
@@ -70,7 +70,7 @@ class LostWords(unittest.TestCase):
         for rank in range(4):
             job.worker(rank, coordinator=ports[rank // 2])
         job.wait_until_says("relay-0", "rack-0/step-000000000100/manifest.json")
-        job.running["worker-0"].send_signal(signal.SIGSTOP)  # So that the end does not come first.
+        job.running["worker-0"].send_signal(signal.SIGSTOP)  # The job must not end first.
         self.assertLess(max(job.complete(), default=0), 100, "the rack could not go back to it")
         newest = job.wait_until_complete(100)
         self.assertGreaterEqual(job.complete(job.checkpoints / "rack-0")[-1], newest, job.logs())

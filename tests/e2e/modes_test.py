@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real processes in every mode: where the optimizer runs changes nothing but roundings, and all modes learn.
+"""Real processes in every mode: the optimizer's location changes only rounding, and all modes learn.
 
 usage: modes_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -13,16 +13,16 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "cells.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for one run.
+LIMIT = 120  # In seconds, for one run.
 STEPS = 100
 GUESSING = 2.30  # ln 10.
 
 
 def train(*changes):
-    """The report of a run."""
+    """Returns the report of a run."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
-        command = [str(BIN / "sluice"), "run", JOB, "--quiet", "--http", "off", "--threads", "1", "--json", str(report),
+        command = [str(BIN / "sluice"), "run", JOB, "--quiet", "--http-listen", "off", "--threads", "1", "--report", str(report),
                    "--log-dir", folder]
         for change in [f"steps={STEPS}", *changes]:
             command += ["--set", change]
@@ -39,7 +39,7 @@ class Modes(unittest.TestCase):
             with self.subTest(optimizer):
                 changes = [f"optimizer={optimizer}", "lr_schedule={name: cosine}"]
                 here = train(*changes)
-                there, again = (train(*changes, "optimizer.on=shards") for _ in range(2))
+                there, again = (train(*changes, "optimizer.location=shards") for _ in range(2))
                 self.assertEqual(there["parameters_sha256"], again["parameters_sha256"])
                 for loss in ("train_loss", "test_loss"):
                     self.assertAlmostEqual(there[loss], here[loss], delta=1e-3)
@@ -48,7 +48,7 @@ class Modes(unittest.TestCase):
     def test_local_steps(self):
         for outer in ("average", "nesterov"):
             with self.subTest(outer):
-                changes = ["mode=local_sgd", "sync_every=15", f"outer_optimizer={outer}"]
+                changes = ["mode=local_sgd", "local_steps=15", f"outer_optimizer={outer}"]
                 first, again = train(*changes), train(*changes)
                 self.assertEqual(first["parameters_sha256"], again["parameters_sha256"])
                 self.assertEqual((first["mode"], first["steps"], first["rounds"]), ("local_sgd", STEPS, 7))
@@ -60,14 +60,14 @@ class Modes(unittest.TestCase):
         for mode in (["mode=async"], ["mode=ssp", "staleness=1"]):
             for on in ("shards", "workers"):
                 with self.subTest(f"{mode} {on}"):
-                    report = train(*mode, f"optimizer.on={on}", "compression.uplink=topk:5%+int4",
+                    report = train(*mode, f"optimizer.location={on}", "compression.uplink=topk:5%+int4",
                                    "compression.downlink=int8")
                     self.assertEqual((report["steps"], report["rounds"]), (STEPS, STEPS))
                     self.assertGreaterEqual(report["staleness"], 0)
                     self.assertLess(report["test_loss"], 0.5 * GUESSING)
 
     def test_plans_without_waiting(self):
-        """A schedule of dense steps, then one of densities: fewer bytes than without the latter, more than without the former."""
+        """A schedule of dense steps and then falling densities sends fewer bytes than dense steps and more than the last density alone."""
         coarse = ["compression.uplink=topk:2%+int4", "compression.downlink=topk:2%+int4"]
         for mode in (["mode=async"], ["mode=ssp", "staleness=1"]):
             with self.subTest(f"{mode}"):

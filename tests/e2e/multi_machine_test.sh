@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# docs/multi-machine.md, tried: two hosts made of network namespaces, one shard and one worker on each.
-# usage: multi_machine_test.sh BIN JOB.yaml     exits 77 (skipped) where namespaces cannot be made
+# Tests docs/multi-machine.md: two hosts made of network namespaces, with one shard and one worker on each.
+# usage: multi_machine_test.sh BIN JOB.yaml     exits with 77 (skipped) if namespaces cannot be made
 set -euo pipefail
 bin=$1 job=$2
 a=sluice-a-$$ b=sluice-b-$$

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Workers of a real job that come and go, each behind a network link of its own that is cut and joined again
-(bench/shaped.sh): for longer than a lease, which removes the worker until it joins again, and for less, which nobody
-minds. Exits 77 (skipped) where no namespaces or links can be made.
+"""Cuts and restores the network links of a real job's workers (bench/shaped.sh). A cut that is longer than a lease must remove the worker
+until it joins again. A shorter cut must have no effect. Exits with 77 (skipped) if namespaces or links cannot be made.
 
 usage: network_cut_test.py SHAPED_SH FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -19,12 +18,12 @@ from processes import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
-PORT = 7070  # In a namespace of our own.
-LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
+PORT = 7070  # In a separate namespace.
+LIMIT = 180  # In seconds, for anything. A hang fails instead of blocking.
 STEPS = 1500
 WORKERS = 4
-# The links make a step take a tenth of a second, however fast the processors are, so that the job does not end while
-# somebody stands still; when all has been seen they no longer do.
+# With these links, a step takes a tenth of a second on any processor, so that the job does not end while a process is stopped. After the
+# checks, the links are fast again.
 SLOW = "4mbit"
 
 
@@ -54,7 +53,7 @@ class NetworkCut(unittest.TestCase):
     def start(self, name, program, *arguments):
         command = ["ip", "netns", "exec", name, str(BIN / program), "--job", JOB]
         for setting in ("membership=elastic", "shards=1", f"workers={WORKERS}", "min_workers=2", f"steps={STEPS}",
-                        f"checkpoint={{dir: {self.folder}/checkpoints, every: 10}}", f"server.lease={self.lease}"):
+                        f"checkpoint={{dir: {self.folder}/checkpoints, interval: 10}}", f"server.lease_timeout={self.lease}"):
             command += ["--set", setting]
         with self.log(name).open("w") as log:
             self.processes[name] = subprocess.Popen([*command, *arguments], stdout=log, stderr=subprocess.STDOUT)
@@ -101,7 +100,7 @@ class NetworkCut(unittest.TestCase):
     def test_longer_than_a_lease(self):
         self.start_all(lease="3s")
         self.link(1, "down")
-        self.says("s0", "rank 1 .* was not heard of")
+        self.says("s0", "rank 1 .* did not report")
         before = self.newest_checkpoint()
         wait_until(lambda: self.newest_checkpoint() > before, "the others go on", LIMIT)
         self.assertIsNone(self.processes["w1"].poll(), self.logs())
@@ -116,11 +115,11 @@ class NetworkCut(unittest.TestCase):
         self.stands_still()
         self.link(1, "up")
         self.finish()
-        self.assertNotIn("was not heard of", self.logs())
+        self.assertNotIn("did not report", self.logs())
         self.assertNotIn("joining again", self.logs())
 
     def stands_still(self):
-        """Nothing has come over the link for a second, and so no checkpoint either."""
+        """Waits until, for a second, no packet has passed the link and no checkpoint has been completed."""
         seen, since = None, time.monotonic()
 
         def quiet():

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# examples/own_loop.cc as its comment says: one server, two ranks, equal parameters at the end.
+# Runs examples/own_loop.cc as its comment describes: one server, two ranks, and equal parameters at the end.
 # usage: own_loop_test.sh BIN JOB.yaml
 set -euo pipefail
 bin=$1 job=$2

@@ -1,4 +1,4 @@
-"""A link whose rate changes while it is used: an HTTP proxy (CONNECT) that gRPC's clients go through (`grpc_proxy`)."""
+"""A link whose rate can change in use: an HTTP proxy (CONNECT) that gRPC's clients use (`grpc_proxy`)."""
 import contextlib
 import socket
 import threading
@@ -8,7 +8,7 @@ PIECE = 1 << 16
 
 
 class PacedProxy:
-    """Each direction of all its connections together has `bytes_per_second`; None: what the machine gives."""
+    """In each direction, all its connections together have `bytes_per_second`. None means unlimited."""
 
     def __init__(self):
         self.bytes_per_second = None

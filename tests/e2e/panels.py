@@ -1,10 +1,10 @@
-"""Draws dashboards without Grafana: a page of SVG for each, from the series that Prometheus gives for its panels' queries. Enough to
-see whether a stranger could read from them what a job does."""
+"""Draws dashboards without Grafana: a page of SVG for each, from the series that Prometheus returns for its panels' queries. The pages
+show whether a new reader could understand a job from the dashboards."""
 import html
 import math
 import re
 
-WIDTH, HEIGHT = 560, 190  # Of a panel's drawing.
+WIDTH, HEIGHT = 560, 190  # Size of a panel's drawing.
 LEFT, BOTTOM, TOP = 62, 22, 8
 COLOURS = ("#3366cc", "#dc6b19", "#228833", "#aa3377", "#887711", "#117788", "#cc3333", "#666666")
 STYLE = """body{font:13px sans-serif;margin:16px;background:#fff;color:#222;width:1180px}h1{font-size:19px}
@@ -14,7 +14,7 @@ figure.stat{width:267px}figcaption b{font-size:14px}figcaption{color:#444;min-he
 
 
 def scaled(value, base, names):
-    """1500000 with a base of 1000: 1.5 M."""
+    """Formats 1500000 with a base of 1000 as 1.5 M."""
     for name in names[:-1]:
         if abs(value) < base:
             return f"{value:.3g} {name}".strip()
@@ -41,7 +41,7 @@ def legend(template, labels):
 
 
 def stacks(series):
-    """Each on top of those before, at the times that all have."""
+    """Stacks each series on the previous ones, at the times that all have."""
     times = sorted(set.intersection(*(set(dict(points)) for _, points in series))) if series else []
     below = dict.fromkeys(times, 0.0)
     result = []
@@ -88,7 +88,7 @@ def chart(series, unit, stacked):
 
 
 def page(dashboard, job, series_of):
-    """`series_of(expression)`: [(labels, [(time, value)])] of the last minutes."""
+    """`series_of(expression)` returns [(labels, [(time, value)])] of the last minutes."""
     figures = []
     for panel in dashboard["panels"]:
         unit = panel["fieldConfig"]["defaults"]["unit"]

@@ -1,4 +1,4 @@
-"""What the tests and benchmarks of real processes ask the system about them, and do to them."""
+"""Helpers for tests and benchmarks of real processes: they inspect processes and act on them."""
 import os
 import pathlib
 import random
@@ -10,19 +10,19 @@ import urllib.request
 
 
 def free_port():
-    """One that no connection is given by chance before somebody listens there."""
+    """Returns a port that no connection gets by chance before a process listens on it."""
     first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         with socket.socket() as holder:
             try:
                 holder.bind(("127.0.0.1", random.randrange(max(1024, first // 2), first) if first > 2048 else 0))
             except OSError:
-                continue  # Somebody has it.
+                continue  # Another process uses the port.
             return holder.getsockname()[1]
 
 
 def is_ready(address):
-    """As the health port there says."""
+    """Returns the state that the health port reports."""
     try:
         with urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as answer:
             return answer.status == 200
@@ -46,7 +46,7 @@ def is_running(pid):
 
 
 def wait_until(condition, what, limit):
-    """What `condition` gives once that is true; an AssertionError after `limit` seconds."""
+    """Returns the value of `condition` once it is true. Raises AssertionError after `limit` seconds."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         result = condition()
@@ -57,10 +57,10 @@ def wait_until(condition, what, limit):
 
 
 class SlowedDown:
-    """Lets a process run for one part in `times` of the time, until it ends or end() is called. A job that waits for it is
-    as slow, and stands still while this process does: it does not end before a test has done to it what it wants to do."""
+    """Lets a process run for one part in `times` of the time, until it ends or end() is called. A job that waits for
+    this process is equally slow and stops with it, so the job does not end before a test has acted."""
 
-    PERIOD = 0.02  # Seconds.
+    PERIOD = 0.02  # In seconds.
 
     def __init__(self, pid, times):
         self.pid, self.times, self.over = pid, times, threading.Event()
@@ -75,7 +75,7 @@ class SlowedDown:
                 os.kill(self.pid, signal.SIGCONT)
                 time.sleep(self.PERIOD / self.times)
         except ProcessLookupError:
-            pass  # It has ended.
+            pass  # The process has ended.
 
     def end(self):
         self.over.set()

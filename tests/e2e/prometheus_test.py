@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A real Prometheus scrapes the servers and workers of real jobs: every query of every dashboard returns data, metrics are as `promtool check metrics`
-wants them, and the alert for a lost worker fires and clears.
+"""A real Prometheus scrapes the servers and workers of real jobs: every query of every dashboard returns data, metrics pass `promtool
+check metrics`, and the alert for a lost worker fires and clears.
 
-usage: prometheus_test.py FOLDER_OF_PROGRAMS ROOT [--panels FOLDER]     exits 77 (skipped) where prometheus or promtool is missing
-  --panels FOLDER   let the jobs run for a minute and draw every dashboard of each there, as HTML
+usage: prometheus_test.py FOLDER_OF_PROGRAMS ROOT [--panels FOLDER]     exits with 77 (skipped) if prometheus or promtool is missing
+  --panels FOLDER   runs the jobs for a minute and draws every dashboard of each into FOLDER, as HTML
 """
 import json
 import pathlib
@@ -27,13 +27,13 @@ JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 ROOT = pathlib.Path()
 PANELS = None
-DRAWN = 60  # Seconds.
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+DRAWN = 60  # In seconds.
+LIMIT = 120  # In seconds, for anything. A hang fails instead of blocking.
 ENDLESS = "steps=10000000"
-LEASE = 15  # Seconds; longer than a busy machine lets a process stand still.
+LEASE = 15  # In seconds; longer than a process stalls on a busy machine.
 JOBS = {
-    "sync": ["checkpoint.every=50", "control={policy: schedule, schedule: cyclic, start: 0.2, end: 0.05, steps: 400, stages: 2}"],
-    "async": ["mode=async", "checkpoint.every=50"],
+    "sync": ["checkpoint.interval=50", "control={policy: schedule, schedule: cyclic, start: 0.2, end: 0.05, steps: 400, stages: 2}"],
+    "async": ["mode=async", "checkpoint.interval=50"],
 }
 
 
@@ -43,8 +43,18 @@ def fetch(url):
 
 
 def quick_rules(text):
-    """The shipped rules with seconds for minutes: what is looked at is whether they fire, not when."""
+    """The shipped rules with seconds in place of minutes. The test checks whether they fire, not when."""
     return re.sub(r"for: \d+m", "for: 2s", re.sub(r"\[\d+[mh]", "[10s", text))
+
+
+def scrape_configuration(targets, rules):
+    """The configuration that release 0.1 shipped, with this test's addresses, rules and a shorter interval. Users' old configurations must keep working."""
+    text = (ROOT / "tests/compatibility/0.1/prometheus.yml").read_text()
+    for old, new in ((r"scrape_interval: 5s", "scrape_interval: 1s\n  evaluation_interval: 1s"), (r"rule_files: \[.*\]", f"rule_files: [{rules}]"),
+                     (r"targets: \[.*\]", f"targets: {json.dumps(targets)}")):
+        text, count = re.subn(old, new, text)
+        assert count == 1, f"{old} stands {count} times in 0.1's configuration"
+    return text
 
 
 class Job:
@@ -53,8 +63,8 @@ class Job:
     def __init__(self, test, name, changes):
         self.name, self.folder = name, test.folder / name
         self.folder.mkdir()
-        self.changes = [f"name={name}", ENDLESS, f"server.lease={LEASE}s", f"checkpoint.dir={self.folder}/checkpoints", *changes]
-        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(4)]  # Workers' come last.
+        self.changes = [f"name={name}", ENDLESS, f"server.lease_timeout={LEASE}s", f"checkpoint.dir={self.folder}/checkpoints", *changes]
+        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(4)]  # The workers' ports come last.
         self.processes = {}
         test.addCleanup(self.stop)
         for shard in range(2):
@@ -64,8 +74,8 @@ class Job:
             self.start_worker(rank)
 
     def start_worker(self, rank):
-        self.start("worker", rank, "--rank", str(rank), "--threads", "1", "--metrics-listen", f"127.0.0.1:{self.http[2 + rank]}",
-                   "--quality-every", "10")
+        self.start("worker", rank, "--rank", str(rank), "--threads", "1", "--http-listen", f"127.0.0.1:{self.http[2 + rank]}",
+                   "--quality-interval", "10")
 
     def start(self, kind, number, *arguments):
         command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.grpc[0]}", *arguments]
@@ -92,11 +102,8 @@ class PrometheusTest(unittest.TestCase):
     def start_prometheus(self, jobs):
         rules = self.folder / "rules.yaml"
         rules.write_text(quick_rules((ROOT / "helm/sluice/rules/sluice.yaml").read_text()))
-        targets = [f"127.0.0.1:{port}" for job in jobs for port in job.http]
-        config = self.folder / "prometheus.json"  # JSON is YAML.
-        config.write_text(json.dumps({
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)],
-            "scrape_configs": [{"job_name": "sluice", "static_configs": [{"targets": targets}]}]}))
+        config = self.folder / "prometheus.yml"
+        config.write_text(scrape_configuration([f"127.0.0.1:{port}" for job in jobs for port in job.http], rules))
         self.url = f"http://127.0.0.1:{free_port()}"
         with (self.folder / "prometheus.log").open("w") as log:
             process = subprocess.Popen(
@@ -109,7 +116,7 @@ class PrometheusTest(unittest.TestCase):
         self.addCleanup(stop)
 
     def query(self, expression):
-        """Samples now."""
+        """Returns the current samples."""
         try:
             answer = json.loads(fetch(f"{self.url}/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
         except urllib.error.HTTPError as error:

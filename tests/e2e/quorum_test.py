@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A worker that stands still, wholly or most of the time, among real ones that train: with a quorum the others do not wait
-for it, it takes part all the same, and what is learned is learned.
+"""Trains with real workers and a quorum while one worker is stopped, always or most of the time. The others must not wait for the stopped
+worker, that worker must still take part, and the training must succeed.
 
 usage: quorum_test.py FOLDER_OF_PROGRAMS [unittest arguments]
-bench/straggler.py measures what it saves.
+bench/straggler.py measures the time saved.
 """
 import json
 import os
@@ -21,11 +21,11 @@ from processes import SlowedDown, command_line, free_port, is_running
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
-SLOW = 4     # Times slower.
+LIMIT = 120  # In seconds, for anything. A hang fails instead of blocking.
+SLOW = 4     # Slowdown factor.
 STEPS = 600
-ENDLESS = "steps=100000000"  # Ended by the test.
-FAR = 100    # Steps: more than anybody is ahead of a worker that is waited for.
+ENDLESS = "steps=100000000"  # The test ends it.
+FAR = 100    # In steps; more than any worker can be ahead of one that the job waits for.
 
 
 class Quorum(unittest.TestCase):
@@ -49,11 +49,11 @@ class Quorum(unittest.TestCase):
         self.addCleanup(output.close)
         port = free_port()
         self.page = f"http://127.0.0.1:{port}"
-        # Nobody is lost because the machine does other things.
-        changes = ("workers=4", "shards=1", "quorum=3", "grace=1ms", "server.lease=3600s", *arguments)
+        # A busy machine must not lose a process.
+        changes = ("workers=4", "shards=1", "quorum=3", "straggler_timeout=1ms", "server.lease_timeout=3600s", *arguments)
         run = subprocess.Popen(
-            [str(BIN / "sluice"), "run", JOB, "--quiet", "--http", f"127.0.0.1:{port}", "--log-dir", str(self.folder / "logs"),
-             "--json", str(self.folder / "report.json"), *(word for change in changes for word in ("--set", change))],
+            [str(BIN / "sluice"), "run", JOB, "--quiet", "--http-listen", f"127.0.0.1:{port}", "--log-dir", str(self.folder / "logs"),
+             "--report", str(self.folder / "report.json"), *(word for change in changes for word in ("--set", change))],
             stdout=output, stderr=subprocess.STDOUT)
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
@@ -95,7 +95,7 @@ class Quorum(unittest.TestCase):
         stopped = self.worker(run, 3)
         os.kill(stopped, signal.SIGSTOP)
         try:
-            # One that is waited for holds up the next step already.
+            # If the job waited for the stopped worker, the next steps would not close.
             self.wait_for_step(self.status()["step"] + FAR)
             step = self.status()["step"]
             self.assertGreater(self.metric("sluice_quorum_bundles_total"), 0, "steps close without it, and that is counted")
@@ -117,7 +117,7 @@ class Quorum(unittest.TestCase):
         self.assertGreater(report["test_accuracy"], 0.9, "without a quorum all samples are right")
 
     def test_a_lost_worker_takes_the_job_back(self):
-        run = self.start(ENDLESS, f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.every=50")
+        run = self.start(ENDLESS, f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.interval=50")
         self.wait_until(lambda: (self.status()["checkpoint"] or {"step": 0})["step"] > 0, "a checkpoint")
         os.kill(self.worker(run, 1), signal.SIGKILL)
         self.wait_until(lambda: self.status()["checkpoint"]["rollbacks"] >= 1, "a rollback")

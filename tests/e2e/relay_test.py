@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Two racks of real processes: without compression they end as without relays, and whatever is killed with -9 of a job
-with checkpoints, it ends with the parameters of the undisturbed run; without checkpoints with a message and nothing left.
+"""Runs two racks of real processes. Without compression, they must end with the same parameters as without relays. With checkpoints, the job
+must end with the parameters of the undisturbed run, whichever processes are killed (SIGKILL). Without checkpoints, a killed process must end
+the job with a message, and no process may be left.
 
 usage: relay_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -19,8 +20,8 @@ from processes import SlowedDown, command_line, is_running
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "relay.yaml")
 BIN = pathlib.Path()
-LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
-SLOW = 6     # Times slower, until what is to be killed is killed.
+LIMIT = 180  # In seconds, for anything. A hang fails instead of blocking.
+SLOW = 6     # Slowdown factor until the kill.
 KINDS = {"sluice-server": ("shard", "--shard"), "sluice-relay": ("relay", "--relay"),
          "sluice-worker": ("worker", "--rank")}
 
@@ -38,7 +39,7 @@ class Run:
         self.output = open(folder / "output", "w+")
         self.coordinator = ""
         self.process = subprocess.Popen(
-            [program("sluice"), "run", JOB, "--log-dir", str(folder / "logs"), "--http", "off", "--json",
+            [program("sluice"), "run", JOB, "--log-dir", str(folder / "logs"), "--http-listen", "off", "--report",
              str(self.report_path), *arguments], stdout=self.output, stderr=subprocess.STDOUT)
 
     def text(self):
@@ -120,13 +121,13 @@ class Relay(unittest.TestCase):
 
     def undisturbed(self):
         if Relay.expected is None:
-            # Nothing is to be lost here, on a machine that is busy either.
-            Relay.expected = self.finish(self.start("--set", "server.lease=3600s"))["parameters_sha256"]
+            # No process may be lost here, even on a busy machine.
+            Relay.expected = self.finish(self.start("--set", "server.lease_timeout=3600s"))["parameters_sha256"]
         return Relay.expected
 
     def survive(self, *names, step=60):
         expected = self.undisturbed()
-        run = self.start("--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.every=25")
+        run = self.start("--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.interval=25")
         run.wait_until_step(1)
         with SlowedDown(run.children()["worker 1"], SLOW):
             run.wait_until_step(step)
@@ -136,13 +137,13 @@ class Relay(unittest.TestCase):
         self.assertGreaterEqual(sum(report["restarts"].values()), len(names))
 
     def test_lossless_ends_as_without_relays(self):
-        none = ["--set", "compression={uplink: none, downlink: none}", "--set", "steps=60", "--set", "server.lease=3600s"]
+        none = ["--set", "compression={uplink: none, downlink: none}", "--set", "steps=60", "--set", "server.lease_timeout=3600s"]
         racks = self.finish(self.start(*none, "--set", "relays.uplink=none"))
         flat = self.folder / "flat.yaml"
         flat.write_text("".join(line for line in pathlib.Path(JOB).read_text().splitlines(True)
                                 if not line.startswith("relays")))
         report = self.folder / "flat.json"
-        subprocess.run([program("sluice"), "run", str(flat), "--quiet", "--http", "off", "--json", str(report), *none],
+        subprocess.run([program("sluice"), "run", str(flat), "--quiet", "--http-listen", "off", "--report", str(report), *none],
                        check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
         plain = json.loads(report.read_text())
         self.assertAlmostEqual(racks["train_loss"], plain["train_loss"], places=4)

@@ -1,5 +1,5 @@
-"""bench/shaped.sh, tried: whether its links are as fast as it says and no faster, change while they are used, and leave
-nothing behind however a run ends. Exits 77 (skipped) where it cannot make namespaces or links.
+"""Tests bench/shaped.sh: its links are as fast as it says and no faster, change while they are used, and leave nothing behind however a
+run ends. Exits with 77 (skipped) if it cannot make namespaces or links.
 
 usage: shaped_test.py SHAPED_SH FOLDER_OF_PROGRAMS
 """
@@ -19,22 +19,22 @@ import time
 
 from processes import command_line, wait_until
 
-PORT = 7070  # In namespaces of our own.
-LIMIT = 60  # Seconds for anything.
+PORT = 7070  # In separate namespaces.
+LIMIT = 60  # In seconds, for anything.
 # TCP's share of an Ethernet link: 1448 of 1514 bytes, with an MTU of 1500 and timestamps.
 PAYLOAD = 1448 / 1514
-# What a link may be above that, for what its bucket lets pass at once, and below. Processors that do other things make it
-# slower than it is, for a while: so long it goes on. A rate in wrong units is never reached.
+# Allowed factors above that rate, for the burst of the link's bucket, and below it. A busy processor makes a link slower for a while, so
+# the measurement then takes longer. A link with a rate in wrong units never gets within these factors.
 OVER, UNDER = 1.03, 0.4
-GIVEN_UP = 30  # Seconds.
+GIVEN_UP = 30  # In seconds.
 BITS = {"200mbit": 200e6, "1gbit": 1e9}
 
 
 # --- Inside: what runs beside the bridge, and in the processes' namespaces. ---
 
 def receive(senders, seconds, enough):
-    """Bits per second that come from so many senders since they were told to begin, after `seconds` or when they are `enough`,
-    if that is later."""
+    """Prints the bits per second that arrive from all senders after their start. Measures for `seconds`, or longer until the rate is
+    `enough`."""
     with socket.create_server(("", PORT)) as server:
         print("listening", flush=True)
         connections = [server.accept()[0] for _ in range(senders)]
@@ -57,7 +57,7 @@ def send(host):
             while True:
                 connection.sendall(block)
         except (ConnectionResetError, BrokenPipeError):
-            pass  # The receiver has seen enough.
+            pass  # The receiver has enough.
 
 
 def hosts():
@@ -66,7 +66,7 @@ def hosts():
 
 
 def measure(flows, rate, seconds=1):
-    """Bits per second at each receiver of flows (from, to) that run at once, through links of a `rate`."""
+    """Returns the bits per second at each receiver of flows (from, to) that run at once, through links of a `rate`."""
     receivers, senders = {}, []
     into = [to for _, to in flows]
     for to in dict.fromkeys(into):
@@ -83,7 +83,7 @@ def measure(flows, rate, seconds=1):
 
 
 def measure_all(shaped):
-    """Rates by what was measured, for two rates of the links."""
+    """Returns the measured rates for two rates of the links."""
     result = {}
     for rate in BITS:
         if rate != os.environ["SHAPED_RATE"]:
@@ -114,12 +114,12 @@ def check_rates(shaped):
 
 
 def end_with_parent():
-    """In a child: killed if this test ends before it, as when it fails."""
+    """Runs in a child: the child is killed if this test ends first, for example on a failure."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Run:
-    """A run of shaped.sh with a process in w0 that sleeps, found again by how long."""
+    """A run of shaped.sh with a sleeping process in w0. The sleep's duration identifies that process."""
 
     def __init__(self, shaped, *command):
         self.mark = f"{1000 + os.getpid()}.{time.monotonic_ns()}"
@@ -131,12 +131,12 @@ class Run:
         wait_until(self.left, "the process in w0", LIMIT)
 
     def go_on(self):
-        """One line for a command that reads."""
+        """Sends one line to a command that reads."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def left(self):
-        """Processes of the run that are there."""
+        """Returns the running processes of the run."""
         return [path.name for path in pathlib.Path("/proc").glob("[0-9]*") if self.mark in " ".join(command_line(path.name))]
 
     def check_gone(self, status):
@@ -148,11 +148,11 @@ class Run:
 def check_endings(shaped):
     devices = pathlib.Path("/proc/net/dev").read_text().count("\n")
     names = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True).stdout
-    run = Run(shaped, "read -r _; exit 7")  # Not before the process beside it has been seen.
+    run = Run(shaped, "read -r _; exit 7")  # Exits only after the test has found the sleeping process.
     run.go_on()
     run.check_gone(7)
     for sent, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
-        run, other = Run(shaped), Run(shaped)  # Two at once do not meet.
+        run, other = Run(shaped), Run(shaped)  # Two concurrent runs must not affect each other.
         run.process.send_signal(sent)
         run.check_gone(status)
         assert other.process.poll() is None and other.left()
@@ -179,7 +179,7 @@ def check_set(shaped):
     change = [shaped, "--of", str(run.process.pid), "--set"]
     subprocess.run([*change, "2.5gbit"], check=True)
     assert len(devices()) == 6
-    for line in devices():  # 2 ms of the rate, as far as the kernel's ticks allow.
+    for line in devices():  # The burst is 2 ms of the rate, up to the kernel's ticks.
         burst = re.search(r"rate 2500Mbit burst (\d+)b", line)
         assert burst and abs(int(burst[1]) - 625000) < 6250, line
     subprocess.run([*change, "none"], check=True)
@@ -191,45 +191,45 @@ def check_set(shaped):
         each.process.kill()
         each.check_gone(-signal.SIGKILL)
     gone = subprocess.run([*change, "5mbit"], stderr=subprocess.PIPE, text=True)
-    assert gone.returncode == 2 and "is no shaped.sh that runs" in gone.stderr, gone
+    assert gone.returncode == 2 and "is not a running shaped.sh" in gone.stderr, gone
 
 
 def check_arguments(shaped):
-    for arguments, expected in ((["--workers", "2"], "are needed"), (["--rate", "1gb"], '"1gb" is no rate'),
-                                (["--shards", "0"], '--shards is to be a number from 1 to 250, not "0"'),
+    for arguments, expected in ((["--workers", "2"], "are needed"), (["--rate", "1gb"], '"1gb" is not a rate'),
+                                (["--shards", "0"], '--shards must be a number from 1 to 250, not "0"'),
                                 (["--speed"], "no such argument: --speed"), (["--set", "1gbit"], "--of PID"),
                                 (["--workers", "1", "--shards", "1", "--rate", "none"], "end with --"),
                                 (["--workers", "1", "--shards", "1", "--rate", "none", "--bin", "/proc", "--"],
                                  "there is no sluice in")):
         done = subprocess.run([shaped, *arguments], stderr=subprocess.PIPE, text=True)
         assert done.returncode == 2 and expected in done.stderr, (arguments, done)
-    # What `sluice bench exchange` is started with, seen by one that prints it.
+    # Records the arguments that `sluice bench exchange` gets, with a program that prints them.
     with tempfile.TemporaryDirectory() as folder:
         sluice = pathlib.Path(folder) / "sluice"
         sluice.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 3\n')
         sluice.chmod(sluice.stat().st_mode | stat.S_IXUSR)
         for rate, link in (("1gbit", "--link-rate|1gbit|"), ("none", "")):
-            done = subprocess.run(shaped_command(shaped, "--bin", folder, "--", "--json", "a b", shards=2, rate=rate),
+            done = subprocess.run(shaped_command(shaped, "--bin", folder, "--", "--report", "a b", shards=2, rate=rate),
                                   stdout=subprocess.PIPE, text=True)
             assert done.returncode == 3
             assert done.stdout == ("bench|exchange|--workers|2|--shards|2|--wrap-worker|ip netns exec w{}|--wrap-server|"
-                                   f"ip netns exec s{{}}|--server-hosts|10.77.0.1,10.77.0.2|{link}--json|a b|"), done.stdout
+                                   f"ip netns exec s{{}}|--server-hosts|10.77.0.1,10.77.0.2|{link}--report|a b|"), done.stdout
 
 
 def check_exchange(shaped, folder_of_programs):
-    """`sluice bench exchange`, every process behind a link that its bytes need 0.4 s for."""
+    """Runs `sluice bench exchange` with every process behind a link that needs 0.4 s for its bytes."""
     with tempfile.TemporaryDirectory() as folder:
         table, path = pathlib.Path(folder) / "table", pathlib.Path(folder) / "json"
         table.write_text("a 500 1000\n")
         done = subprocess.run(
             shaped_command(shaped, "--bin", folder_of_programs, "--", "--table", str(table), "--spec", "none", "--warmup", "1",
-                           "--repeats", "3", "--no-baselines", "--json", str(path), shards=2, rate="40mbit"),
+                           "--repeats", "3", "--no-baselines", "--report", str(path), shards=2, rate="40mbit"),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT)
         assert done.returncode == 0, done
         figures = json.loads(path.read_text())
     assert (figures["workers"], figures["shards"], figures["link_bits_per_second"]) == (2, 2, 40e6), figures
     assert 0.99 < figures["bytes_up"] / 2e6 < 1.01 and 0.99 < figures["bytes_down"] / 2e6 < 1.01, figures
-    # The bucket's 256 KiB come on top of the rate; nothing else may.
+    # Only the bucket's 256 KiB may exceed the rate.
     fastest = (figures["busiest_link"]["bytes"] - 2 * 262144) * 8e3 / 40e6
     assert figures["exchange_ms"]["min"] > fastest, (figures, fastest)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The status page of a running job in a headless Chromium: charts move, warnings come and go, nothing is wrong in the console,
-and it fits a phone.
+"""The status page of a running job in a headless Chromium: charts move, warnings come and go, the console has no errors, and the page
+fits a phone.
 
-usage: status_page_test.py FOLDER_OF_PROGRAMS [--screenshots FOLDER]     exits 77 (skipped) where chromium is missing
+usage: status_page_test.py FOLDER_OF_PROGRAMS [--screenshots FOLDER]     exits with 77 (skipped) if chromium is missing
 """
 import json
 import pathlib
@@ -20,8 +20,8 @@ from processes import wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path()
 SCREENSHOTS = None
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
-TEXT = "(document.getElementById('{}') || {{}}).textContent"  # Nothing before the page is there.
+LIMIT = 120  # In seconds, for anything. A hang fails instead of blocking.
+TEXT = "(document.getElementById('{}') || {{}}).textContent"  # Empty before the page has loaded.
 
 
 class StatusPageTest(unittest.TestCase):
@@ -39,7 +39,7 @@ class StatusPageTest(unittest.TestCase):
 
     def start(self, kind, number, *arguments):
         command = [str(BIN / f"sluice-{kind}"), "--job", str(HERE / "survival.yaml"), *arguments]
-        for change in ("name=page", "steps=10000000", "server.lease=3600s", f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.every=500",
+        for change in ("name=page", "steps=10000000", "server.lease_timeout=3600s", f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.interval=500",
                        "control={policy: schedule, schedule: exponential, dense_steps: 10, start: 0.2, end: 0.05, steps: 200, stages: 2}"):
             command += ["--set", change]
         log = self.folder / f"{kind}-{number}.log"
@@ -48,7 +48,7 @@ class StatusPageTest(unittest.TestCase):
         return log
 
     def address(self, log, words):
-        """What follows `words` in a log."""
+        """Returns the text after `words` in a log."""
         return wait_until(lambda: next((line.split(words)[1].split()[0] for line in log.read_text().splitlines() if words in line), None),
                           f"'{words}' in {log.name}", LIMIT)
 
@@ -92,7 +92,7 @@ class StatusPageTest(unittest.TestCase):
 
     def check_content(self):
         self.assertEqual(self.text("job"), "page")
-        # Not known after seconds without a step, as on a machine that does other things.
+        # The page cannot know this after seconds without a step, for example on a busy machine.
         wait_until(lambda: re.search("A step takes .*computing", self.text("summary")), "what a step is made of", LIMIT)
         wait_until(self.says_checkpoint, "a checkpoint", LIMIT)
         self.assertEqual(self.browser.value("document.querySelectorAll('#workers tbody tr').length"), 2)
@@ -101,13 +101,13 @@ class StatusPageTest(unittest.TestCase):
         self.assertIn("control policy schedule changes that", self.text("codecs"))
         self.assertEqual(self.browser.value("document.querySelectorAll('#plans tbody tr').length"), 4)
         self.assertIn("the schedule begins dense", self.text("plans"))
-        # Every drawing says in words what it shows, and no section is without a name.
+        # Every drawing has a text that describes it, and every section has a name.
         unnamed = "[...document.querySelectorAll('[role=img]')].filter(e => !(e.getAttribute('aria-label') || '').match(/[0-9]/)).length"
         wait_until(lambda: self.browser.value(unnamed) == 0, "every drawing in words", LIMIT)
         self.assertEqual(self.browser.value("[...document.querySelectorAll('section')].filter(e => !document.getElementById(e.getAttribute('aria-labelledby'))).length"), 0)
 
     def says_checkpoint(self):
-        """Whether the page tells of a checkpoint; what it says is held against the status that it shows, in one look."""
+        """Returns whether the page shows a checkpoint. Compares the page's text with the status that it is made from, both read at once."""
         step, text = self.browser.value(f"[shown.checkpoint.step, {TEXT.format('checkpoint')}]")
         self.assertIn(f"Newest checkpoint: after step {step:,}" if step else "No checkpoint yet", text)
         return step > 0
@@ -134,16 +134,16 @@ class StatusPageTest(unittest.TestCase):
 
     def check_paused_worker(self):
         self.processes["worker", 1].send_signal(signal.SIGSTOP)
-        told = wait_until(lambda: next((line for line in self.text("warnings").split(".") if "worker 1" in line.lower() and "heard" in line), None),
+        told = wait_until(lambda: next((line for line in self.text("warnings").split(".") if "worker 1" in line.lower() and "reported" in line), None),
                           "a warning about the paused worker", LIMIT)
         print(told)
         self.take("paused")
         self.processes["worker", 1].send_signal(signal.SIGCONT)
-        wait_until(lambda: "not been heard" not in self.text("warnings"), "the warning gone", LIMIT)
+        wait_until(lambda: "has not reported" not in self.text("warnings"), "the warning gone", LIMIT)
 
     def check_server_gone(self):
         self.processes["server", 0].kill()
-        wait_until(lambda: "does not answer since" in self.text("stale"), "word that the server is gone", LIMIT)
+        wait_until(lambda: "has not answered since" in self.text("stale"), "word that the server is gone", LIMIT)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Racks of real processes with --supervised and a volume of its own for each server and relay, workers told their relay instead of
-their rank, as the chart starts them: a relay that was stopped comes back, also after the end, when it is ready and stays.
+"""Runs racks of real processes as the chart starts them: with --supervised, a separate volume for each server and relay, and workers that
+get their relay instead of their rank. A stopped relay must come back. After the job's end, a relay must still become ready and stay up.
 
 usage: supervised_relay_test.py FOLDER_OF_PROGRAMS
 """
@@ -18,8 +18,8 @@ from processes import SlowedDown, free_port, is_ready, wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "relay.yaml")
 BIN = pathlib.Path()
-LIMIT = 240  # Seconds for anything; a hang fails instead of blocking.
-SLOW = 6     # Times slower.
+LIMIT = 240  # In seconds, for anything. A hang fails instead of blocking.
+SLOW = 6     # Slowdown factor.
 
 
 class SupervisedRelayTest(unittest.TestCase):
@@ -29,14 +29,14 @@ class SupervisedRelayTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.servers = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.relays = [f"127.0.0.1:{free_port()}" for _ in range(2)]
-        self.health = f"127.0.0.1:{free_port()}"  # Of relay 1.
+        self.health = f"127.0.0.1:{free_port()}"  # Health port of relay 1.
         self.processes = {}
         self.addCleanup(lambda: [process.kill() for process in self.processes.values() if process.poll() is None])
 
     def start(self, name, program, *arguments, index=None):
         volume = self.folder / "volumes" / (name if program != "worker" else "none")
         command = [str(BIN / f"sluice-{program}"), "--job", JOB, "--supervised", "--set",
-                   f"checkpoint={{dir: {volume}, store: shards, every: 25}}", *arguments]
+                   f"checkpoint={{dir: {volume}, store: shards, interval: 25}}", *arguments]
         environment = os.environ | ({} if index is None else {"JOB_COMPLETION_INDEX": str(index), "WORLD_SIZE": "2"})
         with (self.folder / f"{name}.log").open("a") as log:
             self.processes[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
@@ -47,7 +47,7 @@ class SupervisedRelayTest(unittest.TestCase):
 
     def start_relay(self, relay):
         health = ["--health-listen", self.health] if relay == 1 else []
-        self.start(f"relay-{relay}", "relay", "--relay", str(relay), "--listen", self.relays[relay], "--upstream",
+        self.start(f"relay-{relay}", "relay", "--relay", str(relay), "--listen", self.relays[relay], "--coordinator",
                    self.servers[0], *health)
 
     def start_worker(self, relay, index):
@@ -66,7 +66,7 @@ class SupervisedRelayTest(unittest.TestCase):
             self.start_relay(number)
             for index in (0, 1):
                 self.start_worker(number, index)
-        with SlowedDown(self.processes["worker-1-1"].pid, SLOW):  # The end must not come before all were stopped.
+        with SlowedDown(self.processes["worker-1-1"].pid, SLOW):  # The job must not end before all stops.
             wait_until(lambda: list((self.folder / "volumes" / "server-0").glob("step-*/manifest.json")), "a checkpoint", LIMIT)
             self.assertEqual(self.stop("relay-1"), 143, self.logs())
             self.start_relay(1)
@@ -77,7 +77,7 @@ class SupervisedRelayTest(unittest.TestCase):
         self.assertEqual(len(set(re.findall(r"parameters' sha256 ([0-9a-f]{64})", self.logs()))), 1, self.logs())
         self.assertEqual(len(re.findall(r"worker-[0-3]: finished: 300 steps", self.logs())), 4, self.logs())
 
-        # One that begins only now has no part of the job, and is ready all the same.
+        # A relay that starts after the job's end has no part in the job, but must still become ready.
         self.assertEqual(self.stop("relay-1"), 0, self.logs())
         self.start_relay(1)
         wait_until(self.relay_is_ready, "relay 1 is ready", LIMIT)

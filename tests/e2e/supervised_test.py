@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Real processes with --supervised, stopped by SIGTERM as Kubernetes does it and started again: the job goes on, and ends
-with the parameters of an undisturbed run; then the servers stay until they are stopped.
+"""Runs real processes with --supervised, stops them with SIGTERM as Kubernetes does, and restarts them. The job must continue and end with
+the parameters of an undisturbed run. Afterwards, the servers must stay up until they are stopped.
 
 usage: supervised_test.py FOLDER_OF_PROGRAMS
 """
@@ -17,8 +17,8 @@ from processes import SlowedDown, free_port, is_ready, wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 240  # Seconds for anything; a hang fails instead of blocking.
-SLOW = 6     # Times slower.
+LIMIT = 240  # In seconds, for anything. A hang fails instead of blocking.
+SLOW = 6     # Slowdown factor.
 
 
 class SupervisedTest(unittest.TestCase):
@@ -33,7 +33,7 @@ class SupervisedTest(unittest.TestCase):
     def start(self, kind, number, checkpoints):
         coordinator = f"127.0.0.1:{self.ports[0]}"
         command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--supervised", "--coordinator", coordinator,
-                   "--set", f"checkpoint={{dir: {checkpoints}, store: shards, every: 25}}"]
+                   "--set", f"checkpoint={{dir: {checkpoints}, store: shards, interval: 25}}"]
         if kind == "server":
             command += ["--shard", str(number), "--listen", f"127.0.0.1:{self.ports[number]}", "--http-listen", "off"]
             if number == 1:
@@ -60,7 +60,7 @@ class SupervisedTest(unittest.TestCase):
         return "".join(path.read_text() for path in self.folder.glob("*.log"))
 
     def result(self):
-        """The parameters' hash of workers that have ended well."""
+        """Returns the parameters' hash of workers that have ended well."""
         for rank in (0, 1):
             try:
                 self.assertEqual(self.processes["worker", rank].wait(LIMIT), 0, self.logs())
@@ -79,14 +79,14 @@ class SupervisedTest(unittest.TestCase):
             path.unlink()
         checkpoints = self.folder / "stopped"
         self.start_all(checkpoints)
-        with SlowedDown(self.processes["worker", 1].pid, SLOW):  # The end must not come before all were stopped.
+        with SlowedDown(self.processes["worker", 1].pid, SLOW):  # The job must not end before all stops.
             wait_until(lambda: list(checkpoints.glob("step-*/manifest.json")), "a checkpoint", LIMIT)
             for kind, number in (("server", 1), ("worker", 0), ("server", 0)):
                 self.assertEqual(self.stop(kind, number), 143, self.logs())
                 self.start(kind, number, checkpoints)
         self.assertEqual(self.result(), undisturbed, self.logs())
 
-        # A shard that begins only now has no part of the job, and is ready all the same.
+        # A shard that starts after the job's end has no part in the job, but must still become ready.
         self.assertEqual(self.stop("server", 1), 0, self.logs())
         self.start("server", 1, checkpoints)
         wait_until(lambda: is_ready(f"127.0.0.1:{self.ports[2]}"), "shard 1 is ready", LIMIT)

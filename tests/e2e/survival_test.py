@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Real processes that are killed with -9 while they train: whatever is lost, the run ends with the parameters of the
-undisturbed one.
+"""Kills real processes (SIGKILL) while they train. Whichever processes are lost, the run must end with the undisturbed run's parameters.
 
 usage: survival_test.py FOLDER_OF_PROGRAMS [unittest arguments]
-SLUICE_SURVIVAL_SEED=N       the moments and victims of another run (they are printed)
-SLUICE_SURVIVAL_SECONDS=180  keep killing for so long
+SLUICE_SURVIVAL_SEED=N       repeats the moments and victims of an earlier run, which printed N
+SLUICE_SURVIVAL_SECONDS=180  keeps killing for this time
 """
 import collections
 import fcntl
@@ -27,9 +26,9 @@ from processes import SlowedDown, command_line, is_running
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 180  # In seconds, for anything. A hang fails instead of blocking.
 STEPS = 1500
-SLOW = 6  # Times slower, until what is to be killed is killed.
+SLOW = 6  # Slowdown factor until the kill.
 EVERY = 25
 NAMES = ["worker 0", "worker 1", "shard 0", "shard 1"]
 SEED = int(os.environ.get("SLUICE_SURVIVAL_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -58,7 +57,7 @@ def complete_checkpoints(folder):
 
 
 class Run:
-    """`sluice run` in the background. Several of them, one after the other, may share a folder."""
+    """`sluice run` in the background. Several runs, one after the other, may share a folder."""
 
     def __init__(self, folder, *arguments):
         self.folder = folder
@@ -67,9 +66,9 @@ class Run:
         self.output = open(folder / "output", "a+")
         self.output_start = self.output.seek(0, os.SEEK_END)
         self.process = subprocess.Popen(
-            [program("sluice"), "run", JOB, "--log-dir", str(folder / "logs"), "--http", "off", "--json",
+            [program("sluice"), "run", JOB, "--log-dir", str(folder / "logs"), "--http-listen", "off", "--report",
              str(self.report_path), "--set", f"steps={STEPS}", "--set", f"checkpoint.dir={folder}/checkpoints",
-             "--set", f"checkpoint.every={EVERY}", *arguments],
+             "--set", f"checkpoint.interval={EVERY}", *arguments],
             stdout=self.output, stderr=subprocess.STDOUT)
 
     def text(self):
@@ -80,7 +79,7 @@ class Run:
                        for path in sorted((self.folder / "logs").glob("*.log")))
 
     def children(self):
-        """By role, those that are up now."""
+        """Returns the running processes by role."""
         found, pid = {}, self.process.pid
         try:
             listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -102,7 +101,7 @@ class Run:
         return self.process.poll() is not None
 
     def step(self):
-        """That all shards have closed, as of their last report; 0: not known."""
+        """Returns the step that all shards have closed, from their last reports, or 0 if it is not known."""
         done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
                               capture_output=True, text=True, timeout=LIMIT)
         if done.returncode != 0:
@@ -118,7 +117,7 @@ class Run:
         wait_until(is_there, f"step {step}")
 
     def kill(self, names):
-        """Those that are up, all at once."""
+        """Kills all running processes at once."""
         children = self.children()
         for name in names:
             if name in children:
@@ -144,14 +143,14 @@ class Run:
 def parameters_of_undisturbed(*arguments):
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
-        subprocess.run([program("sluice"), "run", JOB, "--quiet", "--http", "off", "--json", str(report), "--set",
-                        f"steps={STEPS}", "--set", "server.lease=3600s", *arguments], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
+        subprocess.run([program("sluice"), "run", JOB, "--quiet", "--http-listen", "off", "--report", str(report), "--set",
+                        f"steps={STEPS}", "--set", "server.lease_timeout=3600s", *arguments], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
         return json.loads(report.read_text())["parameters_sha256"]
 
 
 class Survival(unittest.TestCase):
     maxDiff = None
-    exchanges = STEPS  # What shards count.
+    exchanges = STEPS  # Number of exchanges that shards count.
 
     @classmethod
     def setUpClass(cls):
@@ -162,7 +161,7 @@ class Survival(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        # Of the test's name too, so that one test alone does the same as among the others.
+        # The seed includes the test's name, so that a single test behaves the same as among the others.
         self.random = random.Random(f"{SEED} {self.id().rpartition('.')[2]}")
 
     def start(self, *arguments):
@@ -171,16 +170,16 @@ class Survival(unittest.TestCase):
         return run
 
     def left(self):
-        """Processes of any run in the test's folder."""
+        """Returns the processes of any run in the test's folder."""
         lines = {int(entry): " ".join(command_line(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
         return {pid: line for pid, line in lines.items() if str(self.folder) in line and is_running(pid)}
 
     def all_gone(self):
-        """A process that was killed loses its command line some time before its files and locks."""
+        """Also checks the locks, because a killed process loses its command line some time before its files and locks."""
         return not self.left() and all(is_free(lock) for lock in self.folder.glob("checkpoints/**/lock"))
 
     def finish(self, run):
-        """To the end, which must be that of the undisturbed run."""
+        """Waits for the end. The parameters must be those of the undisturbed run."""
         code = run.wait()
         self.assertEqual(code, 0, run.text() + run.logs())
         report = json.loads(run.report_path.read_text())
@@ -191,21 +190,22 @@ class Survival(unittest.TestCase):
         return report
 
     def wait_for_step(self, run, step, condition=lambda: True, processes=len(NAMES)):
-        """And for `condition`, slowly: the end must not come first. Shards report every 200 ms."""
+        """Waits for a step and for `condition`, with the job slowed down so that it does not end first. Shards report every 200 ms."""
         run.wait_until_step(1, processes)
         with SlowedDown(run.children()["worker 0"], SLOW):
             run.wait_until_step(step, processes)
             wait_until(lambda: condition() or run.ended(), "what was waited for")
 
     def wait_for_random_moment(self, run, condition=lambda: True):
-        """In the first third of training, so that the end does not come first."""
+        """Waits for a moment in the first third of training, so that the end does not come first."""
         step = self.random.randrange(1, self.exchanges // 3)
         self.wait_for_step(run, step, condition)
         time.sleep(self.random.uniform(0, 0.2))
         return step
 
     def kill_and_finish(self, *names, repaired=True, arguments=()):
-        """`repaired`: in place, from what the others keep; if not, the job goes back to a checkpoint; None: either."""
+        """Kills the processes and finishes the run. `repaired` is True if the job must be repaired in place, from the other processes'
+        data, False if it must roll back to a checkpoint, and None if either may happen."""
         run = self.start(*arguments)
         step = self.wait_for_random_moment(run)
         print(f"{self.id()}: killing {', '.join(names)} after step {step}", flush=True)
@@ -245,18 +245,19 @@ class Survival(unittest.TestCase):
         self.kill_and_finish("shard 0", "shard 1")
 
     def test_killed_workers(self):
-        # Back to a checkpoint, or, if the second is missed only after the first was replaced, two repairs in place.
+        # The job rolls back to a checkpoint. If the second loss is noticed only after the first process was replaced, two repairs in place
+        # follow instead.
         self.kill_and_finish("worker 0", "worker 1", repaired=None)
 
     def test_optimizer_on_shards(self):
-        self.kill_one_after_the_other("--set", "optimizer.on=shards")
+        self.kill_one_after_the_other("--set", "optimizer.location=shards")
 
     def test_local_steps(self):
         self.exchanges = STEPS // 5
-        self.kill_one_after_the_other("--set", "mode=local_sgd", "--set", "sync_every=5")
+        self.kill_one_after_the_other("--set", "mode=local_sgd", "--set", "local_steps=5")
 
     def kill_one_after_the_other(self, *arguments):
-        """In a job changed so."""
+        """Runs a job with these changes, and kills one process in each run."""
         self.expected = parameters_of_undisturbed(*arguments)
         for victim in ["shard 1", self.random.choice(["worker 0", "worker 1"])]:
             with tempfile.TemporaryDirectory() as folder:
@@ -281,7 +282,7 @@ class Survival(unittest.TestCase):
         self.assertIn("finished run", again.text())
 
     def test_store_of_shards(self):
-        """Nothing but the servers' folders is written to, and whatever dies the run ends with the same parameters."""
+        """Checkpoints go only to the servers' folders. Whichever processes die, the run must end with the same parameters."""
         store = ["--set", "checkpoint.store=shards"]
         for victims in [["shard 1"], [self.random.choice(["worker 0", "worker 1"])], ["shard 0", "worker 1"]]:
             with tempfile.TemporaryDirectory() as folder:
@@ -294,7 +295,7 @@ class Survival(unittest.TestCase):
                 checkpoints = self.folder / "checkpoints"
                 newest = complete_checkpoints(checkpoints)[-1].name
                 self.assertEqual({path.name for path in (checkpoints / newest).iterdir()}, {"manifest.json"})
-                # A process that is killed while it writes leaves an unfinished file, or its successor writes one beside it.
+                # A process that is killed during a write leaves an unfinished file, or its successor writes another file beside it.
                 names = [{re.sub(r"(?<=term)-\d+|\.\d+-[0-9a-f]{8}(?=\.)", "", path.name)
                           for path in (checkpoints / f"shard-{shard}" / newest).iterdir()
                           if path.suffix != ".unfinished"} for shard in (0, 1)]
@@ -306,7 +307,7 @@ class Survival(unittest.TestCase):
                 self.assertIn(": good, 5 parts", verified.stdout)
 
     def test_other_workers_go_on(self):
-        """Two workers, then three, then one, in one run; the loss goes on falling."""
+        """Two workers, then three, then one, in one run; the loss keeps falling."""
         for store in ("path", "shards"):
             with tempfile.TemporaryDirectory() as folder:
                 self.folder = pathlib.Path(folder)
@@ -325,8 +326,8 @@ class Survival(unittest.TestCase):
                 self.assertEqual(report["steps"], STEPS)
                 self.assertLess(report["train_loss"], 0.5 * math.log(10), "what guessing would give is log 10")
                 log = (self.folder / "logs" / "shard-0.log").read_text()
-                self.assertIn("the run had 2 workers and goes on with 3", log)
-                self.assertIn("the run had 3 workers and goes on with 1", log)
+                self.assertIn("the run had 2 workers and continues with 3", log)
+                self.assertIn("the run had 3 workers and continues with 1", log)
                 self.assertEqual(self.left(), {})
 
     def of_three(self):
@@ -352,8 +353,8 @@ class Survival(unittest.TestCase):
         self.assertRegex(log, rf"step {int(before.name.partition('-')[2])}\b")
 
     def test_ctrl_c_leaves_a_checkpoint(self):
-        # Only the one that is asked for.
-        seldom = ["--set", f"checkpoint.every={STEPS * 10}"]
+        # With this interval, the job makes only the requested checkpoint.
+        seldom = ["--set", f"checkpoint.interval={STEPS * 10}"]
         run = self.start(*seldom)
         step = self.wait_for_random_moment(run)
         run.process.send_signal(signal.SIGINT)
@@ -366,7 +367,7 @@ class Survival(unittest.TestCase):
 
     @unittest.skipUnless(SECONDS, "SLUICE_SURVIVAL_SECONDS is not set")
     def test_kills_for_a_long_time(self):
-        """One run after the other, and in each of them everything is killed again and again, at any moment."""
+        """Starts one run after the other. In each run, every process is killed repeatedly, at random moments."""
         end = time.monotonic() + SECONDS
         kills = collections.Counter()
         while time.monotonic() < end:
@@ -378,7 +379,7 @@ class Survival(unittest.TestCase):
     def kill_until(self, end, kills):
         run = self.start()
         while True:
-            # The launcher among them, so that nobody is started again too often by one launcher.
+            # The launcher is among the victims, so that no process exceeds one launcher's restart limit.
             for victim in self.random.sample(NAMES + ["two", "all"], len(NAMES) + 2):
                 moment = time.monotonic() + self.random.uniform(0, 4)
                 while time.monotonic() < moment and not run.ended():
@@ -394,7 +395,7 @@ class Survival(unittest.TestCase):
                     wait_until(self.all_gone, "all gone")
                     record = self.folder / "checkpoints" / "run.json"
                     if record.exists() and json.loads(record.read_text())["finished"]:
-                        return  # Nobody was left to report it.
+                        return  # No process was left to report it.
                     run = self.start(*(["--resume"] if record.exists() else []))
                 else:
                     run.kill(self.random.sample(NAMES, 2) if victim == "two" else [victim])

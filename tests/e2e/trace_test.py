@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Traces of real processes: spans nest, what a worker does covers its steps, a process that is killed leaves what it did.
+"""Traces of real processes: spans nest, a worker's spans cover its steps, and a killed process leaves its spans so far.
 
 usage: trace_test.py FOLDER_OF_PROGRAMS
 """
@@ -15,19 +15,19 @@ from processes import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 120  # In seconds, for anything. A hang fails instead of blocking.
 STEPS = 60
-SLACK = 2.0  # Microseconds that rounding may cost.
+SLACK = 2.0  # In microseconds. Rounding can cost this much.
 
 
 def load(path):
-    """As viewers do: of a process that was killed the end is missing."""
+    """Reads a trace as viewers do: a killed process leaves no end of the file."""
     text = path.read_text()
     return json.loads(text if text.endswith("]\n") else text.rstrip().rstrip(",") + "]")
 
 
 def spans_of(events):
-    """(begin, end, name, step) of each thread, outer ones first."""
+    """Returns (begin, end, name, step) of each thread, outer spans first."""
     threads = collections.defaultdict(list)
     for event in events:
         if event.get("ph") == "X":
@@ -51,7 +51,7 @@ class TraceTest(unittest.TestCase):
             process.wait()
 
     def start(self, program, name, *arguments):
-        command = [str(BIN / program), "--job", str(HERE / "survival.yaml"), "--set", "shards=1", "--set", "server.lease=3600s", "--trace",
+        command = [str(BIN / program), "--job", str(HERE / "survival.yaml"), "--set", "shards=1", "--set", "server.lease_timeout=3600s", "--trace-file",
                    str(self.folder / f"{name}.json"), *arguments]
         with (self.folder / f"{name}.log").open("w") as log:
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
@@ -79,7 +79,7 @@ class TraceTest(unittest.TestCase):
         return names
 
     def check_steps(self, events, steps):
-        """What a worker's steps are made of is all of them."""
+        """The spans of a worker's steps add up to the steps."""
         training = next(spans for spans in spans_of(events).values() if any(name == "step" for _, _, name, _ in spans))
         of = collections.defaultdict(dict)
         for begin, end, name, step in training:

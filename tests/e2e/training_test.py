@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The examples of a transformer and of a residual network, cut short: real processes, 2 shards and 2 workers,
-`topk:1%+int4` up. They learn, and a seed gives the same parameters bit for bit, with and without accumulation.
+"""Trains shortened examples of a transformer and a residual network with real processes, 2 shards and 2 workers, and `topk:1%+int4` up. The
+models must learn, and a seed must give the same parameters bit for bit, with and without accumulation.
 
 usage: training_test.py FOLDER_OF_PROGRAMS FOLDER_OF_EXAMPLES [unittest arguments]
 """
@@ -13,24 +13,24 @@ import unittest
 
 BIN = pathlib.Path()
 EXAMPLES = pathlib.Path()
-LIMIT = 400  # Seconds for one run.
-TWO_PASSES = ["gradient_accumulation_steps=2", "batch_size_per_worker=4"]  # Of half the samples each.
+LIMIT = 400  # In seconds, for one run.
+TWO_PASSES = ["gradient_accumulation_steps=2", "batch_size_per_worker=4"]  # Passes of half the samples each.
 
 
 class Training(unittest.TestCase):
     def train(self, job, changes):
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "report.json"
-            command = [str(BIN / "sluice"), "run", str(EXAMPLES / job), "--quiet", "--http", "off", "--threads", "1", "--json",
+            command = [str(BIN / "sluice"), "run", str(EXAMPLES / job), "--quiet", "--http-listen", "off", "--threads", "1", "--report",
                        str(report), "--log-dir", folder]
-            for change in ["server.lease=3600s", *changes]:  # Nobody is lost because the machine does other things.
+            for change in ["server.lease_timeout=3600s", *changes]:  # A busy machine must not lose a process.
                 command += ["--set", change]
             done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             return json.loads(report.read_text())
 
     def learns_and_repeats(self, job, changes, loss_at_start, loss_at_most):
-        """`loss_at_start`: that of a model that knows nothing. Losses are means of the last epoch."""
+        """`loss_at_start` is the loss of an untrained model. Losses are means of the last epoch."""
         self.assertLess(loss_at_most, 0.8 * loss_at_start)
         changes = ["compression.uplink=topk:1%+int4", *changes]
         hashes = []
@@ -45,16 +45,16 @@ class Training(unittest.TestCase):
         self.assertNotEqual(*hashes)
 
     def test_char_gpt(self):
-        # 47 characters: a model that knows nothing loses ln 47 = 3.85.
+        # The text has 47 different characters, so an untrained model has the loss ln 47 = 3.85.
         self.learns_and_repeats("char-gpt.yaml", [
             "data={format: synthetic_text, context: 32, limit: 256, test_limit: 64}", "model={name: char_gpt, layers: 1, width: 64}",
             "batch_size_per_worker=8", "steps=80", "lr_schedule.warmup_steps=10", "optimizer.lr=0.01"], 3.85, 2.9)
 
     def test_resnet20(self):
-        # 10 classes: ln 10 = 2.30.
+        # With 10 classes, an untrained model has the loss ln 10 = 2.30.
         self.learns_and_repeats("cifar10-resnet20.yaml", [
             "data={format: synthetic_cifar, limit: 64, test_limit: 64}", "batch_size_per_worker=8", "steps=64",
-            "optimizer.lr=0.2", "optimizer.clip_norm=1", "lr_schedule.warmup_steps=8", "average_buffers_every=10"], 2.30, 1.8)
+            "optimizer.lr=0.2", "optimizer.clip_norm=1", "lr_schedule.warmup_steps=8", "buffer_sync_interval=10"], 2.30, 1.8)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Real processes whose disks are full, slow or away for a while: the job waits, says for what, and goes on with the same bits.
+"""Runs real processes whose disks are temporarily full, slow or gone. The job must wait, report what it waits for, and continue with the
+same bits.
 
 usage: waiting_for_disks_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -15,18 +16,18 @@ from processes import SlowedDown
 
 PROGRAMS = pathlib.Path()
 STEPS = 1500
-SLOW = 40  # Times slower, until what a test waits for has happened.
+SLOW = 40  # Slowdown factor until the awaited event.
 RECORD_FAILS = r"\(run\.json\) cannot be written: .*No space left on device"
 FULL = "write run.json fail ENOSPC"
 
 
 class WaitingForDisksTest(unittest.TestCase):
-    expected = None  # The parameters that every run of fixed workers ends with.
+    expected = None  # The final parameters of every run with fixed workers.
 
     def job(self, *settings, every=50, keep=2, replay_limit=None, shards=1):
-        job = FaultyJob(self, PROGRAMS, f"steps={STEPS}", f"shards={shards}", "server.lease=4s", *settings, shards=shards)
+        job = FaultyJob(self, PROGRAMS, f"steps={STEPS}", f"shards={shards}", "server.lease_timeout=4s", *settings, shards=shards)
         limit = "" if replay_limit is None else f", replay_limit: {replay_limit}"
-        job.settings.append(f"checkpoint={{dir: {job.checkpoints}, every: {every}, keep: {keep}{limit}}}")
+        job.settings.append(f"checkpoint={{dir: {job.checkpoints}, interval: {every}, keep: {keep}{limit}}}")
         return job
 
     def warnings(self, job):
@@ -53,7 +54,7 @@ class WaitingForDisksTest(unittest.TestCase):
         return [job.report(name)["parameters_sha256"] for name in names if name.startswith("worker")]
 
     def full_disk(self, replay_limit):
-        """A worker is lost while the coordinator's disk is full: the other is told nothing before there is space."""
+        """A worker is lost while the coordinator's disk is full. The other worker must learn of the loss only once there is space."""
         expected = self.undisturbed()
         job = self.job(replay_limit=replay_limit)
         job.server(0, faults="disk"), job.worker(0), job.worker(1)
@@ -84,15 +85,15 @@ class WaitingForDisksTest(unittest.TestCase):
         job.kill("worker-1")
         job.wait_until_says("shard-0", RECORD_FAILS)
         job.rules("disk")
-        job.wait_until_says("shard-0", "the job goes on with 1 workers")
+        job.wait_until_says("shard-0", "the job continues with 1 workers")
         self.expect_finished(job, "shard-0", "worker-0")
 
     def test_a_newcomer_reads_slowly_what_the_job_has_passed(self):
         job = self.job("membership=elastic", "max_workers=3", keep=1)
-        # Every checkpoint takes a while, so that one is under way when the newcomer is let in.
+        # Every checkpoint takes a while, so that the newcomer joins during the write of one.
         job.rules("slow", "fsync worker-1-term delay 2")
         job.server(0), job.worker(0), job.worker(1, faults="slow")
-        # The job must not end before the newcomer is in.
+        # The job must not end before the newcomer has joined.
         with SlowedDown(job.running["worker-0"].pid, SLOW):
             first = job.wait_until_complete()
             job.wait_until(lambda: list(job.checkpoints.glob("step-*/shard-0-*.state"))[1:], "another checkpoint is under way")
@@ -100,7 +101,7 @@ class WaitingForDisksTest(unittest.TestCase):
             job.worker(2, faults="newcomer")
             job.wait_until_says("worker-2", "manifest.json")
             job.wait_until_complete(first + 1)
-            job.wait_until_says("worker-2", "the job has gone on meanwhile")
+            job.wait_until_says("worker-2", "the job is at a later step")
         job.rules("slow")
         self.assertEqual(len(set(self.expect_finished(job, "shard-0", "worker-0", "worker-1", "worker-2"))), 1)
 

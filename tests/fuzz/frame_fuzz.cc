@@ -1,5 +1,5 @@
-// Decoding: any bytes are refused or decode to finite values, and never are read beyond their end.
-// Input: element count (2 bytes), a frame.
+// Fuzzer for decoding: any bytes must either be refused or decode to finite values, and no byte
+// after their end may be read. Input: element count (2 bytes), a frame.
 
 #include "tests/fuzz/frame_property.h"
 

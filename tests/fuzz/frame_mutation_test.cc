@@ -1,4 +1,5 @@
-// The fuzz property on mutated and random frames, seeded, without a fuzzer.
+// Tests the property of frame_fuzz.cc on mutated and random frames, generated from a seed without a
+// fuzzer.
 
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
@@ -8,7 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kSeed = 20261121;
-constexpr int kRounds = 4000;  // Per spec; about a second in all.
+constexpr int kRounds = 4000;  // Rounds per spec; the test takes about a second.
 
 void Mutate(CounterRandom* random, std::vector<std::byte>* bytes) {
   const uint64_t changes = 1 + random->Below(4);
@@ -31,7 +32,7 @@ void Mutate(CounterRandom* random, std::vector<std::byte>* bytes) {
         bytes->erase(bytes->begin() + static_cast<std::ptrdiff_t>(at));
         break;
       default:
-        // Fields that say how much follows are what breaks decoders.
+        // Decoders are most vulnerable to wrong values in fields that announce a size.
         (*bytes)[std::min(bytes->size() - 1, compress::kFrameHeaderSize + random->Below(14))] =
             random->Below(2) == 0 ? std::byte{0xFF} : std::byte{0};
     }
@@ -52,7 +53,8 @@ TEST(FrameMutation, NoBytesDoHarm) {
       if (CheckFrameProperty(frame, count)) ++accepted;
     }
   }
-  // Some changes only change values; if none were accepted, the test would test nothing.
+  // Some changes affect only values, so their frames must be accepted. If all frames were refused,
+  // the test would be useless.
   EXPECT_GT(accepted, 100);
 }
 

@@ -1,4 +1,4 @@
-// What must hold for any bytes that claim to be a frame.
+// Properties that must hold for any bytes that are read as a frame.
 #pragma once
 
 #include <cmath>
@@ -12,15 +12,15 @@
 
 namespace sluice {
 
-// Reads `bytes` as a frame of `count` elements, as they are and with a checksum that fits: either
-// it is refused and the sum untouched, or finite values have been added. A valid frame can only be
-// refused by the decoder if its format takes more than one frame to decode. Returns true if one was
-// accepted.
+// Reads `bytes` as a frame of `count` elements, once unchanged and once with a valid checksum.
+// Either the frame must be refused and the sum unchanged, or finite values must be added. Decoding
+// may refuse a valid frame only if the frame's format cannot be decoded alone. Returns true if a
+// frame was accepted.
 inline bool CheckFrameProperty(std::vector<std::byte> bytes, size_t count) {
   bool accepted = false;
   for (const bool sealed : {false, true}) {
     if (sealed) SealFrame(&bytes);
-    // Of their own size, so that the address sanitizer sees a read past the end.
+    // The copy has the exact size, so that the address sanitizer detects reads after the end.
     const std::vector<std::byte> frame(bytes.begin(), bytes.end());
     std::vector<float> sum(count, 0.0f);
     const bool valid = compress::ValidateFrame(frame, count).ok();

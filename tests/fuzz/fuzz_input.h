@@ -1,4 +1,5 @@
-// FuzzInput: a fuzzer's bytes as the things a property wants; past the end everything is 0.
+// FuzzInput: reads a fuzzer's bytes as the values that a property needs. After the end of the
+// input, all values are 0.
 #pragma once
 
 #include <bit>
@@ -30,7 +31,7 @@ class FuzzInput {
     return bytes;
   }
   absl::Span<const std::byte> Rest() { return Bytes(rest_.size()); }
-  // Up to the next end of line, which is taken as well.
+  // Reads up to and including the next line break. Returns the text without the line break.
   std::string Line() {
     std::string line;
     while (!rest_.empty()) {
@@ -40,13 +41,13 @@ class FuzzInput {
     }
     return line;
   }
-  // A spec and its line; nothing if it is no spec.
+  // Reads a line with a spec. Returns nullopt if the line is not a spec.
   std::optional<compress::CodecSpec> Spec() {
     const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(Line());
     if (!spec.ok()) return std::nullopt;
     return *spec;
   }
-  // Any finite floats. What the input is too short for repeats what there was, smaller each time.
+  // Returns finite floats. If the input is too short, its values are repeated, smaller each time.
   std::vector<float> Floats(size_t count) {
     std::vector<float> values(count);
     const size_t given = std::min(count, rest_.size() / sizeof(float));
@@ -74,8 +75,9 @@ class FuzzInput {
   absl::Span<const std::byte> rest_;
 };
 
-// Makes a header that fits the bytes: a sender that means harm can compute a checksum as well.
-// Format and element count stay. Nothing if there is no room for a header.
+// Changes the header so that it matches the bytes, because a malicious sender can also compute a
+// checksum. The format and the element count stay the same. Does nothing if the bytes are too short
+// for a header.
 inline void SealFrame(std::vector<std::byte>* frame) {
   if (frame->size() < compress::kFrameHeaderSize) return;
   const auto payload_size = static_cast<uint32_t>(frame->size() - compress::kFrameHeaderSize);

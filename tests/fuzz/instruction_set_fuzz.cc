@@ -1,5 +1,5 @@
-// Instruction sets: the same frame, residual and decoded values on every one of this machine.
-// Input: as round_trip_fuzz.cc.
+// Fuzzer for instruction sets: every set of this machine must give the same frame, residual and
+// decoded values. Input: as in round_trip_fuzz.cc.
 
 #include "compress/simd/targets.h"
 #include "tests/compress/one_chunk.h"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the seeds of tests/fuzz/corpus from the golden frames and from the specs of the codec table.
 
-Run it after adding a golden file: tests/fuzz/make_corpus.py. What fuzzers found lies beside the seeds under other names and
-stays.
+Run it after adding a golden file: tests/fuzz/make_corpus.py. The findings of fuzzers are beside the seeds under other
+names. This program does not change them.
 """
 import pathlib
 import re
@@ -56,7 +56,7 @@ def crc32c(data):
 
 
 def snapshot(kind, sections):
-    """A state of a checkpoint as docs/checkpoints.md has it, made without Sluice's own code."""
+    """Returns a checkpoint state in the format of docs/checkpoints.md, made without Sluice's own code."""
     body = b""
     for number, payload in sections:
         rest = struct.pack("<Q", len(payload)) + payload

@@ -1,12 +1,12 @@
-// Receivers: whatever some senders send, a receiver refuses it or goes on working for the others,
-// step after step, with whatever it remembers.
-// Input: a spec and its line's end, senders - 1 (a byte, modulo 4), element count (2 bytes), then
-// what each sender does in each step, in order:
-//   0          takes no part
-//   1 s m      sends what its gradient number s encodes to, m / 16 in size
-//   2 n b...   as 1 0 16, with n changes (at: 2 bytes, to: a byte), sealed
+// Fuzzer for receivers: a receiver must either refuse a sender's bytes or continue to work for the
+// other senders in all later steps, with an intact memory. Input: a spec and its line break,
+// senders - 1 (a byte, modulo 4), element count (2 bytes), then the action of each sender in each
+// step, in order:
+//   0          does not take part
+//   1 s m      sends the encoding of gradient number s, with the size m / 16
+//   2 n b...   like 1 0 16, with n changes (at: 2 bytes, to: a byte), sealed
 //   3 f z b... z (2 bytes) bytes as the payload of format f
-// Another first byte counts modulo 4.
+// The first byte of an action is taken modulo 4.
 
 #include "tests/compress/one_chunk.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -58,7 +58,7 @@ class ReceiverRun {
     std::vector<std::byte> frame;
     const absl::Status status =
         senders_[sender].Encode(0, step, compress::HeavyTailed(config_.count, seed, size), &frame);
-    if (!status.ok()) frame.clear();  // Its residual has grown beyond what a float holds.
+    if (!status.ok()) frame.clear();  // The sender's residual no longer fits in a float.
     return frame;
   }
 
@@ -96,7 +96,7 @@ class ReceiverRun {
     }
   }
 
-  // Stands for the mean, which may be beyond floats after what was sent.
+  // Returns a frame of zeros in place of the mean, which may not be finite after such input.
   std::vector<std::byte> CodecFrame() const {
     std::vector<std::byte> frame;
     const std::vector<float> zeros(config_.count);

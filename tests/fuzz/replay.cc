@@ -1,5 +1,5 @@
-// Runs a fuzz target on files, without a fuzzer: `frame_replay FOLDER...`. The corpora in git are
-// ordinary tests by it, with any compiler.
+// Runs a fuzz target on files, without a fuzzer: `frame_replay FOLDER...`. With this main function,
+// the corpora in git are ordinary tests for any compiler.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Encoding: for any codec and any finite values, the frame is within its bound, valid and the same
-// a second time, the residual is what was not decoded, and a codec's law of contraction holds.
-// Input: a spec and its line's end, keys (2 bytes), element count (2 bytes), floats: gradient, then
-// residual.
+// Fuzzer for encoding: for any codec and any finite values, the frame must be within its size bound
+// and valid, a second encoding must give the same frame, the residual must equal the part that was
+// not decoded, and a contractive codec must not add energy. Input: a spec and its line break, keys
+// (2 bytes), element count (2 bytes), floats for the gradient, then for the residual.
 
 #include "tests/compress/one_chunk.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -49,12 +49,13 @@ void CheckRoundTrip(FuzzInput input) {
     Check(residual[i] == acc - decoded[i], "the residual is what was not decoded");
   }
   const compress::CompensatorId compensator = spec->compensator.id;
-  // At random, a value below the smallest step may become one.
+  // The law is uncertain for random rounding, which may raise a value below the smallest step to
+  // that step.
   const bool certain = codec.traits().contractive && !spec->has(compress::kStochastic) &&
                        (compensator == compress::CompensatorId::kErrorFeedback ||
                         compensator == compress::CompensatorId::kDgc ||
                         compensator == compress::CompensatorId::kEf21);
-  // Values below what floats resolve round up to nothing smaller than they are.
+  // The small constant covers values below the resolution of floats, which may be rounded up.
   Check(!certain || error <= energy * (1 + 1e-5) + 1e-76, "a contraction adds no energy");
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tests/fuzz/run.sh SECONDS [NAME...]: each fuzzer (or those named) for so long, one after the other. What it finds it leaves in
-# build/fuzz; put a finding into tests/fuzz/corpus/NAME as soon as it is fixed, so that it stays so.
+# tests/fuzz/run.sh SECONDS [NAME...]: runs each fuzzer (or the named ones) for this time, one after
+# another. Findings are in build/fuzz. When a finding has been fixed, add it to
+# tests/fuzz/corpus/NAME.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:?how many seconds for each}

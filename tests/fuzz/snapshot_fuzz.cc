@@ -1,6 +1,6 @@
-// States of checkpoints: any bytes are an error or a snapshot that is written as those very bytes;
-// as they are, and with checksums that fit.
-// Input: a file.
+// Fuzzer for states of checkpoints: any bytes must give either an error or a snapshot whose
+// serialization gives the same bytes. The property must hold for the unchanged bytes and for bytes
+// with valid checksums. Input: a file.
 
 #include "tests/protocol/checkpoint/snapshot_property.h"
 

@@ -1,6 +1,6 @@
-// Specs: any text is refused with a reason or reads back from its canonical form as the same, and
-// then makes a codec, a sender and a receiver.
-// Input: a text.
+// Fuzzer for specs: any text must be refused with a reason, or its canonical form must parse to the
+// same spec, and it must be possible to make a codec, a sender and a receiver from the spec. Input:
+// a text.
 
 #include "base/check.h"
 #include "compress/aggregator.h"

@@ -1,7 +1,7 @@
-// Adding: frames that lie one after the other change a sum together or not at all, and as they
-// would one by one.
-// Input: element count (2 bytes), what is in the sum already (a byte: how many floats, then they),
-// then frames: each a flag (1: gets a header that fits), its size (2 bytes) and its bytes.
+// Fuzzer for adding: consecutive frames must change a sum together or not at all, with the same
+// result as one by one. Input: element count (2 bytes), the initial sum (a byte with the number of
+// floats, then the floats), then frames. Each frame has a flag (1 seals the frame), its size (2
+// bytes) and its bytes.
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -38,7 +38,7 @@ void CheckSums(FuzzInput input) {
   }
   std::vector<float> one_by_one = before;
   for (absl::Span<const std::byte> rest = exact; !rest.empty();) {
-    const absl::Span<const std::byte> frame = compress::TakeFrame(&rest);
+    const absl::Span<const std::byte> frame = compress::PopFrame(&rest);
     Check(compress::DecodeAddFrame(frame, absl::MakeSpan(one_by_one)).ok(),
           "each of them is valid alone");
   }

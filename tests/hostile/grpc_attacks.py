@@ -1,6 +1,7 @@
-"""Attacks on the gRPC ports of a running job that has a token, by a stranger who can open a TCP connection and has neither token nor certificate.
+"""Attacks on the gRPC ports of a running job that has a token, by a stranger who can open a TCP connection and has neither token nor
+certificate.
 
-Each is a function of a Target, which it must leave able to answer; it raises AssertionError where something is not as it should be.
+Each attack is a function of a Target. It must leave the target able to answer, and raises AssertionError if anything is wrong.
 """
 import contextlib
 import os
@@ -19,11 +20,11 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, END_HEADERS = 1, 4
 METHODS = ("sluice.v1.Coordinator/Join", "sluice.v1.Coordinator/Heartbeat", "sluice.v1.Coordinator/Leave", "sluice.v1.Coordinator/GetStatus",
            "sluice.v1.Coordinator/ReportCheckpoint", "sluice.v1.Coordinator/RequestCheckpoint", "sluice.v1.ParameterShard/Exchange",
-           "sluice.v1.ParameterShard/Pull", "sluice.v1.ParameterShard/GetUsage", "sluice.v1.ShardControl/Attach", "sluice.v1.ShardControl/Enter",
+           "sluice.v1.ParameterShard/GetUsage", "sluice.v1.ShardControl/Attach", "sluice.v1.ShardControl/Enter",
            "sluice.v1.CheckpointStore/PutPart", "sluice.v1.CheckpointStore/GetPart", "grpc.health.v1.Health/Check",
            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "no.such.Service/Method")
-STRANGERS_TIME = 10  # Seconds, after which a stranger's connection ends.
-MENDED = (1, 56, 2)  # The gRPC from which on headers without end are bounded.
+STRANGERS_TIME = 10  # In seconds, after which a stranger's connection ends.
+MENDED = (1, 56, 2)  # The first gRPC that limits endless headers.
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -34,7 +35,7 @@ HELLO = PREFACE + frame(SETTINGS, 0, 0)
 
 
 def length(number):
-    """As HPACK writes it, with a prefix of seven bits."""
+    """Encodes a number as HPACK does, with a prefix of seven bits."""
     if number < 127:
         return bytes((number,))
     out, number = b"\x7f", number - 127
@@ -48,7 +49,7 @@ def field(name, value):
 
 
 def call(method="sluice.v1.Coordinator/GetStatus", *fields):
-    """The header block of a call: POST, http, and what gRPC asks for."""
+    """Returns the header block of a call: POST, http, and the headers that gRPC requires."""
     return b"".join((b"\x83\x86", field(b":path", b"/" + method.encode()), field(b":authority", b"x"), field(b"te", b"trailers"),
                      field(b"content-type", b"application/grpc"), *fields))
 
@@ -65,7 +66,7 @@ def dial(port):
 
 
 def try_send(client, data):
-    """Whether the other side still takes it."""
+    """Returns whether the other side still accepts the bytes."""
     try:
         client.sendall(data)
         return True
@@ -74,7 +75,7 @@ def try_send(client, data):
 
 
 def heard(client, seconds):
-    """What comes until nothing has come for so long, or the end."""
+    """Returns the bytes until none has arrived for this long, or until the end."""
     client.settimeout(seconds)
     got = b""
     with contextlib.suppress(OSError):
@@ -100,7 +101,7 @@ def frames(data):
 
 
 def processor_seconds(pid):
-    """Of the threads that it has."""
+    """Returns the processor time of its threads."""
     total = 0
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -109,7 +110,7 @@ def processor_seconds(pid):
 
 
 def is_ended(client):
-    """Whether the other side ends the connection within five seconds; what it says before does not matter."""
+    """Returns whether the other side ends the connection within five seconds. Its bytes before that do not matter."""
     client.settimeout(5)
     try:
         while client.recv(1 << 16):
@@ -122,7 +123,7 @@ def is_ended(client):
 
 
 def flood(port, number, beginnings, during):
-    """Holds so many connections for longer than strangers have. All end by themselves."""
+    """Holds this many connections for longer than strangers are allowed. All must end without the client's help."""
     clients = []
     try:
         begun = time.monotonic()
@@ -142,7 +143,7 @@ def flood(port, number, beginnings, during):
 
 
 def more_grpc_connections_than_descriptors(target):
-    """A third is silent, a third says that it speaks HTTP/2, a third makes a call without the token."""
+    """A third is silent, a third sends the HTTP/2 preface, a third makes a call without the token."""
     beginnings = (b"", HELLO, HELLO + headers(1, call("sluice.v1.ParameterShard/Exchange")))
     flood(target.job.ports[0], target.descriptors + 100, beginnings, lambda: target.expect_all_ports("beside idle connections"))
 
@@ -167,7 +168,7 @@ def tls_to_plaintext(target):
 
 
 def malformed_frames(target):
-    """Of each type: bad flags and streams, a wrong size, a size without a payload."""
+    """For each type: bad flags and streams, a wrong size, a size without a payload."""
     noise = random.Random(2)
     for kind in range(12):
         for stream in (0, 1, 2, 0x7fffffff):
@@ -202,7 +203,7 @@ def expect_no_answer(received, what):
 
 
 def calls_without_the_token(target):
-    """All methods, with no token and with wrong ones. None is answered with a message."""
+    """All methods, with no token and with wrong ones. No call gets a message in reply."""
     right = target.token.encode()
     values = ((), (b"Bearer " + b"x" * len(right),), (b"Bearer " + right[:-1],), (b"Bearer " + right + b"a",), (b"bearer " + right,),
               (b"Basic " + right,), (b"Bearer ",), (b"Bearer " + right, b"Bearer " + b"x" * len(right)), (right,))
@@ -231,10 +232,10 @@ def messages_that_stop(target):
 
 
 def reset_streams(target):
-    """10,000 that are opened and reset at once."""
+    """20,000 that are opened and reset at once."""
     with dial(target.job.ports[0]) as client:
         client.sendall(HELLO)
-        for number in range(10_000):
+        for number in range(20_000):
             stream = 2 * number + 1
             if not try_send(client, headers(stream, call()) + frame(RST_STREAM, 0, stream, struct.pack(">I", 8))):
                 break
@@ -243,25 +244,32 @@ def reset_streams(target):
         target.expect_grpc("beside streams that are reset")
 
 
-def small_frames(target):
-    """SETTINGS, and PINGs, whose acknowledgements nobody reads."""
-    for unit, number in ((frame(SETTINGS, 0, 0), 40_000), (frame(PING, 0, 0, b"12345678"), 50_000)):
-        with dial(target.job.ports[0]) as client:
-            client.sendall(HELLO)
-            for _ in range(number // 200):
-                if not select.select([], [client], [], 5)[1] or not try_send(client, unit * 200):
-                    break
-            target.expect_grpc("beside many small frames")
+def small_frames(target, unit, number):
+    """Pings whose acknowledgements the client does not read."""
+    with dial(target.job.ports[0]) as client:
+        client.sendall(HELLO)
+        for _ in range(number // 200):
+            if not select.select([], [client], [], 5)[1] or not try_send(client, unit * 200):
+                break
+        target.expect_grpc("beside many small frames")
 
 
-ENDLESS_STRING = frame(HEADERS, 0, 3, b"\x83\x86" + field(b":path", b"/x") + b"\0\x03x-b" + b"\x7f\x81\xff\xff\xff\x03")  # Says that it has 1 GB.
+def many_settings(target):
+    small_frames(target, frame(SETTINGS, 0, 0), 40_000)
+
+
+def many_pings(target):
+    small_frames(target, frame(PING, 0, 0, b"12345678"), 500_000)
+
+
+ENDLESS_STRING = frame(HEADERS, 0, 3, b"\x83\x86" + field(b":path", b"/x") + b"\0\x03x-b" + b"\x7f\x81\xff\xff\xff\x03")  # Announces 1 GB.
 MORE_OF_IT = frame(CONTINUATION, 0, 3, b"v" * 16_000)
 ENDLESS_HEADERS = frame(HEADERS, 0, 3, call())
 MORE_OF_THEM = frame(CONTINUATION, 0, 3, b"".join(field(b"x-%04d" % i, b"v" * 50) for i in range(250)))
 
 
 def headers_without_end(target):
-    """A stranger's connection is ended before they fill the memory, or take the processor."""
+    """A stranger's connection ends before they fill the memory or take the processor."""
     for beginning, more in ((ENDLESS_HEADERS, MORE_OF_THEM), (ENDLESS_STRING, MORE_OF_IT)):
         with dial(target.job.ports[0]) as client:
             client.sendall(HELLO + beginning)
@@ -272,7 +280,8 @@ def headers_without_end(target):
 
 
 def string_without_end(target):
-    """By one who has the token. gRPC before the mend reads all of it anew for each frame, unless it is so busy that it reads many frames at once."""
+    """From a client that has the token. A gRPC without the fix reads everything again for each frame, unless it is so busy that it reads
+    many frames at once."""
     for _ in range(5):
         held, what = try_string_without_end(target)
         if not held:
@@ -281,7 +290,7 @@ def string_without_end(target):
 
 
 def try_send_alone(client, data):
-    """So that the server reads it before more comes."""
+    """So that the server reads it before more arrives."""
     time.sleep(0.003)
     return try_send(client, data)
 
@@ -304,11 +313,11 @@ def try_string_without_end(target):
 
 
 def is_expected_to_fail(attack, target):
-    return attack in (headers_without_end, string_without_end) and target.grpc_version < MENDED
+    return attack is string_without_end and target.grpc_version < MENDED
 
 
 def expect_as_known(target, held, what):
-    """Fails in a gRPC that should hold, and in one that is known not to, so that the suite says when that one does."""
+    """Fails if a fixed gRPC does not withstand the attack, and also if an older one does, so that the suite reports when that changes."""
     should = target.grpc_version >= MENDED
     version = ".".join(map(str, target.grpc_version))
     print(f"  gRPC {version}: {what}: {'held' if held else 'not held'}", flush=True)
@@ -326,4 +335,4 @@ def wait_until_idle(pid):
 
 
 ALL = (headers_without_end, more_grpc_connections_than_descriptors, random_bytes, tls_to_plaintext, malformed_frames, large_metadata,
-       headers_that_grpc_refuses, calls_without_the_token, messages_that_stop, reset_streams, small_frames, string_without_end)
+       headers_that_grpc_refuses, calls_without_the_token, messages_that_stop, reset_streams, many_settings, many_pings, string_without_end)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Strangers, who can open TCP connections and have neither token nor certificate, attack the ports of a running job. Afterwards the job has the
-result of an undisturbed one, its servers have not grown by 64 MB, and every port answers.
+"""Strangers, who can open TCP connections and have neither token nor certificate, attack the ports of a running job. Afterwards the job
+has the result of an undisturbed one, its servers have grown by less than 64 MB, and every port answers.
 
-usage: hostile_test.py FOLDER_OF_PROGRAMS VERSION_OF_GRPC [ATTACK...]     all attacks without a name
+usage: hostile_test.py FOLDER_OF_PROGRAMS VERSION_OF_GRPC [ATTACK...]     all attacks if none is named
 """
 import contextlib
 import pathlib
@@ -25,10 +25,10 @@ from processes import SlowedDown, free_port  # noqa: E402
 PROGRAMS = pathlib.Path()
 GRPC = (0, 0, 0)
 ATTACKS = []
-GROWTH = 64  # MB.
-STACK = 2 << 20  # Of a thread, as glibc makes it where `ulimit -s` says unlimited.
-SLOW = 100  # Times: the job must not end before the attacks.
-SETTINGS = ("server.lease=60s", "steps=600")
+GROWTH = 64  # In MB.
+STACK = 2 << 20  # Size of a thread's stack, as glibc makes it if `ulimit -s` is unlimited.
+SLOW = 100  # Slowdown factor: the job must not end before the attacks.
+SETTINGS = ("server.lease_timeout=60s", "steps=600")
 DESCRIPTORS = 1024  # The usual limit.
 
 
@@ -45,7 +45,7 @@ def limit_descriptors():
 
 
 def speaks_http2(port):
-    """Whether the settings of a gRPC server come."""
+    """Returns whether the settings of a gRPC server arrive."""
     settings = b"\0\0\0\4\0\0\0\0\0"
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
@@ -59,7 +59,7 @@ def speaks_http2(port):
 
 
 class Growth:
-    """By how many MB processes have grown at most."""
+    """Returns the largest growth of the processes in MB."""
 
     def __init__(self, pids):
         self.first = {pid: resident_mb(pid) for pid in pids}
@@ -98,7 +98,7 @@ class Target:
             self.job.start("shard-0", "sluice-server", "--shard", 0, "--listen", addresses[0], *flags, *self.secret, before=limit_descriptors)
             self.job.start("shard-1", "sluice-server", "--shard", 1, "--listen", addresses[1], "--http-listen", "off", "--coordinator",
                            addresses[0], *self.secret, before=limit_descriptors)
-            self.job.worker(0, "--threads", 1, "--metrics-listen", f"127.0.0.1:{self.worker_port}", *self.secret, before=limit_descriptors)
+            self.job.worker(0, "--threads", 1, "--http-listen", f"127.0.0.1:{self.worker_port}", *self.secret, before=limit_descriptors)
             self.job.worker(1, "--threads", 1, *self.secret, before=limit_descriptors)
         self.servers = [self.job.running[f"shard-{shard}"].pid for shard in range(2)]
 
@@ -137,7 +137,7 @@ class Target:
 
 class HostileTest(unittest.TestCase):
     def end_of(self, job):
-        """The parameters that both workers have in the end."""
+        """Returns the final parameters of both workers."""
         names = [*job.running]
         codes = job.wait_until_ended()
         self.assertEqual(codes, dict.fromkeys(names, 0), job.logs())
@@ -186,14 +186,14 @@ class MutualTlsTest(unittest.TestCase):
             return subprocess.run(command, capture_output=True, text=True, timeout=60).returncode == 0
 
         job.wait_until(is_answered, "the server answers")
-        hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # Of TLS, cut off.
+        hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # A TLS hello, cut off.
         grpc_attacks.flood(job.ports[0], DESCRIPTORS + 100, (b"", hello, grpc_attacks.HELLO),
                            lambda: self.assertTrue(is_answered(), "beside idle strangers"))
         self.assertTrue(is_answered())
 
 
 class DescriptorsTest(unittest.TestCase):
-    """Of all programs the limit of descriptors is as high as it may be, and a job that needs more is refused."""
+    """All programs raise their limit of descriptors to its maximum, and a job that needs more is refused."""
 
     def start(self, soft, hard, *settings):
         job = FaultyJob(self, PROGRAMS, *settings)
@@ -211,7 +211,7 @@ class DescriptorsTest(unittest.TestCase):
         self.assertEqual(server.returncode, 1)
         said = job.log("shard-0").splitlines()
         self.assertEqual(len(said), 1, said)
-        for text in ("needs 1085 file descriptors", "workers: 300 with 3 connections each", "may have 64", "ulimit -Hn", "LimitNOFILE="):
+        for text in ("needs 1085 file descriptors", "workers: 300 with 3 connections each", "may have only 64", "ulimit -Hn", "LimitNOFILE="):
             self.assertIn(text, said[0])
 
 

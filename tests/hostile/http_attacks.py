@@ -1,20 +1,20 @@
 """Attacks on the HTTP ports of a running job, by a stranger who can open a TCP connection and has neither token nor certificate.
 
-Each is a function of a Target, which it must leave able to answer; it raises AssertionError where an answer is not as it should be.
+Each attack is a function of a Target. It must leave the target able to answer, and raises AssertionError if an answer is wrong.
 """
 import contextlib
 import socket
 import threading
 import time
 
-PATIENCE = 5  # Seconds that a probe waits, as the chart's do.
-FLOOD = 150_000_000  # Bytes.
+PATIENCE = 5  # Seconds that a probe waits, as in the chart.
+FLOOD = 150_000_000  # In bytes.
 
 
 def answer(port, request, limit=PATIENCE, most=1 << 30):
-    """The bytes that come until the other side closes, at most `most`. An OSError where the connection is not taken or no byte comes."""
+    """Returns the bytes until the other side closes, at most `most`. Raises OSError if the connection is not accepted or no byte arrives."""
     with socket.create_connection(("127.0.0.1", port), timeout=limit) as client:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It may answer before it has all.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # It may answer before it has read everything.
             client.sendall(request)
         received = b""
         while len(received) < most:
@@ -76,7 +76,7 @@ class Slow:
 
 
 def slow_requests(target):
-    """They hold up no other client, and are given up in the end."""
+    """They hold up no other client, and the server closes them in the end."""
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(Slow(port, number)) for port in target.http_ports for number in (4, 30)]
         begun = time.monotonic()
@@ -104,7 +104,7 @@ def slow_readers(target):
 
 
 def flood(port, beginning, unit):
-    """Sends until the other side takes no more."""
+    """Sends until the other side accepts no more."""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         with contextlib.suppress(ConnectionError):
             client.sendall(beginning)
@@ -140,7 +140,7 @@ def ranges(target):
 
 
 def odd_requests(target):
-    """None is answered as if it were in order, and none is waited for."""
+    """No malformed request is answered as if it were valid, and the server waits for none."""
     requests = (b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n", b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n",
                 b"GET /../../../../etc/passwd HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /%2e%2e/%00 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
                 b"GET /livez HTTP/9.9\r\nHost: x\r\n\r\n", b"GET /livez\r\n\r\n", b"GET /livez HTTP/1.1\r\n\r\n",
@@ -155,7 +155,7 @@ def odd_requests(target):
 
 
 def other_names(target):
-    """A web page of another site that leads its name here, to read the port's answers through a browser."""
+    """A web page of another site that points its name here, to read the port's answers through a browser."""
     for path in ("/", "/status.json", "/metrics"):
         got = answer(target.page_port, get(path, host="evil.example"))
         expect(status_of(got) == 421 and b"sluice_" not in got and b"members" not in got, f"{path} under another name: {got[:200]}")

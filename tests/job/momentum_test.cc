@@ -18,7 +18,7 @@ TEST(Momentum, StaysWhereNothingComesLate) {
   for (const char* codec :
        {"none", "fp16", "bf16", "int8", "int4", "int2", "fp8", "natural", "qsgd:2", "terngrad",
         "eden:1", "intsum:2", "powersgd:1", "signsgd", "topk:50%", "topk:100%+int4",
-        // What these leave out is never sent, or is right on average.
+        // The values that these codecs omit are never sent, or are right on average.
         "topk:1%/noef", "randomk:1%,unbiased", "int8:sr/diana"}) {
     EXPECT_EQ(MomentumWith(Spec(codec), kUsual), 0.9) << codec;
   }
@@ -45,7 +45,7 @@ TEST(Momentum, IsLogLinearInBetween) {
   }
 }
 
-// The one measured point, and what goes with it.
+// The momentum must be right at the one measured staleness and fall from there to 0.
 TEST(Momentum, FallsWithStaleness) {
   EXPECT_NEAR(MomentumAtStaleness(0), 0.9, 1e-12);
   EXPECT_NEAR(MomentumAtStaleness(4.5), 0.5, 1e-12);
@@ -125,14 +125,14 @@ TEST(MomentumNote, NamesAllThatDelays) {
 TEST(ShardMomentum, IsOfTheJobsOwnOptimizerAlone) {
   JobSpec spec = Job("sgd", 0.9, "topk:1%");
   EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
-  spec.optimizer.on = "shards";
+  spec.optimizer.location = "shards";
   EXPECT_EQ(ShardMomentum(spec, kTable), 0.5);
   spec.mode = "local_sgd";
   EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
 }
 
-// What the factors are for: with a constant gradient neither a step's length nor that of the next
-// ones changes with the momentum.
+// With a constant gradient, a change of momentum must not change the length of this step or of
+// later steps.
 TEST(BufferFactor, ChangesMomentumWithoutAJump) {
   const OptimizerSpec sgd{.name = "sgd", .lr = 0.1, .momentum = 0.9};
   double momentum = 0.9;
@@ -148,7 +148,8 @@ TEST(BufferFactor, ChangesMomentumWithoutAJump) {
   }
 }
 
-// Adam's buffer is an average, which its bias correction makes whole from the first step on.
+// Adam's buffer is an average, which the bias correction completes from the first step on. A change
+// of beta1 must keep the corrected average at 1.
 TEST(BufferFactor, OfAdamKeepsTheAverageWhole) {
   const OptimizerSpec adam{.name = "adamw", .lr = 0.1};
   EXPECT_EQ(RateFactor(adam, 0.5), 1);

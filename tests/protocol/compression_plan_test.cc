@@ -13,19 +13,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-PlanBook::Plan PlanFrom(uint64_t step, uint64_t id) {
+PlanHistory::Plan PlanFrom(uint64_t step, uint64_t id) {
   auto plan = std::make_shared<CompressionPlan>();
   plan->id = id;
   plan->effective_step = step;
   return plan;
 }
 
-TEST(PlanBook, TellsWhatHoldsAndWhatBegins) {
-  PlanBook book;
+TEST(PlanHistory, TellsWhatHoldsAndWhatBegins) {
+  PlanHistory book;
   EXPECT_EQ(book.At(5), nullptr);
   EXPECT_EQ(book.newest_id(), 0u);
-  const PlanBook::Plan first = PlanFrom(1, 1);
-  const PlanBook::Plan second = PlanFrom(4, 2);
+  const PlanHistory::Plan first = PlanFrom(1, 1);
+  const PlanHistory::Plan second = PlanFrom(4, 2);
   ASSERT_TRUE(book.Learn(first).ok());
   ASSERT_TRUE(book.Learn(second).ok());
   EXPECT_EQ(book.At(0), nullptr);
@@ -40,20 +40,20 @@ TEST(PlanBook, TellsWhatHoldsAndWhatBegins) {
   EXPECT_EQ(book.newest_id(), 2u);
 }
 
-TEST(PlanBook, ARepeatChangesNothingAndAContradictionIsRefused) {
-  PlanBook book;
+TEST(PlanHistory, ARepeatChangesNothingAndAContradictionIsRefused) {
+  PlanHistory book;
   ASSERT_TRUE(book.Learn(PlanFrom(4, 2)).ok());
   EXPECT_TRUE(book.Learn(PlanFrom(4, 2)).ok());
   EXPECT_EQ(book.plans().size(), 1u);
-  EXPECT_TRUE(book.Learn(PlanFrom(2, 1)).ok());  // It is over.
+  EXPECT_TRUE(book.Learn(PlanFrom(2, 1)).ok());  // The plan is superseded.
   EXPECT_EQ(book.plans().size(), 1u);
   EXPECT_FALSE(book.Learn(PlanFrom(4, 3)).ok());
   EXPECT_FALSE(book.Learn(PlanFrom(5, 2)).ok());
   EXPECT_FALSE(book.Learn(PlanFrom(6, 1)).ok());
 }
 
-TEST(PlanBook, HasALimit) {
-  PlanBook book;
+TEST(PlanHistory, HasALimit) {
+  PlanHistory book;
   for (uint64_t i = 1; i <= 4; ++i) ASSERT_TRUE(book.Learn(PlanFrom(2 * i, i)).ok());
   EXPECT_FALSE(book.Learn(PlanFrom(10, 5)).ok());
 }
@@ -86,7 +86,8 @@ TEST(CompressionPlan, ChangesWhatItNamesAndNoCompensator) {
   EXPECT_EQ(SpecsUnder(nullptr, Direction::kUplink, 0, chunks)[0], chunks[0].spec);
 }
 
-// What a plan may choose has no state on any end, and its frames add up.
+// Codecs that a plan may choose must have no state except a residual, and it must be possible to
+// add their frames.
 TEST(CompressionPlan, CodecsThatMayChangeKeepNothingButAResidual) {
   int found = 0;
   for (const compress::CodecEntry& entry : compress::Codecs()) {

@@ -30,7 +30,8 @@ Layout Build(const TensorTable& table, uint32_t shards, const LayoutParameters& 
   return layout.ok() ? *std::move(layout) : Layout();
 }
 
-// Chunks in id order cover each tensor from its first element to its last, without gap or overlap.
+// Checks that the chunks, in id order, cover each tensor from its first element to its last,
+// without gaps or overlaps.
 void ExpectCovers(const TensorTable& table, const LayoutParameters& parameters,
                   const Layout& layout) {
   size_t next = 0;
@@ -48,7 +49,8 @@ void ExpectCovers(const TensorTable& table, const LayoutParameters& parameters,
   EXPECT_EQ(next, layout.chunks.size());
 }
 
-// Every chunk is in the one bundle that it names, and bundles are sent from the last tensor on.
+// Checks that every chunk is in the single bundle that it names, and that bundles are sent from the
+// last tensor to the first.
 void ExpectBundled(const LayoutParameters& parameters, const Layout& layout) {
   size_t seen = 0;
   for (uint32_t shard = 0; shard < layout.bundles.size(); ++shard) {
@@ -101,7 +103,8 @@ TEST(Layout, CutsEvenlyInBlocks) {
   parameters.chunk_elements = 65536;
   const Layout layout = Build(TableOf({65537}), 1, parameters);
   ASSERT_EQ(layout.chunks.size(), 2u);
-  EXPECT_EQ(layout.chunks[0].count, 33024u);  // Half, rounded up to a multiple of 256.
+  // Half of the tensor, rounded up to a multiple of 256.
+  EXPECT_EQ(layout.chunks[0].count, 33024u);
   EXPECT_EQ(layout.chunks[1].count, 32513u);
 }
 
@@ -118,7 +121,8 @@ TEST(Layout, BalancesShards) {
 
 TEST(Layout, PlacesLargestFirstTiesLowest) {
   const Layout layout = Build(TableOf({10, 30, 20, 30}), 2, {});
-  // 30 (id 1) -> 0, 30 (id 3) -> 1, 20 (id 2) -> 0, 10 (id 0) -> 1.
+  // The chunks are placed in this order, as size (id) -> shard: 30 (1) -> 0, 30 (3) -> 1, 20 (2) ->
+  // 0, 10 (0) -> 1.
   std::vector<uint32_t> shards;
   for (const Chunk& chunk : layout.chunks) shards.push_back(chunk.shard);
   EXPECT_THAT(shards, ElementsAre(1, 0, 0, 1));
@@ -159,15 +163,16 @@ TEST(Layout, ClosesBundlesOfManyTinyTensors) {
 
 TEST(Layout, CutsMatricesBetweenRows) {
   TensorTable table = TableOf({100, 1, 1, 1, 1, 1, 1, 1, 1, 1});
-  table[1].shape = {30, 4, 3, 3};               // 36 columns.
-  table[2].shape = {5000, 300};                 // 1,747 rows would fit in a chunk: 3 even ones.
-  table[3].shape = {3, kChunkElementsMax + 1};  // No row fits.
-  table[4].shape = {30, 36};                    // Not asked for.
-  table[5].shape = {1, 5000};                   // One row.
-  table[6].shape = {5000, 1};                   // One column.
-  table[7].shape = {2, kChunkElementsMax};      // Just fits.
-  table[8].shape = {1, 20, 30};                 // One of 20 rows.
-  table[9].shape = {20, 30, 2};                 // Stored with the second dimension outermost.
+  table[1].shape = {30, 4, 3, 3};  // This matrix has 36 columns.
+  // A chunk can hold 1,747 rows, so there are three equal chunks.
+  table[2].shape = {5000, 300};
+  table[3].shape = {3, kChunkElementsMax + 1};  // A row is too long for a chunk.
+  table[4].shape = {30, 36};                    // Whole rows are not requested for this tensor.
+  table[5].shape = {1, 5000};                   // Only one row.
+  table[6].shape = {5000, 1};                   // Only one column.
+  table[7].shape = {2, kChunkElementsMax};      // A row just fits in a chunk.
+  table[8].shape = {1, 20, 30};                 // A matrix of 20 rows.
+  table[9].shape = {20, 30, 2};                 // The second dimension is outermost in storage.
   table[9].strides = {2, 40, 1};
   LayoutParameters parameters;
   parameters.chunk_elements = 700;
@@ -227,7 +232,7 @@ TensorTable TableWithBuffers(const std::vector<int64_t>& trained,
 TEST(Layout, BuffersHaveBundlesOfTheirOwnAfterAllOthers) {
   const TensorTable table = TableWithBuffers({8, 8}, {4, 4, 8});
   const Layout layout = Build(table, 1, {.chunk_elements = 8, .bundle_elements = 16});
-  // Room for a buffer would be in the first.
+  // The first bundle would have space for a buffer, but buffers must be in a bundle of their own.
   ASSERT_EQ(layout.bundles[0].size(), 2u);
   EXPECT_THAT(layout.bundles[0][0].chunks, ElementsAre(1, 0));
   EXPECT_FALSE(layout.bundles[0][0].buffers);
@@ -269,7 +274,7 @@ TEST(Layout, NoBundleIsOfBothRolesAndBuffersAreLast) {
   }
 }
 
-// Chunks and bundles of a table without buffers, as they were before tensors had roles.
+// A table without buffers must have the same chunks and bundles as before tensors had roles.
 TEST(Layout, WithoutBuffersNothingChanged) {
   CounterRandom random(5);
   std::vector<int64_t> sizes;

@@ -14,17 +14,18 @@ namespace sluice::protocol {
 namespace {
 
 constexpr double kLatencyS = 0.02;
-constexpr double kRate = 12.5e6;  // 100 Mb/s.
+constexpr double kRate = 12.5e6;  // 100 Mbit/s.
 
 int64_t Ns(double seconds) { return std::llround(1e9 * seconds); }
 
-// A link that carries one message after the other, into a meter. The receiver's clock is ahead of
-// the sender's by `offset_s`; both are far from 0.
+// A simulated link that sends messages, one after another, to a meter. The receiver's clock is
+// ahead of the sender's by `offset_s`. Both clocks are far from 0.
 class Link {
  public:
   explicit Link(double offset_s = 0) : offset_s_(offset_s) {}
 
-  // `at`: when the sender has it, in seconds. `late_s`: the receiver is so slow to look.
+  // Sends a message. `at` is the time in seconds at which the sender has the message. `late_s` is
+  // the receiver's delay in reading it.
   void Send(double at, uint64_t bytes, bool probe = false, double late_s = 0) {
     free_ = std::max(free_, at) + static_cast<double>(bytes) / rate;
     meter_.Came(bytes, static_cast<uint64_t>(Ns(1e5 + at)),
@@ -52,7 +53,8 @@ TEST(LinkMeter, MeasuresABusyPeriodWhateverTheClocksAndTheLatency) {
       Link link(offset_s);
       link.latency_s = latency_s;
       link.Send(1, 30, /*probe=*/true);
-      // All at once, and then as something is encoded beside the sending: never dry.
+      // The first two messages are sent at once, and the others while earlier bytes are still in
+      // flight, so the link is never idle.
       for (const double at : {2.0, 2.0, 2.001, 2.07}) link.Send(at, 500'000);
       const std::vector<LinkPeriod> periods = link.Take();
       ASSERT_EQ(periods.size(), 1);
@@ -65,7 +67,7 @@ TEST(LinkMeter, MeasuresABusyPeriodWhateverTheClocksAndTheLatency) {
 TEST(LinkMeter, TimeInWhichNothingWasReadyIsInNoPeriod) {
   Link link;
   link.Send(1, 30, true);
-  link.Send(2, 1'000'000);  // 80 ms.
+  link.Send(2, 1'000'000);  // This message takes 80 ms.
   link.Send(2.5, 500'000);
   link.Send(3.5, 250'000);
   link.Send(3.5, 250'000);
@@ -96,7 +98,8 @@ TEST(LinkMeter, BeforeAProbeNothingIsKnown) {
   EXPECT_TRUE(link.Take().empty()) << "the shortest way would be that of a megabyte";
 }
 
-// A route that has become longer: wrong until the probes of before are forgotten, and not after.
+// The latency of the route increases. Rates must be right again when the meter has dropped the
+// earlier probes; until then, they are wrong.
 TEST(LinkMeter, FollowsALatencyThatGrows) {
   Link link;
   link.Send(1, 30, true);
@@ -113,7 +116,8 @@ TEST(LinkMeter, FollowsALatencyThatGrows) {
   EXPECT_NEAR(RateOf(link.Take().at(0)) / kRate, 1, 1e-3);
 }
 
-// Stands still at any place: one period is wrong, towards slow, and nothing after it.
+// The receiver pauses before it reads. One period may then be too slow, but later periods must be
+// right.
 TEST(LinkMeter, AReceiverThatStoodStillSpoilsOnePeriod) {
   Link link;
   link.Send(1, 30, true);
@@ -136,7 +140,7 @@ TEST(LinkMeter, KeepsTheLargestAndTheSmallestOfMany) {
   EXPECT_EQ(periods[3].bytes, 1000);
 }
 
-// What a peer says is only a number.
+// A peer's times are untrusted, so the meter must accept any numbers.
 TEST(LinkMeter, TakesAnyTimes) {
   CounterRandom random(1, 2);
   LinkMeter meter;

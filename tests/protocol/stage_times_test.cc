@@ -7,7 +7,7 @@
 namespace sluice::protocol {
 namespace {
 
-thread_local int64_t now_ns = 0;  // What the threads of a test say that they have used.
+thread_local int64_t now_ns = 0;  // The CPU time that the threads of a test claim to have used.
 
 int64_t ReadClock() { return now_ns; }
 
@@ -30,7 +30,7 @@ TEST_F(StageTimesTest, ASpanIsItsStages) {
     span.Next(Stage::kSum);
     Work(5);
   }
-  Work(100);  // Nobody's.
+  Work(100);  // This time is outside any span.
   { const StageSpan again(&times_, Stage::kReceive), none(nullptr, Stage::kApply); }
   EXPECT_DOUBLE_EQ(Of(times_, Stage::kReceive), 3);
   EXPECT_DOUBLE_EQ(Of(times_, Stage::kSum), 5);

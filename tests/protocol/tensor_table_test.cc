@@ -33,7 +33,7 @@ TEST(TensorTable, CountsElements) {
 
 TEST(TensorTable, AcceptsDenseStrides) {
   EXPECT_TRUE(ValidateTensorTable(SmallTable()).ok());
-  // Channels last, and a dimension of 1 whose stride means nothing.
+  // The strides are channels-last, and one dimension of size 1 has an irrelevant stride.
   EXPECT_TRUE(ValidateTensorTable({{"a", {2, 3, 4, 5}, {60, 1, 15, 3}, DType::kFloat32}}).ok());
   EXPECT_TRUE(ValidateTensorTable({{"a", {1, 3}, {77, 1}, DType::kFloat32}}).ok());
 }
@@ -86,8 +86,9 @@ TEST(TensorTable, BuffersComeAfterAllThatIsTrained) {
   table.push_back({"late", {2}, {}, DType::kFloat32});
   EXPECT_THAT(ValidateTensorTable(table).message(),
               AllOf(HasSubstr("tensor 4, late"), HasSubstr("put buffers last")));
-  EXPECT_THAT(ValidateTensorTable({buffer}).message(),
-              AllOf(HasSubstr("mean [16] float32 buffer"), HasSubstr("is no parameter")));
+  EXPECT_THAT(
+      ValidateTensorTable({buffer}).message(),
+      AllOf(HasSubstr("mean [16] float32 buffer"), HasSubstr("trained tensors come first")));
   EXPECT_THAT(Refusal({"b", {2}, {}, DType::kFloat32, static_cast<TensorRole>(7)}),
               HasSubstr("role 7"));
 }
@@ -101,7 +102,7 @@ TEST(TensorTable, TheRoleIsPartOfWhatAllAgreeOn) {
             "tensor 1 is b [2] float32 here and b [2] float32 buffer there");
 }
 
-// Of a table without buffers, as it was before tensors had roles.
+// A table without buffers must have the same hash as before tensors had roles.
 TEST(TensorTable, RolesChangeNoHashOfATableWithoutBuffers) {
   EXPECT_EQ(HashTensorTable(SmallTable()), 0x3EEB84D7C90BB779u);
 }

@@ -1,4 +1,5 @@
-// A rack's coordinator leaves to the job above with which step a term begins, and when all is over.
+// Tests that a rack's coordinator lets the parent job decide the first step of a term and the end
+// of the job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ class CoordinatorRackTest : public server::RollbackTest {
   static server::CoordinatorOptions InRack(std::vector<protocol::CheckpointManifest> checkpoints) {
     server::CoordinatorOptions options = server::WithCheckpoints(ExampleOptions());
     options.in_rack = true;
-    options.checkpoint_every = uint64_t{1} << 62;
+    options.checkpoint_interval = uint64_t{1} << 62;
     options.checkpoints = std::move(checkpoints);
     protocol::RunRecord run{.job_name = "demo", .job_uid = 77, .term = 4};
     if (!options.checkpoints.empty()) options.run = std::move(run);
@@ -32,17 +33,17 @@ class CoordinatorRackTest : public server::RollbackTest {
     coordinator_.Join(2, server::JoinOf(1, nonce + 1), now_, &effects_);
     TakeAsked();
   }
-  // Effects of this kind are not the fixture's to know.
+  // Records these effects here, because the fixture ignores them.
   void TakeAsked() {
     for (const server::CoordinatorEffect& effect : effects_) {
-      if (const auto* ask = std::get_if<server::AskAbove>(&effect)) asked_.push_back(ask->term);
-      if (const auto* leave = std::get_if<server::LeaveAbove>(&effect))
+      if (const auto* ask = std::get_if<server::AskParent>(&effect)) asked_.push_back(ask->term);
+      if (const auto* leave = std::get_if<server::LeaveParent>(&effect))
         left_.push_back(leave->term);
     }
     Collect();
   }
   void Begin(uint32_t term, uint64_t step, bool agree = true) {
-    coordinator_.BeginTerm(term, step, agree, now_, &effects_);
+    coordinator_.StartRackTerm(term, step, agree, now_, &effects_);
     TakeAsked();
   }
 
@@ -53,29 +54,30 @@ class CoordinatorRackTest : public server::RollbackTest {
 TEST_F(CoordinatorRackTest, AsksOnceAllAreHereAndBeginsWhereItIsTold) {
   AllCome();
   EXPECT_THAT(asked_, ::testing::ElementsAre(5));
-  EXPECT_EQ(LastOf<server::StartShard>(11), nullptr);
+  EXPECT_EQ(LastOf<protocol::StartShard>(11), nullptr);
   Tick(absl::Seconds(1));
   TakeAsked();
-  EXPECT_THAT(asked_, ::testing::ElementsAre(5));  // Once.
-  Begin(5, 100);                                   // Not the newest that is here.
-  ASSERT_NE(LastOf<server::StartShard>(11), nullptr);
-  EXPECT_EQ(LastOf<server::StartShard>(11)->restore_step, 100u);
+  EXPECT_THAT(asked_, ::testing::ElementsAre(5));  // The parent job is asked only once.
+  Begin(5, 100);                                   // This is not the rack's newest checkpoint.
+  ASSERT_NE(LastOf<protocol::StartShard>(11), nullptr);
+  EXPECT_EQ(LastOf<protocol::StartShard>(11)->restore_step, 100u);
   AcknowledgeAll();
   EXPECT_EQ(answers_.at(1)->restore_step, 100u);
   EXPECT_EQ(answers_.at(1)->first_step, 101u);
   EXPECT_TRUE(coordinator_.HasCheckpoint(100));
-  EXPECT_FALSE(coordinator_.HasCheckpoint(200));  // Not of its past.
+  // It followed a later step than 100, so it was discarded.
+  EXPECT_FALSE(coordinator_.HasCheckpoint(200));
 }
 
 TEST_F(CoordinatorRackTest, WhatIsOfAnotherTermChangesNothing) {
   AllCome();
   Begin(4, 100);
-  EXPECT_EQ(LastOf<server::StartShard>(11), nullptr);
-  coordinator_.AboveLost(4, "late", now_, &effects_);
-  coordinator_.FinishAbove(4, &effects_);
+  EXPECT_EQ(LastOf<protocol::StartShard>(11), nullptr);
+  coordinator_.ParentLost(4, "late", now_, &effects_);
+  coordinator_.FinishParent(4, &effects_);
   Collect();
   EXPECT_EQ(coordinator_.term(), 5u);
-  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
 }
 
 TEST_F(CoordinatorRackTest, WhereTheJobAboveBeginsAtItsStartParametersAreBrought) {
@@ -83,7 +85,8 @@ TEST_F(CoordinatorRackTest, WhereTheJobAboveBeginsAtItsStartParametersAreBrought
   Begin(5, 0, /*agree=*/false);
   AcknowledgeAll();
   EXPECT_EQ(answers_.at(1)->first_step, 1u);
-  EXPECT_FALSE(answers_.at(1)->parameters_agree);  // Though those in the rack are equal.
+  // False, although the parameters within the rack are equal.
+  EXPECT_FALSE(answers_.at(1)->parameters_agree);
   EXPECT_FALSE(coordinator_.HasCheckpoint(100));
 }
 
@@ -91,8 +94,8 @@ TEST_F(CoordinatorRackTest, AJobAboveThatGoesBackBeginsATermAndIsAskedAgain) {
   AllCome();
   Begin(5, 200);
   AcknowledgeAll();
-  ASSERT_EQ(coordinator_.phase(), server::JobPhase::kRunning);
-  coordinator_.AboveLost(5, "the job went back", now_, &effects_);
+  ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
+  coordinator_.ParentLost(5, "the job went back", now_, &effects_);
   TakeAsked();
   EXPECT_EQ(coordinator_.term(), 6u);
   EXPECT_THAT(warnings_.back(), HasSubstr("the job went back"));
@@ -104,12 +107,13 @@ TEST_F(CoordinatorRackTest, ItNamesNoCheckpoints) {
   AllCome();
   Begin(5, 200);
   AcknowledgeAll();
-  EXPECT_EQ(NewestOf<server::NameCheckpoint>(11), nullptr);
+  EXPECT_EQ(NewestOf<protocol::NameCheckpoint>(11), nullptr);
   Request(3);
   EXPECT_THAT(std::string(checkpoint_answers_.at(3).status().message()), HasSubstr("ask that"));
 }
 
-// The job above, which keeps two, may go back to either of them.
+// The parent job keeps two checkpoints and may roll back to either of them. The rack must keep
+// both.
 TEST_F(CoordinatorRackTest, CheckpointsAreKeptThatTheJobAboveMayGoBackTo) {
   AllCome();
   Begin(5, 200);
@@ -120,7 +124,7 @@ TEST_F(CoordinatorRackTest, CheckpointsAreKeptThatTheJobAboveMayGoBackTo) {
   }
   EXPECT_THAT(dropped_, ::testing::IsEmpty());
   EXPECT_TRUE(coordinator_.HasCheckpoint(100));
-  // That after step 300 never was complete above.
+  // The parent job's checkpoint after step 300 never became complete.
   coordinator_.ReleaseCheckpoints(400);
   coordinator_.ShardNamedCheckpoint(11, 600);
   CompleteCheckpoint(600);
@@ -137,14 +141,14 @@ TEST_F(CoordinatorRackTest, CheckpointsAreKeptThatTheJobAboveMayGoBackTo) {
   }
 }
 
-// What the job above names comes whatever the rack has done by then.
+// In these tests, the parent job names checkpoints however far the rack is.
 class SlowRackTest : public CoordinatorRackTest {
  protected:
   void Start() {
     AllCome();
     Begin(5, 200);
     AcknowledgeAll();
-    ASSERT_EQ(coordinator_.phase(), server::JobPhase::kRunning);
+    ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   }
   void Name(uint64_t step) { coordinator_.ShardNamedCheckpoint(11, step); }
   void ShardsGive(uint64_t step) {
@@ -222,7 +226,8 @@ TEST_F(SlowRackTest, SaysWhatBecameOfACheckpoint) {
                                HasSubstr("no space left on device")));
 }
 
-// The job above has given up the one that waits: else it would not have named the next.
+// The parent job names the next checkpoint only after it has abandoned the pending one. So the rack
+// must abandon the pending one too.
 TEST_F(SlowRackTest, ASlowWorkerCostsTheCheckpointsThatItIsLateFor) {
   Start();
   Name(300);
@@ -230,7 +235,7 @@ TEST_F(SlowRackTest, ASlowWorkerCostsTheCheckpointsThatItIsLateFor) {
   RankGives(0, 300);
   Name(400);
   ShardsGive(400);
-  EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 300 is given up"));
+  EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 300 was abandoned"));
   RankGives(0, 400);
   RankGives(1, 400, "the checkpoint before it is still being written");
   RankGives(1, 300);
@@ -245,13 +250,13 @@ TEST_F(CoordinatorRackTest, TheEndWaitsForTheJobAbove) {
   Begin(5, 200);
   AcknowledgeAll();
   ASSERT_TRUE(Leave(0, true).ok());
-  const server::WorkerLeave last{.last = BeatOf(1), .finished = true, .reason = ""};
+  const protocol::WorkerLeave last{.last = BeatOf(1), .finished = true, .reason = ""};
   ASSERT_TRUE(coordinator_.Leave(last, now_, &effects_).ok());
   TakeAsked();
   EXPECT_THAT(left_, ::testing::ElementsAre(5));
-  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kRunning);
-  coordinator_.FinishAbove(5, &effects_);
-  // With its members, so that the relay's next process can tell them.
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
+  coordinator_.FinishParent(5, &effects_);
+  // The record must contain the members, so that the relay's next process recognizes them.
   protocol::RunRecord record;
   for (const server::CoordinatorEffect& effect : effects_) {
     if (const auto* persist = std::get_if<server::PersistRun>(&effect)) record = persist->record;
@@ -259,7 +264,7 @@ TEST_F(CoordinatorRackTest, TheEndWaitsForTheJobAbove) {
   EXPECT_TRUE(record.finished);
   EXPECT_EQ(record.members.size(), 2u);
   Collect();
-  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
 }
 
 class NewRackTest : public CoordinatorRackTest {
@@ -277,9 +282,9 @@ TEST_F(NewRackTest, WithoutCheckpointsALossAboveIsTheEnd) {
   EXPECT_THAT(asked_, ::testing::ElementsAre(0));
   Begin(0, 0);
   AcknowledgeAll();
-  coordinator_.AboveLost(0, "relay 1 is gone", now_, &effects_);
+  coordinator_.ParentLost(0, "relay 1 is gone", now_, &effects_);
   Collect();
-  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_EQ(coordinator_.failure(), "relay 1 is gone");
 }
 
@@ -299,7 +304,7 @@ TEST(CoordinatorOfRelays, NamesThemAndAlwaysBringsParameters) {
   EXPECT_THAT(std::get<server::Notice>(effects.back()).text, HasSubstr("waiting for relay 0"));
   coordinator.Join(1, server::JoinOf(0), absl::UnixEpoch(), &effects);
   const auto& command = std::get<server::CommandShard>(effects.back());
-  EXPECT_FALSE(std::get<server::StartShard>(command.command).parameters_agree);
+  EXPECT_FALSE(std::get<protocol::StartShard>(command.command).parameters_agree);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// RelayJob: a job with relays in this process: servers, relays and workers' sessions on loopback.
-// Any of them can be lost and started again at its port.
+// RelayJob: a job with relays in this process: servers, relays and workers' sessions on loopback. A
+// test can kill any of them and restart it at its port.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,22 +44,22 @@ class RelayJob : public ::testing::Test {
     job_.hash = 9;
     job_.workers = 4;
     job_.shards = 2;
-    job_.average_buffers_every = 7;
+    job_.buffer_sync_interval = 7;
     job_.compression.uplink = *compress::ParseCodecSpec("none");
     job_.compression.downlink = *compress::ParseCodecSpec("none");
     job_.compression.min_elements = 8;
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.relays.workers = {2, 2};
     job_.relays.uplink = *compress::ParseCodecSpec("none");
-    job_.server.heartbeat = absl::Milliseconds(10);
-    job_.server.wait_limit = absl::Seconds(60);
+    job_.server.heartbeat_interval = absl::Milliseconds(10);
+    job_.server.rejoin_timeout = absl::Seconds(60);
   }
   ~RelayJob() override {
     pumping_ = false;
     if (pump_.joinable()) pump_.join();
   }
 
-  // All of a job. What its ranks ended with.
+  // Runs a whole job. Returns the final models of its ranks.
   std::vector<Model> Run() {
     Start();
     std::vector<Model> ended(job_.workers);
@@ -103,7 +103,7 @@ class RelayJob : public ::testing::Test {
     MutexLock lock(&mutex_);
     return ports_[relay];
   }
-  // As kill -9 does it.
+  // Ends a relay without a report, as kill -9 would.
   void LoseRelay(uint32_t relay) {
     std::unique_ptr<Relay> lost;
     {
@@ -113,7 +113,7 @@ class RelayJob : public ::testing::Test {
     lost.reset();
   }
   void Stop() {
-    // With the job's last word.
+    // Waits for the end of the job on every relay.
     const absl::Time until = clock_.Now() + absl::Seconds(100);
     AwaitThat([&] {
       if (clock_.Now() > until) return true;
@@ -129,7 +129,7 @@ class RelayJob : public ::testing::Test {
     relays_.clear();
     servers_.StopAll();
   }
-  // What a relay's main loop does.
+  // Acts as the relays' main loop.
   void Pump() {
     while (pumping_) {
       {
@@ -156,7 +156,7 @@ class RelayJob : public ::testing::Test {
     options.rejoining = rejoining;
     return worker::MakeRemoteSession(std::move(options));
   }
-  // As a worker program does it: again from the checkpoint whenever the job goes back.
+  // Acts as a worker program: restarts from the checkpoint after every rollback.
   Model Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
       const std::unique_ptr<worker::Session> session = MakeSession(rank, rejoining);
@@ -179,7 +179,7 @@ class RelayJob : public ::testing::Test {
              .role = protocol::TensorRole::kBuffer}};
   }
   absl::Status TrainOn(worker::Session* session, uint32_t rank, Model* model) {
-    // Whatever they begin with, rank 0's is what all have.
+    // The ranks begin with different parameters. All of them must get rank 0's parameters.
     model->parameters.assign(model->parameters.size(), static_cast<float>(rank + 1));
     model->statistics.assign(kStatistics, static_cast<float>(rank));
     const absl::StatusOr<worker::JoinInfo> joined =
@@ -206,7 +206,7 @@ class RelayJob : public ::testing::Test {
       bool saved = false;
       const absl::Status done = TrainStep(session, rank, step, model, &saved);
       if (!done.ok()) return done;
-      // Disks may be slower than all steps that are left.
+      // The disk may be slower than all remaining steps, so this waits for the checkpoint.
       if (saved && rank == 0 && lose_) {
         AwaitThat([&] { return servers_[0].Status()->checkpoint_step >= step; });
       }
@@ -253,8 +253,8 @@ class RelayJob : public ::testing::Test {
                 kStatistics * sizeof(float));
     return session->SaveCheckpoint(std::move(state), {});
   }
-  // Rank 0's, on its thread: `lose_` is called once, when the job has two checkpoints. Waits for
-  // the servers' word, so that the job does not end before they told of any.
+  // Runs on the thread of rank 0. Calls `lose_` once, when the job has two checkpoints. Waits for
+  // the servers' reports, so that the job does not end before these reports arrive.
   void BeforeStep(uint64_t step) {
     if (!lose_) return;
     AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
@@ -263,7 +263,7 @@ class RelayJob : public ::testing::Test {
     if (newest > first_checkpoint_) std::exchange(lose_, nullptr)();
   }
 
-  // Of the first worker that failed.
+  // Returns the error of the first worker that failed.
   absl::Status failure() {
     MutexLock lock(&mutex_);
     return failure_;
@@ -273,7 +273,7 @@ class RelayJob : public ::testing::Test {
   SteadyClock clock_;
   job::JobSpec job_;
   uint64_t steps_ = 30;
-  // Of rank and step: what becomes of the gradient, whether the rank skips.
+  // Called with rank and step. change_ changes the gradient; skips_ returns whether the rank skips.
   std::function<void(uint32_t, uint64_t, std::vector<float>*)> change_;
   std::function<bool(uint32_t, uint64_t)> skips_;
   std::function<void(uint32_t, const worker::StepResult&)> after_step_;
@@ -283,10 +283,10 @@ class RelayJob : public ::testing::Test {
   std::atomic<bool> restored_ = false;
   uint32_t repairs_ = 0;
   uint32_t rollbacks_ = 0;
-  std::vector<std::optional<absl::Status>> ended_;  // Of the relays.
+  std::vector<std::optional<absl::Status>> ended_;  // Outcomes of the relays.
 
   Mutex mutex_;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // The first of a worker.
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // The first worker's error.
   std::vector<std::unique_ptr<Relay>> relays_;
   std::vector<std::optional<absl::Status>> outcomes_;
   std::vector<int> ports_;

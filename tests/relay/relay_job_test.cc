@@ -1,5 +1,5 @@
-// Racks of real sessions behind real relays, on real servers: what comes out is what comes out
-// without them.
+// Tests racks of real sessions behind real relays and servers. The results must equal those of a
+// job without relays.
 #include "tests/relay/relay_job.h"
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@ class RelayJobTest : public RelayJob {
     EXPECT_EQ(failure(), absl::OkStatus());
     return ended[0];
   }
-  // All ranks end with the same bits. Statistics are each rank's own between the steps that
-  // average.
+  // Runs the job and expects equal parameters, bit for bit, on all ranks. Statistics are not
+  // compared, because each rank has its own between averaging steps.
   Model RunRacks() {
     const std::vector<Model> ended = Run();
     EXPECT_EQ(failure(), absl::OkStatus());
@@ -51,12 +51,12 @@ TEST_F(RelayJobTest, RacksOfUnequalSizeWeighAsTheirWorkers) {
 
 TEST_F(RelayJobTest, WhoSkipsOrIsNotFiniteIsInNoMean) {
   skips_ = [](uint32_t rank, uint64_t step) {
-    return (rank == 1 && step % 3 == 0) ||  // One of a rack,
-           (rank >= 2 && step % 5 == 0) ||  // a whole rack,
-           step % 11 == 0;                  // and all.
+    return (rank == 1 && step % 3 == 0) ||  // One rank of a rack skips.
+           (rank >= 2 && step % 5 == 0) ||  // A whole rack skips.
+           step % 11 == 0;                  // All ranks skip.
   };
   change_ = [](uint32_t rank, uint64_t step, std::vector<float>* gradient) {
-    // One bundle of one worker; the rest of its gradient counts.
+    // One bundle of one worker is not finite. The rest of its gradient must count.
     if (rank == 3 && step % 4 == 0) gradient->back() = std::numeric_limits<float>::quiet_NaN();
   };
   std::atomic<uint32_t> empty = 0;
@@ -81,8 +81,8 @@ TEST_F(RelayJobTest, ContributionsAreThoseOfAllRacks) {
   EXPECT_EQ(wrong, 0u);
 }
 
-// What is left out anywhere comes later: with gradients of 0 after a while, all that was ever
-// submitted has been applied in the end.
+// Values that any compression leaves out must arrive later. After some steps with zero gradients,
+// all submitted values must have been applied.
 TEST_F(RelayJobTest, NothingIsLostInTwoLevelsOfCompression) {
   job_.relays.uplink = *compress::ParseCodecSpec("topk:20%/ef");
   job_.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4/ef");
@@ -101,7 +101,8 @@ TEST_F(RelayJobTest, NothingIsLostInTwoLevelsOfCompression) {
   double owed = 0;
   double all = 0;
   for (size_t i = 0; i < submitted.size(); ++i) {
-    const double applied = (1.0 - ended.parameters[i]) / 0.05;  // All began with rank 0's ones.
+    // All ranks began with rank 0's parameters, which are 1.
+    const double applied = (1.0 - ended.parameters[i]) / 0.05;
     owed += std::abs(applied - submitted[i]);
     all += std::abs(submitted[i]);
   }
@@ -139,7 +140,8 @@ TEST_F(RelayJobTest, AWorkerThatGivesUpEndsAllOfItWithItsReason) {
   }
 }
 
-// Long steps: nothing comes from the rack that would make its relay look at the job above.
+// Steps are so long that the relay does not contact the parent job because of its rack. The rack
+// must still learn of the parent job's end in the middle of a step.
 TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
   steps_ = 1'000'000;
   Start();
@@ -148,11 +150,11 @@ TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
   change_ = [&](uint32_t rank, uint64_t step, std::vector<float>*) {
     if (rank != 0 || step != 5) return;
     stands = true;
-    // Only then this worker goes on, if never.
+    // This worker continues only after the rack has learned of the end.
     const absl::Time until = clock_.Now() + absl::Seconds(60);
     AwaitThat([&] {
       MutexLock lock(&mutex_);
-      told = relays_[0]->rack().Status()->phase == server::JobPhase::kFailed;
+      told = relays_[0]->rack().Status()->phase == protocol::JobPhase::kFailed;
       return told || clock_.Now() > until;
     });
   };
@@ -182,7 +184,7 @@ TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
 }
 
 TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
-  job_.server.lease = absl::Seconds(10);  // Nobody but who is lost is silent so long.
+  job_.server.lease_timeout = absl::Seconds(10);  // Only a lost process is silent for this long.
   job_.server.connect_timeout = absl::Seconds(1);
   steps_ = 1'000'000;
   std::atomic<bool> lost = false;

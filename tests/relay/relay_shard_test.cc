@@ -1,4 +1,5 @@
-// A rack's shard hands sums on and closes with what comes back; the shard above weighs them.
+// Tests a rack's shard, which forwards sums and closes its bundles with the parent job's results,
+// and the parent job's shard, which weights the sums.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ using ::testing::SizeIs;
 
 server::ShardOptions RackShard(uint32_t ranks) {
   server::ShardOptions options = server::SmallShard(ranks);
-  options.hands_on = true;
+  options.forwards_sums = true;
   return options;
 }
 
@@ -36,14 +37,14 @@ TEST(RackShard, HandsOnWhatAllSentAndClosesWithWhatComesBack) {
   ASSERT_THAT(sums, SizeIs(1));
   EXPECT_EQ(sums[0]->step, 1u);
   EXPECT_EQ(sums[0]->n, 2u);
-  EXPECT_THAT(sums[0]->sum, ElementsAre(3, 3));  // Not divided.
+  EXPECT_THAT(sums[0]->sum, ElementsAre(3, 3));  // The sum is not divided.
   EXPECT_THAT(server::ResultsByStream(effects), IsEmpty());
   const auto results =
       server::ResultsByStream(shard->Publish({.step = 1, .bundle = 0, .n = 5, .mean = {7, -8}}));
   ASSERT_THAT(results, SizeIs(2));
   EXPECT_EQ(results.at(1).record.n, 5u);
   EXPECT_THAT(server::DecodedFrame(results.at(2).results[0], 2), ElementsAre(7, -8));
-  EXPECT_EQ(shard->open_step(), 1u);  // Bundle 1 is open.
+  EXPECT_EQ(shard->open_step(), 1u);  // Bundle 1 is still open.
 }
 
 TEST(RackShard, RepeatsWaitWhileTheSumIsAboveAndOtherBytesAreRefused) {
@@ -57,8 +58,8 @@ TEST(RackShard, RepeatsWaitWhileTheSumIsAboveAndOtherBytesAreRefused) {
   EXPECT_EQ(shard.Ask(server::Contribution(0, 1, 0, 1)).outcome, protocol::Outcome::kResult);
 }
 
-// Its result comes when the whole step is done above; meanwhile the sender needs the credits for
-// the rest of the step.
+// The result arrives only when the parent job has finished the whole step. The sender needs its
+// credit for the rest of the step before that, so the shard must answer at once.
 TEST(RackShard, AnswersAtOnceWhateverMayStayUnanswered) {
   server::ShardOptions options = RackShard(2);
   options.unanswered_bytes = 1 << 20;
@@ -92,7 +93,7 @@ TEST(RackShard, WhereNobodyContributedAboveNothingIsPublished) {
 TEST(RackShard, WhatIsOfAnotherStepOrWasPublishedChangesNothing) {
   server::ShardUnderTest shard(RackShard(1));
   const server::Publication publication{.step = 1, .bundle = 0, .n = 1, .mean = {1, 1}};
-  EXPECT_THAT(shard->Publish(publication), IsEmpty());  // Nothing was handed on.
+  EXPECT_THAT(shard->Publish(publication), IsEmpty());  // No sum was forwarded.
   shard.Send(server::Contribution(0, 1, 0, 1));
   EXPECT_THAT(shard->Publish({.step = 2, .bundle = 0, .n = 1, .mean = {1, 1}}), IsEmpty());
   EXPECT_THAT(shard->Publish({.step = 1, .bundle = 9, .n = 1, .mean = {1, 1}}), IsEmpty());
@@ -104,7 +105,7 @@ TEST(RackShard, WhatCameEarlyIsHandedOnWhenItsStepOpens) {
   server::ShardUnderTest shard(RackShard(1));
   shard.Send(server::Contribution(0, 1, 0, 1));
   shard.Send(server::Contribution(0, 1, 1, 1));
-  protocol::Exchange early = server::Contribution(0, 2, 0, 5);
+  protocol::ExchangeRequest early = server::Contribution(0, 2, 0, 5);
   early.acked_step = 0;
   EXPECT_THAT(SumsIn(shard.Send(early)), IsEmpty());
   shard->Publish({.step = 1, .bundle = 0, .n = 1, .mean = {1, 1}});
@@ -118,7 +119,7 @@ TEST(RackShard, ACheckpointIsNamedByWhatIsPublished) {
   server::ShardUnderTest shard(RackShard(1));
   for (uint64_t step = 1; step <= 3; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      protocol::Exchange exchange = server::Contribution(0, step, bundle, 1);
+      protocol::ExchangeRequest exchange = server::Contribution(0, step, bundle, 1);
       exchange.checkpoint_step = step > 1 ? 3 : 0;
       shard.Send(exchange);
     }
@@ -132,7 +133,7 @@ TEST(RackShard, ACheckpointIsNamedByWhatIsPublished) {
                                            .checkpoint_step = step < 3 ? uint64_t{3} : 0});
       EXPECT_EQ(server::ResultsByStream(effects).at(1).checkpoint_step, 3u);
       for (const server::ShardEffect& effect : effects) {
-        taken = taken || std::holds_alternative<server::TakeSnapshot>(effect);
+        taken = taken || std::holds_alternative<server::WriteSnapshot>(effect);
       }
     }
     EXPECT_EQ(taken, step == 3);
@@ -145,14 +146,14 @@ server::ShardOptions ShardOfRelays() {
   return options;
 }
 
-protocol::Exchange Weighing(protocol::Exchange exchange, uint32_t weight) {
+protocol::ExchangeRequest Weighing(protocol::ExchangeRequest exchange, uint32_t weight) {
   exchange.weight = weight;
   return exchange;
 }
 
 TEST(ShardOfRelays, DividesByTheSumOfWeights) {
   server::ShardUnderTest shard(ShardOfRelays());
-  shard.Send(Weighing(server::Contribution(0, 1, 0, 9), 3));  // A sum of three.
+  shard.Send(Weighing(server::Contribution(0, 1, 0, 9), 3));  // The sum of three contributions.
   const auto results = server::ResultsByStream(shard.Send(server::Contribution(1, 1, 0, 3)));
   ASSERT_THAT(results, SizeIs(2));
   EXPECT_THAT(server::DecodedFrame(results.at(1).results[0], 2), ElementsAre(3, 3));
@@ -173,7 +174,7 @@ TEST(ShardOfRelays, WhoSkipsAddsNothingToTheDivisor) {
 TEST(ShardOfRelays, MoreThanARackHasIsRefused) {
   server::ShardUnderTest shard(ShardOfRelays());
   for (const uint32_t weight : {0u, 2u}) {
-    const protocol::ExchangeAnswer answer =
+    const protocol::ExchangeReply answer =
         shard.Ask(Weighing(server::Contribution(1, 1, 0, 3), weight));
     EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
     EXPECT_THAT(answer.message, HasSubstr("contributions; it may have 1"));

@@ -1,5 +1,5 @@
-// Whatever is lost of a job with relays and checkpoints, it ends with the parameters of the run
-// that nothing happened to, bit for bit.
+// Tests that a job with relays and checkpoints ends with the parameters of an undisturbed run, bit
+// for bit, whichever process is lost.
 #include <gtest/gtest.h>
 
 #include "tests/relay/relay_job.h"
@@ -20,11 +20,12 @@ class RelaySurvivalTest : public RelayJob {
     std::vector<Model> expected = Run();
     EXPECT_EQ(failure(), absl::OkStatus());
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
-    job_.checkpoint.every = 10;
+    job_.checkpoint.interval = 10;
     job_.checkpoint.replay_limit = replay_limit_;
     return expected;
   }
-  // Statistics are averaged at checkpoints too, which the undisturbed run has none of.
+  // Compares only parameters. Statistics may differ, because they are also averaged at checkpoints,
+  // and the undisturbed run has no checkpoints.
   void ExpectSame(const std::vector<Model>& ended, const std::vector<Model>& expected) {
     EXPECT_EQ(failure(), absl::OkStatus());
     for (size_t rank = 0; rank < ended.size(); ++rank) {

@@ -1,4 +1,4 @@
-// AwaitThat: how tests wait for what another thread brings about.
+// AwaitThat: lets a test wait for an effect of another thread.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// Looks every millisecond. One that looked all the time would hold up what it waits for: it takes
-// the locks that the others need, and a processor.
+// Checks the condition every millisecond. A busy loop would delay the effect, because it would take
+// locks and a processor that other threads need.
 template <typename Condition>
 void AwaitThat(const Condition& condition) {
   while (!condition()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,5 +1,5 @@
-// Real sessions, servers and folders: buffers that are averaged now and then come through a
-// rollback as everything else does, bit for bit, on every rank.
+// Tests with real sessions, servers and folders that buffers which are averaged at intervals
+// survive a rollback bit for bit on every rank, like all other state.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,14 +24,15 @@ constexpr uint64_t kEvery = 7;
 constexpr size_t kBuffersSurvivalWeights = 3000;
 constexpr size_t kStatistics = 90;
 
-// What a rank's checkpoint holds.
+// The contents of a rank's checkpoint.
 struct State {
   float weights[kBuffersSurvivalWeights];
   float statistics[kStatistics];
-  uint8_t averaged[kBuffersSurvivalSteps + 1];  // By step: whether the statistics became the mean.
+  // For each step, whether the statistics were replaced by the mean.
+  uint8_t averaged[kBuffersSurvivalSteps + 1];
 };
 
-// As a forward pass moves them: a function of the rank and step.
+// Changes the statistics as a forward pass would, depending on rank and step.
 void Move(uint32_t rank, uint64_t step, absl::Span<float> statistics) {
   CounterRandom random(rank, step, 8);
   for (float& value : statistics) {
@@ -46,17 +47,18 @@ class BuffersSurvivalTest : public ::testing::Test {
     job_.hash = 9;
     job_.workers = kBuffersSurvivalWorkers;
     job_.shards = kBuffersSurvivalShards;
-    job_.average_buffers_every = kEvery;
+    job_.buffer_sync_interval = kEvery;
     job_.compression.uplink = *compress::ParseCodecSpec("topk:5%/ef");
     job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
-    job_.checkpoint.every = 10;
-    job_.server.heartbeat = absl::Milliseconds(10);
-    job_.server.wait_limit = absl::Seconds(60);
+    job_.checkpoint.interval = 10;
+    job_.server.heartbeat_interval = absl::Milliseconds(10);
+    job_.server.rejoin_timeout = absl::Seconds(60);
   }
 
-  // What the ranks ended with; `lose` is called once, when two checkpoints are complete.
+  // Runs a job and returns the final states of the ranks. Calls `lose` once, when two checkpoints
+  // are complete.
   std::vector<std::unique_ptr<State>> Run(const std::function<void()>& lose) {
     lose_ = lose;
     servers_.StartAll(job_);
@@ -134,19 +136,20 @@ class BuffersSurvivalTest : public ::testing::Test {
     return session->SaveCheckpoint(std::string(reinterpret_cast<const char*>(state), sizeof(State)),
                                    {});
   }
-  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than
-  // heartbeats, which checkpoints are asked for with: one step for each, until two checkpoints are
-  // complete.
+  // Runs on the thread of rank 0, so that no rank advances during the call. Steps are faster than
+  // the heartbeats that request checkpoints. Therefore this makes one step per heartbeat until two
+  // checkpoints are complete.
   void BeforeStep(uint64_t step) {
     if (!lose_) return;
     AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
     const uint64_t newest = servers_[0].Status()->checkpoint_step;
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
-    // Between two averagings, so that ranks differ.
+    // The loss occurs between two averaging steps, so that the ranks' buffers differ.
     if (newest > first_checkpoint_ && step % kEvery == 4) std::exchange(lose_, nullptr)();
   }
 
-  // Buffers of all ranks as one thread computes them, with means where the ranks had them.
+  // Expects the buffers of all ranks to equal those that one thread computes, which uses the mean
+  // in the steps where the ranks did.
   static void ExpectAsComputedAlone(const std::vector<std::unique_ptr<State>>& ended) {
     std::vector<std::vector<float>> alone(kBuffersSurvivalWorkers, std::vector<float>(kStatistics));
     uint64_t off_beat = 0;

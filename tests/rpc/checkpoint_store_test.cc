@@ -1,17 +1,20 @@
-// Parts of checkpoints on their way to a server's disk and back, over real connections.
+// Tests the transfer of checkpoint parts to a server's disk and back, over real connections.
 #include "server/rpc/checkpoint_store.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/crc32c.h"
 #include "base/mutex.h"
-#include "protocol/wire/exchange_messages.h"
+#include "protocol/wire/common_messages.h"
+#include "server/rpc/guarded_port.h"
 #include "tests/rpc/host_fixture.h"
 #include "worker/core/session.h"
 #include "worker/rpc/store_client.h"
@@ -63,17 +66,17 @@ class CheckpointStoreTest : public HostFixture {
   static v1::PutPartRequest First(const protocol::Sender& sender, const std::string& name,
                                   const std::string& bytes) {
     v1::PutPartRequest first;
-    protocol::SetSender(sender, first.mutable_sender());
-    protocol::SetPart({.term = sender.term,
-                       .step = 10,
-                       .name = name,
-                       .bytes = bytes.size(),
-                       .checksum = Crc32c(bytes),
-                       .error = {}},
-                      first.mutable_part());
+    protocol::SenderToProto(sender, first.mutable_sender());
+    protocol::PartToProto({.term = sender.term,
+                           .step = 10,
+                           .name = name,
+                           .bytes = bytes.size(),
+                           .checksum = Crc32c(bytes),
+                           .error = {}},
+                          first.mutable_part());
     return first;
   }
-  // As it answers a worker that sends what ours would not.
+  // Returns the answer to a request that Sluice's own client would not send.
   grpc::Status PutRaw(const v1::PutPartRequest& first, const std::string& bytes) {
     grpc::ClientContext context;
     v1::PutPartReply reply;
@@ -104,13 +107,41 @@ class CheckpointStoreTest : public HostFixture {
   std::unique_ptr<v1::CheckpointStore::Stub> stub_;
 };
 
-// Else the server ends the connection of a worker that sends a large part over it.
+// A call to the store must make its connection a member. Otherwise the server would end the
+// connection of a worker that sends a large part.
 TEST_F(CheckpointStoreTest, ACallMakesItsConnectionThatOfAMember) {
   const std::string bytes(1 << 20, 'b');
   ASSERT_TRUE(Client(SenderOf(0))->Put(10, kName, bytes).ok());
   MutexLock lock(&mutex_);
   ASSERT_EQ(members_.size(), 1u);
   EXPECT_THAT(members_[0], testing::StartsWith("ipv4:127.0.0.1:"));
+}
+
+// Until the server has begun the call, the client may send no more than a stranger. It must then
+// send the part only once.
+TEST_F(CheckpointStoreTest, APartIsSentOnceToAServerThatIsSlowToBegin) {
+  const auto port = server::GuardedPort::Open("127.0.0.1:0", {.members = 8, .members_per_peer = 8},
+                                              std::chrono::milliseconds(7000), Logger("test"));
+  ASSERT_TRUE(port.ok()) << port.status();
+  std::atomic<int> calls = 0;
+  const auto be_slow = [&](const std::string& peer) {
+    if (++calls == 1) absl::SleepFor(absl::Milliseconds(300));
+    (*port)->Admit(peer);
+  };
+  server::CheckpointStore store({.shard = 0, .folder = Folder(), .on_member = be_slow}, host_.get(),
+                                net::Transport::Plain(), Logger("test"));
+  grpc::ServerBuilder builder;
+  (*port)->AddTo(&builder, net::Transport::Plain());
+  builder.RegisterService(&store);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  (*port)->Start();
+  address_ = absl::StrCat("127.0.0.1:", (*port)->port());
+  const std::string bytes(6 << 20, 'b');
+  const absl::StatusOr<protocol::CheckpointPart> part = Client(SenderOf(0))->Put(10, kName, bytes);
+  EXPECT_TRUE(part.ok()) << part.status();
+  EXPECT_EQ(calls, 1);
+  (*port)->Stop();
+  server->Shutdown();
 }
 
 TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
@@ -175,8 +206,9 @@ TEST_F(CheckpointStoreTest, WhatDoesNotArriveWholeLeavesNothing) {
 TEST_F(CheckpointStoreTest, HasLimits) {
   const absl::StatusOr<protocol::CheckpointPart> large =
       Client(SenderOf(0))->Put(10, kName, std::string((8 << 20) + 1, 'x'));
-  EXPECT_THAT(std::string(large.status().message()), HasSubstr("the most that a shard keeps"));
-  // Two that have begun and do not go on; the third is to come again, and does until there is room.
+  EXPECT_THAT(std::string(large.status().message()), HasSubstr("a shard stores at most"));
+  // Two transfers have begun and are stalled. The third must fail with a request to retry until one
+  // of them ends.
   grpc::ClientContext contexts[2];
   v1::PutPartReply replies[2];
   std::unique_ptr<grpc::ClientWriter<v1::PutPartRequest>> writers[2];
@@ -238,7 +270,7 @@ TEST_F(CheckpointStoreTest, CallsThatStallEnd) {
     if (named) writer->Write(First(SenderOf(0), kName, "some bytes"));
     const grpc::Status ended = writer->Finish();
     EXPECT_EQ(ended.error_code(), grpc::StatusCode::ABORTED);
-    EXPECT_THAT(ended.error_message(), HasSubstr("no message came for 20ms"));
+    EXPECT_THAT(ended.error_message(), HasSubstr("no message arrived for 20ms"));
   }
 }
 
@@ -272,7 +304,7 @@ TEST_F(CheckpointStoreTest, EndsWithItsSession) {
 }
 
 TEST_F(CheckpointStoreTest, FoldersOfOtherRunsAreLeftAlone) {
-  server::StartShard other = StartOf(0, 0);
+  protocol::StartShard other = StartOf(0, 0);
   other.job_uid = kHostJob + 1;
   const auto host = MakeHost();
   const absl::Status started = host->Start(other);

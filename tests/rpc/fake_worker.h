@@ -1,4 +1,4 @@
-// FakeWorker: a worker's side of the protocol, message by message, for tests of the server.
+// FakeWorker: a worker's side of the protocol, one message at a time, for tests of the server.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// So that a broken test fails instead of hanging.
+// With this deadline, a broken test fails instead of hanging.
 inline std::chrono::system_clock::time_point TestDeadline() {
   return std::chrono::system_clock::now() + std::chrono::seconds(100);
 }
@@ -123,7 +123,7 @@ class FakeWorker {
     open.stream = open.stub->Exchange(open.context.get());
     return open;
   }
-  // This rank's part of bundle 0 of a shard: four times `value`.
+  // Returns this rank's contribution to bundle 0 of a shard: four elements with `value`.
   v1::ExchangeRequest Contribution(uint64_t step, float value) const {
     v1::ExchangeRequest request;
     *request.mutable_sender() = Sender();
@@ -140,7 +140,7 @@ class FakeWorker {
   v1::JoinReply grant_;
 };
 
-// The next reply that is not PENDING: a server may leave those out.
+// Returns the next reply except PENDING, because a server may omit PENDING.
 inline v1::ExchangeReply AwaitReply(FakeWorker::OpenStream* open) {
   v1::ExchangeReply reply;
   do {
@@ -149,7 +149,7 @@ inline v1::ExchangeReply AwaitReply(FakeWorker::OpenStream* open) {
   return reply;
 }
 
-// Sends and waits for the next reply.
+// Sends the request and waits for the next reply.
 inline v1::ExchangeReply Ask(FakeWorker::OpenStream* open, const v1::ExchangeRequest& request) {
   open->stream->Write(request);
   v1::ExchangeReply reply;

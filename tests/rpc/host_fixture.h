@@ -1,4 +1,5 @@
-// A ShardHost with a folder for its checkpoints, and what it has told, for tests.
+// HostFixture: a ShardHost with a folder for its checkpoints and a record of its reports, for
+// tests.
 #pragma once
 
 #include <stdlib.h>
@@ -11,9 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "gtest/gtest.h"
+#include "net/grpc/transport.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
+#include "server/rpc/parameter_service.h"
 #include "server/rpc/shard_host.h"
 #include "tests/rpc/fake_worker.h"
 
@@ -21,8 +25,46 @@ namespace sluice {
 
 inline constexpr uint64_t kHostJob = 77;
 
-// One shard and one rank train eight elements; what the downlink leaves out of each step is its
-// state.
+// A worker's stream to a host, over in-process gRPC.
+class HostStream {
+ public:
+  explicit HostStream(server::ShardHost* host)
+      : service_(host, {.answers_max = 64, .message_bytes_max = 1 << 20}, net::Transport::Plain()),
+        server_(grpc::ServerBuilder().RegisterService(&service_).BuildAndStart()) {
+    Check(server_ != nullptr, "a server without a port starts");
+    open_.context = std::make_unique<grpc::ClientContext>();
+    open_.context->set_deadline(TestDeadline());
+    open_.stub = v1::ParameterShard::NewStub(server_->InProcessChannel({}));
+    open_.stream = open_.stub->Exchange(open_.context.get());
+  }
+  ~HostStream() {
+    open_.stream->WritesDone();
+    Check(open_.stream->Finish().ok(), "the stream ends well");
+    server_->Shutdown();
+  }
+
+  // Returns the first reply that is not PENDING.
+  v1::ExchangeReply Ask(const protocol::ExchangeRequest& exchange) {
+    v1::ExchangeRequest request;
+    request.mutable_sender()->set_job_uid(exchange.sender.job_uid);
+    request.mutable_sender()->set_term(exchange.sender.term);
+    request.mutable_sender()->set_incarnation(exchange.sender.incarnation);
+    request.mutable_sender()->set_generation(exchange.sender.generation);
+    request.set_step(exchange.step);
+    request.set_acked_step(exchange.acked_step);
+    for (const std::string& frame : exchange.frames) request.add_contributions()->set_frame(frame);
+    open_.stream->Write(request);
+    return AwaitReply(&open_);
+  }
+
+ private:
+  server::ParameterService service_;
+  const std::unique_ptr<grpc::Server> server_;
+  FakeWorker::OpenStream open_;
+};
+
+// A job with one shard, one rank and eight elements. The shard's state is the residual: the part of
+// each step that the downlink has not sent.
 class HostFixture : public ::testing::Test {
  protected:
   HostFixture() {
@@ -47,7 +89,7 @@ class HostFixture : public ::testing::Test {
             .before_copy = before_copy_},
         &clock_, Logger("test"));
     host->SetIncarnation(server_incarnation_);
-    host->ReportTo([this](const server::ShardHost::News& news) {
+    host->ReportTo([this](const server::ShardHost::ShardEvent& news) {
       MutexLock lock(&mutex_);
       if (const auto* part = std::get_if<protocol::CheckpointPart>(&news)) parts_.push_back(*part);
       if (const auto* named = std::get_if<server::CheckpointNamed>(&news))
@@ -58,7 +100,7 @@ class HostFixture : public ::testing::Test {
     return host;
   }
 
-  static server::StartShard StartOf(uint32_t term, uint64_t restore_step) {
+  static protocol::StartShard StartOf(uint32_t term, uint64_t restore_step) {
     return {
         .job_uid = kHostJob,
         .term = term,
@@ -75,9 +117,9 @@ class HostFixture : public ::testing::Test {
   static protocol::Sender SenderOf(uint32_t term) {
     return {.job_uid = kHostJob, .term = term, .incarnation = 100, .generation = 1};
   }
-  // What the rank sends in a step: gradients that only its number decides.
-  static protocol::Exchange WorkOf(uint32_t term, uint64_t step) {
-    protocol::Exchange exchange;
+  // Returns the rank's request for a step. Its gradients depend only on the step.
+  static protocol::ExchangeRequest WorkOf(uint32_t term, uint64_t step) {
+    protocol::ExchangeRequest exchange;
     exchange.sender = SenderOf(term);
     exchange.step = step;
     exchange.acked_step = step - 1;
@@ -86,12 +128,16 @@ class HostFixture : public ::testing::Test {
     exchange.frames = {NoneFrame(values)};
     return exchange;
   }
-  // What a step gives.
+  // Runs a step and returns its result.
   static std::string RunStep(server::ShardHost* host, uint32_t term, uint64_t step) {
-    host->Handle(/*stream=*/1, WorkOf(term, step));
-    const auto results = host->Pull(SenderOf(term), step - 1, {});
-    Check(results.ok() && results->size() == 1, "a step gives one result");
-    return results->at(0)->results.at(0);
+    return ResultOf(host, WorkOf(term, step));
+  }
+  // Sends the work on a stream like a worker's and returns the host's result.
+  static std::string ResultOf(server::ShardHost* host, const protocol::ExchangeRequest& work) {
+    const v1::ExchangeReply reply = HostStream(host).Ask(work);
+    Check(reply.outcome() == v1::OUTCOME_RESULT && reply.results_size() == 1,
+          absl::StrCat("not a result of one frame: ", reply.ShortDebugString()));
+    return reply.results(0);
   }
 
   protocol::CheckpointPart AwaitPart() {
@@ -140,8 +186,8 @@ class HostFixture : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  uint64_t server_incarnation_ = 5;      // Number that the next host gets.
-  std::function<void()> before_copy_{};  // Likewise.
+  uint64_t server_incarnation_ = 5;      // Incarnation of the next host.
+  std::function<void()> before_copy_{};  // For the next host.
   std::string folder_;
   job::JobSpec job_;
   Mutex mutex_;

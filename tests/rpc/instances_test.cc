@@ -1,4 +1,4 @@
-// Two processes of a shard at a time, and the end of a job whose heartbeats are far apart.
+// Tests two concurrent processes of a shard, and the end of a job with rare heartbeats.
 #include <gmock/gmock.h>
 
 #include "absl/strings/ascii.h"
@@ -11,7 +11,8 @@ using ::testing::HasSubstr;
 
 class InstancesTest : public SurvivalTest {};
 
-// The first lives on and answers at its own address, where no worker may stay or come back to.
+// The older process stays alive and answers at its own address. Workers must leave it and must not
+// return to it.
 TEST_P(InstancesTest, WorkersGoToTheProcessThatTookThePlaceOfAnother) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] {
@@ -34,11 +35,11 @@ TEST_P(InstancesTest, TheirPartsOfCheckpointsGoThereToo) {
 
 TEST_P(InstancesTest, AllHearOfTheEndHoweverFarApartHeartbeatsAre) {
   job_.shards = 1;
-  job_.server.heartbeat = absl::Seconds(5);
-  job_.server.lease = absl::Seconds(20);
-  job_.server.wait_limit = absl::Seconds(1);
+  job_.server.heartbeat_interval = absl::Seconds(5);
+  job_.server.lease_timeout = absl::Seconds(20);
+  job_.server.rejoin_timeout = absl::Seconds(1);
   job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
-  job_.checkpoint.every = 1000;
+  job_.checkpoint.interval = 1000;
   servers_.StartAll(job_);
   std::vector<std::thread> workers;
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {

@@ -1,5 +1,5 @@
-// JobServers: the servers of a job with checkpoints in this process, on loopback, each of which can
-// be lost and started again at its port.
+// JobServers: the servers of a job with checkpoints, in this process and on loopback. Each server
+// can be killed and restarted at its port.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace sluice {
 
 class JobServers {
  public:
-  // With a folder of its own, for job.checkpoint.dir.
+  // Creates a separate folder for job.checkpoint.dir.
   JobServers() : folder_(absl::StrCat(::testing::TempDir(), "/servers_XXXXXX")) {
     Check(::mkdtemp(folder_.data()) != nullptr, "there is a folder for tests");
   }
@@ -37,7 +37,7 @@ class JobServers {
     servers_.resize(job.shards);
     for (uint32_t shard = 0; shard < job.shards; ++shard) Start(shard);
   }
-  // In the place of the one before, if there was one.
+  // Starts the server of a shard and replaces the previous one, if any.
   void Start(uint32_t shard) {
     MutexLock lock(&mutex_);
     job::JobSpec job = job_;
@@ -54,7 +54,7 @@ class JobServers {
     servers_[shard] = *std::move(server);
     ports_[shard] = servers_[shard]->port();
   }
-  // Another process of the shard, at another port, while the one before goes on by itself.
+  // Starts another server of the shard at another port. The previous one continues.
   void StartBeside(uint32_t shard) {
     before_.push_back(std::move(servers_[shard]));
     ports_[shard] = 0;
@@ -64,20 +64,21 @@ class JobServers {
     servers_[shard].reset();
     Start(shard);
   }
-  // The last first. What comes next is another run, on other ports.
+  // Stops the last server first. The next StartAll begins another run on other ports.
   void StopAll() {
     while (!servers_.empty()) servers_.pop_back();
     before_.clear();
     ports_.clear();
   }
 
-  // Of its checkpoints with store `shards`: as if each server were on a machine of its own.
+  // Returns the folder of the server's checkpoints with store `shards`. Each server has its own
+  // folder, as on separate machines.
   std::string DirOf(uint32_t shard) const { return absl::StrCat(folder_, "/machine-", shard); }
 
   std::string coordinator() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
   const server::Server& operator[](uint32_t shard) const { return *servers_[shard]; }
   server::Server& before(size_t index) { return *before_[index]; }
-  // As the program does it: shard 0 goes when all know of the end, or had the time for it.
+  // As in the program, shard 0 ends when all processes know of the end or had time to learn of it.
   std::optional<absl::Status> Outcome(uint32_t shard) { return servers_[shard]->Outcome(); }
   void Stop(uint32_t shard) { servers_[shard].reset(); }
 
@@ -88,7 +89,7 @@ class JobServers {
   Mutex mutex_;
   std::vector<int> ports_;
   std::vector<std::unique_ptr<server::Server>> servers_;
-  std::vector<std::unique_ptr<server::Server>> before_;  // That others took the place of.
+  std::vector<std::unique_ptr<server::Server>> before_;  // Servers that StartBeside has replaced.
 };
 
 }  // namespace sluice

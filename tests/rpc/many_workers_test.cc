@@ -1,5 +1,6 @@
-// As many workers on one shard as a job may well have, all windows full at once: memory stays
-// within what protocol.md says, no lease is lost, no step is stuck, sums are right.
+// Runs as many workers on one shard as a large job has, with all windows full at the same time.
+// Memory must stay within the bounds of protocol.md, no lease may expire, no step may hang, and
+// sums must be right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sanitizers are some ten times as slow, and threads are dear to them.
+// With sanitizers, the test is about ten times as slow, and threads are expensive.
 #ifdef SLUICE_SANITIZED
 constexpr uint32_t kWorkers = 32;
 constexpr uint64_t kSteps = 3;
@@ -37,10 +38,11 @@ constexpr absl::Duration kLease = absl::Seconds(20);
 constexpr uint32_t kElements = 1 << 15;
 constexpr uint32_t kBundleElements = 1 << 11;
 constexpr uint64_t kBundles = kElements / kBundleElements;
-constexpr uint64_t kFrameBytes = sizeof(float) * kBundleElements + 64;  // With its header.
+// The size of a frame, including its header.
+constexpr uint64_t kFrameBytes = sizeof(float) * kBundleElements + 64;
 constexpr uint64_t kWindowBytes = 4 * kFrameBytes;
 
-// Whole numbers, so that their sums are exact.
+// Returns whole numbers, so that their sums are exact.
 float GradientAt(uint32_t rank, uint64_t step, uint32_t i) {
   return static_cast<float>((uint64_t{i} * 31 + uint64_t{rank} * 7 + step) % 101) - 50;
 }
@@ -50,12 +52,13 @@ float MeanAt(uint64_t step, uint32_t i) {
   return sum / kWorkers;
 }
 
-// Ranks of the first half: nothing of those after them can be summed before they are there.
+// Returns the rank that comes last in the step. The rank is in the first half, so the ranks after
+// it cannot be summed before it arrives.
 constexpr uint32_t LastToCome(uint64_t step) {
   return static_cast<uint32_t>((step - 1) * kWorkers / (2 * kSteps));
 }
 
-// "VmHWM" or "Threads" of this process.
+// Returns the value of "VmHWM" or "Threads" for this process.
 uint64_t OfThisProcess(absl::string_view key) {
   std::ifstream file("/proc/self/status");
   std::string line;
@@ -69,10 +72,10 @@ uint64_t OfThisProcess(absl::string_view key) {
   return 0;
 }
 
-// What was seen while the job ran.
+// The highest values observed while the job ran.
 struct Peaks {
-  uint64_t held_bytes = 0;   // On the shard, the result log included.
-  absl::Duration silence{};  // Of any worker, as the coordinator counts it.
+  uint64_t held_bytes = 0;   // Bytes held by the shard, including the result log.
+  absl::Duration silence{};  // The longest silence of any worker, as the coordinator counts.
   uint64_t threads = 0;
 };
 
@@ -87,8 +90,8 @@ class ManyWorkersTest : public ::testing::Test {
     job_.compression.downlink.codec = compress::CodecId::kNone;
     job_.compression.layout = {.chunk_elements = kBundleElements,
                                .bundle_elements = kBundleElements};
-    job_.server.heartbeat = absl::Milliseconds(500);
-    job_.server.lease = kLease;
+    job_.server.heartbeat_interval = absl::Milliseconds(500);
+    job_.server.lease_timeout = kLease;
     job_.server.window_bytes = kWindowBytes;
   }
 
@@ -99,7 +102,7 @@ class ManyWorkersTest : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // Each rank on a thread of its own.
+  // Runs each rank on a separate thread.
   static void RunRanks(const std::function<void(uint32_t)>& body) {
     std::vector<std::thread> threads;
     threads.reserve(kWorkers);
@@ -115,7 +118,7 @@ class ManyWorkersTest : public ::testing::Test {
     return {{.name = "w", .shape = {kElements}, .strides = {}, .dtype = protocol::DType::kFloat32}};
   }
 
-  // In each step LastToCome waits until `others_are_in` says so.
+  // In each step, the rank LastToCome waits until `others_are_in` returns true.
   Peaks Train(const std::function<bool(uint64_t step)>& others_are_in) {
     Peaks peaks;
     std::atomic<bool> over = false;
@@ -128,7 +131,7 @@ class ManyWorkersTest : public ::testing::Test {
       for (uint64_t step = 1; step <= kSteps; ++step) {
         for (uint32_t i = 0; i < kElements; ++i) values[i] = GradientAt(rank, step, i);
         if (rank == LastToCome(step)) {
-          // Spinning would take from the others the core that they need.
+          // The loop sleeps, because a busy loop would take a core that the others need.
           while (!others_are_in(step) && !server_->Outcome().has_value()) {
             absl::SleepFor(absl::Milliseconds(2));
           }
@@ -179,7 +182,7 @@ class ManyWorkersTest : public ::testing::Test {
     server_.reset();
   }
 
-  // By step and element modulo 101: gradients repeat.
+  // By step and by element modulo 101, because gradients repeat after 101 elements.
   const std::vector<std::vector<float>> means_ = [] {
     std::vector<std::vector<float>> means(kSteps + 1);
     for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -192,7 +195,8 @@ class ManyWorkersTest : public ::testing::Test {
   std::unique_ptr<server::Server> server_;
 };
 
-// What Create asks for: sums and residuals, and the windows of all ranks.
+// The memory that Create requires for sums and residuals, and in kEnough also for the windows of
+// all ranks.
 constexpr uint64_t kReservedBytes = uint64_t{2} * sizeof(float) * kElements;
 constexpr uint64_t kEnough = kReservedBytes + kWorkers * kWindowBytes;
 
@@ -205,9 +209,9 @@ TEST_F(ManyWorkersTest, AStepOfAllWaitsForTheLastRankInMemory) {
   EXPECT_EQ(server_->Stats().refused_busy, 0u);
   EXPECT_EQ(server_->Stats().highest_closed_step, kSteps);
   EXPECT_LT(peaks.silence, kLease);
-  // A step of every rank, and the results of two.
+  // Contributions of all ranks to one step, and the results of two steps.
   EXPECT_LE(peaks.held_bytes, (kWorkers + 2) * kBundles * kFrameBytes);
-  // They are looked at now and then, so not quite the most.
+  // Memory is sampled at intervals, so the observed peak is not quite the maximum.
   EXPECT_GE(peaks.held_bytes, kWorkers / 2 * kBundles * sizeof(float) * kBundleElements);
 }
 
@@ -224,7 +228,7 @@ TEST_F(ManyWorkersTest, MemoryForTheWindowsIsEnough) {
   Report(peaks);
   EXPECT_EQ(server_->Stats().highest_closed_step, kSteps);
   EXPECT_LT(peaks.silence, kLease);
-  // The lowest open bundle is taken from every rank, however little there is left.
+  // The lowest open bundle of every rank is admitted, however little memory is left.
   EXPECT_LE(kReservedBytes + peaks.held_bytes, kEnough + kWorkers * kFrameBytes);
 }
 

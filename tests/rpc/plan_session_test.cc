@@ -1,5 +1,5 @@
-// Compression that changes while the job runs, with real sessions, servers and folders: whatever is
-// lost, training ends with the parameters of the run that nothing happened to, bit for bit.
+// Tests compression that changes while the job runs, with real sessions, servers and folders. After
+// any loss, training must end with the parameters of an undisturbed run, bit for bit.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-// A plan for every other step.
+// In this job, a new plan begins every other step.
 class PlanSessionTest : public SurvivalTest {
  protected:
   PlanSessionTest() {
@@ -57,7 +57,7 @@ TEST_P(PlanSessionTest, TheJobGoesBack) {
   EXPECT_GE(rollbacks_, 1u);
 }
 
-// Of what the densities of the schedule come to: both directions have the same.
+// The momentum must depend on the schedule's densities, which are the same in both directions.
 TEST_P(PlanSessionTest, PlansLowerTheMomentumWhereTheyAreSparse) {
   job_.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9};
   (void)Undisturbed();
@@ -77,11 +77,12 @@ TEST_P(PlanSessionTest, PlansLowerTheMomentumWhereTheyAreSparse) {
   EXPECT_TRUE(seen_between);
 }
 
-// The shards' optimizer has the momentum of the plan, and remembers what it was.
+// The optimizer runs on the shards. It must use the momentum of the plan, and restore the momentum
+// of its last update.
 class PlanOnShardsTest : public PlanSessionTest {
  protected:
   PlanOnShardsTest() {
-    job_.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9, .on = "shards"};
+    job_.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9, .location = "shards"};
   }
 };
 

@@ -1,4 +1,5 @@
-// Servers and sessions with TLS and tokens: who gets in, who does not, and what they are told.
+// Tests servers and sessions with TLS and tokens: which clients are admitted, which are refused,
+// and with which error messages.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -41,12 +42,12 @@ class SecurityTest : public ::testing::Test {
     folder_.Write("token", kToken + "\n");
     folder_.Write("wrong-token", std::string(32, 'x'));
   }
-  // Shard 0 last: it waits a while for streams that are still open.
+  // Shard 0 is destroyed last, because it waits a while for open streams.
   void TearDown() override {
     while (!servers_.empty()) servers_.pop_back();
   }
 
-  // Names of files in the folder; empty: none.
+  // Returns options with these file names in the folder. An empty name means no file.
   net::TransportOptions Files(const std::string& certificate, const std::string& ca,
                               const std::string& token = "") const {
     net::TransportOptions files;
@@ -74,8 +75,9 @@ class SecurityTest : public ::testing::Test {
     job.compression.uplink.codec = compress::CodecId::kNone;
     job.compression.downlink.codec = compress::CodecId::kNone;
     job.compression.min_elements = 0;
-    job.server.heartbeat = absl::Milliseconds(50);
-    job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
+    job.server.heartbeat_interval = absl::Milliseconds(50);
+    // The lease is so long that a busy machine causes no loss.
+    job.server.lease_timeout = absl::Hours(1);
     return job;
   }
   void StartServer(uint32_t shard, uint32_t shards,
@@ -92,7 +94,7 @@ class SecurityTest : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     servers_.push_back(*std::move(server));
   }
-  // How a question to a server ends, on a connection of its own.
+  // Asks a server for its status on a separate connection. Returns the outcome.
   grpc::Status Ask(const std::shared_ptr<const net::Transport>& transport) const {
     const auto stub = v1::Coordinator::NewStub(transport->DialForQuestions(servers_[0]->address()));
     grpc::ClientContext context;
@@ -100,8 +102,9 @@ class SecurityTest : public ::testing::Test {
     v1::GetStatusReply reply;
     return stub->GetStatus(&context, {}, &reply);
   }
-  // What a client is told; empty: it got in.
-  std::string Told(const net::TransportOptions& server, const net::TransportOptions& client) {
+  // Returns the client's error message. Empty if the client was admitted.
+  std::string HandshakeError(const net::TransportOptions& server,
+                             const net::TransportOptions& client) {
     StartServer(0, 1, Open(server));
     const std::shared_ptr<const net::Transport> transport = Open(client);
     const grpc::Status status = Ask(transport);
@@ -122,22 +125,28 @@ TEST_F(SecurityTest, EachSideIsToldWhatDoesNotFit) {
   const net::TransportOptions plain;
   const net::TransportOptions trusting = Files("", "ca");
   const net::TransportOptions mutual = Files("client", "ca");
-  EXPECT_EQ(Told(plain, plain), "");
-  EXPECT_EQ(Told(Files("server", ""), trusting), "");
-  EXPECT_EQ(Told(Files("server", "ca"), mutual), "");
-  EXPECT_EQ(Told(Files("server", ""), mutual), "");
-  EXPECT_THAT(Told(plain, trusting), HasSubstr("this side speaks TLS, and the other does not"));
-  EXPECT_THAT(Told(Files("server", ""), plain), HasSubstr("if it speaks TLS, give --tls-ca"));
-  EXPECT_THAT(Told(Files("server", "ca"), plain), HasSubstr("if it speaks TLS, give --tls-ca"));
-  EXPECT_THAT(Told(Files("server", "ca"), trusting), HasSubstr("closed in the handshake"));
-  EXPECT_THAT(Told(Files("server", "ca"), Files("stranger", "ca")),
+  EXPECT_EQ(HandshakeError(plain, plain), "");
+  EXPECT_EQ(HandshakeError(Files("server", ""), trusting), "");
+  EXPECT_EQ(HandshakeError(Files("server", "ca"), mutual), "");
+  EXPECT_EQ(HandshakeError(Files("server", ""), mutual), "");
+  EXPECT_THAT(HandshakeError(plain, trusting),
+              HasSubstr("this side uses TLS, but the other does not"));
+  EXPECT_THAT(HandshakeError(Files("server", ""), plain),
+              HasSubstr("if the server uses TLS, give --tls-ca"));
+  EXPECT_THAT(HandshakeError(Files("server", "ca"), plain),
+              HasSubstr("if the server uses TLS, give --tls-ca"));
+  EXPECT_THAT(HandshakeError(Files("server", "ca"), trusting),
               HasSubstr("closed in the handshake"));
-  EXPECT_THAT(Told(Files("stranger", ""), trusting), HasSubstr("cannot be verified"));
-  EXPECT_THAT(Told(Files("server", ""), Files("client", "")), HasSubstr("cannot be verified"));
-  EXPECT_THAT(Told(Files("elsewhere", ""), trusting), HasSubstr("is not for this address"));
+  EXPECT_THAT(HandshakeError(Files("server", "ca"), Files("stranger", "ca")),
+              HasSubstr("closed in the handshake"));
+  EXPECT_THAT(HandshakeError(Files("stranger", ""), trusting), HasSubstr("cannot be verified"));
+  EXPECT_THAT(HandshakeError(Files("server", ""), Files("client", "")),
+              HasSubstr("cannot be verified"));
+  EXPECT_THAT(HandshakeError(Files("elsewhere", ""), trusting),
+              HasSubstr("is not for this address"));
 }
 
-// The methods of all services, as "/package.Service/Method".
+// Returns the methods of all services, as "/package.Service/Method".
 std::vector<std::string> AllMethods() {
   std::vector<std::string> methods = {"/grpc.health.v1.Health/Check", "/no.such.Service/Method"};
   for (const google::protobuf::FileDescriptor* file :
@@ -153,7 +162,7 @@ std::vector<std::string> AllMethods() {
   return methods;
 }
 
-// One empty message, whatever the method would have.
+// Sends one empty message, whatever message the method expects.
 grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
@@ -208,7 +217,7 @@ TEST_F(SecurityTest, ATokenIsChangedInThreeStepsWithoutARefusal) {
   EXPECT_EQ(Ask(client).error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
-// A session of one rank: the mean of its gradient is that gradient.
+// A session with a single rank, so the mean of a gradient equals the gradient.
 class Training {
  public:
   Training(const job::JobSpec& job, const std::string& coordinator,
@@ -246,15 +255,22 @@ TEST_F(SecurityTest, AJobWithEverythingRunsWhileTheCertificateChanges) {
   ASSERT_TRUE(joined.ok()) << joined;
   training.Step();
   ASSERT_TRUE(Ask(client).ok());
-  // New connections get to see a name that is not the server's; the session's stay.
+  // New connections get a certificate with a name that is not the server's; the session's
+  // connections stay. The server's ports take up a new certificate one after another, but a single
+  // answer is enough to end each wait.
   ca_.Certify("server", {.subject_alt_name = "DNS:elsewhere"});
   const absl::Time until = clock_.Now() + kPatience;
-  while (Ask(client).ok() && clock_.Now() < until) training.Step();
-  EXPECT_FALSE(Ask(client).ok()) << "the new certificate was never used";
+  const auto ends_with = [&](bool answered) {
+    while (Ask(client).ok() != answered) {
+      if (clock_.Now() >= until) return false;
+      training.Step();
+    }
+    return true;
+  };
+  EXPECT_TRUE(ends_with(false)) << "the new certificate was never used";
   training.Step();
   ca_.Certify("server");
-  while (!Ask(client).ok() && clock_.Now() < until) training.Step();
-  EXPECT_TRUE(Ask(client).ok());
+  EXPECT_TRUE(ends_with(true)) << "the old certificate was never used again";
   training.Step();
   EXPECT_TRUE(training.Leave().ok());
 }

@@ -1,4 +1,4 @@
-// Real sessions against real servers: both sides of the protocol as they ship.
+// Tests real sessions with real servers, so that both sides of the protocol are the shipped code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,9 @@ job::JobSpec ThreeWorkerJob(absl::string_view codec) {
   job.compression.downlink = *compress::ParseCodecSpec(codec);
   job.compression.min_elements = 8;
   job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
-  job.server.heartbeat = absl::Milliseconds(50);
-  job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
+  job.server.heartbeat_interval = absl::Milliseconds(50);
+  // The lease is so long that a busy machine causes no loss.
+  job.server.lease_timeout = absl::Hours(1);
   return job;
 }
 
@@ -70,11 +71,11 @@ class SessionTest : public ::testing::Test {
     options.rank = rank;
     options.shards = job_.shards;
     options.compression = job_.compression;
-    options.average_buffers_every = job_.average_buffers_every;
+    options.buffer_sync_interval = job_.buffer_sync_interval;
     options.software_version = "1";
     return worker::MakeRemoteSession(std::move(options));
   }
-  // Each rank on a thread of its own.
+  // Runs each rank on a separate thread.
   void RunRanks(const std::function<void(uint32_t)>& body) {
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(body, rank);
@@ -95,7 +96,7 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   StartServers(ThreeWorkerJob("none"));
   RunRanks([&](uint32_t rank) {
     const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    // Rank 0's parameters differ from the others': step 0 settles that.
+    // The parameters of rank 0 differ from those of the others, so step 0 must make them equal.
     const auto joined = session->Join(TwoTensors(), std::string(32, rank == 0 ? 'a' : 'b'));
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_FALSE(joined->parameters_agree);
@@ -128,7 +129,8 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   EXPECT_EQ(servers_[0]->Stats().repeats, 0u);
 }
 
-// A connection that has made no call yet may send less than such a Join takes.
+// The Join of this job is larger than the bytes that a connection may send before its first call.
+// It must still succeed.
 TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
   StartServers(ThreeWorkerJob("none"));
   protocol::TensorTable table;
@@ -144,12 +146,13 @@ TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
   });
 }
 
-// Whatever the figures are here: they come from every rank and shard and reach the status.
+// The test does not check the values of the figures. They must come from every rank and shard and
+// appear in the status.
 TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
   StartServers(ThreeWorkerJob("none"));
   const auto all_known = [&] {
     for (const std::unique_ptr<server::Server>& server : servers_) {
-      for (const server::LinkFigures& link : server->Links().ranks) {
+      for (const protocol::LinkFigures& link : server->Links().ranks) {
         if (link.up_rate <= 0 || link.down_rate <= 0) return false;
       }
     }
@@ -165,7 +168,7 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
     ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
     std::vector<float> w(4500), b(5);
     for (uint64_t step = 1; step <= last; ++step) {
-      // Nobody is further than this rank's next step.
+      // No rank is further than the next step of this rank.
       if (rank == 0 && last == kNone && all_known()) last = step + 1;
       ASSERT_TRUE(session->Submit(1, b).ok());
       ASSERT_TRUE(session->Submit(0, w).ok());
@@ -215,13 +218,13 @@ TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
 
 TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
   job::JobSpec job = ThreeWorkerJob("topk:5%+int4");
-  job.average_buffers_every = 4;
+  job.buffer_sync_interval = 4;
   StartServers(job);
   protocol::TensorTable table = TwoTensors();
   table.push_back(
       {.name = "mean", .shape = {70}, .strides = {}, .role = protocol::TensorRole::kBuffer});
   constexpr int kSteps = 10;
-  // By step, by rank: as the rank had them when the step was over.
+  // Parameters by step and rank, as the rank had them at the end of the step.
   std::vector<std::vector<std::vector<float>>> local(kSteps + 1), after(kSteps + 1);
   for (int step = 0; step <= kSteps; ++step) local[step].resize(kWorkers);
   after = local;
@@ -276,7 +279,7 @@ TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
 
 TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
   job::JobSpec job = ThreeWorkerJob("none");
-  job.average_buffers_every = 1;
+  job.buffer_sync_interval = 1;
   StartServers(job);
   protocol::TensorTable table = TwoTensors();
   table.push_back(
@@ -303,7 +306,7 @@ TEST_F(SessionTest, AWorkerThatGivesUpIsTheReasonForAll) {
       return;
     }
     const std::vector<float> w(4500, 1), b(5, 1);
-    // The end may be heard of at any of these.
+    // Any of these calls may report the end.
     absl::Status status = session->Submit(1, b);
     if (status.ok()) status = session->Submit(0, w);
     if (status.ok()) status = session->Wait().status();

@@ -1,5 +1,5 @@
-// Checkpoints whose parts lie with the servers (store: shards), and runs that go on with another
-// number of workers: real sessions, servers and folders.
+// Tests checkpoints whose parts the servers keep (store: shards), and runs that continue with
+// another number of workers, with real sessions, servers and folders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,14 +11,14 @@
 namespace sluice {
 namespace {
 
-// With store `shards`, and workers that have no folder.
+// In this job, the store is `shards` and workers have no folder.
 class StoreTest : public SurvivalTest {
  protected:
   Parameters UndisturbedAtShards() {
     const Parameters expected = Undisturbed();
     job_.checkpoint.store = "shards";
     job_.checkpoint.dir = "/proc/no/such/folder";
-    job_.checkpoint.replay_limit = 0;  // Every loss is a rollback, which has to find its parts.
+    job_.checkpoint.replay_limit = 0;  // Every loss causes a rollback, which must find the parts.
     return expected;
   }
   std::vector<std::string> FilesOf(uint32_t shard, uint64_t step) const {
@@ -46,13 +46,13 @@ TEST_P(StoreTest, PartsLieWithTheServersAndNowhereElse) {
   EXPECT_THAT(files[1],
               testing::UnorderedElementsAre("shard-1-term-0.state", "worker-1-term-0.state"));
   EXPECT_FALSE(restored_);
-  // Two are kept; both servers have all of both.
+  // Two checkpoints are kept. Both servers must have all parts of both.
   const absl::StatusOr<std::vector<uint64_t>> kept = protocol::ListCheckpoints(servers_.DirOf(0));
   ASSERT_TRUE(kept.ok());
   EXPECT_EQ(kept->size(), 2u);
   for (uint32_t shard = 0; shard < kShards; ++shard) {
-    // One more where the last became complete as the job ended: nobody was told to remove the
-    // oldest.
+    // There may be one more checkpoint if the last one became complete when the job ended. In that
+    // case no server got the command to remove the oldest.
     EXPECT_THAT(*protocol::ListCheckpoints(protocol::PartsFolder(servers_.DirOf(shard), shard)),
                 testing::IsSupersetOf(*kept))
         << shard;
@@ -79,7 +79,7 @@ TEST_P(StoreTest, AWorkerThatIsLost) {
   EXPECT_TRUE(restored_);
 }
 
-// What the coordinator cannot see: the worker that asks for it finds the damage.
+// The coordinator cannot see the damage. The worker that requests the part must find it.
 TEST_P(StoreTest, AWorkersPartThatIsDamagedOnAnotherServer) {
   const Parameters expected = UndisturbedAtShards();
   uint64_t newest = 0;
@@ -99,7 +99,7 @@ TEST_P(StoreTest, AWorkersPartThatIsDamagedOnAnotherServer) {
   EXPECT_TRUE(restored_);
 }
 
-// Exact recovery takes its state from the other servers too.
+// Exact recovery must also get its state from the other servers.
 TEST_P(StoreTest, LossesAreRepaired) {
   const Parameters expected = UndisturbedAtShards();
   job_.checkpoint.replay_limit = protocol::CheckpointSpec().replay_limit;
@@ -132,7 +132,7 @@ TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
   EXPECT_TRUE(restored_);
 }
 
-// As with a full disk: training goes on without checkpoints.
+// A server cannot write, as with a full disk. Training must continue without checkpoints.
 TEST_P(StoreTest, AServerThatCannotWrite) {
   const Parameters expected = UndisturbedAtShards();
   std::filesystem::create_directories(servers_.DirOf(1));
@@ -141,12 +141,12 @@ TEST_P(StoreTest, AServerThatCannotWrite) {
   EXPECT_THAT(*protocol::ListCheckpoints(servers_.DirOf(0)), testing::IsEmpty());
 }
 
-// The run goes on with other workers than it had: not bit for bit, but all of them alike, and from
-// where it was.
+// The run continues from its checkpoint with a different number of workers. The results are not bit
+// for bit those of the original run, but they must be equal on all workers.
 class OtherWorkersTest : public StoreTest {};
 
 TEST_P(OtherWorkersTest, GoOn) {
-  job_.checkpoint.every = 10;
+  job_.checkpoint.interval = 10;
   for (const uint32_t workers : {3u, 1u}) {
     for (const char* store : {"shards", "path"}) {
       SCOPED_TRACE(absl::StrCat(workers, " workers, store ", store));
@@ -173,8 +173,8 @@ TEST_P(OtherWorkersTest, GoOn) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, StoreTest, ::testing::Values("topk:5%+int4/ef"),
                          [](const auto&) { return std::string("topk"); });
-// `lsh`: the shard remembers each rank. With the thread sanitizer one is enough: how codecs save
-// what they have is no matter of threads.
+// With `lsh`, the shard keeps state for each rank. With the thread sanitizer, one codec is enough,
+// because the saving of a codec's state does not depend on threads.
 #ifdef SLUICE_THREAD_SANITIZED
 constexpr const char* kGoingOn[] = {"topk:5%+int4/ef"};
 #else

@@ -1,5 +1,5 @@
-// SurvivalTest: a job's servers and workers in this process, with real sessions and folders, to
-// lose some of them while it trains.
+// SurvivalTest: the servers and workers of a job in this process, with real sessions and folders.
+// Tests kill some of them while the job trains.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -52,12 +52,12 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
     job_.compression.min_elements = 8;
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
-    job_.server.heartbeat = absl::Milliseconds(10);
-    job_.server.wait_limit = absl::Seconds(60);
+    job_.server.heartbeat_interval = absl::Milliseconds(10);
+    job_.server.rejoin_timeout = absl::Seconds(60);
   }
 
-  // All of a job; `lose` is called once, when two checkpoints are complete.
-  // What all ranks ended with.
+  // Runs a whole job and returns the final parameters, which must be equal on all ranks. Calls
+  // `lose` once, when two checkpoints are complete.
   Parameters Run(const std::function<void()>& lose) {
     lose_ = lose;
     servers_.StartAll(job_);
@@ -78,7 +78,8 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
 
   uint64_t NewestCheckpoint() { return servers_[0].Status()->checkpoint_step; }
 
-  // As a worker program does it: again from the checkpoint whenever the job goes back.
+  // Trains as a worker program does: whenever the job rolls back, joins again and continues from
+  // the checkpoint.
   Parameters Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
       worker::RemoteSessionOptions options =
@@ -119,7 +120,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
       bool saved = false;
       const absl::Status done = TrainStep(session, rank, step, parameters, &saved);
       if (!done.ok()) return done;
-      // Disks may be slower than all steps that are left.
+      // The disk may be slower than all remaining steps, so this waits for the checkpoint.
       if (saved && rank == 0 && lose_) AwaitCheckpoint(step);
       if (saved && step >= ends_at_) {
         AwaitCheckpoint(step);
@@ -128,7 +129,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     }
     return session->Leave();
   }
-  // Processes that cannot read what they are to begin with, as the status says.
+  // Returns the number of processes that fail to read their initial state, according to the status.
   size_t FailingReads() {
     const server::JobStatus status = *servers_[0].Status();
     return static_cast<size_t>(
@@ -136,7 +137,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
           return !wait.trouble.empty() && absl::EndsWith(wait.what, "to be read");
         }));
   }
-  bool OnShards() const { return job_.optimizer.on == "shards"; }
+  bool OnShards() const { return job_.optimizer.location == "shards"; }
   static absl::Status Descend(worker::Session* session, absl::Span<float> mean,
                               Parameters* parameters) {
     absl::Status status = session->Apply(0, mean.first(kWeights));
@@ -174,9 +175,9 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   void AwaitCheckpoint(uint64_t step) {
     AwaitThat([&] { return NewestCheckpoint() >= step; });
   }
-  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than
-  // heartbeats, which checkpoints are asked for with: one step for each, until two checkpoints are
-  // complete.
+  // Runs on the thread of rank 0, so that no rank advances during the call. Steps are faster than
+  // the heartbeats that request checkpoints. Therefore this makes one step per heartbeat until two
+  // checkpoints are complete.
   void BeforeStep(uint64_t step) {
     if (!lose_ && ends_at_ > kSteps) return;
     AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
@@ -184,17 +185,18 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
     if (lose_ && newest > first_checkpoint_) std::exchange(lose_, nullptr)();
   }
-  // As the coordinator counted them since it was started last.
+  // Checks the repairs and rollbacks that the coordinator has counted since its last start.
   void ExpectRepaired() const {
     EXPECT_GE(repairs_, 1u);
     EXPECT_EQ(rollbacks_, 0u);
   }
-  // Without checkpoints: what every run must end with.
+  // Runs the job without checkpoints, and then enables checkpoints. Returns the result, which every
+  // other run must reach.
   Parameters Undisturbed() {
     job_.checkpoint = protocol::CheckpointSpec();
     const Parameters expected = Run(nullptr);
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
-    job_.checkpoint.every = 10;
+    job_.checkpoint.interval = 10;
     job_.checkpoint.replay_limit = replay_limit_;
     return expected;
   }
@@ -209,10 +211,10 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   uint32_t repairs_ = 0;
   uint32_t rollbacks_ = 0;
   std::atomic<uint32_t> restored_world_size_ = 0;
-  // All workers are killed after the first step from this one on that has a checkpoint.
+  // All workers are killed after the first step at or after this one that has a checkpoint.
   uint64_t ends_at_ = kSteps + 1;
   Parameters began_with_;
-  // Of the plans that held, by step, as rank 0 had them.
+  // By step: the momentum of the plan in effect on rank 0.
   std::map<uint64_t, std::optional<float>> momenta_;
 };
 

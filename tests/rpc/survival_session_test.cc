@@ -1,5 +1,5 @@
-// Real sessions, servers and folders: whatever is lost, training ends with the parameters of the
-// run that nothing happened to, bit for bit.
+// Tests with real sessions, servers and folders that, after any loss, training ends with the
+// parameters of an undisturbed run, bit for bit.
 #include "tests/rpc/survival_session.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ TEST_P(SurvivalTest, CheckpointsAloneChangeNothing) {
 TEST_P(SurvivalTest, AShardThatIsLost) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] { servers_.Restart(1); }), expected);
-  EXPECT_FALSE(restored_);  // The workers went on.
+  EXPECT_FALSE(restored_);  // The workers continued without a restore.
   ExpectRepaired();
 }
 
@@ -68,7 +68,7 @@ TEST_P(SurvivalTest, ACheckpointThatIsAwayWhenItIsNeeded) {
             }),
             expected);
   mender.join();
-  EXPECT_FALSE(restored_);  // The workers went on.
+  EXPECT_FALSE(restored_);  // The workers continued without a restore.
   ExpectRepaired();
 }
 
@@ -95,8 +95,8 @@ TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
   EXPECT_TRUE(restored_);
 }
 
-// With the thread sanitizer one of each kind of state: how codecs save theirs is no matter of
-// threads.
+// With the thread sanitizer, one codec for each kind of state is enough, because the saving of a
+// codec's state does not depend on threads.
 #ifdef SLUICE_THREAD_SANITIZED
 constexpr const char* kTested[] = {"topk:5%+int4/ef", "topk:5%/ef21"};
 #else

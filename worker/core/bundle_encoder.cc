@@ -11,15 +11,15 @@
 namespace sluice::worker {
 BundleEncoder::BundleEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
                              const protocol::CompressionSpec& compression, uint32_t rank,
-                             uint64_t quality_every, compress::EncodingDevice* device)
+                             uint64_t quality_interval, compress::EncodingDevice* device)
     : base_(protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)),
       rank_(rank),
       compressor_(base_, {.seed = compression.seed, .sender = rank, .device = device}),
       trained_(protocol::TrainedTensors(table)),
-      meter_(base_.size(), quality_every),
+      meter_(base_.size(), quality_interval),
       device_(device) {}
 
-void BundleEncoder::TakeUp(const protocol::CompressionPlan& plan) {
+void BundleEncoder::Adopt(const protocol::CompressionPlan& plan) {
   if (plan.id == coded_by_) return;
   const absl::Status recoded =
       compressor_.Recode(protocol::SpecsUnder(&plan, protocol::Direction::kUplink, rank_, base_));
@@ -49,7 +49,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.shard = task.shard;
   encoded.bundle = task.bundle;
   Observe(task.chunks, task.published);
-  if (task.plan != nullptr) TakeUp(*task.plan);
+  if (task.plan != nullptr) Adopt(*task.plan);
   size_t refused = 0;
   absl::Status status;
   if (task.nothing) {
@@ -59,7 +59,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
     if (status.ok()) status = MeasureQuality(task);
   }
   if (absl::IsInvalidArgument(status)) {
-    // Sizes and ids are the Pipeline's own; only the values can have been refused.
+    // The Pipeline has checked sizes and ids, so only a non-finite value can prevent the encoding.
     Check(refused < task.chunks.size(), "a bundle is only refused for a value that is not finite");
     encoded.skipped = true;
     encoded.skipped_tensor = base_[task.chunks[refused]].tensor;
@@ -114,7 +114,7 @@ absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task, size_t* refused
   }
   absl::Status here = BringToHost(to_host, device_);
   if (!here.ok()) return here;
-  // Chunk by chunk: each is read when its turn comes.
+  // The encoder reads each chunk only when it encodes it.
   absl::Status status = compressor_.EncodeEach(
       task.chunks, task.step, [&](size_t i) { return reader_.Read(views_[i]); }, frames,
       on_device_);

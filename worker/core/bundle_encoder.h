@@ -1,6 +1,6 @@
-// BundleEncoder: turns the gradients of a worker's bundles into frames, and owns what that needs:
-// codecs, thresholds and residuals. Not thread-safe: it lives on one strand, apart from the
-// Pipeline that hands out its tasks.
+// BundleEncoder: encodes the gradients of a worker's bundles into frames. Owns the codecs,
+// thresholds and residuals. Not thread-safe: it belongs to one encoder thread. The Pipeline, a
+// separate class, hands out its tasks.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,20 @@
 
 namespace sluice::worker {
 
-// A bundle whose gradients are all there. `chunks` is owned by the Pipeline that made the task, the
-// gradients by whoever handed the tensors over.
+// A bundle with all of its gradients. The Pipeline that made the task owns `chunks`. The caller of
+// Submit owns the gradients.
 struct EncodeTask {
   uint64_t step = 0;
   uint32_t shard = 0;
   uint32_t bundle = 0;
   bool last_of_step = false;
-  bool nothing = false;  // To be sent of it: it is skipped, and residuals stay.
+  bool nothing = false;  // Skip this bundle; residuals do not change.
   absl::Span<const uint32_t> chunks;
   std::vector<GradientView> gradients;  // One per chunk.
-  // What was published last for these chunks, one string each; empty: nothing since the last task.
+  // The last published frames of these chunks, one string each. Empty if nothing was published
+  // since the last task.
   absl::Span<const std::string> published = {};
-  // That holds in the step; null: none does.
+  // Compression plan of the step. Null if the step has none.
   std::shared_ptr<const protocol::CompressionPlan> plan = {};
 };
 
@@ -39,68 +40,69 @@ struct EncodedBundle {
   uint64_t step = 0;
   uint32_t shard = 0;
   uint32_t bundle = 0;
-  // A gradient was not finite: no frames. That chunk's residual has not changed; those of the
-  // others have taken their gradients in.
+  // A gradient was not finite, so the bundle has no frames. The residual of that gradient's chunk
+  // is unchanged. The residuals of the other chunks already include their gradients.
   bool skipped = false;
-  uint32_t skipped_tensor = 0;      // The first such tensor.
+  uint32_t skipped_tensor = 0;      // The first tensor with a non-finite gradient.
   std::vector<std::string> frames;  // One per chunk.
-  absl::Status failure{};           // Of the device: nothing can be encoded any more.
+  absl::Status failure{};           // The device's error. The encoder cannot be used after it.
 };
 
 class BundleEncoder {
  public:
-  // Uplink codecs by tensor, as `compression` says, until a task brings a plan. `quality_every`: as
-  // QualityMeter has it. `device`: encodes gradients that lie there; it outlives the encoder.
+  // The uplink codecs of each tensor follow `compression` until a task has a plan.
+  // `quality_interval` is as in QualityMeter. `device` encodes gradients in its memory and must
+  // outlive the encoder.
   BundleEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
                 const protocol::CompressionSpec& compression, uint32_t rank,
-                uint64_t quality_every = 0, compress::EncodingDevice* device = nullptr);
+                uint64_t quality_interval = 0, compress::EncodingDevice* device = nullptr);
 
-  // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
+  // Encodes a task. Step 0 carries parameters: its frames are lossless and leave residuals and
+  // thresholds unchanged.
   EncodedBundle Encode(const EncodeTask& task);
 
-  // What was published for `chunks`, one string each, and is in no task: once for each result,
-  // between steps.
+  // Observes published frames for `chunks` (one string each) that no task contains. Call it once
+  // for each result, between steps.
   void Observe(absl::Span<const uint32_t> chunks, absl::Span<const std::string> published);
-  // Between steps, before Save: brings residuals from the device to where they are.
-  // Errors: the device's.
+  // Copies residuals from the device to the host. Call between steps, before Save. Returns the
+  // device's errors.
   absl::Status FetchResiduals() { return compressor_.FetchResiduals(); }
-  // Between steps. What was published and not observed is not in it.
+  // Call between steps. The saved state excludes results that were published but not observed.
   compress::SavedCompressor Save() const { return compressor_.Save(); }
-  // From here on as the encoder that was saved, bit for bit. INVALID_ARGUMENT, and nothing but how
-  // chunks are coded has changed: it was of another job, and how. With `plans` the codecs are those
-  // that it was saved with: what a plan said of the step before, or of one before that if nothing
-  // was encoded since.
+  // Continues bit for bit as the saved encoder. With `plans`, also restores the codecs of the saved
+  // state: those of the previous step's plan, or of an earlier one if nothing was encoded since.
+  // Fails with INVALID_ARGUMENT, and names the difference, if the state is of another job. After
+  // such a failure, only the codecs of chunks may have changed.
   absl::Status Restore(const compress::SavedCompressor& saved, bool plans = false);
 
-  // What coding loses of trained tensors, as it was measured last; of compensators with a memory on
-  // both sides (ef21, diana) nothing is measured: their frames are no gradients.
+  // Returns the last measured coding losses of trained tensors. Excludes compensators with a memory
+  // on both sides (ef21, diana), because their frames are not gradients.
   CodingQuality quality() const { return meter_.quality(); }
   const compress::Compressor& compressor() const { return compressor_; }
-  const GradientReader& reader() const { return reader_; }
 
  private:
-  void TakeUp(const protocol::CompressionPlan& plan);
-  // `*refused`: the first position in the task whose gradient is not finite, where that is the
-  // error.
+  void Adopt(const protocol::CompressionPlan& plan);
+  // If a gradient is not finite, sets `*refused` to its position in the task.
   absl::Status EncodeFrames(const EncodeTask& task, size_t* refused,
                             std::vector<std::vector<std::byte>>* frames);
   absl::Status EncodeParameters(const EncodeTask& task, size_t* refused,
                                 std::vector<std::vector<std::byte>>* frames);
   bool IsMeasured(uint32_t chunk, uint64_t step) const;
-  // What EncodeFrames made.
+  // Measures the frames that EncodeFrames made.
   absl::Status MeasureQuality(const EncodeTask& task);
 
-  const std::vector<compress::ChunkConfig> base_;  // As the job file has it.
+  const std::vector<compress::ChunkConfig> base_;  // From the job file.
   const uint32_t rank_;
-  uint64_t coded_by_ = 0;  // The last plan that a task brought.
+  uint64_t coded_by_ = 0;  // Step of the last plan in a task.
   compress::Compressor compressor_;
-  const uint32_t trained_;  // Tensors.
+  const uint32_t trained_;  // Number of trained tensors.
   QualityMeter meter_;
   compress::EncodingDevice* const device_;
   GradientReader reader_;
-  // Of the last task: memory that is used again.
+  // Memory of the last task, kept for reuse.
   std::vector<compress::DeviceGradient> on_device_;
-  std::vector<GradientView> views_;  // On the host what is encoded or measured there.
+  // The task's gradients. The chunks that the host encodes or measures point to host copies.
+  std::vector<GradientView> views_;
   std::vector<std::vector<std::byte>> frames_;
 };
 

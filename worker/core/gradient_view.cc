@@ -7,14 +7,14 @@
 namespace sluice::worker {
 namespace {
 
-// The smallest that is not finite, without its sign.
+// The smallest bit patterns that are not finite, without the sign.
 constexpr uint16_t kInfinityOfFp16 = 0x7C00;
 constexpr uint16_t kInfinityOfBf16 = 0x7F80;
 
 }  // namespace
 
 GradientView GradientView::Part(size_t offset, size_t count) const {
-  Check(offset <= size && count <= size - offset, "a part of a gradient lies in it");
+  Check(offset <= size && count <= size - offset, "a part must be within its gradient");
   GradientView part = *this;
   part.data = static_cast<const std::byte*>(data) + offset * compress::BytesOf(type);
   part.size = count;
@@ -27,12 +27,12 @@ compress::DeviceGradient GradientView::on_device() const {
 }
 
 absl::Span<const float> GradientView::floats() const {
-  Check(is_plain() && !on_gpu, "only plain views can be read where they lie");
+  Check(is_plain() && !on_gpu, "only plain views can be read in place");
   return {static_cast<const float*>(data), size};
 }
 
 bool IsFinite(const GradientView& view) {
-  Check(!view.on_gpu, "what lies on a GPU is looked at there");
+  Check(!view.on_gpu, "a view on a GPU must be checked on the device");
   switch (view.type) {
     case compress::ElementType::kFloat32:
       return compress::CheckAccumulator({static_cast<const float*>(view.data), view.size}, {}).ok();
@@ -55,7 +55,7 @@ absl::Status BringToHost(absl::Span<GradientView* const> views, compress::Encodi
     reads.push_back({view->on_device(), view->size * compress::BytesOf(view->type)});
   }
   if (there.empty()) return absl::OkStatus();
-  Check(device != nullptr, "views on a GPU come where there is one");
+  Check(device != nullptr, "views on a GPU need a device");
   std::vector<const std::byte*> copies;
   absl::Status read = device->Read(reads, &copies);
   if (!read.ok()) return read;
@@ -68,7 +68,7 @@ absl::Status BringToHost(absl::Span<GradientView* const> views, compress::Encodi
 }
 
 absl::Span<const float> GradientReader::Read(const GradientView& view) {
-  Check(!view.on_gpu, "what lies on a GPU is brought to the host before it is read");
+  Check(!view.on_gpu, "a view on a GPU must be copied to the host before it is read");
   if (view.is_plain()) return view.floats();
   if (buffer_.size() < view.size) buffer_ = std::vector<float>(view.size);
   float* const out = buffer_.data();

@@ -1,5 +1,5 @@
-// GradientView: a tensor's gradient as it lies in memory, of any floating type; made fp32 where it
-// is encoded, a chunk at a time, so that there is no fp32 copy of all of it.
+// GradientView: a tensor's gradient in place, of any floating type. The encoder converts it to fp32
+// one chunk at a time, so that no fp32 copy of the whole tensor exists.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,16 @@
 
 namespace sluice::worker {
 
-// Points to memory of another's, aligned to its type.
+// Points to memory that another object owns, aligned to its type.
 struct GradientView {
   const void* data = nullptr;
   size_t size = 0;  // Elements.
   compress::ElementType type = compress::ElementType::kFloat32;
-  // What each element is multiplied by, in fp32, when it is read: 1 / passes, 1 / loss scale.
+  // Each element is multiplied by this factor, in fp32, when it is read. Examples: 1 / passes, 1 /
+  // loss scale.
   float scale = 1;
-  // It lies on the GPU: `data` is an address there, and what it should be once the event `ready`
-  // of the GPU's run-time has come to pass (null: at once).
+  // If true, `data` is a GPU address. The values are final after the GPU runtime's event `ready`
+  // has completed (at once if `ready` is null).
   bool on_gpu = false;
   void* ready = nullptr;
 
@@ -30,37 +31,38 @@ struct GradientView {
   GradientView(const void* first, size_t count, compress::ElementType its_type, float times = 1)
       : data(first), size(count), type(its_type), scale(times) {}
   GradientView(const float* first, size_t count) : data(first), size(count) {}
-  // Implicitly from spans, vectors and whatever else lies as floats.
+  // Converts implicitly from spans, vectors and other contiguous floats.
   template <typename Floats, typename = std::enable_if_t<
                                  std::is_convertible_v<const Floats&, absl::Span<const float>>>>
   GradientView(const Floats& floats)  // NOLINT(google-explicit-constructor)
       : GradientView(absl::Span<const float>(floats).data(),
                      absl::Span<const float>(floats).size()) {}
 
-  // `count` elements from `offset` on, which must be there.
+  // Returns a view of `count` elements from `offset` on. They must exist.
   GradientView Part(size_t offset, size_t count) const;
-  // Whether its floats can be read where they lie.
+  // Returns true if the elements can be read in place as floats.
   bool is_plain() const { return type == compress::ElementType::kFloat32 && scale == 1; }
-  // Where a GPU's encoder finds it; no data if it is not on one.
+  // Returns the location for a GPU's encoder. Its data is null if the view is not on a GPU.
   compress::DeviceGradient on_device() const;
-  // Of a plain view that is not on a GPU.
+  // Requires a plain view that is not on a GPU.
   absl::Span<const float> floats() const;
 };
 
-// Whether all elements are, before they are scaled. Not of a view on a GPU.
+// Returns true if all elements are finite before they are scaled. Requires a view that is not on a
+// GPU.
 bool IsFinite(const GradientView& view);
 
-// Those of `views` that lie on `device` become views of copies on the host, good until the next
-// call: one wait for all. Errors: the device's. It may be null if none lies there.
+// Replaces each view on `device` by a view of a host copy, which is valid until the next call.
+// Waits once for all copies. Returns the device's errors. `device` may be null if no view is on a
+// GPU.
 absl::Status BringToHost(absl::Span<GradientView* const> views, compress::EncodingDevice* device);
 
-// Reads views as fp32, one at a time: plain ones where they lie, others into one buffer, which
-// becomes as large as the largest of them. What is not finite stays so.
+// Reads views as fp32, one at a time. Returns plain views in place. Converts other views into one
+// buffer, which grows to the size of the largest view. Non-finite values stay non-finite.
 class GradientReader {
  public:
-  // Good until the next call. Not of a view on a GPU.
+  // The result is valid until the next call. Requires a view that is not on a GPU.
   absl::Span<const float> Read(const GradientView& view);
-  size_t buffer_elements() const { return buffer_.capacity(); }
 
  private:
   std::vector<float> buffer_;

@@ -10,9 +10,9 @@
 namespace sluice::worker {
 namespace {
 
-// A shard that asks more often for what it was just sent is broken.
+// A shard that asks more often for a resend of the same bundle is faulty.
 constexpr uint32_t kRepeatsMax = 8;
-// Shard 0 names a checkpoint when the step so far before it is open, so that this is soon enough.
+// Shard 0 names a checkpoint this many steps ahead, so workers need not pass on names earlier.
 constexpr uint64_t kNamedAhead = 2;
 constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
 
@@ -26,11 +26,11 @@ Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
       trained_(protocol::TrainedTensors(options_.table)),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
-      learning_(options_.learner),
+      catching_up_(options_.late_joiner),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
   const protocol::Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
-  Check(options_.average_buffers_every > 0, "buffers are averaged now and then");
+  Check(options_.buffer_sync_interval > 0, "the interval between buffer exchanges is positive");
   first_chunk_.assign(options_.table.size() + 1, static_cast<uint32_t>(layout.chunks.size()));
   position_.resize(layout.chunks.size());
   for (size_t id = layout.chunks.size(); id-- > 0;) {
@@ -55,17 +55,17 @@ absl::Status Pipeline::SetPlans(absl::Span<const protocol::CompressionPlan> plan
   if (!options_.makes_plans && plans.empty()) return absl::OkStatus();
   if (!options_.makes_plans) {
     return absl::InvalidArgumentError(
-        "there is a compression plan, and by this worker's job file the job makes none");
+        "the job has a compression plan, but by this worker's job file it makes none");
   }
-  absl::StatusOr<protocol::PlanBook> book =
-      protocol::PlanBook::Of(plans, options_.compression, options_.table);
+  absl::StatusOr<protocol::PlanHistory> book =
+      protocol::PlanHistory::Of(plans, options_.compression, options_.table);
   if (!book.ok()) return book.status();
   const bool holds =
       options_.lockstep ? book->At(options_.first_step) != nullptr : book->newest() != nullptr;
   if (!holds) {
     return absl::InvalidArgumentError(
         absl::StrCat("no compression plan holds in step ", options_.first_step,
-                     ", with which this worker begins; this job's control makes some"));
+                     ", this worker's first step, although this job's control makes plans"));
   }
   plans_ = *std::move(book);
   if (!options_.lockstep) plans_.Replace(plans_.newest());
@@ -96,12 +96,12 @@ void Pipeline::StartStep() {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     ShardState& state = shards_[shard];
     for (size_t bundle = 0; bundle < state.flights.size(); ++bundle) {
-      Flight& flight = state.flights[bundle];
+      BundleState& flight = state.flights[bundle];
       std::vector<std::string> published =
           std::move(flight.results.empty() ? flight.published : flight.results);
       const bool taken = flight.taken;
-      flight = Flight();
-      // What step 0 published are parameters.
+      flight = BundleState();
+      // Step 0 published parameters, which encoders do not observe.
       const bool parameters = step_ == options_.first_step && !options_.parameters_agree;
       if (!taken && !parameters && options_.lockstep) {
         flight.published = std::move(published);
@@ -110,18 +110,18 @@ void Pipeline::StartStep() {
           static_cast<uint32_t>(options_.layout.bundles[shard][bundle].chunks.size());
     }
     state.next_encoding = 0;
-    // What is sent again of steps before comes first.
+    // Resends of earlier steps come first.
     if (state.replay.step == 0) state.next_send = 0;
   }
 }
 
-// Step 0 carries rank 0's. checkpoint_step_ is the same on all ranks where it matters: a checkpoint
-// is named by the results of a step at least two before it, which every rank has when it begins the
-// next, and the name after it comes no sooner than all ranks have begun its step.
+// Step 0 carries rank 0's buffers. All ranks use the same checkpoint_step_: a result at least two
+// steps before the checkpoint names it, every rank has that result when it begins the next step,
+// and the next checkpoint is named only after all ranks have begun the current checkpoint's step.
 bool Pipeline::AreBuffersDue(uint64_t step) const {
   if (trained_ == options_.table.size()) return false;
   if (!options_.lockstep) return step == 0;
-  return step % options_.average_buffers_every == 0 || step == checkpoint_step_;
+  return step % options_.buffer_sync_interval == 0 || step == checkpoint_step_;
 }
 
 void Pipeline::SkipBuffers(Effects* effects) {
@@ -137,11 +137,11 @@ void Pipeline::SkipBuffers(Effects* effects) {
 absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient) {
   if (!status_.ok()) return status_;
   Check(open_, "tensors belong to a step");
-  if (learning_) {
+  if (catching_up_) {
     return absl::FailedPreconditionError(
         absl::StrCat("step ", step_,
-                     ": this worker has joined others who are further, and none of them waits "
-                     "for it yet: skip steps as long as steps_behind says so"));
+                     ": this worker has joined a job that is further and does not wait for it "
+                     "yet: skip steps while steps_behind is not 0"));
   }
   if (tensor >= options_.table.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -155,7 +155,7 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient
   if (tensor >= trained_ && !buffers_due_) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer ", info.name, " was submitted, but buffers are not averaged in step ",
-                     step_, ": submit them in the steps that BuffersDue says"));
+                     step_, ": submit them only if BuffersDue returns true"));
   }
   if (skipped_ || ready_[tensor]) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -179,8 +179,8 @@ absl::Status Pipeline::SetWeight(uint32_t shard, uint32_t bundle, uint32_t contr
                                                       "tensor of its bundle is submitted"));
   }
   if (shard >= shards_.size() || bundle >= shards_[shard].flights.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a weight for bundle ", bundle, " of shard ", shard, ", which there is not"));
+    return absl::InvalidArgumentError(absl::StrCat("a weight was set for bundle ", bundle,
+                                                   " of shard ", shard, ", which does not exist"));
   }
   shards_[shard].flights[bundle].weight = contributions;
   return absl::OkStatus();
@@ -192,7 +192,7 @@ absl::Status Pipeline::SkipStep(Effects* effects) {
   if (skipped_ || std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
     return absl::FailedPreconditionError(
         absl::StrCat("step ", step_, " cannot be skipped: ",
-                     skipped_ ? "it is skipped already" : "a tensor of it was submitted"));
+                     skipped_ ? "it was skipped already" : "a tensor of it was submitted"));
   }
   skipped_ = true;
   bundles_to_encode_ = 0;
@@ -207,7 +207,7 @@ absl::Status Pipeline::SkipStep(Effects* effects) {
 
 std::optional<EncodeTask> Pipeline::NextEncoding() {
   if (!open_ || skipped_ || encoding_ || !status_.ok()) return std::nullopt;
-  // Shards take turns, so that all of them have something to do from the start.
+  // Shards take turns, so that all of them have work from the start.
   const ShardState* best = nullptr;
   for (const ShardState& state : shards_) {
     if (state.next_encoding == state.flights.size()) continue;
@@ -256,17 +256,17 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
 
 void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
                            std::vector<std::string> frames) {
-  Flight& flight = shards_[shard].flights[bundle];
+  BundleState& flight = shards_[shard].flights[bundle];
   flight.bytes = protocol::TotalBytes(frames);
   flight.checksum = protocol::BundleChecksum(frames);
-  auto exchange = std::make_shared<protocol::Exchange>();
+  auto exchange = std::make_shared<protocol::ExchangeRequest>();
   exchange->sender = options_.sender;
   exchange->step = step_;
   exchange->bundle = bundle;
   exchange->skip = skip;
   exchange->frames = std::move(frames);
   exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
-  // One that goes through its steps anew may have heard of a name that is far ahead of it.
+  // A worker that re-executes steps may know a checkpoint far ahead of its own step.
   const bool near = checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + kNamedAhead;
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   exchange->base_version = shards_[shard].versions[bundle];
@@ -283,14 +283,15 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   flight.phase = Phase::kToSend;
 }
 
-Pipeline::Flight& Pipeline::FlightToSend(ShardState* state, uint32_t bundle) const {
-  Flight& flight = state->flights[bundle];
+Pipeline::BundleState& Pipeline::FlightToSend(ShardState* state, uint32_t bundle) const {
+  BundleState& flight = state->flights[bundle];
   if (state->replay.step == 0) return flight;
   const bool is_open = state->replay.step == step_ && open_;
   return is_open && flight.phase != Phase::kResolved ? flight : state->replay.flights[bundle];
 }
 
-Pipeline::Flight* Pipeline::FindFlight(ShardState* state, uint64_t step, uint32_t bundle) const {
+Pipeline::BundleState* Pipeline::FindFlight(ShardState* state, uint64_t step,
+                                            uint32_t bundle) const {
   if (state->replay.step != 0 && state->replay.step == step &&
       state->replay.flights[bundle].phase != Phase::kResolved) {
     return &state->replay.flights[bundle];
@@ -301,7 +302,8 @@ Pipeline::Flight* Pipeline::FindFlight(ShardState* state, uint64_t step, uint32_
 
 bool Pipeline::Unresolved(const ShardState& state) const {
   if (state.replay.step != 0) return true;
-  return open_ && std::any_of(state.flights.begin(), state.flights.end(), [](const Flight& flight) {
+  return open_ &&
+         std::any_of(state.flights.begin(), state.flights.end(), [](const BundleState& flight) {
            return flight.phase != Phase::kGathering && flight.phase != Phase::kResolved;
          });
 }
@@ -311,7 +313,7 @@ void Pipeline::SendMore(uint32_t shard, Effects* effects) {
   if (state.paused || state.replay.asking) return;
   if (!open_ && state.replay.step == 0) return;
   for (; state.next_send < state.flights.size(); ++state.next_send) {
-    Flight& flight = FlightToSend(&state, state.next_send);
+    BundleState& flight = FlightToSend(&state, state.next_send);
     if (flight.phase == Phase::kGathering) return;
     if (flight.phase != Phase::kToSend) continue;
     const uint64_t bytes = state.bytes_in_flight + flight.bytes;
@@ -323,19 +325,19 @@ void Pipeline::SendMore(uint32_t shard, Effects* effects) {
   }
 }
 
-void Pipeline::SendAgain(ShardState* state, uint32_t bundle, Flight* flight) const {
+void Pipeline::SendAgain(ShardState* state, uint32_t bundle, BundleState* flight) const {
   if (flight->phase == Phase::kSent) state->bytes_in_flight -= flight->bytes;
   flight->phase = Phase::kToSend;
-  // Of a step that comes after the one that is sent again: its turn will come.
+  // If the flight is of a later step than the one being resent, the stream sends it later.
   if (&FlightToSend(state, bundle) == flight) state->next_send = std::min(state->next_send, bundle);
 }
 
 void Pipeline::StreamReset(uint32_t shard, Effects* effects) {
   if (!status_.ok()) return;
   ShardState& state = shards_[shard];
-  for (std::vector<Flight>* flights : {&state.flights, &state.replay.flights}) {
+  for (std::vector<BundleState>* flights : {&state.flights, &state.replay.flights}) {
     for (uint32_t bundle = 0; bundle < flights->size(); ++bundle) {
-      Flight& flight = (*flights)[bundle];
+      BundleState& flight = (*flights)[bundle];
       if (flight.phase != Phase::kSent && flight.phase != Phase::kAdmitted) continue;
       SendAgain(&state, bundle, &flight);
     }
@@ -361,11 +363,11 @@ void Pipeline::PauseFor(uint32_t shard, uint32_t retry_after_ms, Effects* effect
       RetryLater{shard, std::max(kRetryDelayMin, absl::Milliseconds(retry_after_ms))});
 }
 
-void Pipeline::Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* effects) {
+void Pipeline::Answer(uint32_t shard, protocol::ExchangeReply answer, Effects* effects) {
   if (!status_.ok()) return;
   if (answer.outcome == protocol::Outcome::kFenced) return Fail(Fenced(shard, answer), effects);
-  // Names rise, so that a late answer takes nothing back. Shard 0 gives them; the others pass them
-  // on to workers that were away.
+  // A late answer must not lower the step. Shard 0 names checkpoints; the other shards pass the
+  // names to workers that missed them.
   checkpoint_step_ = std::max(checkpoint_step_, answer.checkpoint_step);
   ShardState& state = shards_[shard];
   if (answer.bundle >= state.flights.size()) return Fail(NotSent(shard, answer), effects);
@@ -377,17 +379,17 @@ void Pipeline::Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* 
     absl::Status same = CheckRepeat(shard, answer);
     if (!same.ok()) return Fail(std::move(same), effects);
   }
-  Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
+  BundleState* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (flight == nullptr || flight->phase == Phase::kGathering) {
     const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
-    // To the question of a stream that is new. A process without a number does not show that it is
-    // another one, and nothing else may be sent before it has what this worker keeps.
+    // BUSY can answer the question on a new stream. A process without a number may be a new one,
+    // which must get the kept contributions first, so the worker asks again.
     const bool asks_again =
         answer.outcome == protocol::Outcome::kBusy && sent && !Unresolved(state);
     if (asks_again && kept_.from() > 0) return PauseFor(shard, answer.retry_after_ms, effects);
-    // Results go to whoever holds the rank, also of what the holder before had sent.
+    // A shard sends results to the present holder of the rank, even for work of an earlier holder.
     if (sent || answer.outcome == protocol::Outcome::kResult) return;
-    // A question that was asked twice, and answered.
+    // The question was sent twice, and the shard has answered the first copy.
     if (answer.step <= state.asked_step && !state.replay.asking) return;
     return Fail(state.replay.asking ? CannotAsk(shard, answer) : NotSent(shard, answer), effects);
   }
@@ -398,7 +400,7 @@ void Pipeline::Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* 
       }
       return ResolveRepeat(shard, answer.bundle, effects);
     case protocol::Outcome::kPending:
-      // One that waits to be sent again stays so: its result may go to the stream that broke.
+      // A bundle that waits to be resent keeps waiting, because its result may get lost.
       if (flight->phase != Phase::kSent) return;
       flight->phase = Phase::kAdmitted;
       state.bytes_in_flight -= flight->bytes;
@@ -407,7 +409,7 @@ void Pipeline::Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* 
       if (++flight->repeats_asked > kRepeatsMax) {
         return Fail(absl::InternalError(absl::StrCat(
                         "shard ", shard, " asked ", kRepeatsMax + 1, " times for ",
-                        BundleName(shard, answer.bundle, answer.step), ", which it was sent")),
+                        BundleName(shard, answer.bundle, answer.step), ", which it had been sent")),
                     effects);
       }
       SendAgain(&state, answer.bundle, flight);
@@ -416,39 +418,39 @@ void Pipeline::Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* 
       SendAgain(&state, answer.bundle, flight);
       return PauseFor(shard, answer.retry_after_ms, effects);
     case protocol::Outcome::kInvalid:
-      // To something that was sent before the shard was known to be another.
+      // The shard rejects a request that was sent before this worker knew of the new process.
       if (flight->phase == Phase::kToSend) return;
       return Fail(absl::InvalidArgumentError(absl::StrCat(
                       "shard ", shard, " refused ", BundleName(shard, answer.bundle, answer.step),
                       " from rank ", options_.sender.rank, ": ", answer.message)),
                   effects);
     case protocol::Outcome::kFenced:
-      return;  // Above.
+      return;  // Handled above.
   }
   SendMore(shard, effects);
 }
 
-absl::Status Pipeline::NotSent(uint32_t shard, const protocol::ExchangeAnswer& answer) const {
+absl::Status Pipeline::NotSent(uint32_t shard, const protocol::ExchangeReply& answer) const {
   return absl::InternalError(absl::StrCat(
       "shard ", shard, " answered ", BundleName(shard, answer.bundle, answer.step), ", which rank ",
       options_.sender.rank, " has not sent: do both run the same version?"));
 }
 
-absl::Status Pipeline::Fenced(uint32_t shard, const protocol::ExchangeAnswer& answer) const {
+absl::Status Pipeline::Fenced(uint32_t shard, const protocol::ExchangeReply& answer) const {
   if (answer.term > options_.sender.term) {
-    return RollbackError(absl::StrCat("shard ", shard, " says that the job went back (term ",
+    return RollbackError(absl::StrCat("shard ", shard, " says that the job rolled back (term ",
                                       answer.term, "): ", answer.message));
   }
   return absl::AbortedError(absl::StrCat("shard ", shard, " no longer accepts rank ",
                                          options_.sender.rank, ": ", answer.message));
 }
 
-void Pipeline::Resolve(uint32_t shard, protocol::ExchangeAnswer answer, Effects* effects) {
+void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* effects) {
   ShardState& state = shards_[shard];
-  Flight& flight = state.flights[answer.bundle];
+  BundleState& flight = state.flights[answer.bundle];
   absl::Status valid = CheckResult(shard, flight, answer);
-  // Of the open step's results alone: what its predecessor is told may be far ahead.
-  if (valid.ok()) valid = LearnPlan(shard, answer);
+  // Only results of the open step bring plans, because answers for a predecessor may be far ahead.
+  if (valid.ok()) valid = RecordPlan(shard, answer);
   if (!valid.ok()) {
     return Fail(
         absl::Status(valid.code(), absl::StrCat("shard ", shard, " sent a wrong result for ",
@@ -472,15 +474,16 @@ void Pipeline::Resolve(uint32_t shard, protocol::ExchangeAnswer answer, Effects*
   SendMore(shard, effects);
   if (--bundles_unresolved_ > 0) return;
   open_ = false;
-  learning_ = learning_ && !WasInTime();
+  catching_up_ = catching_up_ && !WasInTime();
   effects->push_back(StepDone{step_});
 }
 
-// Of all bundles. Whoever was is waited for in every step from the next on.
+// Returns true if every bundle was still open when this worker's contribution arrived. Every later
+// step then waits for this worker.
 bool Pipeline::WasInTime() const {
   return std::all_of(shards_.begin(), shards_.end(), [this](const ShardState& state) {
     return std::all_of(state.flights.begin(), state.flights.end(),
-                       [this](const Flight& flight) { return flight.open_step == step_; });
+                       [this](const BundleState& flight) { return flight.open_step == step_; });
   });
 }
 

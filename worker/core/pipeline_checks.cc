@@ -1,15 +1,16 @@
-// What a Pipeline refuses in the results that shards send.
+// Checks of the results that shards send to a Pipeline.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compress/frame.h"
+#include "job/control_spec.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice::worker {
 
-absl::Status Pipeline::LearnPlan(uint32_t shard, const protocol::ExchangeAnswer& answer) {
+absl::Status Pipeline::RecordPlan(uint32_t shard, const protocol::ExchangeReply& answer) {
   if (answer.plan == nullptr) return absl::OkStatus();
   absl::Status fits;
   if (!options_.makes_plans) {
@@ -22,15 +23,15 @@ absl::Status Pipeline::LearnPlan(uint32_t shard, const protocol::ExchangeAnswer&
   }
   if (fits.ok()) fits = protocol::CheckPlan(*answer.plan, options_.compression, options_.table);
   if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
-  // What shard 0 says now, whatever a checkpoint had.
+  // Shard 0's current plan overrides that of a checkpoint.
   if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
   if (fits.ok()) return fits;
   return absl::InvalidArgumentError(
-      absl::StrCat("compression plan ", answer.plan->id, " cannot be: ", fits.message()));
+      absl::StrCat("compression plan ", answer.plan->id, " is invalid: ", fits.message()));
 }
 
-absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
-                                   const protocol::ExchangeAnswer& answer) const {
+absl::Status Pipeline::CheckResult(uint32_t shard, const BundleState& flight,
+                                   const protocol::ExchangeReply& answer) const {
   const absl::Status record = CheckRecord(flight, answer);
   if (!record.ok()) return record;
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
@@ -61,9 +62,9 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
                                              checksum, answer.record.result_checksum));
 }
 
-// Where workers do not go in step: whether it leads on from this worker's version.
+// Without lockstep: checks that the answer continues from this worker's version.
 absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
-                                  const protocol::ExchangeAnswer& answer) const {
+                                  const protocol::ExchangeReply& answer) const {
   const size_t found = answer.results.size();
   if (found != chunks && (found > 0 || answer.exact)) {
     return absl::InvalidArgumentError(
@@ -79,7 +80,8 @@ absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
       answer.exact ? " with all parameters" : "", ", and this worker is at ", own_version));
 }
 
-// Of what a record includes: in (rank, step) order; only with a quorum of another step.
+// Checks one entry of a record. Entries are in (rank, step) order. Each entry is of the record's
+// step or, with a quorum, of an earlier step.
 absl::Status Pipeline::CheckPlace(const protocol::ClosingRecord& record, size_t i) const {
   const protocol::Included& included = record.included[i];
   const auto place = [](const protocol::Included& of) {
@@ -99,8 +101,8 @@ absl::Status Pipeline::CheckPlace(const protocol::ClosingRecord& record, size_t 
                                                  " for step ", included.origin_step));
 }
 
-absl::Status Pipeline::CheckRecord(const Flight& flight,
-                                   const protocol::ExchangeAnswer& answer) const {
+absl::Status Pipeline::CheckRecord(const BundleState& flight,
+                                   const protocol::ExchangeReply& answer) const {
   const protocol::ClosingRecord& record = answer.record;
   if (record.step != answer.step || record.bundle != answer.bundle ||
       record.term != options_.sender.term) {
@@ -117,13 +119,14 @@ absl::Status Pipeline::CheckRecord(const Flight& flight,
     if (!included.skipped) contributed += included.weight;
     if (included.rank != options_.sender.rank || included.origin_step != record.step) continue;
     own = true;
-    if (included.checksum != flight.checksum && !learning_) {  // Its predecessor's, then.
+    // While this worker catches up, the checksum may be that of its predecessor's contribution.
+    if (included.checksum != flight.checksum && !catching_up_) {
       return absl::DataLossError(
           absl::StrFormat("its record says this worker sent checksum %08x, it sent %08x",
                           included.checksum, flight.checksum));
     }
   }
-  if (!own && !options_.quorum && !learning_) {
+  if (!own && !options_.quorum && !catching_up_) {
     return absl::InvalidArgumentError(
         absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
   }

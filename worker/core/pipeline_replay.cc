@@ -1,5 +1,5 @@
-// How a Pipeline brings a shard that was started again back to where it was: it asks what is lost
-// and sends that again, as it was, step by step. docs/protocol.md, "Repair".
+// How a Pipeline restores a restarted shard: it asks which contributions are lost and resends them
+// unchanged, step by step. docs/protocol.md, "Repair".
 #include <algorithm>
 #include <utility>
 
@@ -11,13 +11,13 @@
 namespace sluice::worker {
 namespace {
 
-// A shard is at most one step further than a worker that it waits for, and admits at most one step
-// ahead of the one that is open.
+// A shard is at most one step ahead of a worker that it waits for. It admits contributions at most
+// one step ahead of its open step.
 constexpr uint64_t kBeyondAllSteps = 3;
 
-std::shared_ptr<const protocol::Exchange> KeysOf(const protocol::Sender& sender, uint64_t step,
-                                                 uint32_t bundle) {
-  auto keys = std::make_shared<protocol::Exchange>();
+std::shared_ptr<const protocol::ExchangeRequest> KeysOf(const protocol::Sender& sender,
+                                                        uint64_t step, uint32_t bundle) {
+  auto keys = std::make_shared<protocol::ExchangeRequest>();
   keys->sender = sender;
   keys->step = step;
   keys->bundle = bundle;
@@ -28,11 +28,11 @@ std::shared_ptr<const protocol::Exchange> KeysOf(const protocol::Sender& sender,
 }  // namespace
 
 void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
-  // Without a buffer the job goes back to a checkpoint, which all will hear of.
+  // Without a replay buffer, the job rolls back, and all workers learn of the rollback.
   if (!status_.ok() || kept_.from() == 0) return;
   ShardState& state = shards_[shard];
   state.replay = Replay();
-  for (Flight& flight : state.flights) {
+  for (BundleState& flight : state.flights) {
     if (flight.phase == Phase::kSent || flight.phase == Phase::kAdmitted) {
       flight.phase = Phase::kToSend;
     }
@@ -45,8 +45,9 @@ void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
   AskWhatIsLost(shard, effects);
 }
 
-// With the keys of a step that no shard can be at yet, whose answer names the step that it is at.
-// Those of something that was sent would not do: it may have arrived again before all else.
+// Sends the keys of a step that no shard can have reached; the answer names the shard's step. The
+// keys of a sent bundle would not reveal a loss if that bundle was resent and arrived before the
+// other bundles.
 void Pipeline::AskWhatIsLost(uint32_t shard, Effects* effects) {
   const uint64_t step = step_ + kBeyondAllSteps;
   shards_[shard].asked_step = step;
@@ -59,30 +60,28 @@ void Pipeline::AskForLastSent(uint32_t shard, Effects* effects) const {
   effects->push_back(SendExchange{shard, KeysOf(options_.sender, last->step, last->bundle)});
 }
 
-absl::Status Pipeline::CannotAsk(uint32_t shard, const protocol::ExchangeAnswer& answer) const {
-  return RollbackError(
-      absl::StrCat("shard ", shard,
-                   " was started again and does not say which steps it lacks: ", answer.message));
+absl::Status Pipeline::CannotAsk(uint32_t shard, const protocol::ExchangeReply& answer) const {
+  return RollbackError(absl::StrCat(
+      "shard ", shard, " was restarted and does not say which steps it lacks: ", answer.message));
 }
 
-bool Pipeline::HandleNeed(uint32_t shard, const protocol::ExchangeAnswer& answer,
-                          Effects* effects) {
+bool Pipeline::HandleNeed(uint32_t shard, const protocol::ExchangeReply& answer, Effects* effects) {
   ShardState& state = shards_[shard];
   const uint64_t from = answer.need_from == 0 ? answer.step : answer.need_from;
   if (state.replay.asking) {
     BeginReplay(shard, from, effects);
     return true;
   }
-  const Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
+  const BundleState* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (from == answer.step && flight != nullptr) return false;
   if (from > answer.step && flight != nullptr) {
-    Fail(RollbackError(absl::StrCat("shard ", shard,
-                                    " was started again from a checkpoint that is ", "past step ",
-                                    answer.step, ", where rank ", options_.sender.rank, " is")),
+    Fail(RollbackError(absl::StrCat("shard ", shard, " was restarted from a checkpoint ",
+                                    "past step ", answer.step, ", where rank ",
+                                    options_.sender.rank, " is")),
          effects);
     return true;
   }
-  // To what was sent before it was asked, or to a question that was asked twice.
+  // The shard answers an earlier contribution, or a question that was asked twice.
   if (state.replay.step != 0 || answer.step > step_) return true;
   if (from == answer.step && kept_.from() == 0) return false;
   BeginReplay(shard, from, effects);
@@ -100,10 +99,10 @@ void Pipeline::BeginReplay(uint32_t shard, uint64_t from, Effects* effects) {
   if (kept_.from() == 0 || from < kept_.from()) {
     return Fail(
         RollbackError(absl::StrCat(
-            "shard ", shard, " was started again and asks for step ", from, ", but rank ",
+            "shard ", shard, " was restarted and asks for step ", from, ", but rank ",
             options_.sender.rank, " keeps ",
-            kept_.from() == 0 ? "nothing of what it sent"
-                              : absl::StrCat("what it sent from step ", kept_.from(), " on"),
+            kept_.from() == 0 ? "no contributions"
+                              : absl::StrCat("contributions from step ", kept_.from(), " on"),
             " (checkpoint.replay_limit is ", options_.replay_bytes, " bytes)")),
         effects);
   }
@@ -113,25 +112,24 @@ void Pipeline::BeginReplay(uint32_t shard, uint64_t from, Effects* effects) {
   if (status_.ok()) SendMore(shard, effects);
 }
 
-// Of the open step, what is not resolved is sent in the usual way.
+// Unresolved bundles of the open step are sent in the usual way.
 void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
   ShardState& state = shards_[shard];
   Replay& replay = state.replay;
   state.next_send = 0;
-  replay.flights.assign(state.flights.size(), Flight());
+  replay.flights.assign(state.flights.size(), BundleState());
   const bool is_open = replay.step == step_ && open_;
   for (uint32_t bundle = 0; bundle < replay.flights.size(); ++bundle) {
-    Flight& flight = replay.flights[bundle];
+    BundleState& flight = replay.flights[bundle];
     flight.phase = Phase::kResolved;
     if (is_open && state.flights[bundle].phase != Phase::kResolved) continue;
     const ReplayBuffer::Entry* const kept = kept_.Find(shard, replay.step, bundle);
     if (kept == nullptr) {
-      return Fail(
-          RollbackError(absl::StrCat("shard ", shard, " was started again and takes up step ",
-                                     replay.step, ", which rank ", options_.sender.rank,
-                                     " no longer keeps (checkpoint.replay_limit is ",
-                                     options_.replay_bytes, " bytes)")),
-          effects);
+      return Fail(RollbackError(absl::StrCat("shard ", shard, " was restarted and replays step ",
+                                             replay.step, ", which rank ", options_.sender.rank,
+                                             " no longer keeps (checkpoint.replay_limit is ",
+                                             options_.replay_bytes, " bytes)")),
+                  effects);
     }
     flight.phase = Phase::kToSend;
     flight.exchange = SentAgain(shard, *kept);
@@ -139,20 +137,20 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
     ++replay.unresolved;
   }
   if (replay.unresolved > 0) return;
-  Check(is_open, "only of the open step nothing may be there to send again");
+  Check(is_open, "only the open step may have nothing to resend");
   replay = Replay();
   ReleaseKept();
 }
 
-// As it was; to shard 0 with what its predecessor announced, which need not follow from anything
-// else: policies go by what was measured.
-std::shared_ptr<const protocol::Exchange> Pipeline::SentAgain(
+// Returns the contribution unchanged. For shard 0 it adds the plan that the predecessor announced,
+// because policies decide by measurements and cannot derive that plan again.
+std::shared_ptr<const protocol::ExchangeRequest> Pipeline::SentAgain(
     uint32_t shard, const ReplayBuffer::Entry& kept) const {
   if (!options_.makes_plans || shard != 0 || kept.exchange->bundle != 0 ||
       !kept.result_checksum.has_value()) {
     return kept.exchange;
   }
-  auto again = std::make_shared<protocol::Exchange>(*kept.exchange);
+  auto again = std::make_shared<protocol::ExchangeRequest>(*kept.exchange);
   again->answered = true;
   again->announced = kept.announced;
   return again;
@@ -161,7 +159,7 @@ std::shared_ptr<const protocol::Exchange> Pipeline::SentAgain(
 void Pipeline::ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects) {
   ShardState& state = shards_[shard];
   Replay& replay = state.replay;
-  Flight& flight = replay.flights[bundle];
+  BundleState& flight = replay.flights[bundle];
   if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
   flight.phase = Phase::kResolved;
   flight.exchange.reset();
@@ -179,8 +177,8 @@ void Pipeline::ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects) 
   SendMore(shard, effects);
 }
 
-// Whoever has applied a result must never see another one.
-absl::Status Pipeline::CheckRepeat(uint32_t shard, const protocol::ExchangeAnswer& answer) {
+// A worker that has applied a result must never get a different one.
+absl::Status Pipeline::CheckRepeat(uint32_t shard, const protocol::ExchangeReply& answer) {
   const ReplayBuffer::Entry* const kept = kept_.Find(shard, answer.step, answer.bundle);
   if (kept == nullptr || !kept->result_checksum.has_value()) return absl::OkStatus();
   const uint32_t before = *kept->result_checksum;
@@ -191,14 +189,14 @@ absl::Status Pipeline::CheckRepeat(uint32_t shard, const protocol::ExchangeAnswe
         (kept->announced != nullptr && answer.plan != nullptr && *kept->announced == *answer.plan);
     if (same_plan) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(
-        "shard ", shard, " announces another compression plan with step ", answer.step,
-        " than before it was started again; start the job again from an earlier checkpoint, with "
+        "shard ", shard, " announces a different compression plan with step ", answer.step,
+        " than before its restart; restart the job from an earlier checkpoint, with "
         "the same build everywhere"));
   }
   return absl::DataLossError(absl::StrFormat(
       "shard %d closed step %d, bundle %d differently from before (checksum %08x, of its frames "
-      "%08x; it was %08x): what it restored or was sent again is not what it had; start the job "
-      "again from an earlier checkpoint, with the same build everywhere",
+      "%08x; it was %08x): the state that it restored, or that was resent to it, differs from "
+      "before; restart the job from an earlier checkpoint, with the same build everywhere",
       shard, answer.step, answer.bundle, answer.record.result_checksum, frames, before));
 }
 
@@ -207,7 +205,8 @@ void Pipeline::Release(uint64_t durable_step) {
   ReleaseKept();
 }
 
-// A shard may have been started again from the checkpoint before.
+// Releases nothing during a replay, because the shard may have restarted from the previous
+// checkpoint.
 void Pipeline::ReleaseKept() {
   for (const ShardState& state : shards_) {
     if (state.replay.asking || state.replay.step != 0) return;

@@ -1,4 +1,4 @@
-// What a step of the pipeline came to: its result, the means and updates, what was published.
+// The outcome of a pipeline's step: its result, the means and updates, and the publications.
 #include <algorithm>
 #include <utility>
 
@@ -20,7 +20,7 @@ StepResult Pipeline::Result() const {
   std::optional<uint64_t> open_step;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
-      const Flight& flight = shards_[shard].flights[bundle];
+      const BundleState& flight = shards_[shard].flights[bundle];
       const uint32_t n = flight.record.n;
       open_step = std::min(open_step.value_or(flight.open_step), flight.open_step);
       result.staleness = std::max(result.staleness, flight.staleness);
@@ -39,16 +39,15 @@ StepResult Pipeline::Result() const {
       if (included.origin_step == step_) result.members.push_back(included.rank);
     }
   }
-  // At their own pace nobody is late: after a rollback the shards may have the steps of all
-  // already.
+  // Without lockstep no worker counts as late: after a rollback, shards may have all steps.
   if (options_.lockstep && open_step.value_or(0) > step_ + 1) {
     result.steps_behind = *open_step - (step_ + 1);
   }
-  if (learning_) result.steps_behind = std::max(result.steps_behind, uint64_t{1});
+  if (catching_up_) result.steps_behind = std::max(result.steps_behind, uint64_t{1});
   return result;
 }
 
-// Few steps have any.
+// The list is almost always empty.
 std::vector<uint32_t> Pipeline::WithoutMean() const {
   std::vector<uint32_t> tensors;
   for (uint32_t tensor = 0; tensor < trained_; ++tensor) {
@@ -68,7 +67,7 @@ absl::Status Pipeline::CheckMean(uint32_t tensor, size_t elements) const {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the mean of tensor ", tensor, " was asked for in ", elements, " elements: ",
+      absl::StrCat("the mean of tensor ", tensor, " was requested with ", elements, " elements: ",
                    tensor < options_.table.size()
                        ? absl::StrCat("it is ", ToString(options_.table[tensor]))
                        : absl::StrCat("the job has ", options_.table.size(), " tensors")));
@@ -100,8 +99,8 @@ absl::Status Pipeline::AddMean(uint32_t tensor, float scale, absl::Span<float> v
   if (!fits.ok()) return fits;
   if (tensor >= trained_) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", options_.table[tensor].name,
-                                                   " was to be added to: a buffer's mean takes the "
-                                                   "place of its values"));
+                                                   " cannot be added to: a buffer's mean "
+                                                   "replaces its values"));
   }
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
     const protocol::Chunk& chunk = options_.layout.chunks[id];
@@ -133,7 +132,7 @@ absl::Status Pipeline::AppendSums(uint32_t tensor, bool update, absl::Span<float
   if (!fits.ok()) return fits;
   if (tensor >= trained_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", options_.table[tensor].name, " is the host's"));
+        absl::StrCat("buffer ", options_.table[tensor].name, " is kept on the host"));
   }
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
     const protocol::Chunk& chunk = options_.layout.chunks[id];
@@ -149,11 +148,11 @@ absl::Status Pipeline::AppendSums(uint32_t tensor, bool update, absl::Span<float
 std::vector<Published> Pipeline::TakePublished() {
   Check(!open_ && !encoding_, "results are whole when the step is done");
   std::vector<Published> taken;
-  // What step 0 published are parameters.
+  // Step 0 published parameters, which encoders do not observe.
   if (step_ == 0 || !options_.lockstep) return taken;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
-      Flight& flight = shards_[shard].flights[bundle];
+      BundleState& flight = shards_[shard].flights[bundle];
       if (flight.taken) continue;
       flight.taken = true;
       const std::vector<std::string>& frames =

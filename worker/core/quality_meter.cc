@@ -9,7 +9,7 @@
 namespace sluice::worker {
 namespace {
 
-// Sums that do not depend on each other, so that compilers need not keep to one order.
+// Number of independent sums, so that compilers can vectorize them.
 constexpr size_t kLanes = 8;
 using Lanes = std::array<double, kLanes>;
 

@@ -1,6 +1,5 @@
-// QualityMeter: what the coding of one worker's gradients loses, measured on a few chunks of each
-// step: every chunk once in `every` steps, so that no step pays for all of them. Deterministic; not
-// thread-safe.
+// QualityMeter: measures the coding loss of one worker's gradients. It measures each chunk once in
+// `every` steps, which spreads the cost over the steps. Deterministic; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,43 +10,47 @@
 
 namespace sluice::worker {
 
-// Sums over elements, each chunk's as it was measured last.
+// Sums over elements. Each chunk counts with its last measurement.
 struct CodingQuality {
   double gradient = 0;  // Squares of the gradient.
-  double wanted = 0;    // Of what was to be sent: the gradient, and what was owed before.
-  double lost = 0;      // Of what of that frames do not carry; with error feedback: what is owed.
-  double owed = 0;      // Of what is owed after. Without feedback nothing is, whatever gets lost.
-  double sent = 0;      // Of what the frames say.
+  double wanted = 0;    // Squares of the target: the gradient plus the earlier residual.
+  // Squares of the part of the target that frames do not carry. With error feedback, this part is
+  // the residual.
+  double lost = 0;
+  // Squares of the residual after coding. 0 without error feedback, even if the coding loses
+  // something.
+  double owed = 0;
+  double sent = 0;      // Squares of the decoded frames.
   double product = 0;   // Gradient times sent, element by element.
-  uint64_t chunks = 0;  // That were measured.
+  uint64_t chunks = 0;  // Number of measured chunks.
 
-  double ResidualNormRatio() const;  // |owed| / |gradient|; 0: gradients are.
-  double CapturedEnergy() const;     // Share of `wanted` that frames carry; 1: all of it.
-  double Cosine() const;             // Between gradient and sent; 0: one of them is.
+  double ResidualNormRatio() const;  // |owed| / |gradient|; 0 if gradients are 0.
+  double CapturedEnergy() const;     // Share of `wanted` that frames carry; 1 means all.
+  double Cosine() const;             // Between gradient and sent; 0 if either is 0.
 
   CodingQuality& operator+=(const CodingQuality& other);
 };
 
 class QualityMeter {
  public:
-  // `every`: steps; 0: nothing is ever due.
+  // `every` is a number of steps. With 0, no chunk is ever due.
   QualityMeter(size_t chunks, uint64_t every);
 
   bool IsDue(uint32_t chunk, uint64_t step) const {
     return every_ > 0 && chunk % every_ == step % every_;
   }
-  // A chunk's gradient, the frame that was made for it and what is owed since (empty: nothing is
-  // kept). Frames that only say something with what came before them are left out.
+  // Takes a chunk's gradient, its frame and the residual after coding (empty if the coding keeps
+  // none). Ignores frames that can be decoded only together with earlier ones.
   void Measure(uint32_t chunk, absl::Span<const float> gradient, absl::Span<const std::byte> frame,
                absl::Span<const float> owed);
 
-  // Over all chunks that were measured so far.
+  // Sums over all chunks measured so far.
   CodingQuality quality() const;
 
  private:
   const uint64_t every_;
   std::vector<CodingQuality> chunks_;
-  std::vector<float> sent_;  // Of the chunk that is measured.
+  std::vector<float> sent_;  // Decoded values of the chunk being measured.
 };
 
 }  // namespace sluice::worker

@@ -6,9 +6,9 @@
 namespace sluice::worker {
 namespace {
 
-// So that steps without frames cost something too.
-uint64_t BytesOf(const protocol::Exchange& exchange) {
-  uint64_t bytes = sizeof(protocol::Exchange) + sizeof(ReplayBuffer::Entry);
+// Includes a fixed cost, so that steps without frames also count against the limit.
+uint64_t BytesOf(const protocol::ExchangeRequest& exchange) {
+  uint64_t bytes = sizeof(protocol::ExchangeRequest) + sizeof(ReplayBuffer::Entry);
   for (const std::string& frame : exchange.frames) bytes += sizeof(std::string) + frame.size();
   return bytes;
 }
@@ -24,14 +24,14 @@ bool IsBefore(const ReplayBuffer::Entry& entry, const Key& key) {
 ReplayBuffer::ReplayBuffer(size_t shards, uint64_t bytes_max, uint64_t first_step)
     : bytes_max_(bytes_max), from_(first_step), shards_(shards) {}
 
-void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange) {
+void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const protocol::ExchangeRequest> exchange) {
   const uint64_t step = exchange->step;
-  // Below it a checkpoint holds what this worker goes through once more.
+  // A checkpoint already covers steps below from_; this worker only re-executes them.
   if (bytes_max_ == 0 || step < from_) return;
   const uint64_t bytes = BytesOf(*exchange);
   bytes_ += bytes;
   std::deque<Entry>& entries = shards_[shard];
-  // Mostly the last; bundles without data need not wait for those before them.
+  // The place is usually the end. A bundle without data may overtake earlier bundles.
   const auto at =
       std::lower_bound(entries.begin(), entries.end(), Key(step, exchange->bundle), IsBefore);
   entries.insert(at, {std::move(exchange), bytes});

@@ -1,7 +1,7 @@
-// ReplayBuffer: what a worker has sent since the newest complete checkpoint, as it was sent, so
-// that a shard that was started again can be given it; and which result came of each bundle. At its
-// limit the oldest steps go, in all shards at once, but never the newest: that one may be
-// unresolved. Exchanges are shared with whoever sends them, not copied.
+// ReplayBuffer: the requests that a worker has sent since the newest complete checkpoint, byte for
+// byte, so that it can replay them to a restarted shard. It also records the result of each bundle.
+// When the buffer exceeds its limit, it drops the oldest steps of all shards together, but never
+// the newest step, which may be unresolved. Exchanges are shared with the sender, not copied.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,26 @@ namespace sluice::worker {
 class ReplayBuffer {
  public:
   struct Entry {
-    std::shared_ptr<const protocol::Exchange> exchange;
-    uint64_t bytes = 0;                            // As the limit counts them.
-    std::optional<uint32_t> result_checksum = {};  // Of the record, once it is there.
-    std::shared_ptr<const protocol::CompressionPlan> announced =
-        {};  // By that result; null: no plan.
+    std::shared_ptr<const protocol::ExchangeRequest> exchange;
+    uint64_t bytes = 0;  // Size that counts against the limit.
+    // Checksum of the result's record, once it has arrived.
+    std::optional<uint32_t> result_checksum = {};
+    // Plan that the result announced; null if none.
+    std::shared_ptr<const protocol::CompressionPlan> announced = {};
   };
 
-  // `bytes_max` 0: nothing is kept. `first_step` is the first that will be added.
+  // If `bytes_max` is 0, the buffer keeps nothing. `first_step` is the first step that will be
+  // added.
   ReplayBuffer(size_t shards, uint64_t bytes_max, uint64_t first_step);
 
-  // Steps come in order, each bundle of one once.
-  void Add(uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
-  // Null: not kept. Until the next Add or Release.
+  // Add steps in order, and each bundle of a step once.
+  void Add(uint32_t shard, std::shared_ptr<const protocol::ExchangeRequest> exchange);
+  // Returns null if the entry is not kept. The pointer is valid until the next Add or Release.
   Entry* Find(uint32_t shard, uint64_t step, uint32_t bundle);
-  // What was sent up to `step` is needed no more.
+  // Drops all requests up to and including `step`.
   void Release(uint64_t step);
 
-  // Everything of this step and later ones is here; 0: nothing is kept.
+  // Returns the first step from which all requests are kept, or 0 if the buffer keeps nothing.
   uint64_t from() const { return bytes_max_ == 0 ? 0 : from_; }
   uint64_t bytes() const { return bytes_; }
 

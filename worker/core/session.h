@@ -1,10 +1,12 @@
-// Session: one worker's seat in a job, in spans rather than any framework's tensors. The seam that
-// language bindings and worker/torch use; worker/rpc implements it over gRPC, tests in memory.
+// Session: one worker's membership of a job. It works on spans instead of a framework's tensors.
+// Language bindings and worker/torch use this interface. worker/rpc implements it over gRPC, and
+// tests implement it in memory.
 //
-// A step: Submit every tensor (any order; reverse order overlaps best) or Skip, then Wait, then
-// Apply every tensor. Submit may be called from one other thread than the rest (an autograd
-// thread), never two at once. Of tensors that are buffers the values are submitted, not a gradient,
-// after all that the step does to them and only where BuffersDue.
+// For each step, call Submit for every tensor (in any order; reverse order overlaps best) or Skip
+// once, then Wait, then Apply for every tensor. One thread other than the caller of the remaining
+// methods (an autograd thread) may call Submit, but two threads must not call it at the same time.
+// For a tensor that is a buffer, Submit takes its values instead of a gradient. Submit a buffer
+// only in steps where BuffersDue returns true, after the step's last change to it.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/duration_histogram.h"
 #include "protocol/compression_plan.h"
@@ -30,197 +33,221 @@ struct JoinInfo {
   uint32_t rank = 0;
   uint32_t world_size = 0;
   uint64_t first_step = 1;
-  bool parameters_agree = true;  // False: call AgreeOnParameters before the first step.
-  // A job checkpoint that the run continues from: first_step is the step after it. 0: none.
+  bool parameters_agree = true;  // If false, call AgreeOnParameters before the first step.
+  // Step of the job checkpoint that the run continues from; first_step is the step after it. 0 if
+  // the run does not continue from a checkpoint.
   uint64_t restored_step = 0;
-  // What this rank gave to SaveCheckpoint then; if restored_world_size is not world_size, what rank
-  // `rank % restored_world_size` gave.
+  // The state that this rank passed to SaveCheckpoint at that step. If restored_world_size differs
+  // from world_size, the state of rank `rank % restored_world_size`.
   std::string restored{};
-  uint32_t restored_world_size = 0;  // Ranks that wrote it.
-  // Where workers come and go: the ranks that take part in first_step, as far as they are known;
-  // empty: `restored` has to say.
+  uint32_t restored_world_size = 0;  // Number of ranks that wrote the checkpoint.
+  // Known participants of first_step in a job with elastic membership. If empty, `restored` must
+  // contain them.
   std::vector<uint32_t> members{};
-  // As StepResult has it: of a worker that joins others who are further.
+  // As in StepResult, for a worker that joins a job which is already at a later step.
   uint64_t steps_behind = 0;
 };
 
-// What a step was made of, summed over bundles; those of buffers count only where it says so.
+// Statistics of a step's mean, summed over bundles. Buffers count only where a comment says so.
 struct StepResult {
   uint64_t step = 0;
-  uint32_t n_min = 0;  // Fewest and most contributions that any bundle's mean was divided by.
+  uint32_t n_min = 0;  // Smallest and largest number of contributions in the mean of any bundle.
   uint32_t n_max = 0;
   uint32_t bundles = 0;
-  uint32_t bundles_skipped_here = 0;  // This worker's own, for a gradient that was not finite.
-  std::string first_skipped_tensor;   // Names one, for the log.
-  // Trained tensors that have no mean in any part, ascending: n = 0 in all their bundles, the same
-  // on all ranks that do a step together. An optimizer should leave them as they are.
+  // Bundles that this worker skipped because a gradient was not finite.
+  uint32_t bundles_skipped_here = 0;
+  std::string first_skipped_tensor;  // One of the tensors with such a gradient, for the log.
+  // Trained tensors without a mean in any part (n = 0 in all their bundles), in ascending order.
+  // The list is the same on all ranks that run a step together. An optimizer should not change
+  // these tensors.
   std::vector<uint32_t> without_mean{};
-  // The job wants a checkpoint of the state after this step: call SaveCheckpoint once the step is
-  // applied and before anything of the next.
+  // The job wants a checkpoint of the state after this step. Call SaveCheckpoint after the step is
+  // applied and before the next step begins.
   bool checkpoint_due = false;
-  // Buffers were due and somebody had some: Apply every buffer too.
+  // Buffers were due, and at least one rank contributed buffers. Apply every buffer too.
   bool buffers_averaged = false;
-  // One of this worker's that was not finite, so that it and others with it went without this
-  // worker; empty: none.
+  // One of this worker's buffers with a non-finite value. The means of all buffers in the same
+  // bundle exclude this worker. Empty if there is no such buffer.
   std::string first_skipped_buffer{};
-  // Ranks that took part, where workers come and go: as shard 0 closed its first bundle, so that
-  // all ranks see the same. Else empty.
+  // Ranks that took part, in a job with elastic membership; otherwise empty. Shard 0 fixes the list
+  // when it closes the step's first bundle, so that all ranks see the same list.
   std::vector<uint32_t> members{};
-  // That held in the step; null: it was as the job file says.
+  // Compression plan of the step. Null if the job file's settings applied.
   std::shared_ptr<const protocol::CompressionPlan> plan{};
-  // Steps after this one that closed without this worker, which was late, or that nobody will wait
-  // for it in, since it has joined meanwhile: Skip them to catch up.
+  // Number of next steps that this worker must Skip to catch up. Those steps closed without this
+  // worker because it was late, or do not wait for it because it joined only recently.
   uint64_t steps_behind = 0;
-  // Of jobs that do not wait for each other: updates by others between the parameters that this
-  // contribution was made on and its own; the most of any bundle.
+  // In jobs without lockstep, the number of updates by other workers after the parameters that this
+  // contribution was computed on and before its own update. The maximum over all bundles.
   uint64_t staleness = 0;
 };
 
-// A tensor's means or parameters as they lie on a GPU, fp32.
+// A tensor's means or parameters in GPU memory, as fp32.
 struct GpuTensor {
   uint32_t tensor = 0;
   float* values = nullptr;
   size_t size = 0;  // Elements.
 };
 
-// A file that goes into the checkpoint's folder beside the states, for people and other programs.
+// A file for the checkpoint's folder beside the states. Other programs and people read it.
 struct CheckpointFile {
   std::string name;
   std::string bytes;
 };
 
-// The job went back to a checkpoint (or to its start): nobody's fault in this session. The session
-// is over; a new one that joins goes on from there.
+// Returns true if the job rolled back to a checkpoint or to its start. The session did not cause
+// such an error, but ends with it. A new session that joins continues from the checkpoint.
 bool IsRollback(const absl::Status& status);
 absl::Status RollbackError(absl::string_view message);
 
-// Serialized messages, of the steps so far; parameters agreed at the start not included.
+// Traffic of the steps so far, without the parameter agreement at the start. Bytes are those of
+// serialized messages.
 struct TrafficCounters {
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
   uint64_t steps = 0;
   double encode_seconds = 0;
   double decode_seconds = 0;
-  double exposed_seconds = 0;  // Spent in Wait.
+  double exposed_seconds = 0;  // Time spent in Wait.
 };
 
-// What heartbeats tell the coordinator, for people and pages.
+// Progress that heartbeats report to the coordinator for display.
 struct Progress {
   uint64_t step = 0;
   uint64_t total_steps = 0;
   uint32_t epoch = 0;
-  uint64_t samples = 0;  // Of this worker's, since the job's start.
+  uint64_t samples = 0;  // Samples of this worker since the start of the job.
   double loss = 0;
   double samples_per_second = 0;
   double step_ms_p50 = 0;
   double validation_metric = -1;
-  // To the end of the job, last tests included, at the time of the report; none: not known yet.
+  // Estimated seconds until the end of the job, including its last tests, at the time of the
+  // report. Absent while there is no estimate.
   std::optional<double> seconds_left{};
 };
 
-// What a session knows of itself at a moment, for metrics. Sums are since Join.
+// State of a session at one moment, for metrics. Sums are since Join.
 struct SessionFigures {
-  Progress progress{};  // As Report had it last.
+  Progress progress{};  // The last value passed to Report.
   TrafficCounters traffic{};
-  uint64_t dense_bytes = 0;  // What either direction would have been in dense fp32.
+  uint64_t dense_bytes = 0;  // Bytes that dense fp32 would have taken, for one direction.
   uint64_t bytes_in_flight = 0;
-  uint64_t skipped_bundles = 0;  // As StepResult::bundles_skipped_here.
+  uint64_t skipped_bundles = 0;  // Sum of StepResult::bundles_skipped_here.
   StepSeconds seconds{};
   protocol::StageSeconds stages{};
-  DurationHistogram exchanges{};           // From a step's first frame to its last result.
-  std::optional<CodingQuality> quality{};  // None: it is not measured, or was not yet.
+  DurationHistogram exchanges{};  // From a step's first frame to its last result.
+  // Absent if it is not measured, or has not been measured yet.
+  std::optional<CodingQuality> quality{};
 };
 
-// Every error is final for the session and says who, where, what and what to do. After one, every
-// call returns it.
+// Every error is final for the session, and its message names the place, the cause and the remedy.
+// After an error, every call returns that error.
 class Session {
  public:
   virtual ~Session() = default;
 
-  // Waits for all ranks and shards. `parameters_sha256` (32 bytes) is compared between ranks.
+  // Waits for all ranks and shards. The coordinator compares `parameters_sha256` (32 bytes) between
+  // ranks.
   virtual absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
                                         absl::string_view parameters_sha256) = 0;
-  // Step 0: replaces `parameters` (one span per tensor, buffers too) by rank 0's values on every
-  // rank. Lossless.
+  // Step 0: replaces `parameters` (one span per tensor, including buffers) on every rank by rank
+  // 0's values. The transfer is lossless.
   virtual absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) = 0;
 
-  // Whether buffers are averaged in the step that is open (from its first Submit to its Wait), or
-  // else in the next: every so many steps, and where a checkpoint is taken. Every rank gets the
-  // same answer for a step. False in a job without buffers.
+  // Returns true if buffers are averaged in the open step (from its first Submit to its Wait), or
+  // in the next step if none is open. Buffers are averaged at a fixed interval of steps and at each
+  // checkpoint. Every rank gets the same answer for a step. Always false in a job without buffers.
   virtual bool BuffersDue() const = 0;
-  // Whether Submit takes gradients that lie on a GPU.
-  virtual bool TakesGpuViews() const { return false; }
-  // Hands tensor `tensor`'s gradient over; what the view shows must stay as it is until Wait
-  // returns. Does not block. A buffer outside of the steps that BuffersDue says is an error.
+  // Returns true if Submit takes gradients in GPU memory.
+  virtual bool AcceptsGpuViews() const { return false; }
+  // Submits the gradient of `tensor`. The memory behind the view must not change until Wait
+  // returns. Does not block. Fails if the tensor is a buffer and BuffersDue returns false for the
+  // step.
   virtual absl::Status Submit(uint32_t tensor, const GradientView& gradient) = 0;
-  // Takes part in the step with nothing: out of data. Instead of all Submits of the step.
+  // Takes part in the step without a contribution, for a worker that is out of data. Replaces all
+  // Submits of the step.
   virtual absl::Status Skip() = 0;
-  // In a job whose shards do the updates: the rate of the next step's, and of all after it. Before
-  // that step's first Submit or Skip; 0 until it is called.
+  // Sets the learning rate of the next step and of all later ones, in a job whose shards do the
+  // updates. Call it before that step's first Submit or Skip. The rate is 0 until the first call.
   virtual void SetRate(float rate) = 0;
-  // Until every bundle of the step is closed.
+  // Waits until every bundle of the step is closed.
   virtual absl::StatusOr<StepResult> Wait() = 0;
-  // Writes the mean of the gradients of `tensor` over what was included into `mean` (0 where n =
-  // 0). Of a buffer: the mean of its values, or nothing where n = 0. After Wait.
+  // Like Wait, but returns no result if the step is still open after `limit`. The caller then calls
+  // WaitFor or Wait again. The default implementation waits without a limit.
+  virtual absl::StatusOr<std::optional<StepResult>> WaitFor(absl::Duration /*limit*/) {
+    absl::StatusOr<StepResult> result = Wait();
+    if (!result.ok()) return result.status();
+    return *std::move(result);
+  }
+  // Writes the mean of the gradients of `tensor` over the included contributions into `mean`, with
+  // 0 where n = 0. For a buffer, writes the mean of its values and leaves elements with n = 0
+  // unchanged. Call after Wait.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
-  // values[i] += scale * mean[i] instead, for whoever has no use for the mean but that: plain
-  // descent is ApplyScaled(tensor, -rate, parameters). Of sparse results it touches only the
-  // elements that they name, some times faster. Not for buffers.
+  // Adds scale * mean[i] to values[i], for a caller that does not need the mean itself. For
+  // example, plain descent is ApplyScaled(tensor, -rate, parameters). With sparse results it
+  // touches only the elements that they name, which is several times faster. Must not be called for
+  // buffers.
   virtual absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) = 0;
 
-  // In a job whose shards do the updates: brings `parameters`, which are as this or
-  // AgreeOnParameters left them, to what was published. The same bits on all ranks that have seen
-  // the same. After Wait, once; not for buffers.
+  // Brings `parameters` up to the published version, in a job whose shards do the updates.
+  // `parameters` must still have the values that this method or AgreeOnParameters wrote. All ranks
+  // that have seen the same results get the same bits. Call once per tensor after Wait, and not for
+  // buffers.
   virtual absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) = 0;
 
-  // Where TakesGpuViews: as Apply, or in a job whose shards do the updates as ApplyUpdate, for
-  // tensors that lie on the GPU, all at once. Begins once the event `ready` of the GPU's run-time
-  // has come to pass (null: at once), and is done when it returns.
+  // Does the work of Apply, or of ApplyUpdate in a job whose shards do the updates, for many
+  // tensors in GPU memory at once. Requires AcceptsGpuViews. Starts after the GPU runtime's event
+  // `ready` has completed (at once if null) and returns when the work is done.
   virtual absl::Status ApplyOnGpu(absl::Span<const GpuTensor> /*tensors*/, void* /*ready*/) {
     return absl::UnimplementedError("this session has no GPU");
   }
 
-  // After a step that said checkpoint_due: takes what the caller needs to go on from here, and
-  // what the session has. Writes in the background; if that fails the coordinator is told and
-  // training goes on. FAILED_PRECONDITION: no checkpoint is due.
+  // Saves a checkpoint of `state` and of the session's own state, after a step with checkpoint_due.
+  // Writes in the background. If the write fails, the session reports it to the coordinator and
+  // training continues. Fails with FAILED_PRECONDITION if no checkpoint is due.
   virtual absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) = 0;
 
   // Thread-safe.
   virtual void Report(const Progress& progress) = 0;
-  // The parameters as they are were just tested on data that is not trained on: the share that was
-  // right, 0 to 1. Rank 0's is what control.policy accuracy goes by. After Wait.
+  // Reports the share of correct answers (0 to 1) of the current parameters on data that is not
+  // trained on. Rank 0's value drives control.policy accuracy. Call after Wait.
   virtual void Tested(double /*accuracy*/) {}
-  // Tells the coordinator this rank's parameters after `step`; a rank that differs ends the job
-  // with an error.
+  // Reports the hash of this rank's parameters after `step` to the coordinator. If ranks differ,
+  // the job ends with an error.
   virtual void ReportParameters(uint64_t step, absl::string_view parameters_sha256) = 0;
   // Thread-safe.
   virtual TrafficCounters traffic() const = 0;
-  // Processor time by stage since Join; all 0 from a session that does not measure it. Applying is
-  // done on a thread of the caller's, who can tell what it takes.
+  // Processor time by stage since Join; all 0 if the session does not measure it. It excludes
+  // applying, which the caller does on its own thread and can measure itself.
   virtual protocol::StageSeconds stages() const { return {}; }
-  // None before Join, and of a session that keeps none. Thread-safe.
+  // Absent before Join, and for a session that keeps no figures. Thread-safe.
   virtual std::optional<SessionFigures> figures() const { return std::nullopt; }
-  // Finished in order. Waits until the coordinator knows; in a job with checkpoints, until all
-  // ranks have finished, since a rollback may need this one again.
+  // Leaves the job in good order. Waits until the coordinator confirms. In a job with checkpoints,
+  // also waits until all ranks have finished, because a rollback may need this rank again.
   virtual absl::Status Leave() = 0;
-  // Gives up and tells why, so that the others end with the reason. Best effort.
+  // Gives up and reports the reason, so that the other workers end with that reason. Best effort.
+  // Thread-safe: a Join, Wait or Leave in another thread ends with CANCELLED.
   virtual void Abandon(absl::string_view reason) = 0;
 
-  // The rest is of relays (docs/protocol.md, "Relays"). The step's contribution to a bundle is the
-  // sum of so many, and counts as so many; 0: of none, and the bundle is skipped, whatever is
-  // submitted. Before the last Submit of a tensor in it; of the open step, or else of the next.
+  // The remaining methods are for relays (docs/protocol.md, "Relays").
+  //
+  // Sets the number of contributions that this step's contribution to a bundle sums up; the number
+  // is its weight. With 0, the bundle is skipped, even if gradients are submitted. Call it before
+  // the last Submit of a tensor in the bundle. Applies to the open step, or to the next one if none
+  // is open.
   virtual absl::Status SetWeight(uint32_t /*shard*/, uint32_t /*bundle*/,
                                  uint32_t /*contributions*/) {
     return absl::UnimplementedError("this session has no weights");
   }
-  // What the last step's mean of a bundle was divided by. After Wait.
+  // Divisor of the last step's mean of a bundle. Call after Wait.
   virtual uint32_t Contributions(uint32_t /*shard*/, uint32_t /*bundle*/) const { return 0; }
-  // The step of the last checkpoint that was named, before or after the last step; 0: none was.
+  // Step of the last named checkpoint, before or after the last step. 0 if no checkpoint was named.
   virtual uint64_t named_checkpoint() const { return 0; }
-  // The step of the newest complete checkpoint, as far as this session heard; 0: none. Thread-safe.
+  // Step of the newest complete checkpoint that this session knows. 0 if it knows none.
+  // Thread-safe.
   virtual uint64_t durable_step() const { return 0; }
-  // Ends the session without a word, as if this process had been lost: whoever is in a call gets
-  // CANCELLED. Thread-safe.
+  // Ends the session without notice to the job, as if this process had crashed. Calls in progress
+  // return CANCELLED. Thread-safe.
   virtual void Cut() {}
 };
 

@@ -1,4 +1,5 @@
-// StepClock: where one worker's time goes, step by step. Pure; time comes in. Not thread-safe.
+// StepClock: tracks one worker's time, step by step. Pure: the caller passes in all times. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +9,32 @@
 
 namespace sluice::worker {
 
-// Sums over the steps that a worker has finished but its first, whose beginning nobody sees. All
-// but encode_hidden_too add up to the time that those steps took.
+// Sums over the finished steps except the first, whose beginning is unknown. All fields except
+// encode_hidden_too add up to the duration of those steps.
 struct StepSeconds {
   uint64_t steps = 0;
-  double compute = 0;   // Whatever the program did between steps' Waits but decoding.
-  double decode = 0;    // Results into parameters.
-  double encode = 0;    // In Wait, until its own last bundle was encoded.
-  double exchange = 0;  // In Wait, from then on: its own link, the shards, and other workers.
-  double encode_hidden_too = 0;  // All encoding, beside backward or not.
+  double compute = 0;            // Time between Waits, without decoding.
+  double decode = 0;             // Applying results to parameters.
+  double encode = 0;             // Time in Wait until this worker's last bundle is encoded.
+  double exchange = 0;           // Later time in Wait: link, shards and other workers.
+  double encode_hidden_too = 0;  // All encoding, including that which overlaps with backward.
 };
 
 class StepClock {
  public:
-  // A bundle of the step that is open.
+  // Records the encoding of a bundle of the open step.
   void Encoded(absl::Time begin, absl::Time end);
   void Decoded(absl::Duration took) { decoded_ += took; }
-  // The Wait of the step that was open, which ends it.
+  // Records the Wait of the open step, which ends the step.
   void Waited(absl::Time begin, absl::Time end);
 
   const StepSeconds& seconds() const { return seconds_; }
 
  private:
   StepSeconds seconds_;
-  std::optional<absl::Time> ended_;  // The step before.
-  // Since then.
-  absl::Time encoded_ = absl::InfinitePast();  // The last bundle.
+  std::optional<absl::Time> ended_;  // End of the previous step.
+  // The fields below cover the time since then.
+  absl::Time encoded_ = absl::InfinitePast();  // End of the last encoding.
   absl::Duration encoding_{};
   absl::Duration decoded_{};
 };

@@ -9,7 +9,7 @@
 namespace sluice::worker {
 namespace {
 
-// Makes the batches of `dealt` one after the other; the first error is the last of them.
+// Makes the batches of `dealt` in order and stops after the first error.
 std::function<std::unique_ptr<absl::StatusOr<Batch>>()> BatchesOf(
     const Dataset* dataset, const ShardSampler* sampler, const std::vector<uint32_t>* dealt,
     const BatchStreamOptions& options) {
@@ -18,7 +18,7 @@ std::function<std::unique_ptr<absl::StatusOr<Batch>>()> BatchesOf(
     for (; step < options.end_step; ++step, pass = 0) {
       if (pass == options.passes_per_step) continue;
       const absl::Span<const uint32_t> samples = sampler->Batch(*dealt, step, pass);
-      if (samples.empty()) continue;  // So are the step's other passes.
+      if (samples.empty()) continue;  // The step's other passes are empty too.
       ++pass;
       auto batch = std::make_unique<absl::StatusOr<Batch>>(TorchStatus(
           "making a batch", [&] { return dataset->MakeBatch(samples, options.epoch); }));

@@ -1,4 +1,4 @@
-// BatchStream: one rank's batches of one epoch, made ahead of the steps that use them.
+// BatchStream: one rank's batches of one epoch, prepared before the steps that use them.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,26 @@ namespace sluice::worker {
 
 struct BatchStreamOptions {
   EpochKey epoch;
-  uint64_t offset = 0;      // Of the deal in the epoch's deck (shard_sampler.h).
-  uint64_t first_step = 0;  // Of the deal.
-  uint64_t end_step = 0;    // Behind the last.
+  uint64_t offset = 0;      // Offset of the deal in the epoch's deck (shard_sampler.h).
+  uint64_t first_step = 0;  // Counted within the deal.
+  uint64_t end_step = 0;    // One past the last step.
   uint32_t passes_per_step = 1;
-  uint32_t prefetch = 0;  // Batches made ahead by a thread; 0: none, Next makes them.
+  // Batches that a thread prepares in advance. With 0, Next makes each batch.
+  uint32_t prefetch = 0;
 };
 
-// The batches of all passes that have samples, in order; which ones and what is in them does not
-// depend on `prefetch`. One thread uses it. `dataset` and `sampler` must outlive it.
+// Provides the batches of all passes that have samples, in order. The batches and their contents do
+// not depend on `prefetch`. One thread uses it. `dataset` and `sampler` must outlive it.
 class BatchStream {
  public:
   BatchStream(const Dataset* dataset, const ShardSampler* sampler,
               const BatchStreamOptions& options);
 
-  // How many samples a pass of a step of the deal has here; 0: this rank is out of data, and Next
-  // has no batch for it.
+  // Returns the number of samples that this rank uses in one pass of a step. If the number is 0,
+  // this rank is out of data, and Next has no batch for the pass.
   size_t SamplesOf(uint64_t step, uint32_t pass) const;
-  // Errors are the dataset's, and what LibTorch throws; OUT_OF_RANGE: none is left.
+  // Returns the dataset's errors and LibTorch's exceptions as errors. Fails with OUT_OF_RANGE if no
+  // batch is left.
   absl::StatusOr<Batch> Next();
 
  private:

@@ -1,4 +1,4 @@
-// Dataset: a job's samples by number, as the tensors that a model takes.
+// Dataset: a job's samples by number, as input tensors of a model.
 #pragma once
 
 #include <torch/types.h>
@@ -16,7 +16,7 @@ namespace sluice::worker {
 
 struct Batch {
   at::Tensor inputs;   // Images: float [n, channels, height, width]. Tokens: int64 [n, context].
-  at::Tensor targets;  // int64: classes [n], or the tokens that follow [n, context].
+  at::Tensor targets;  // int64: classes [n], or the following tokens [n, context].
 };
 
 // Thread-safe.
@@ -26,19 +26,20 @@ class Dataset {
 
   virtual uint32_t size() const = 0;
   virtual SampleShape shape() const = 0;
-  // Samples by their numbers, all below size(). What is random of training samples is a function of
-  // (seed, epoch, sample number). Errors name the file. Throws what LibTorch throws.
+  // Makes a batch of samples by their numbers, all below size(). The random changes to training
+  // samples depend only on (seed, epoch, sample number). Errors name the file. Throws LibTorch's
+  // exceptions.
   virtual absl::StatusOr<Batch> MakeBatch(absl::Span<const uint32_t> samples,
                                           EpochKey epoch) const = 0;
 };
 
 struct Datasets {
   std::shared_ptr<const Dataset> training;
-  std::shared_ptr<const Dataset> test;  // None: not asked for, or the job has none.
+  std::shared_ptr<const Dataset> test;  // Null if it was not requested or the job has no tests.
 };
 
-// Opens what `spec` names: reads it, or, of image_folder, lists it and reads the files' headers.
-// Errors name the file and what is wrong with it.
+// Opens the data sets of `spec`: reads them, or for image_folder lists the files and reads their
+// headers. Errors name the file and the problem.
 absl::StatusOr<Datasets> OpenDatasets(const job::DataSpec& spec, bool with_test);
 
 }  // namespace sluice::worker

@@ -1,5 +1,5 @@
-// CurrentSession: a worker's session of now, which others of its threads ask and tell, while the
-// training thread goes from one to the next. Thread-safe.
+// CurrentSession: gives other threads access to a worker's current session while the training
+// thread replaces it. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace sluice::worker {
 
 class CurrentSession {
  public:
-  // Ends the one before. The training thread's.
+  // Ends the previous session. Only the training thread calls it.
   Session* Replace(std::unique_ptr<Session> session) {
     MutexLock lock(&mutex_);
     session_ = std::move(session);

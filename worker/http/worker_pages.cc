@@ -9,35 +9,35 @@ namespace {
 void AddTraining(const Progress& progress, net::MetricFamilies* out) {
   out->Gauge("sluice_train_step", "Step that this worker has finished.",
              static_cast<double>(progress.step));
-  out->Gauge("sluice_train_epoch", "Epoch that this worker is in, from 0.", progress.epoch);
+  out->Gauge("sluice_train_epoch", "Current epoch of this worker, from 0.", progress.epoch);
   out->Counter("sluice_samples_total", "Samples that this worker has trained on.",
                static_cast<double>(progress.samples));
   if (progress.step > 0) {
     out->Gauge("sluice_train_loss", "Mean loss since the last report.", progress.loss);
   }
   if (progress.validation_metric >= 0) {
-    out->Gauge("sluice_validation_metric",
-               "Share of test samples that were right, at the last test.",
+    out->Gauge("sluice_validation_metric", "Share of correct test samples in the last test.",
                progress.validation_metric);
   }
 }
 
 void AddTimes(const SessionFigures& figures, net::MetricFamilies* out) {
   const StepSeconds& seconds = figures.seconds;
-  out->Counter("sluice_timed_steps_total", "Steps that sluice_step_seconds_total is of.",
+  out->Counter("sluice_timed_steps_total", "Steps included in sluice_step_exposed_seconds_total.",
                static_cast<double>(seconds.steps));
-  out->StartCounter("sluice_step_seconds_total",
-                    "What steps were made of; the parts are all of it.");
+  out->StartCounter("sluice_step_exposed_seconds_total",
+                    "Time of steps on the training thread; the parts add up to it.");
   out->Add({{"part", "compute"}}, seconds.compute);
   out->Add({{"part", "encode"}}, seconds.encode);
   out->Add({{"part", "exchange"}}, seconds.exchange);
   out->Add({{"part", "decode"}}, seconds.decode);
-  out->Counter("sluice_encoding_seconds_total", "All encoding, beside backward or not.",
+  out->Counter("sluice_encode_wall_seconds_total",
+               "Time of all encoding, including encoding during backward.",
                seconds.encode_hidden_too);
   out->Histogram("sluice_exchange_duration_seconds",
                  "From a step's first frame to its last result.", figures.exchanges.counts,
                  DurationHistogram::kBounds, figures.exchanges.seconds);
-  out->StartCounter("sluice_worker_stage_seconds_total",
+  out->StartCounter("sluice_worker_stage_cpu_seconds_total",
                     "Processor time of this process by stage of exchanges.");
   for (const protocol::Stage stage :
        {protocol::Stage::kEncode, protocol::Stage::kSend, protocol::Stage::kReceive}) {
@@ -52,27 +52,27 @@ void AddLink(const SessionFigures& figures, net::MetricFamilies* out) {
   count("sluice_worker_uplink_bytes_total", "Bytes of messages sent to shards.",
         figures.traffic.bytes_up);
   count("sluice_worker_uplink_uncompressed_bytes_total",
-        "What those would have been in dense fp32.", figures.dense_bytes);
+        "Bytes of the same messages in dense fp32.", figures.dense_bytes);
   count("sluice_worker_downlink_bytes_total", "Bytes of messages from shards.",
         figures.traffic.bytes_down);
   count("sluice_worker_downlink_uncompressed_bytes_total",
-        "What those would have been in dense fp32.", figures.dense_bytes);
-  out->Gauge("sluice_in_flight_bytes", "Frames sent that no shard has admitted yet.",
+        "Bytes of the same messages in dense fp32.", figures.dense_bytes);
+  out->Gauge("sluice_in_flight_bytes", "Bytes of sent frames that no shard has admitted yet.",
              static_cast<double>(figures.bytes_in_flight));
-  count("sluice_skipped_bundles_total", "Bundles held back: a gradient was not finite.",
+  count("sluice_skipped_bundles_total", "Bundles skipped because a gradient was not finite.",
         figures.skipped_bundles);
 }
 
 void AddQuality(const CodingQuality& quality, net::MetricFamilies* out) {
   out->Gauge("sluice_residual_gradient_norm_ratio",
-             "Norm of what this worker still owes, over that of its gradient.",
+             "Norm of this worker's residual divided by that of its gradient.",
              quality.ResidualNormRatio());
   out->Gauge("sluice_captured_energy_ratio",
-             "Share of the energy of what was to be sent that frames carry.",
+             "Share of the energy of gradient plus residual that frames carry.",
              quality.CapturedEnergy());
-  out->Gauge("sluice_sent_gradient_cosine", "Between what frames say and the gradient.",
+  out->Gauge("sluice_sent_gradient_cosine", "Cosine between decoded frames and the gradient.",
              quality.Cosine());
-  out->Gauge("sluice_quality_chunks", "Chunks that those three were measured on.",
+  out->Gauge("sluice_quality_chunks", "Chunks on which these three metrics were measured.",
              static_cast<double>(quality.chunks));
 }
 
@@ -92,7 +92,7 @@ std::string WorkerMetrics(const WorkerView& view) {
 }
 
 net::HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view) {
-  // It answers, hence it has started.
+  // A process that answers has started.
   if (path == "/startupz") return {.body = "started\n"};
   if (path == "/livez") return {.body = "alive\n"};
   if (path == "/readyz") {

@@ -1,4 +1,4 @@
-// What is at the paths of a worker's HTTP port: /metrics, /livez, /readyz and /startupz.
+// The pages of a worker's HTTP port: /metrics, /livez, /readyz and /startupz.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace sluice::worker {
 
-// A worker at a moment, taken anew for each request.
+// State of a worker, taken for each request.
 struct WorkerView {
   std::string job_name;
   std::string software_version;
   uint32_t rank = 0;
   bool metrics_enabled = true;
-  double cpu_seconds = 0;                   // Of the process.
-  std::optional<SessionFigures> figures{};  // None: it has not joined.
+  double cpu_seconds = 0;                   // Time of the process.
+  std::optional<SessionFigures> figures{};  // Absent before the worker has joined.
 };
 
-// docs/metrics.md says what each means.
+// docs/metrics.md explains each metric.
 std::string WorkerMetrics(const WorkerView& view);
 
 net::HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view);

@@ -22,7 +22,7 @@ class Attention final : public nn::Module {
         c_attn_(register_module("c_attn", nn::Linear(options.width, int64_t{3} * options.width))),
         c_proj_(register_module("c_proj", nn::Linear(options.width, options.width))) {}
 
-  // [n, context, width] to the same.
+  // Input and output: [n, context, width].
   at::Tensor forward(const at::Tensor& x) {
     const std::vector<at::Tensor> parts = c_attn_->forward(x).chunk(3, /*dim=*/-1);
     const double dropout = is_training() ? options_.dropout : 0;
@@ -109,13 +109,14 @@ class CharGpt final : public Model {
   }
 
  private:
-  // What each layer adds to the row that all add to starts smaller, the more of them there are.
+  // Initial weights of the outputs that layers add to the residual stream are smaller in deeper
+  // models.
   void Initialize() {
     const torch::NoGradGuard no_grad;
     const double added = kDeviation / std::sqrt(2.0 * static_cast<double>(blocks_.size()));
     for (const auto& entry : named_parameters()) {
       const std::string& name = entry.key();
-      if (absl::StrContains(name, "ln_")) continue;  // LibTorch's own ones and zeros.
+      if (absl::StrContains(name, "ln_")) continue;  // Keeps LibTorch's ones and zeros.
       if (absl::EndsWith(name, ".bias")) {
         nn::init::zeros_(entry.value());
       } else {

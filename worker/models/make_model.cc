@@ -17,15 +17,15 @@ namespace {
 
 using MadeModel = absl::StatusOr<std::shared_ptr<Model>>;
 
-constexpr uint32_t kImageNetStemMinSide = 64;  // Where the job leaves the stem to us.
+constexpr uint32_t kImageNetStemMinSide = 64;  // If the job does not select a stem.
 
-// Told before a constructor of LibTorch's is asked for a layer of nothing. `instead`: what to use
-// for smaller images.
+// Rejects images before LibTorch's constructors would get a layer of size 0. `instead` names the
+// alternative for smaller images.
 absl::Status CheckImages(const std::string& model, uint32_t min_side, absl::string_view instead,
                          const SampleShape& shape) {
   if (shape.is_tokens()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model ", model, " takes images, and the data are text: use char_gpt"));
+        absl::StrCat("model ", model, " takes images, but the data are text: use char_gpt"));
   }
   if (shape.height < min_side || shape.width < min_side) {
     return absl::InvalidArgumentError(
@@ -50,7 +50,7 @@ MadeModel ResNetFor(const job::ModelSpec& spec, const SampleShape& shape) {
 MadeModel CharGptFor(const job::ModelSpec& spec, const SampleShape& shape) {
   if (!shape.is_tokens()) {
     return absl::InvalidArgumentError(
-        "model char_gpt takes text, and the data are images: use resnet20, or another model of "
+        "model char_gpt takes text, but the data are images: use resnet20, or another model for "
         "images");
   }
   if (spec.heads == 0 || spec.width % spec.heads != 0) {
@@ -85,8 +85,8 @@ absl::StatusOr<std::shared_ptr<Model>> MakeModel(const job::ModelSpec& spec,
   if (name == "char_gpt") return CharGptFor(spec, shape);
   if (name == "custom") {
     return absl::InvalidArgumentError(
-        "the job's model is custom: its workers are a program of your own that brings the model "
-        "(see examples/own_loop.cc), not sluice-worker");
+        "the job's model is custom: use your own worker program, which provides the model (see "
+        "examples/own_loop.cc), instead of sluice-worker");
   }
   return absl::InvalidArgumentError(
       absl::StrCat("model \"", name,

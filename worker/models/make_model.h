@@ -1,4 +1,4 @@
-// MakeModel: from a job's model section to the network it names.
+// MakeModel: builds the network of a job's model section.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace sluice::worker {
 
-// The model of `spec` for samples of `shape`. Initial parameters come from LibTorch's global
-// generator. INVALID_ARGUMENT says which samples the model takes, or which models there are. Throws
-// what LibTorch throws.
+// Returns the model of `spec` for samples of `shape`. Initial parameters come from LibTorch's
+// global generator. Fails with INVALID_ARGUMENT, and names the samples that the model takes or the
+// available models. Throws LibTorch's exceptions.
 absl::StatusOr<std::shared_ptr<Model>> MakeModel(const job::ModelSpec& spec,
                                                  const SampleShape& shape);
 

@@ -10,8 +10,8 @@
 
 namespace sluice::worker {
 
-// Hidden layers of these widths, fc1, fc2 and so on, then one with the scores. Takes images of any
-// size, laid flat.
+// Returns a model of hidden layers with these widths (fc1, fc2 and so on) and an output layer for
+// the scores. The model takes images of any size and flattens them.
 std::shared_ptr<Model> MakeMlp(const std::vector<uint32_t>& hidden, const SampleShape& shape);
 
 }  // namespace sluice::worker

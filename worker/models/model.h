@@ -1,4 +1,4 @@
-// Model: a network that a job file can name: samples in, scores out.
+// Model: a network that a job file can name. It maps samples to scores.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,9 +8,9 @@ namespace sluice::worker {
 
 class Model : public torch::nn::Module {
  public:
-  // Of n samples: float images [n, channels, height, width] to scores [n, classes]; int64 tokens
-  // [n, context], or fewer in a row, to scores [n, context, classes] of what follows each. Throws
-  // what LibTorch throws.
+  // Maps n samples to scores: float images [n, channels, height, width] to scores [n, classes];
+  // int64 tokens [n, context], or shorter rows, to scores [n, context, classes] of each next token.
+  // Throws LibTorch's exceptions.
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 };
 

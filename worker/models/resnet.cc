@@ -11,7 +11,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Without a bias: BatchNorm after it has one.
+// Returns a convolution without a bias, because the following BatchNorm has one.
 nn::Conv2d Convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
   return nn::Conv2d(
       nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
@@ -107,7 +107,7 @@ class ResNet final : public Model {
   }
 
  private:
-  // BatchNorm's ones and zeros and the linear layer's uniform values are LibTorch's own.
+  // Keeps LibTorch's initial values for BatchNorm (ones and zeros) and the linear layer (uniform).
   void Initialize() {
     const torch::NoGradGuard no_grad;
     for (const auto& module : modules(/*include_self=*/false)) {
@@ -120,7 +120,7 @@ class ResNet final : public Model {
   const bool pools_;
   nn::Conv2d conv1_;
   nn::BatchNorm2d bn1_;
-  std::vector<std::shared_ptr<ResnetBlock>> blocks_;  // Of all stages.
+  std::vector<std::shared_ptr<ResnetBlock>> blocks_;  // Blocks of all stages.
   nn::Linear fc_ = nullptr;
 };
 

@@ -1,11 +1,11 @@
-// SampleShape: what one sample of a data set looks like to a model. Knows nothing of LibTorch.
+// SampleShape: the shape of a data set's samples for a model. Independent of LibTorch.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::worker {
 
-// Either an image or a row of tokens; the members of the other are 0.
+// Either an image or a row of tokens; the fields of the other kind are 0.
 struct SampleShape {
   // Images: float [channels, height, width].
   uint32_t channels = 0;
@@ -13,7 +13,7 @@ struct SampleShape {
   uint32_t width = 0;
   // Tokens: int64 [context], each below `classes`.
   uint32_t context = 0;
-  // Scores that a model gives an image, or each token. Of text: the vocabulary.
+  // Scores per image or per token. For text, the size of the vocabulary.
   uint32_t classes = 0;
 
   bool is_tokens() const { return context > 0; }

@@ -7,8 +7,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Stages of 3×3 convolutions, each halved by max pooling: how many, and of how many times the
-// width.
+// A stage of 3×3 convolutions, followed by max pooling that halves the image: the number of
+// convolutions, and their channels as a multiple of the width.
 struct Stage {
   int convolutions;
   int64_t width;
@@ -18,7 +18,7 @@ constexpr int64_t kPooledSide = 7;
 
 nn::ReLU InPlaceRelu() { return nn::ReLU(nn::ReLUOptions(/*inplace=*/true)); }
 
-// The members of both Sequentials are named by their place, as torchvision's are.
+// The members of both Sequentials are named by position, as in torchvision.
 class Vgg16 final : public Model {
  public:
   Vgg16(const VggOptions& options, const SampleShape& shape) {

@@ -14,15 +14,15 @@ struct VggOptions {
   bool batch_norm = false;  // After each convolution.
   double dropout = 0.5;     // Between the linear layers.
   uint32_t width = 64;     // Channels of the first convolutions; the last have eight times as many.
-  uint32_t hidden = 4096;  // Of each of the two linear layers before the scores.
+  uint32_t hidden = 4096;  // Width of both linear layers before the scores.
 };
 
 inline constexpr uint32_t kVgg16MinSide = 32;
 
-// For colour images of 1,000 classes 138,357,544 parameters, with BatchNorm 138,365,992: by name,
-// order, shape and initial distribution those of torchvision's vgg16 and vgg16_bn. Images have at
-// least kVgg16MinSide pixels on either side, and what five poolings leave of them is averaged, or
-// repeated, to 7 × 7.
+// For color images of 1,000 classes, the model has 138,357,544 parameters, or 138,365,992 with
+// BatchNorm. Names, order, shapes and initial distribution are those of torchvision's vgg16 and
+// vgg16_bn. Images need at least kVgg16MinSide pixels on each side. The result of five poolings is
+// averaged, or repeated, to 7 × 7.
 std::shared_ptr<Model> MakeVgg16(const VggOptions& options, const SampleShape& shape);
 
 }  // namespace sluice::worker

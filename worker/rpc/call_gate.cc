@@ -5,7 +5,7 @@
 namespace sluice::worker {
 namespace {
 
-// How late a closed gate may be seen.
+// Longest time until a closed gate is noticed.
 constexpr absl::Duration kConnectSlice = absl::Milliseconds(50);
 
 }  // namespace

@@ -1,5 +1,4 @@
-// CallGate: ends, from another thread, the calls that a thread waits for, and its pauses between
-// them. Thread-safe.
+// CallGate: lets one thread end the calls and pauses that other threads wait for. Thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -17,16 +16,17 @@ class CallGate {
  public:
   explicit CallGate(const Clock* clock) : clock_(clock) {}
 
-  // Ends what is under way, and lets nothing begin from here on.
+  // Cancels the calls in progress and prevents later ones.
   void Close();
-  // Before the call and after it, with its context. False: the gate is closed.
+  // Call Begin before a call and End after it, with the call's context. They return false if the
+  // gate is closed.
   bool Begin(grpc::ClientContext* context);
   bool End(grpc::ClientContext* context);
-  // False if it was closed before or meanwhile.
+  // Returns false if the gate is closed before or during the sleep.
   bool SleepFor(absl::Duration duration);
-  // The same, while `channel` connects: gRPC makes a connection only where somebody waits for it.
-  // Between calls that fail at once nobody does, and the many exchanges of a TLS handshake would
-  // never come to their end.
+  // Like SleepFor, but keeps `channel` connecting. gRPC makes progress on a connection only while a
+  // caller waits for the channel. If calls fail at once, no caller waits between them, and the many
+  // round trips of a TLS handshake would never finish.
   bool ConnectFor(absl::Duration duration, grpc::Channel* channel);
 
  private:

@@ -9,7 +9,8 @@
 namespace sluice::worker {
 namespace {
 
-constexpr absl::Duration kAskAgain = absl::Milliseconds(20);  // After the rest of a checkpoint.
+// Interval for polling rest_of_checkpoint.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -44,8 +45,8 @@ void CheckpointWriter::Write(protocol::WorkerSnapshot snapshot, std::vector<Chec
   MutexLock lock(&mutex_);
   if (working_ || !waiting_.empty()) {
     work.error =
-        "the checkpoint before it is still being written: raise checkpoint.every, or use a faster "
-        "disk";
+        "the previous checkpoint is still being written: raise checkpoint.interval, or use a "
+        "faster disk";
   } else {
     work.snapshot = std::move(snapshot);
     work.files = std::move(files);
@@ -104,8 +105,8 @@ void CheckpointWriter::Run() {
 
 void CheckpointWriter::Do(Work work) {
   const std::string name = protocol::WorkerPartName(options_.sender.rank, options_.sender.term);
-  if (!work.snapshot.has_value()) return Tell(Failed(work.step, name, work.error));
-  // Files first: once every rank's state is there, the checkpoint is complete without them.
+  if (!work.snapshot.has_value()) return SendPartReport(Failed(work.step, name, work.error));
+  // Files go first, because the checkpoint is complete once every rank's state has arrived.
   for (CheckpointFile& file : work.files) {
     if (!WriteOne(work.step, file.name, file.bytes)) return;
     file = CheckpointFile();
@@ -136,7 +137,7 @@ bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::st
 
 void CheckpointWriter::Report(protocol::CheckpointPart part) {
   if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
-  // Earlier checkpoints are over.
+  // Earlier checkpoints no longer matter.
   if (!held_.empty() && held_.front().step != part.step) held_.clear();
   held_.push_back(std::move(part));
 }
@@ -156,7 +157,7 @@ void CheckpointWriter::ReportNow(const protocol::CheckpointPart& part) {
     if (!newest_parts_.empty() && newest_parts_.front().step != part.step) newest_parts_.clear();
     newest_parts_.push_back(part);
   }
-  Tell(part);
+  SendPartReport(part);
 }
 
 protocol::CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
@@ -168,12 +169,12 @@ protocol::CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string nam
           .error = std::string(why)};
 }
 
-void CheckpointWriter::Tell(const protocol::CheckpointPart& part) {
+void CheckpointWriter::SendPartReport(const protocol::CheckpointPart& part) {
   const absl::Status status =
       coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
   if (status.ok() || absl::IsCancelled(status)) return;
-  // Heartbeats repeat it.
-  options_.logger.Warning("the coordinator was not told of ", part.name,
+  // Heartbeats repeat the report.
+  options_.logger.Warning("the coordinator did not get the report of ", part.name,
                           " of the checkpoint after step ", part.step, ": ", status.message());
 }
 

@@ -1,6 +1,6 @@
-// CheckpointWriter: writes a worker's parts of job checkpoints on a thread of its own, into a
-// folder or through the servers, and tells the coordinator of each once it is durable, or why it is
-// not. Thread-safe.
+// CheckpointWriter: writes a worker's parts of job checkpoints on its own thread, into a folder or
+// through the servers. Reports each part to the coordinator once it is durable, or the reason why
+// it failed. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -30,54 +30,56 @@ class CheckpointWriter {
     std::string coordinator;  // host:port
     std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     std::string dir;
-    StoreClient* store = nullptr;  // Not null: what is written goes there, not into `dir`.
+    StoreClient* store = nullptr;  // If not null, parts are written there instead of to `dir`.
     protocol::Sender sender;
-    absl::Duration report_timeout;  // For the coordinator to be reached.
-    std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};  // As of sessions.
+    absl::Duration report_timeout;  // Limit for reaching the coordinator.
+    // As in RemoteSessionOptions.
+    std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};
     absl::Duration backoff_min;
     absl::Duration backoff_max;
     const Clock* clock = nullptr;
     Logger logger{"worker"};
   };
   explicit CheckpointWriter(Options options);
-  // What is being written is finished; the rest is left.
+  // Finishes the part being written and drops the others.
   ~CheckpointWriter();
 
-  // Does not wait. One checkpoint at a time is held in memory: while one is being written, the next
-  // counts as failed, which the coordinator is told.
+  // Queues a checkpoint without blocking. Only one checkpoint is held in memory. If another
+  // checkpoint is still being written, the new one fails, and the writer reports the failure to the
+  // coordinator.
   void Write(protocol::WorkerSnapshot snapshot, std::vector<CheckpointFile> files);
-  // Tells the coordinator that this rank has no part of the checkpoint after `step`.
+  // Reports to the coordinator that this rank has no part of the checkpoint after `step`.
   void ReportFailure(uint64_t step, absl::string_view why);
-  // Waits until everything is written, and reported but for what waits for the rest of its
-  // checkpoint. False: it takes longer than `limit`.
+  // Waits until everything is written and reported, except parts that wait for the rest of their
+  // checkpoint. Returns false if that takes longer than `limit`.
   bool Finish(absl::Duration limit);
-  // What is being written now, and since when; none: nothing.
+  // The part being written and the start of the write. Absent if nothing is being written.
   struct Writing {
-    std::string what;  // For a person.
+    std::string what;  // Description for a person.
     absl::Time since;
   };
   std::optional<Writing> writing() const;
-  // What was reported of the newest checkpoint, failures too: the report may have been lost, or the
-  // coordinator that had it may be gone.
+  // Reports about the newest checkpoint, including failures. Heartbeats repeat them, because a
+  // report may be lost and the coordinator that received it may crash.
   std::vector<protocol::CheckpointPart> newest_parts() const;
 
  private:
   struct Work {
     uint64_t step = 0;
-    std::optional<protocol::WorkerSnapshot> snapshot{};  // None: it failed.
+    std::optional<protocol::WorkerSnapshot> snapshot{};  // Absent if the checkpoint failed.
     std::vector<CheckpointFile> files{};
     std::string error{};
   };
 
   void Run();
   void Do(Work work);
-  // False if it could not be written.
+  // Returns false if the file could not be written.
   bool WriteOne(uint64_t step, const std::string& name, absl::string_view bytes);
-  // Now, or once the rest of the checkpoint is there.
+  // Reports the part now, or once the rest of the checkpoint is durable.
   void Report(protocol::CheckpointPart part);
   void ReportHeld();
   void ReportNow(const protocol::CheckpointPart& part);
-  void Tell(const protocol::CheckpointPart& part);
+  void SendPartReport(const protocol::CheckpointPart& part);
   protocol::CheckpointPart Failed(uint64_t step, std::string name, absl::string_view why) const;
 
   const Options options_;
@@ -89,8 +91,9 @@ class CheckpointWriter {
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Writing> writing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<protocol::CheckpointPart>
-      held_;  // The thread's: durable parts of one checkpoint without its rest.
+  // Durable parts of one checkpoint whose other parts are not durable yet. Only the thread uses
+  // them.
+  std::vector<protocol::CheckpointPart> held_;
   std::thread thread_;
 };
 

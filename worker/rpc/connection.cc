@@ -13,7 +13,7 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
 
 bool MayPass(const grpc::Status& status) {
   switch (status.error_code()) {
-    case grpc::StatusCode::OK:  // A stream that the other side ended.
+    case grpc::StatusCode::OK:  // The other side ended a stream.
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::CANCELLED:
     case grpc::StatusCode::UNKNOWN:
@@ -33,7 +33,8 @@ bool MayPassOnceLetIn(const grpc::Status& status) {
 std::string Reason(const grpc::Status& status, const net::Transport& transport) {
   if (status.ok()) return "it ended the stream";
   const std::string message = status.error_message();
-  // gRPC's own words; the coordinator says who never came.
+  // gRPC itself reported the timeout. The coordinator's own message would name the absent
+  // processes.
   const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
                       (message.empty() || absl::StartsWithIgnoreCase(message, "deadline exceeded"));
   if (silent) return "no answer in time";

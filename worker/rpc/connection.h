@@ -1,4 +1,4 @@
-// What every call of a worker shares: its deadline, and how gRPC's errors read to a person.
+// Functions for every call of a worker: deadlines and readable errors.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,20 +12,21 @@
 
 namespace sluice::worker {
 
-// By the steady clock.
+// Uses the steady clock.
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 
-// True if the same call may work later: nobody there, or the connection broke.
+// Returns true if the same call may succeed later: the peer was unreachable or the connection
+// broke.
 bool MayPass(const grpc::Status& status);
 
-// The same for a process that was let in before: where its token is refused now, the token's files
-// are being changed, on one machine after the other.
+// Like MayPass, for a process that was admitted before. A refused token may be accepted later,
+// because an operator is probably replacing the token files, one machine after the other.
 bool MayPassOnceLetIn(const grpc::Status& status);
 
-// "connection refused", what is wrong with TLS, or gRPC's own words.
+// Returns "connection refused", a TLS problem, or gRPC's own message.
 std::string Reason(const grpc::Status& status, const net::Transport& transport);
 
-// The same code, with `context` before the message: "context: message".
+// Returns the same code, with `context` before the message: "context: message".
 absl::Status ToStatus(const grpc::Status& status, absl::string_view context,
                       const net::Transport& transport);
 

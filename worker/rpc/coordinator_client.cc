@@ -5,14 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "protocol/wire/exchange_messages.h"
+#include "protocol/wire/common_messages.h"
 #include "worker/rpc/connection.h"
 
 namespace sluice::worker {
 namespace {
 
-// A server lets a connection send 256 KiB before its first call is allowed, handshake and headers
-// included.
+// A server accepts at most 128 KiB from a connection before its first authorized call, including
+// handshake and headers.
 constexpr size_t kBytesOfStrangers = 64 << 10;
 
 absl::Status Cancelled(absl::string_view what) {
@@ -36,11 +36,11 @@ absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& req
     const absl::Time asked = options_.clock->Now();
     absl::StatusOr<v1::JoinReply> reply =
         Call(request, timeout, patience, "join", &v1::Coordinator::Stub::Join);
-    // What the coordinator itself says comes sooner.
+    // A DEADLINE_EXCEEDED from the coordinator itself arrives sooner.
     const bool silent =
         absl::IsDeadlineExceeded(reply.status()) && options_.clock->Now() - asked >= patience;
     if (!silent) return reply;
-    // It may wait for a disk, however long that takes.
+    // The coordinator may be waiting for a disk, for any length of time.
     const absl::StatusOr<std::string> waits = WhatItWaitsFor(timeout);
     if (absl::IsCancelled(waits.status())) return waits.status();
     if (!waits.ok()) return reply;
@@ -51,7 +51,7 @@ absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& req
 
 absl::StatusOr<std::string> CoordinatorClient::WhatItWaitsFor(absl::Duration timeout) {
   const absl::StatusOr<v1::GetStatusReply> status =
-      Call(v1::GetStatusRequest(), timeout, options_.answer_grace, "ask how the job stands",
+      Call(v1::GetStatusRequest(), timeout, options_.answer_grace, "ask for the state of the job",
            &v1::Coordinator::Stub::GetStatus);
   if (!status.ok()) return status.status();
   return absl::StrJoin(status->warnings(), "; ",
@@ -69,14 +69,14 @@ absl::Status CoordinatorClient::ReportCheckpoint(const protocol::Sender& sender,
                                                  const protocol::CheckpointPart& part,
                                                  absl::Duration timeout) {
   v1::ReportCheckpointRequest request;
-  protocol::SetSender(sender, request.mutable_sender());
-  protocol::SetPart(part, request.mutable_part());
+  protocol::SenderToProto(sender, request.mutable_sender());
+  protocol::PartToProto(part, request.mutable_part());
   return Call(request, timeout, timeout, "report its part of a checkpoint",
               &v1::Coordinator::Stub::ReportCheckpoint)
       .status();
 }
 
-// The large call that follows meets whatever goes wrong here, and says so.
+// Ignores errors: the large call that follows meets the same error and reports it.
 void CoordinatorClient::Introduce() {
   grpc::ClientContext context;
   SetDeadline(options_.answer_grace, &context);

@@ -1,4 +1,4 @@
-// CoordinatorClient: the calls of a worker to its coordinator that it waits for: Join, Leave and
+// CoordinatorClient: a worker's blocking calls to its coordinator: Join, Leave and
 // ReportCheckpoint.
 #pragma once
 
@@ -26,33 +26,35 @@ class CoordinatorClient {
     uint32_t rank = 0;
     absl::Duration backoff_min;
     absl::Duration backoff_max;
-    // The coordinator says itself who never came; this is for when it says nothing.
+    // Extra time for an answer. The coordinator itself reports which processes are absent; this
+    // limit applies when it does not answer.
     absl::Duration answer_grace = absl::Seconds(10);
     const Clock* clock = nullptr;
-    // The coordinator has let this process in before: if it refuses its token now, the files are
-    // being changed.
+    // The coordinator admitted this process before. If it refuses the token now, an operator is
+    // replacing the token files.
     bool let_in = false;
     Logger logger{"worker"};
   };
   explicit CoordinatorClient(Options options);
 
-  // Tries for `timeout` to reach the coordinator; then waits for its answer, which may take
-  // `answer_timeout`, since it waits for the others. If it takes longer, the same is asked again as
-  // long as the coordinator answers others. UNAVAILABLE: it cannot be reached.
+  // Tries for `timeout` to reach the coordinator. Then waits up to `answer_timeout` for its answer,
+  // because the coordinator waits for the other processes. After that, Join repeats the request as
+  // long as the coordinator answers a status request. Fails with UNAVAILABLE if the coordinator
+  // cannot be reached.
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, absl::Duration timeout,
                                      absl::Duration answer_timeout);
   absl::StatusOr<v1::LeaveReply> Leave(const v1::LeaveRequest& request, absl::Duration timeout);
   absl::Status ReportCheckpoint(const protocol::Sender& sender,
                                 const protocol::CheckpointPart& part, absl::Duration timeout);
-  // Ends the calls that are under way, and every later one, with CANCELLED. Thread-safe.
+  // Ends the calls in progress, and every later one, with CANCELLED. Thread-safe.
   void Cancel() { gate_.Close(); }
-  // False if Cancel was called before or meanwhile.
+  // Returns false if Cancel is called before or during the sleep.
   bool SleepFor(absl::Duration duration) { return gate_.SleepFor(duration); }
 
  private:
-  // Makes this connection that of a member, which may send more than a stranger.
+  // Identifies this connection as a member's, which may send more bytes than an unknown client's.
   void Introduce();
-  // What the job waits for, as the coordinator says.
+  // Returns the coordinator's description of what the job waits for.
   absl::StatusOr<std::string> WhatItWaitsFor(absl::Duration timeout);
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(const Request& request, absl::Duration timeout,

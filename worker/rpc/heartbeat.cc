@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "protocol/wire/membership_messages.h"
 #include "worker/core/session.h"
 #include "worker/rpc/connection.h"
 
@@ -63,9 +64,9 @@ bool Heartbeat::WaitForNext() {
 }
 
 absl::Status Heartbeat::Beat() {
-  v1::HeartbeatRequest request = options_.compose();
+  protocol::WorkerHeartbeat heartbeat = options_.compose();
   grpc::ClientContext context;
-  // Soon enough for another try within the lease.
+  // The deadline leaves time for another try within the lease.
   SetDeadline(std::max(options_.interval, options_.lease / 3), &context);
   {
     MutexLock lock(&mutex_);
@@ -73,17 +74,19 @@ absl::Status Heartbeat::Beat() {
     context_ = &context;
     report_is_new_ = false;
     if (!reports_.empty()) {
-      request.set_parameters_hash_step(reports_.front().step);
-      request.set_parameters_sha256(reports_.front().sha256);
+      heartbeat.parameters_hash_step = reports_.front().step;
+      heartbeat.parameters_sha256 = reports_.front().sha256;
     }
   }
+  v1::HeartbeatRequest request;
+  protocol::HeartbeatToProto(heartbeat, &request);
   v1::HeartbeatReply reply;
   const grpc::Status status = stub_->Heartbeat(&context, request, &reply);
   {
     MutexLock lock(&mutex_);
     context_ = nullptr;
-    if (status.ok() && request.parameters_hash_step() > 0 && !reports_.empty() &&
-        reports_.front().step == request.parameters_hash_step()) {
+    if (status.ok() && heartbeat.parameters_hash_step > 0 && !reports_.empty() &&
+        reports_.front().step == heartbeat.parameters_hash_step) {
       reports_.pop_front();
       report_is_new_ = !reports_.empty();
     }
@@ -104,20 +107,25 @@ absl::Status Heartbeat::Beat() {
         absl::StrCat("the coordinator at ", options_.address, " no longer knows this worker"),
         *options_.transport);
   }
-  if (reply.phase() == v1::JOB_PHASE_FAILED) {
-    return absl::AbortedError(reply.failure().empty() ? "the job has failed" : reply.failure());
+  return HandleReply(protocol::HeartbeatReplyFromProto(reply));
+}
+
+absl::Status Heartbeat::HandleReply(const protocol::HeartbeatReply& answer) {
+  const protocol::JobState& job = answer.job;
+  if (job.phase == protocol::JobPhase::kFailed) {
+    return absl::AbortedError(job.failure.empty() ? "the job has failed" : job.failure);
   }
-  if (reply.term() > options_.term) {
+  if (job.term > options_.term) {
     return RollbackError(
-        absl::StrCat("the coordinator says that the job went back (term ", reply.term(), ")"));
+        absl::StrCat("the coordinator reports that the job rolled back (term ", job.term, ")"));
   }
-  if (reply.server_incarnation() < server_incarnation_) {
-    return Missed(absl::StrCat("an earlier one, number ", reply.server_incarnation(), " before ",
-                               server_incarnation_, ", answers in its place"));
+  if (answer.server_incarnation < server_incarnation_) {
+    return Missed(absl::StrCat("an earlier process, incarnation ", answer.server_incarnation,
+                               " before ", server_incarnation_, ", answers in its place"));
   }
-  server_incarnation_ = reply.server_incarnation();
+  server_incarnation_ = answer.server_incarnation;
   Answered();
-  options_.on_reply(reply);
+  options_.on_reply(answer);
   return absl::OkStatus();
 }
 
@@ -125,7 +133,7 @@ void Heartbeat::Answered() {
   last_answer_ = options_.clock->Now();
   if (!told_) return;
   told_ = false;
-  options_.logger.Info("the coordinator at ", options_.address, " is there again");
+  options_.logger.Info("the coordinator at ", options_.address, " answers again");
 }
 
 absl::Status Heartbeat::Missed(const std::string& reason) {

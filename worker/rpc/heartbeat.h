@@ -1,5 +1,5 @@
-// Heartbeat: renews a worker's lease from a thread and a connection of its own, and hears there
-// that the job has failed or gone back.
+// Heartbeat: renews a worker's lease from its own thread and connection. The replies report failure
+// and rollback of the job.
 #pragma once
 
 #include <deque>
@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "net/grpc/transport.h"
+#include "protocol/membership.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
 namespace sluice::worker {
@@ -25,30 +26,32 @@ class Heartbeat {
     std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     absl::Duration interval;
     absl::Duration lease;
-    absl::Duration patience;          // So long the coordinator may be away: the lease, or more.
-    uint64_t server_incarnation = 0;  // An answer from a lower one does not count.
-    uint32_t term = 0;                // In an answer a higher one means that the job went back.
+    absl::Duration patience;          // Longest absence of the coordinator, at least the lease.
+    uint64_t server_incarnation = 0;  // Replies with a lower incarnation are ignored.
+    uint32_t term = 0;                // A higher term in a reply means that the job rolled back.
     const Clock* clock = nullptr;
     Logger logger{"worker"};
-    std::function<v1::HeartbeatRequest()> compose;
-    // An answer that finds all in order.
-    std::function<void(const v1::HeartbeatReply&)> on_reply;
-    // The job has failed or gone back (RollbackError), or no heartbeat got through for as long as
-    // patience lasts (UNAVAILABLE). Called once.
+    std::function<protocol::WorkerHeartbeat()> compose;
+    // Called for each reply without a failure or rollback.
+    std::function<void(const protocol::HeartbeatReply&)> on_reply;
+    // Called once: when the job has failed or rolled back (RollbackError), or when no heartbeat got
+    // through for `patience` (UNAVAILABLE).
     std::function<void(absl::Status)> on_failure;
   };
   explicit Heartbeat(Options options);
-  // Stops, whatever is under way.
+  // Stops and cancels a call in progress.
   ~Heartbeat();
 
-  // Goes with a heartbeat that is sent at once. Kept until one got through; the newest 64 are.
+  // Sends a heartbeat with this hash at once. Repeats the hash until a heartbeat gets through.
+  // Keeps the newest 64 hashes.
   void ReportParameters(uint64_t step, std::string sha256);
 
  private:
   void Run();
-  bool WaitForNext();  // False: stop.
-  // Not OK: final.
+  bool WaitForNext();  // Returns false to stop.
+  // An error is final.
   absl::Status Beat();
+  absl::Status HandleReply(const protocol::HeartbeatReply& answer);
   absl::Status Missed(const std::string& reason);
   void Answered();
 
@@ -59,16 +62,17 @@ class Heartbeat {
 
   const Options options_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
-  // Of the thread.
+  // The members below belong to the thread.
   absl::Time last_answer_;
-  uint64_t server_incarnation_;  // The highest that answered.
-  bool told_ = false;            // The log knows that the coordinator is away.
+  uint64_t server_incarnation_;  // The highest incarnation that answered.
+  bool told_ = false;            // The log already has a line about the coordinator's absence.
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<ParametersReport> reports_ ABSL_GUARDED_BY(mutex_);
   bool report_is_new_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the call under way.
+  // Context of the call in progress.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread thread_;
 };
 

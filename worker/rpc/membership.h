@@ -1,4 +1,4 @@
-// Membership: what a worker is told at Join, checked and in plain types.
+// Membership: the checked contents of a JoinReply, in plain types.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ struct Membership {
   uint32_t world_size = 0;
   uint64_t first_step = 1;
   bool parameters_agree = true;
-  uint64_t restore_step = 0;        // Of the job checkpoint to begin with; 0: none.
-  uint32_t restore_world_size = 0;  // Ranks that wrote it.
-  std::vector<protocol::CheckpointPart> restore_parts{};  // As JoinReply has them.
-  bool learner = false;                                   // As JoinReply has it.
-  std::vector<uint32_t> members{};                        // Likewise, ascending.
-  std::vector<protocol::CompressionPlan> plans{};         // Likewise: at most one.
+  uint64_t restore_step = 0;        // Step of the job checkpoint to restore; 0 if none.
+  uint32_t restore_world_size = 0;  // Number of ranks that wrote the checkpoint.
+  std::vector<protocol::CheckpointPart> restore_parts{};  // As in JoinReply.
+  bool late_joiner = false;                               // As in JoinReply.
+  std::vector<uint32_t> members{};                        // As in JoinReply, in ascending order.
+  std::vector<protocol::CompressionPlan> plans{};         // As in JoinReply; at most one.
   uint64_t window_bytes = 0;
   absl::Duration lease;
   absl::Duration heartbeat;
@@ -40,7 +40,7 @@ struct Membership {
   std::vector<ShardSeat> shards;  // By shard.
 };
 
-// INVALID_ARGUMENT: the reply contradicts itself or what was asked for.
+// Fails with INVALID_ARGUMENT if the reply contradicts itself or the request.
 absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply,
                                          const protocol::TensorTable& table, uint32_t rank,
                                          uint32_t shards,

@@ -9,25 +9,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
-#include "base/text.h"
-#include "protocol/wire/tensor_table_message.h"
+#include "job/job_spec.h"
+#include "protocol/membership.h"
+#include "protocol/wire/membership_messages.h"
 #include "worker/rpc/coordinator_client.h"
-#include "worker/rpc/live_session.h"
+#include "worker/rpc/joined_session.h"
 #include "worker/rpc/membership.h"
-#include "worker/rpc/own_snapshot.h"
+#include "worker/rpc/restore_source.h"
 
 namespace sluice::worker {
 namespace {
 
-// Between two tries to read a checkpoint; doubles.
+// First pause between attempts to read a checkpoint; it doubles up to kReadAgainMax.
 constexpr absl::Duration kReadAgainMin = absl::Milliseconds(250);
 constexpr absl::Duration kReadAgainMax = absl::Seconds(2);
-// A checkpoint is called damaged after so many tries: a disk or its network may have failed once.
+// Attempts before a checkpoint is reported as damaged, because a disk or its network may fail once.
 constexpr int kDamagedTries = 2;
-// So long a worker that gives up tries to say so.
+// Limit for reporting that this worker gives up.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
-// A worker that has finished asks at least this often whether the others have: the coordinator goes
-// soon after.
+// Longest interval between a finished worker's questions whether all workers have finished. The
+// coordinator exits soon after all have finished.
 constexpr absl::Duration kEndPollMax = absl::Seconds(1);
 
 std::string HostName() {
@@ -58,7 +59,7 @@ class RemoteSession final : public Session {
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override { return live_ != nullptr && live_->BuffersDue(); }
-  bool TakesGpuViews() const override { return options_.device != nullptr; }
+  bool AcceptsGpuViews() const override { return options_.device != nullptr; }
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override {
     return live_ == nullptr ? NotJoined() : live_->ApplyOnGpu(tensors, ready);
   }
@@ -80,8 +81,13 @@ class RemoteSession final : public Session {
   }
   absl::Status Skip() override { return live_ == nullptr ? NotJoined() : live_->Skip(); }
   absl::StatusOr<StepResult> Wait() override {
+    absl::StatusOr<std::optional<StepResult>> result = WaitFor(absl::InfiniteDuration());
+    if (!result.ok()) return result.status();
+    return **std::move(result);
+  }
+  absl::StatusOr<std::optional<StepResult>> WaitFor(absl::Duration limit) override {
     if (live_ == nullptr) return NotJoined();
-    return live_->Wait();
+    return live_->WaitFor(limit);
   }
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
     return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean);
@@ -158,9 +164,9 @@ class RemoteSession final : public Session {
   protocol::Sender sender_;
   absl::Duration heartbeat_;
   bool agreed_ = false;
-  // Once joined. Only Join sets it, under the lock, since whoever reports, asks for figures or
-  // gives up may be on another thread than whoever trains.
-  std::unique_ptr<LiveSession> live_;
+  // Null before Join, which sets the pointer under the lock. Other threads than the training thread
+  // may report, ask for figures or abandon the session.
+  std::unique_ptr<JoinedSession> live_;
   mutable Mutex mutex_;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -168,15 +174,16 @@ class RemoteSession final : public Session {
 v1::JoinRequest RemoteSession::MakeJoinRequest(const protocol::TensorTable& table,
                                                absl::string_view parameters_sha256) const {
   v1::JoinRequest request;
-  request.set_job_name(ValidText(options_.job_name));
-  request.set_job_hash(options_.job_hash);
-  request.set_nonce(options_.nonce);
-  request.set_rank(options_.rank);
-  protocol::TableToProto(table, request.mutable_table());
-  request.set_parameters_sha256(std::string(parameters_sha256));
-  request.set_software_version(ValidText(options_.software_version));
-  request.set_host(ValidText(HostName()));
-  request.set_pid(static_cast<uint32_t>(getpid()));
+  protocol::JoinToProto({.job_name = options_.job_name,
+                         .job_hash = options_.job_hash,
+                         .nonce = options_.nonce,
+                         .rank = options_.rank,
+                         .table = table,
+                         .parameters_sha256 = std::string(parameters_sha256),
+                         .software_version = options_.software_version,
+                         .host = HostName(),
+                         .pid = static_cast<uint32_t>(getpid())},
+                        &request);
   return request;
 }
 
@@ -189,8 +196,8 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const protocol::TensorTable& table,
   const bool patient = options_.checkpoint.enabled();
   const absl::StatusOr<v1::JoinReply> reply = coordinator_.Join(
       MakeJoinRequest(table, parameters_sha256),
-      patient && options_.rejoining ? options_.wait_limit : options_.join_timeout,
-      patient ? std::max(options_.join_timeout, options_.wait_limit) : options_.join_timeout);
+      patient && options_.rejoining ? options_.rejoin_timeout : options_.join_timeout,
+      patient ? std::max(options_.join_timeout, options_.rejoin_timeout) : options_.join_timeout);
   if (!reply.ok()) return FailJoin(reply.status());
   const absl::StatusOr<Membership> membership =
       ReadJoinReply(*reply, table, options_.rank, options_.shards, options_.compression);
@@ -203,21 +210,21 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const protocol::TensorTable& table,
            .first_step = membership->first_step,
            .parameters_agree = membership->parameters_agree,
            .members = membership->members,
-           .steps_behind = membership->learner ? uint64_t{1} : 0};
-  auto live = std::make_unique<LiveSession>(options_, table, *membership);
+           .steps_behind = membership->late_joiner ? uint64_t{1} : 0};
+  auto live = std::make_unique<JoinedSession>(options_, table, *membership);
   {
     MutexLock lock(&mutex_);
     if (abandoned_) return FailJoin(absl::CancelledError("this worker gave up while it joined"));
     live_ = std::move(live);
   }
-  // Heartbeats go on meanwhile: reading may take longer than a lease.
+  // Heartbeats continue meanwhile, because reading may take longer than a lease.
   if (membership->restore_step > 0) {
     if (absl::Status status = Restore(*membership); !status.ok()) return status;
     return info_;
   }
   if (absl::Status status = live_->SetPlans(membership->plans); !status.ok()) {
     live_->Fail(absl::InvalidArgumentError(
-        absl::StrCat("the coordinator's answer to Join makes no sense: ", status.message(),
+        absl::StrCat("the coordinator's answer to Join is invalid: ", status.message(),
                      "; do worker and server run the same version and job file?")));
     return live_->status();
   }
@@ -234,14 +241,14 @@ absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& me
       .step = membership.restore_step,
       .world_size = membership.restore_world_size,
       .states = membership.restore_parts,
-      .read = [store, timeout = options_.wait_limit](const protocol::CheckpointPart& part) {
+      .read = [store, timeout = options_.rejoin_timeout](const protocol::CheckpointPart& part) {
         return store->Get(part, timeout);
       }};
 }
 
-// The folder may come back, and what could not be read may be read again.
+// Retries, because the directory may become available again and a failed read may succeed later.
 absl::Status RemoteSession::KeepTrying(const Membership& membership) {
-  const absl::Time until = options_.clock->Now() + options_.wait_limit;
+  const absl::Time until = options_.clock->Now() + options_.rejoin_timeout;
   absl::Duration pause = kReadAgainMin;
   std::string told;
   for (int tries = 1;; ++tries) {
@@ -253,7 +260,7 @@ absl::Status RemoteSession::KeepTrying(const Membership& membership) {
     if (status.message() != told) {
       told = std::string(status.message());
       options_.logger.Warning("the checkpoint after step ", membership.restore_step,
-                              " cannot be read now: ", told, "; trying again");
+                              " cannot be read now: ", told, "; retrying");
     }
     live_->RestoreFails(status.message());
     if (!live_->SleepFor(pause)) return live_->status();
@@ -266,9 +273,9 @@ absl::Status RemoteSession::TryRestore(const Membership& membership) {
   absl::Status status = source.status();
   if (source.ok() && options_.may_restore) status = options_.may_restore(membership.restore_step);
   if (status.ok()) {
-    status = RestoreFrom(options_.elastic
-                             ? ReadElasticSnapshot(*source, membership.sender, membership.learner)
-                             : ReadSnapshot(*source, membership.sender, membership.world_size));
+    status = RestoreFrom(
+        options_.elastic ? ReadElasticSnapshot(*source, membership.sender, membership.late_joiner)
+                         : ReadSnapshot(*source, membership.sender, membership.world_size));
   }
   if (status.ok()) {
     info_.restored_step = membership.restore_step;
@@ -289,7 +296,7 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
   const std::string message = absl::StrCat("the checkpoint after step ", membership.restore_step,
                                            " cannot be restored: ", status.message());
   if (!absl::IsDataLoss(status)) {
-    // The one before would do no better.
+    // The previous checkpoint would fail in the same way.
     live_->Fail(absl::Status(status.code(), message));
     Abandon(message);
     return live_->status();
@@ -309,7 +316,7 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
 
 absl::Status RemoteSession::RestoreFrom(absl::StatusOr<protocol::WorkerSnapshot> snapshot) {
   if (!snapshot.ok()) return snapshot.status();
-  // Of another rank's state there is none.
+  // The state has no uplink if it is another rank's.
   if (!snapshot->uplink.chunks.empty()) {
     if (absl::Status status = live_->Restore(snapshot->uplink); !status.ok()) return status;
   }
@@ -319,7 +326,7 @@ absl::Status RemoteSession::RestoreFrom(absl::StatusOr<protocol::WorkerSnapshot>
 }
 
 absl::Status RemoteSession::Lost(const absl::Status& status) const {
-  // Whoever was removed, and lives, comes as another.
+  // A removed worker that is still alive joins again as a new one.
   const bool removed = options_.elastic && absl::IsFailedPrecondition(status);
   const bool lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || removed;
   return lost && options_.checkpoint.enabled() ? RollbackError(status.message()) : status;
@@ -352,18 +359,18 @@ absl::Status RemoteSession::AgreeOnParameters(absl::Span<const absl::Span<float>
   if (options_.rank != giver) {
     status = live_->Skip();
   } else {
-    // Last layer first, as bundles go.
+    // Last layer first, in the order of the bundles.
     for (size_t tensor = parameters.size(); tensor-- > 0 && status.ok();) {
       status = live_->Submit(static_cast<uint32_t>(tensor), parameters[tensor]);
     }
   }
   if (!status.ok()) return status;
-  const absl::StatusOr<StepResult> result = live_->Wait();
+  const absl::StatusOr<StepResult> result = Wait();
   if (!result.ok()) return result.status();
   if (result->n_min != 1 || result->n_max != 1) {
     live_->Fail(absl::InternalError(
         absl::StrCat("the start parameters came from ", result->n_min, " to ", result->n_max,
-                     " ranks, wanted rank 0 alone: do worker and server run the same version?")));
+                     " ranks, expected rank 0 alone: do worker and server run the same version?")));
     return live_->status();
   }
   for (size_t tensor = 0; tensor < parameters.size() && status.ok(); ++tensor) {
@@ -373,42 +380,38 @@ absl::Status RemoteSession::AgreeOnParameters(absl::Span<const absl::Span<float>
 }
 
 v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_view reason) {
-  v1::HeartbeatRequest last = live_->LastWords();
   v1::LeaveRequest request;
-  *request.mutable_sender() = last.sender();
-  *request.mutable_progress() = last.progress();
-  *request.mutable_timings() = last.timings();
-  request.set_finished(finished);
-  request.set_reason(ValidText(reason));
-  request.set_parameters_hash_step(last.parameters_hash_step());
-  request.set_parameters_sha256(last.parameters_sha256());
+  protocol::LeaveToProto(
+      {.last = live_->LastWords(), .finished = finished, .reason = std::string(reason)}, &request);
   return request;
 }
 
 absl::Status RemoteSession::Leave() {
   if (live_ == nullptr) return NotJoined();
-  if (!live_->FinishCheckpoints(options_.wait_limit)) {
+  if (!live_->FinishCheckpoints(options_.rejoin_timeout)) {
     options_.logger.Warning("the last checkpoint has not been written for ",
-                            absl::FormatDuration(options_.wait_limit),
-                            " (server.wait_limit); this worker leaves without it");
+                            absl::FormatDuration(options_.rejoin_timeout),
+                            " (server.rejoin_timeout); this worker leaves without it");
   }
   const absl::Status status = live_->BeginLeaving();
   if (!status.ok()) return status;
   const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");
   do {
     if (absl::Status so_far = live_->status(); !so_far.ok()) return so_far;
-    const absl::StatusOr<v1::LeaveReply> reply = coordinator_.Leave(
-        request, options_.checkpoint.enabled() ? options_.wait_limit : options_.connect_timeout);
+    const absl::StatusOr<v1::LeaveReply> reply =
+        coordinator_.Leave(request, options_.checkpoint.enabled() ? options_.rejoin_timeout
+                                                                  : options_.connect_timeout);
     if (!reply.ok()) return Lost(reply.status());
-    if (reply->phase() == v1::JOB_PHASE_FAILED) {
-      return absl::AbortedError(reply->failure().empty() ? "the job has failed" : reply->failure());
+    const protocol::JobState job = protocol::LeaveAnswerFromProto(*reply);
+    if (job.phase == protocol::JobPhase::kFailed) {
+      return absl::AbortedError(job.failure.empty() ? "the job has failed" : job.failure);
     }
-    if (reply->term() > sender_.term) {
-      return RollbackError(
-          absl::StrCat("the job went back while this worker waited for the others to finish (term ",
-                       reply->term(), ")"));
+    if (job.term > sender_.term) {
+      return RollbackError(absl::StrCat(
+          "the job rolled back while this worker waited for the others to finish (term ", job.term,
+          ")"));
     }
-    if (!options_.checkpoint.enabled() || reply->phase() == v1::JOB_PHASE_FINISHED) {
+    if (!options_.checkpoint.enabled() || job.phase == protocol::JobPhase::kFinished) {
       return absl::OkStatus();
     }
   } while (coordinator_.SleepFor(std::min(heartbeat_, kEndPollMax)));
@@ -416,7 +419,7 @@ absl::Status RemoteSession::Leave() {
 }
 
 void RemoteSession::Abandon(absl::string_view reason) {
-  LiveSession* live = nullptr;
+  JoinedSession* live = nullptr;
   {
     MutexLock lock(&mutex_);
     abandoned_ = true;
@@ -425,11 +428,11 @@ void RemoteSession::Abandon(absl::string_view reason) {
   if (live == nullptr) return coordinator_.Cancel();
   (void)coordinator_.Leave(MakeLeaveRequest(/*finished=*/false, reason), kAbandonTimeout);
   live->Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
-  coordinator_.Cancel();  // It may be leaving.
+  coordinator_.Cancel();  // Ends a Leave call in progress.
 }
 
 void RemoteSession::Cut() {
-  LiveSession* live = nullptr;
+  JoinedSession* live = nullptr;
   {
     MutexLock lock(&mutex_);
     abandoned_ = true;
@@ -450,7 +453,7 @@ RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view 
   options.rank = rank;
   options.shards = spec.shards;
   options.compression = spec.compression;
-  options.average_buffers_every = spec.average_buffers_every;
+  options.buffer_sync_interval = spec.buffer_sync_interval;
   options.lockstep = job::InLockstep(spec.mode);
   options.shards_update = job::ShardOptimizer(spec).has_value();
   options.makes_plans = spec.control.makes_plans();
@@ -458,7 +461,7 @@ RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view 
   options.checkpoint = spec.checkpoint;
   options.elastic = spec.membership == "elastic";
   options.rack_of = spec.rack_of;
-  options.wait_limit = spec.server.wait_limit;
+  options.rejoin_timeout = spec.server.rejoin_timeout;
   options.join_timeout = spec.server.join_timeout;
   options.connect_timeout = spec.server.connect_timeout;
   options.software_version = SLUICE_VERSION;

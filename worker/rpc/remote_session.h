@@ -1,6 +1,6 @@
-// RemoteSession: a Session over gRPC: one Exchange stream per shard, heartbeats on a connection of
-// their own, and one strand that encodes. Streams that break are opened again and what is
-// unresolved is repeated. gRPC reads `grpc_proxy` and `no_grpc_proxy` from the environment itself.
+// RemoteSession: a Session over gRPC. It has one Exchange stream per shard, a separate connection
+// for heartbeats, and one encoder thread. It reopens broken streams and repeats unresolved
+// requests. gRPC itself reads `grpc_proxy` and `no_grpc_proxy` from the environment.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/trace_file.h"
 #include "compress/device_encoder.h"
-#include "job/job_spec.h"
 #include "net/grpc/transport.h"
 #include "protocol/checkpoint/checkpoint_spec.h"
 #include "protocol/compression_spec.h"
@@ -34,55 +33,60 @@ struct RemoteSessionOptions {
   uint32_t rank = 0;
   uint32_t shards = 1;
   protocol::CompressionSpec compression;
-  uint64_t average_buffers_every = job::kAverageBuffersEvery;  // Steps; equal for all ranks.
-  bool lockstep = true;        // False: of a mode in which workers do not wait for each other.
-  bool shards_update = false;  // Results are changes of parameters, not means.
+  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // Steps; equal for all ranks.
+  bool lockstep = true;        // False in modes in which workers do not wait for each other.
+  bool shards_update = false;  // Results are changes of parameters instead of means.
   bool makes_plans = false;    // Compression changes while the job runs (control.policy).
-  bool quorum = false;         // Steps close without those who are late.
-  // With a folder: the session saves and restores, and losing a server ends it with a
-  // RollbackError.
+  bool quorum = false;         // Steps close without late workers.
+  // If it names a folder, the session saves and restores checkpoints, and losing a server ends the
+  // session with a RollbackError.
   protocol::CheckpointSpec checkpoint;
-  bool elastic = false;  // Workers come and go.
-  // Steps in which what coding loses is measured on every chunk once (SessionFigures::quality); 0:
-  // never.
-  uint64_t quality_every = 0;
-  // Where gradients that are submitted may lie, and are encoded then; not owned. Null: nowhere but
-  // in the host's memory.
+  bool elastic = false;  // Workers may join and leave during the job.
+  // Number of steps in which the coding loss of every chunk is measured once
+  // (SessionFigures::quality). 0 disables the measurement.
+  uint64_t quality_interval = 0;
+  // The device whose memory may hold submitted gradients. It encodes those gradients. Not owned. If
+  // null, gradients must be in host memory.
   compress::EncodingDevice* device = nullptr;
-  TraceFile* trace = nullptr;  // Not owned; its clock is `clock`'s. Null: no trace is written.
-  uint32_t rack_of = 0;        // Of a rack: the workers of the whole job.
-  // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there
-  // (DATA_LOSS: it is not, and the job takes one from before). Called by Join.
+  // Not owned; must use the same clock as `clock`. Null disables the trace.
+  TraceFile* trace = nullptr;
+  uint32_t rack_of = 0;  // In a rack, the number of workers of the whole job; otherwise 0.
+  // For a relay: checks whether the relay's other state, beside its own part of the checkpoint
+  // after a step, is available. Returns DATA_LOSS if the state is not available; the job then uses
+  // an earlier checkpoint. Join calls the function.
   std::function<absl::Status(uint64_t)> may_restore{};
-  // For a relay: whether the rack's own checkpoint after a step is durable.
-  // OK: it is durable. An error: it never will be. None: not known yet, and asked again. The part
-  // is reported after that. From a thread of the session.
+  // For a relay: tells whether the rack's own checkpoint after a step is durable. Returns OK if it
+  // is durable, an error if it never will be, and nullopt if this is not known yet; the session
+  // then asks again. The session reports its own part after the answer. A thread of the session
+  // calls the function.
   std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};
-  // Of a relay: told once why a session that had joined is over, if that is not by Leave. From any
-  // thread and with locks held: it must not call back, and not wait.
+  // For a relay: called once with the reason when a joined session ends without Leave. The call may
+  // come from any thread and with locks held, so the function must neither call the session nor
+  // block.
   std::function<void(const absl::Status&)> on_end{};
   std::string software_version;
   std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
-  uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.
-  absl::Duration join_timeout =
-      absl::Seconds(60);  // To reach the coordinator, since workers may start first.
-  absl::Duration connect_timeout =
-      absl::Seconds(20);  // For a shard to be reached, at first and again.
-  // With checkpoints: for others to come, and instead of connect_timeout and the lease; in Join, if
-  // `rejoining`, for the coordinator to be reached.
-  absl::Duration wait_limit = absl::Minutes(10);
-  bool rejoining = false;  // After a rollback: the coordinator may be coming up again.
-  absl::Duration backoff_min = absl::Milliseconds(50);  // Between two tries; doubles.
+  uint64_t nonce = 0;  // Identifies this start of the worker. With 0, it is drawn at random.
+  // Limit for reaching the coordinator. Workers may start before it.
+  absl::Duration join_timeout = absl::Seconds(60);
+  // Limit for reaching a shard, for the first time or after a broken connection.
+  absl::Duration connect_timeout = absl::Seconds(20);
+  // With checkpoints: limit for the arrival of other processes. It replaces connect_timeout and the
+  // lease. If `rejoining`, Join also uses it for reaching the coordinator.
+  absl::Duration rejoin_timeout = absl::Minutes(10);
+  bool rejoining = false;  // The coordinator may still be restarting after a rollback.
+  // Pause between two tries; it doubles each time.
+  absl::Duration backoff_min = absl::Milliseconds(50);
   absl::Duration backoff_max = absl::Seconds(1);
-  const Clock* clock = nullptr;  // Not owned. nullptr: a steady clock.
+  const Clock* clock = nullptr;  // Not owned. Null selects a steady clock.
   Logger logger{"worker"};
 };
 
-// What a job file says about its sessions; the rest as it stands above.
+// Returns the options that a job file sets; the others keep their defaults.
 RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view coordinator,
                                     uint32_t rank);
 
-// Connects nowhere before Join.
+// Does not connect before Join.
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options);
 
 }  // namespace sluice::worker

@@ -11,15 +11,15 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint64_t kMessagePrefix = 5;  // gRPC's, before each message.
-// As bytes: a generated stub would copy all frames into a message.
+constexpr uint64_t kMessagePrefix = 5;  // gRPC's prefix of each message.
 constexpr absl::Duration kProbeEvery = absl::Milliseconds(250);
+// Called with raw bytes, because a generated stub would copy all frames into a message.
 constexpr char kExchangeMethod[] = "/sluice.v1.ParameterShard/Exchange";
 
 }  // namespace
 
-// One stream. Lives until its OnDone. Writes start outside gRPC's own events, so a hold keeps
-// OnDone away until the stream is broken and no write is being prepared.
+// One stream. It lives until its OnDone. Writes start outside gRPC's own events, so a hold delays
+// OnDone until the stream is broken and no write is being prepared.
 class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   Call(ShardStream* owner, Stub* stub, const protocol::Sender& sender)
@@ -34,8 +34,8 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     StartCall();
   }
 
-  // Null: a probe.
-  void Enqueue(std::shared_ptr<const protocol::Exchange> exchange, int64_t ready) {
+  // A null `exchange` queues a probe.
+  void Enqueue(std::shared_ptr<const protocol::ExchangeRequest> exchange, int64_t ready) {
     MutexLock lock(&mutex_);
     if (!broken_) queue_.push_back({std::move(exchange), static_cast<uint64_t>(ready)});
   }
@@ -44,7 +44,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     Queued next;
     {
       MutexLock lock(&mutex_);
-      if (broken_ || writing_ || queue_.empty()) return;
+      if (!begun_ || broken_ || writing_ || queue_.empty()) return;
       next = std::move(queue_.front());
       queue_.pop_front();
       writing_ = true;
@@ -58,8 +58,9 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
       return;
     }
     const std::optional<protocol::LinkReport> report = owner_->TakeReport();
-    request_ = protocol::RequestBytes(next.exchange, first_ ? &sender_ : nullptr, next.ready,
-                                      report.has_value() ? &*report : nullptr);
+    request_ =
+        protocol::ExchangeRequestToBytes(next.exchange, first_ ? &sender_ : nullptr, next.ready,
+                                         report.has_value() ? &*report : nullptr);
     first_ = false;
     const TraceTags tags{.step = next.exchange->step, .bundle = next.exchange->bundle};
     if (tags.step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
@@ -69,13 +70,25 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
 
   void Cancel() { context_.TryCancel(); }
 
+  bool begun() const {
+    MutexLock lock(&mutex_);
+    return begun_;
+  }
+
+  // If the shard sends no metadata, OnReadDone notices the broken stream.
   void OnReadInitialMetadataDone(bool ok) override {
-    if (ok) owner_->events_->OnStreamUp(owner_->shard_);
+    if (!ok) return;
+    {
+      MutexLock lock(&mutex_);
+      begun_ = true;
+    }
+    WriteNext();
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Break();
-    if (!TakeReply()) return Break();
+    if (!std::exchange(up_, true)) owner_->events_->OnStreamUp(owner_->shard_);
+    if (!ReadReply()) return Break();
     StartRead(&incoming_);
   }
 
@@ -98,8 +111,8 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
       if (owner->call_ == self) owner->call_ = nullptr;
     }
     owner->events_->OnStreamDown(owner->shard_, status);
-    // Before the owner may go: the context holds the channel, which must not end on a thread of its
-    // own.
+    // Release this call before the owner may be destroyed: the context holds the channel, which
+    // must not end on one of its own threads.
     self.reset();
     MutexLock lock(&owner->mutex_);
     --owner->calls_;
@@ -108,7 +121,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
 
  private:
   struct Queued {
-    std::shared_ptr<const protocol::Exchange> exchange{};  // Null: a probe.
+    std::shared_ptr<const protocol::ExchangeRequest> exchange{};  // Null for a probe.
     uint64_t ready = 0;
   };
 
@@ -116,8 +129,8 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     return {grpc::StatusCode::DATA_LOSS, "it sent bytes that are not an ExchangeReply"};
   }
 
-  // False: there is none in the bytes, and the call ends.
-  bool TakeReply() {
+  // Returns false, and ends the call, if the bytes are not a reply.
+  bool ReadReply() {
     TraceFile* const trace = owner_->trace_;
     const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
     const protocol::StageSpan receiving(owner_->stages_, protocol::Stage::kReceive);
@@ -159,14 +172,18 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   ShardStream* const owner_;
   const protocol::Sender sender_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer request_;   // Belongs to whoever set writing_.
-  bool first_ = true;          // Likewise.
-  grpc::ByteBuffer incoming_;  // Of the one read under way.
+  grpc::ByteBuffer request_;   // Belongs to the thread that set writing_.
+  bool first_ = true;          // Belongs to the thread that set writing_.
+  grpc::ByteBuffer incoming_;  // Buffer of the read in progress.
+  bool up_ = false;  // The shard has answered on this stream. Belongs to the read in progress.
   v1::ExchangeReply reply_;
-  std::atomic<bool> malformed_ = false;  // What came; the end of the call.
+  std::atomic<bool> malformed_ = false;  // The shard sent malformed bytes, which end the call.
   std::shared_ptr<Call> self_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  // The shard has begun the call. Before it begins a call, a shard ends a connection that sends
+  // much data.
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
@@ -205,7 +222,8 @@ void ShardStream::Open(uint64_t server_incarnation) {
     if (closing_) return;
     Check(call_ == nullptr, "one stream at a time");
     if (std::exchange(moved_, false)) {
-      // The channel before ends here, not on a thread of its own with its last call's context.
+      // Wait here for the old calls: the last one's context holds the old channel, which must not
+      // end on one of its own threads.
       while (calls_ > 0) ended_.Wait(&mutex_);
       channel_ = transport_.Dial(address_);
       stub_ = std::make_unique<Stub>(channel_);
@@ -225,7 +243,7 @@ void ShardStream::GoTo(std::string address) {
   moved_ = true;
 }
 
-void ShardStream::Enqueue(std::shared_ptr<const protocol::Exchange> exchange) {
+void ShardStream::Enqueue(std::shared_ptr<const protocol::ExchangeRequest> exchange) {
   if (const std::shared_ptr<Call> open = call()) open->Enqueue(std::move(exchange), NowNs());
 }
 
@@ -274,7 +292,7 @@ void ShardStream::NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeRepl
   probe_is_out_ = false;
   const int64_t away = came - probed_;
   const uint64_t held = reply.probe_held_ns();
-  if (away <= 0 || held >= static_cast<uint64_t>(away)) return;  // Not what was measured here.
+  if (away <= 0 || held >= static_cast<uint64_t>(away)) return;  // The measurement is wrong.
   round_trips_.push_back(away - static_cast<int64_t>(held));
   if (round_trips_.size() > protocol::LinkMeter::kProbes) round_trips_.pop_front();
 }
@@ -286,6 +304,11 @@ void ShardStream::Cancel() {
 bool ShardStream::Connected() const {
   MutexLock lock(&mutex_);
   return channel_->GetState(false) == GRPC_CHANNEL_READY;
+}
+
+bool ShardStream::Begun() const {
+  const std::shared_ptr<Call> open = call();
+  return open != nullptr && open->begun();
 }
 
 std::shared_ptr<ShardStream::Call> ShardStream::call() const {

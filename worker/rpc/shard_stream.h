@@ -1,6 +1,6 @@
-// ShardStream: the worker's end of one shard's Exchange stream, which may be opened again and
-// again. Thread-safe. Events come on gRPC's threads, without a lock of ours held, and never inside
-// a call to a method.
+// ShardStream: the worker's end of one shard's Exchange stream. It may be opened repeatedly.
+// Thread-safe. Events arrive on gRPC's threads, without a lock of this process held, and never
+// inside a call to a method.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -30,46 +30,50 @@ class ShardStream {
   class Events {
    public:
     virtual ~Events() = default;
-    // The shard is there: its first sign of life on this stream.
+    // The first answer of the shard on this stream.
     virtual void OnStreamUp(uint32_t shard) = 0;
     virtual void OnReply(uint32_t shard, v1::ExchangeReply* reply) = 0;
-    // The stream is gone; it may be opened again.
+    // The stream has ended and may be opened again.
     virtual void OnStreamDown(uint32_t shard, const grpc::Status& status) = 0;
   };
 
-  // `transport`, `events`, `clock`, `stages` and `trace` (null: none is written) must outlive this.
-  // `sender` opens each stream.
+  // `transport`, `events`, `clock`, `stages` and `trace` (null disables the trace) must outlive
+  // this object. `sender` opens each stream.
   ShardStream(uint32_t shard, std::string address, const net::Transport& transport,
               const protocol::Sender& sender, Events* events, const Clock* clock,
               protocol::StageTimes* stages, TraceFile* trace = nullptr);
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 
-  // Only when there is none: at first, and after OnStreamDown. `server_incarnation` is the highest
-  // that was seen of the shard: an instance before it refuses.
+  // Call only without an open stream: at first, and after OnStreamDown. `server_incarnation` is the
+  // highest incarnation seen of the shard. An older instance refuses the stream.
   void Open(uint64_t server_incarnation);
-  // The next Open goes to `address` over a new connection: the present one leads to a process that
-  // was replaced.
+  // Makes the next Open use a new connection to `address`. The present connection leads to a
+  // replaced process.
   void GoTo(std::string address);
-  // In order. Dropped if the stream is down or goes down: whoever opens it again repeats.
-  void Enqueue(std::shared_ptr<const protocol::Exchange> exchange);
-  // Writes what was enqueued; apart from Enqueue, so that order can be fixed under a lock and
-  // copying done outside.
+  // Queues in order. Drops the exchange if the stream is down or breaks; after reopening it, the
+  // caller must send the exchange again.
+  void Enqueue(std::shared_ptr<const protocol::ExchangeRequest> exchange);
+  // Writes the queued exchanges. It is separate from Enqueue so that a caller can fix the order
+  // under a lock and copy outside of it.
   void Flush();
-  // After a step's last result: the link is idle both ways. `times` of that step go to the shard
-  // with the next request, with what was measured of the link; a probe is sent, not too often.
+  // Call after a step's last result, when the link is idle in both directions. The next request
+  // carries `times` of that step and the link measurements to the shard. Sends a probe if the last
+  // one is old enough.
   void EndStep(const protocol::LinkReport& times);
-  // Goes with the next report.
+  // Adds an accuracy to the next report.
   void Tested(double accuracy);
   void Cancel();
-  // True if there is a connection, whether or not the shard has said anything yet.
+  // Returns true if there is a connection, even if the shard has not answered yet.
   bool Connected() const;
+  // Returns true if the shard has begun the present stream. Queued exchanges wait for that.
+  bool Begun() const;
 
   std::string address() const {
     MutexLock lock(&mutex_);
     return address_;
   }
-  // Serialized messages with gRPC's prefix, of steps from 1 on.
+  // Bytes of serialized messages with gRPC's prefix, for steps from 1 on.
   uint64_t bytes_up() const { return bytes_up_; }
   uint64_t bytes_down() const { return bytes_down_; }
 
@@ -77,7 +81,7 @@ class ShardStream {
   class Call;
   std::shared_ptr<Call> call() const;
   int64_t NowNs() const { return absl::ToUnixNanos(clock_->Now()); }
-  // What is to go with the request that is written now, if anything is.
+  // Returns the report for the request that is being written, or nullopt if there is no report.
   std::optional<protocol::LinkReport> TakeReport();
   void NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeReply& reply);
 
@@ -93,20 +97,23 @@ class ShardStream {
   mutable Mutex mutex_;
   CondVar ended_;
   std::string address_ ABSL_GUARDED_BY(mutex_);
-  bool moved_ ABSL_GUARDED_BY(mutex_) = false;  // The channel does not lead there yet.
+  bool moved_ ABSL_GUARDED_BY(mutex_) = false;  // The channel still leads to the old address.
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
   protocol::Sender sender_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Not done yet.
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Calls that are not done yet.
   std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
-  protocol::LinkMeter meter_ ABSL_GUARDED_BY(mutex_);  // Of what comes.
-  std::optional<protocol::LinkReport> report_
-      ABSL_GUARDED_BY(mutex_);                            // Of the last step; not sent yet.
-  std::optional<double> tested_ ABSL_GUARDED_BY(mutex_);  // Likewise.
-  int64_t probed_ ABSL_GUARDED_BY(mutex_) = 0;  // When a probe was handed over last; 0: none was.
+  protocol::LinkMeter meter_ ABSL_GUARDED_BY(mutex_);  // Measures incoming messages.
+  // Report of the last step, until it is sent.
+  std::optional<protocol::LinkReport> report_ ABSL_GUARDED_BY(mutex_);
+  // Accuracy of the last test, until it is sent.
+  std::optional<double> tested_ ABSL_GUARDED_BY(mutex_);
+  // Time when the last probe was queued; 0 if none was.
+  int64_t probed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool probe_is_out_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<int64_t> round_trips_ ABSL_GUARDED_BY(mutex_);  // Of the last probes, nanoseconds.
+  // Results of the last probes, in nanoseconds.
+  std::deque<int64_t> round_trips_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::worker

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
-#include "protocol/wire/exchange_messages.h"
+#include "protocol/wire/common_messages.h"
 #include "worker/core/session.h"
 #include "worker/rpc/connection.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kPieceBytes = 512 << 10;
 
 absl::Status Cancelled() {
-  return absl::CancelledError("the session ended while a part of a checkpoint was on its way");
+  return absl::CancelledError("the session ended during the transfer of a part of a checkpoint");
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ ShardSeat StoreClient::SeatOf(uint32_t shard) const {
   return shards_[shard];
 }
 
-// One for each part: checkpoints are far apart.
+// Opens one connection for each part, because checkpoints are rare.
 void StoreClient::Connect(uint32_t shard, Line* line) const {
   const ShardSeat seat = SeatOf(shard);
   if (line->stub != nullptr && line->server_incarnation == seat.server_incarnation) return;
@@ -67,8 +67,8 @@ absl::StatusOr<protocol::CheckpointPart> StoreClient::Put(uint64_t step, const s
                                 .error = {},
                                 .server = shard};
   v1::PutPartRequest first;
-  protocol::SetSender(SenderTo(shard), first.mutable_sender());
-  protocol::SetPart(part, first.mutable_part());
+  protocol::SenderToProto(SenderTo(shard), first.mutable_sender());
+  protocol::PartToProto(part, first.mutable_part());
   Line line;
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
@@ -83,7 +83,7 @@ absl::StatusOr<protocol::CheckpointPart> StoreClient::Put(uint64_t step, const s
     }
     if (status.ok()) return absl::ResourceExhaustedError(reply.part().error());
     if (!MayPassOnceLetIn(status)) {
-      return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name),
+      return ToStatus(status, absl::StrCat(Place(shard), " did not accept ", name),
                       *options_.transport);
     }
     if (!gate_.ConnectFor(backoff, line.channel.get())) return Cancelled();
@@ -99,7 +99,9 @@ grpc::Status StoreClient::TryPut(v1::CheckpointStore::Stub* stub, const v1::PutP
     return grpc::Status::CANCELLED;
   }
   const auto writer = stub->PutPart(&context, reply);
-  bool open = writer->Write(first);  // If it fails, Finish says why.
+  bool open = writer->Write(first);  // If it fails, Finish returns the reason.
+  // A server ends a connection that sends much data before its first call begins.
+  writer->WaitForInitialMetadata();
   v1::PutPartRequest message;
   while (open && !bytes.empty()) {
     const absl::string_view piece = bytes.substr(0, kPieceBytes);
@@ -118,12 +120,12 @@ absl::StatusOr<std::string> StoreClient::Get(const protocol::CheckpointPart& par
   const uint32_t shard = part.server;
   if (shard >= shard_count_) {
     return absl::DataLossError(
-        absl::StrCat(part.name, " is said to be with shard ", shard, " of ", shard_count_));
+        absl::StrCat(part.name, " is listed on shard ", shard, " of ", shard_count_));
   }
   const std::string where = absl::StrCat(part.name, " of ", Place(shard));
   v1::GetPartRequest request;
-  protocol::SetSender(SenderTo(shard), request.mutable_sender());
-  protocol::SetPart(part, request.mutable_part());
+  protocol::SenderToProto(SenderTo(shard), request.mutable_sender());
+  protocol::PartToProto(part, request.mutable_part());
   Line line;
   const absl::Time until = options_.clock->Now() + timeout;
   for (absl::Duration backoff = options_.backoff_min;;
@@ -141,11 +143,11 @@ absl::StatusOr<std::string> StoreClient::Get(const protocol::CheckpointPart& par
     if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
       return absl::DataLossError(absl::StrCat(where, " is lost: ", status.error_message()));
     }
-    // Fenced: the job has gone back meanwhile.
+    // The server fenced the request, because the job has rolled back meanwhile.
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
         (MayPassOnceLetIn(status) && options_.clock->Now() >= until)) {
       return RollbackError(
-          absl::StrCat(where, " cannot be had now: ", Reason(status, *options_.transport)));
+          absl::StrCat(where, " cannot be read now: ", Reason(status, *options_.transport)));
     }
     if (!MayPassOnceLetIn(status)) {
       return ToStatus(status, absl::StrCat("reading ", where), *options_.transport);
@@ -165,13 +167,13 @@ grpc::Status StoreClient::TryGet(v1::CheckpointStore::Stub* stub, const v1::GetP
   v1::GetPartReply reply;
   bool fits = true;
   while (reader->Read(&reply)) {
-    // More than was promised is damage; it is not asked memory for.
+    // Bytes beyond the promised size mean damage. Do not allocate memory for them.
     fits = fits && reply.content().size() <= request.part().bytes() - bytes->size();
     if (fits) bytes->append(reply.content());
   }
   const grpc::Status status = reader->Finish();
   *cancelled = !gate_.End(&context);
-  if (status.ok() && !fits) return {grpc::StatusCode::NOT_FOUND, "it is larger than it was"};
+  if (status.ok() && !fits) return {grpc::StatusCode::NOT_FOUND, "it is larger than expected"};
   return status;
 }
 

@@ -1,5 +1,5 @@
-// StoreClient: a worker's parts of job checkpoints on their way to the servers' disks and back, for
-// jobs with `checkpoint.store: shards`. Calls wait. Thread-safe.
+// StoreClient: writes a worker's parts of job checkpoints to the servers' disks and reads them
+// back, in jobs with `checkpoint.store: shards`. Calls block. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,24 +31,26 @@ class StoreClient {
     absl::Duration backoff_max;
     const Clock* clock = nullptr;
   };
-  // Connects nowhere yet.
+  // Does not connect.
   explicit StoreClient(Options options);
 
-  // The part once it is durable there. Rank r's go to shard r modulo the number of shards. Tries
-  // until the server answers or Cancel. RESOURCE_EXHAUSTED: it could not be written there.
+  // Stores a part and returns it once it is durable. Rank r's parts go to shard r modulo the number
+  // of shards. Retries until the server answers or Cancel is called. Fails with RESOURCE_EXHAUSTED
+  // if the server could not write the part.
   absl::StatusOr<protocol::CheckpointPart> Put(uint64_t step, const std::string& name,
                                                absl::string_view bytes);
-  // From the server that has it. Tries for `timeout` to reach it. DATA_LOSS: it is damaged or lost.
-  // A RollbackError: the server is gone, or says that this worker's term is over.
+  // Reads a part from the server that stores it. Retries for `timeout` to reach that server. Fails
+  // with DATA_LOSS if the part is damaged or lost, and with a RollbackError if the server is
+  // unreachable or says that this worker's term is over.
   absl::StatusOr<std::string> Get(const protocol::CheckpointPart& part, absl::Duration timeout);
-  // The shard's parts are with another process from now on: whoever asks the one before asks there
-  // with its next try.
+  // Tells the client that another process now serves the shard. Calls in progress use it from their
+  // next retry on.
   void GoTo(uint32_t shard, const std::string& address, uint64_t server_incarnation);
-  // Ends the calls that are under way, and every later one, with CANCELLED.
+  // Ends the calls in progress, and every later one, with CANCELLED.
   void Cancel() { gate_.Close(); }
 
  private:
-  // To the process with this number.
+  // A connection to the process with this incarnation.
   struct Line {
     uint64_t server_incarnation = 0;
     std::shared_ptr<grpc::Channel> channel;
@@ -67,7 +69,7 @@ class StoreClient {
   const uint32_t shard_count_;
   CallGate gate_;
   mutable Mutex mutex_;
-  std::vector<ShardSeat> shards_ ABSL_GUARDED_BY(mutex_);  // Where they are now.
+  std::vector<ShardSeat> shards_ ABSL_GUARDED_BY(mutex_);  // Current location of each shard.
 };
 
 }  // namespace sluice::worker

@@ -24,7 +24,7 @@ absl::StatusOr<AppendedFile> AppendedFile::Open(const std::string& path, uint64_
   if (descriptor < 0) return Failed("open", path);
   AppendedFile file(path, descriptor, 0);
   struct stat facts = {};
-  if (::fstat(descriptor, &facts) != 0) return Failed("look at", path);
+  if (::fstat(descriptor, &facts) != 0) return Failed("examine", path);
   file.size_ = std::min<uint64_t>(keep, static_cast<uint64_t>(facts.st_size));
   if (static_cast<uint64_t>(facts.st_size) > file.size_ &&
       ::ftruncate(descriptor, static_cast<off_t>(file.size_)) != 0) {
@@ -50,7 +50,7 @@ absl::Status AppendedFile::Append(absl::string_view record) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       const absl::Status failed = Failed("write to", path_);
-      // If that fails too, the next record is written over what is there.
+      // If this fails too, the next record overwrites the partial one.
       [[maybe_unused]] const int cut = ::ftruncate(descriptor_, static_cast<off_t>(size_));
       return failed;
     }

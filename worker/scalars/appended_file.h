@@ -1,4 +1,4 @@
-// AppendedFile: a file that grows by whole records, each of which readers see at once.
+// AppendedFile: a file that grows by whole records. Readers see each record at once.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace sluice::worker {
 
-// A record that could not be written whole (a full disk) is taken back, and the next may be tried.
-// Nothing is synced: a power cut may cost the last records. Errors name the file.
+// If a record cannot be written completely (a full disk), it is removed, and the next record may be
+// tried. The file is not synced: a power failure may lose the last records. Errors name the file.
 class AppendedFile {
  public:
-  // Makes it, or keeps its first `keep` bytes, of those that there are.
+  // Creates the file, or keeps at most the first `keep` bytes of an existing one.
   static absl::StatusOr<AppendedFile> Open(const std::string& path, uint64_t keep);
   ~AppendedFile();
   AppendedFile(AppendedFile&& other) noexcept;
@@ -30,7 +30,7 @@ class AppendedFile {
 
   std::string path_;
   int descriptor_;
-  uint64_t size_;  // Of whole records.
+  uint64_t size_;  // Bytes of complete records.
 };
 
 }  // namespace sluice::worker

@@ -19,7 +19,8 @@
 namespace sluice::worker {
 namespace {
 
-// TFRecord's: checksums of bytes that hold checksums are no good, so they are turned and shifted.
+// TFRecord's checksum. It is rotated and shifted, because CRCs of data that contains CRCs are
+// unreliable.
 uint32_t MaskedCrc(absl::Span<const std::byte> bytes) {
   const uint32_t crc = Crc32c(bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -52,7 +53,8 @@ std::string NameAt(int64_t micros) {
                          micros % kMicros);
 }
 
-// When a file of that name was made, in microseconds; none: it is not one of ours.
+// Returns the creation time of a file with that name in microseconds, or nullopt if it is not an
+// EventFile's name.
 std::optional<int64_t> TimeOf(const std::string& name) {
   const std::vector<std::string> parts = absl::StrSplit(name, '.');
   int64_t seconds = 0;
@@ -65,7 +67,8 @@ std::optional<int64_t> TimeOf(const std::string& name) {
   return NameAt(micros) == name ? std::optional(micros) : std::nullopt;
 }
 
-// TensorBoard reads files in the order of their names, so clocks that went back must not show.
+// TensorBoard reads files in the order of their names, so the name must stay ascending if the clock
+// was set back.
 std::string NewName(const std::string& folder, absl::Time now) {
   int64_t micros = absl::ToUnixMicros(now);
   std::error_code error;

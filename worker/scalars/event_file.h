@@ -1,5 +1,5 @@
-// EventFile: rows as TensorBoard reads them: a file of records, each an Event message with its
-// length and checksums.
+// EventFile: rows in TensorBoard's format: a file of records, each an Event message with its length
+// and checksums.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace sluice::worker {
 
 class EventFile {
  public:
-  // A new file in `folder`, named by `now` (time of day), after all that are there. Its first words
-  // are that what others there say of steps above `step` is void.
+  // Creates a file in `folder`. Its name comes from `now` (time of day) and sorts after all
+  // existing ones. Its first records declare all values of other files for steps above `step` void.
   static absl::StatusOr<EventFile> Create(const std::string& folder, absl::Time now, uint64_t step);
 
   absl::Status Append(const ScalarRow& row, absl::Time now);

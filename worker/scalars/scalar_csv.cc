@@ -17,11 +17,12 @@
 namespace sluice::worker {
 namespace {
 
-constexpr size_t kLineBytesMax = 4096;  // Of a row; ours have a tenth of that.
+constexpr size_t kLineBytesMax = 4096;  // Limit for a row; actual rows have about a tenth of that.
 constexpr int kAsideMax = 1000;
 constexpr size_t kLeadingColumns = 3;  // step, epoch, wall_seconds
 
-// A line without its end; none: the file is at its end, or the line has none within the limit.
+// Returns a line without its end, or nullopt at the end of the file or if the line exceeds the
+// limit.
 std::optional<std::string> ReadLine(std::istream* file) {
   std::string line(kLineBytesMax, '\0');
   file->getline(line.data(), static_cast<std::streamsize>(line.size()));
@@ -30,7 +31,7 @@ std::optional<std::string> ReadLine(std::istream* file) {
   return line;
 }
 
-// Whether the line is a row that a run after `step` keeps.
+// Returns true if the line is a row that a run after `step` keeps.
 bool IsKept(const std::string& line, uint64_t step) {
   const absl::Span<const ScalarColumn> columns = ScalarColumns();
   const std::vector<absl::string_view> cells = absl::StrSplit(line, ',');
@@ -47,7 +48,7 @@ bool IsKept(const std::string& line, uint64_t step) {
   return row < step || (row == step && !tested);
 }
 
-// Bytes of the header and of all rows that are kept; none: the file is not ours.
+// Returns the bytes of the header and of all kept rows, or nullopt if the file has another header.
 std::optional<uint64_t> KeptBytes(std::istream* file, uint64_t step) {
   const std::string header = ScalarCsvHeader();
   const std::optional<std::string> first = ReadLine(file);

@@ -1,4 +1,4 @@
-// ScalarCsv: rows as a table in text, one line each, with the columns' names in the first.
+// ScalarCsv: rows as a text table, one line each, with the column names in the first line.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace sluice::worker {
 
-// "step,epoch,wall_seconds,loss,...", with the end of the line; then rows, empty where a row has no
-// value.
+// "step,epoch,wall_seconds,loss,..." with the end of the line. In a row, an absent value is empty.
 std::string ScalarCsvHeader();
 std::string ScalarCsvLine(const ScalarRow& row);
 
 class ScalarCsv {
  public:
-  // Of a file that is there, keeps what a run that goes on after step `step` has of it: rows up to
-  // that step, but for its tests, which come after the checkpoint and are made again. Its rows are
-  // read up to the first that is not as written here, and the rest is cut off. A file with another
-  // first line is somebody else's, and is moved aside: PATH.1, or the first such name that is free.
+  // Opens or creates the file for a run that continues after step `step`. In an existing file it
+  // keeps the rows up to that step, except a test of that step, which comes after the checkpoint
+  // and is repeated. It reads rows up to the first malformed one and removes the rest. A file with
+  // another header belongs to another program and is renamed to PATH.1, or to the first free name
+  // of that form.
   static absl::StatusOr<ScalarCsv> Open(const std::string& path, uint64_t step);
 
   absl::Status Append(const ScalarRow& row) { return file_.Append(ScalarCsvLine(row)); }
   const std::string& path() const { return file_.path(); }
-  // Where a file of others was moved; empty: there was none.
+  // New name of another program's file. Empty if there was none.
   const std::string& moved_to() const { return moved_to_; }
 
  private:

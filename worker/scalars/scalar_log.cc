@@ -8,7 +8,7 @@ namespace sluice::worker {
 
 ScalarLog::ScalarLog(const std::string& folder, uint64_t step, absl::Time now, const Logger* logger)
     : logger_(*logger) {
-  // It makes the folder of both.
+  // EventFile::Create also creates `folder`.
   absl::StatusOr<EventFile> events =
       EventFile::Create(absl::StrCat(folder, "/tensorboard"), now, step);
   if (events.ok()) {
@@ -23,7 +23,7 @@ ScalarLog::ScalarLog(const std::string& folder, uint64_t step, absl::Time now, c
   }
   csv_.emplace(*std::move(csv));
   if (!csv_->moved_to().empty()) {
-    logger_.Warning(csv_->path(), " was not a table of this version's scalars, and is now ",
+    logger_.Warning(csv_->path(), " was not a scalar table of this version and was renamed to ",
                     csv_->moved_to());
   }
 }
@@ -36,8 +36,9 @@ void ScalarLog::Append(const ScalarRow& row, absl::Time now) {
 void ScalarLog::Warn(const absl::Status& status) {
   if (status.ok() || warned_) return;
   warned_ = true;
-  logger_.Warning(status.message(),
-                  "; scalars are lost while that is so, and this is said once. Training goes on");
+  logger_.Warning(
+      status.message(),
+      "; scalars are lost until this is fixed. This warning appears once; training continues");
 }
 
 }  // namespace sluice::worker

@@ -1,4 +1,4 @@
-// ScalarLog: a run's rows in both forms, and what becomes of them when it goes on or a disk fails.
+// ScalarLog: writes a run's rows in both formats. Handles continued runs and disk errors.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace sluice::worker {
 
-// Not thread-safe. `logger` outlives it.
+// Not thread-safe. `logger` must outlive it.
 class ScalarLog {
  public:
-  // scalars.csv and tensorboard/ in `folder`, which is made if need be, of a run that goes on after
-  // step `step` (0: begins). `now` is the time of day.
+  // Opens scalars.csv and tensorboard/ in `folder`, and creates the folder if it does not exist.
+  // The run continues after step `step` (0 for a new run). `now` is the time of day.
   ScalarLog(const std::string& folder, uint64_t step, absl::Time now, const Logger* logger);
 
-  // What cannot be written is lost, and the first time a warning says so: no run ends for it.
+  // Drops rows that cannot be written and warns at the first one; the run continues.
   void Append(const ScalarRow& row, absl::Time now);
 
  private:

@@ -13,7 +13,7 @@
 namespace sluice::worker {
 namespace {
 
-// What keeps the buffer from being averaged; empty if nothing does.
+// Returns the reason why the buffer cannot be averaged, or an empty string.
 std::string Problem(const at::Tensor& tensor, at::Device device) {
   if (tensor.layout() != at::kStrided) return "is sparse";
   if (tensor.device() != device) {
@@ -27,7 +27,7 @@ std::string Problem(const at::Tensor& tensor, at::Device device) {
   const absl::Span<const float> values = StorageSpan(here);
   const auto bad =
       std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-  // It would keep those that travel with it from being averaged, too.
+  // A non-finite value would also keep the other buffers in its bundle from being averaged.
   if (bad != values.end()) return absl::StrCat("is not finite (", *bad, ")");
   return "";
 }
@@ -49,9 +49,8 @@ absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& mod
     if (!problem.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "buffer ", entry.key(), " ", problem,
-          ": only finite, dense float32 buffers where the parameters are can be averaged over the "
-          "workers; "
-          "convert it, or name it in DataParallelOptions::local_buffers"));
+          ": only finite, dense float32 buffers on the parameters' device can be averaged over the "
+          "workers; convert it, or name it in DataParallelOptions::local_buffers"));
     }
     protocol::TensorInfo info = DescribeTensor(entry.key(), tensor);
     info.role = protocol::TensorRole::kBuffer;

@@ -1,5 +1,5 @@
 // AveragedBuffers: a module's floating-point buffers (BatchNorm's running statistics) as rows of
-// the tensor table: not trained, averaged over the ranks now and then.
+// the tensor table. They are not trained, but averaged over the ranks at intervals.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,17 +12,18 @@
 
 namespace sluice::worker {
 
-// Tensors and table go together by index; the order is that of Module::named_buffers().
+// Tensors and table share their indices, in the order of Module::named_buffers().
 struct AveragedBuffers {
   std::vector<at::Tensor> tensors;
   protocol::TensorTable table;
 };
 
-// Buffers of whole numbers (BatchNorm's num_batches_tracked), without elements, or named in `local`
-// are left out: every rank keeps its own. One that has several names comes once, under its first.
-// INVALID_ARGUMENT, with the name: of another floating type than float32, not on `device`, sparse,
-// with gaps or overlaps in its storage, or with a value that is not finite; a name in `local` that
-// no buffer has.
+// Finds the buffers to average. Excludes buffers of whole numbers (BatchNorm's
+// num_batches_tracked), buffers without elements, and those named in `local`: every rank keeps its
+// own values of them. A buffer with several names appears once, under its first name. Fails with
+// INVALID_ARGUMENT, and names the buffer, if one has another floating type than float32, is not on
+// `device`, is sparse, has gaps or overlaps in its storage, or has a value that is not finite, or
+// if no buffer has a name in `local`.
 absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& module,
                                                     const std::vector<std::string>& local,
                                                     at::Device device = at::kCPU);

@@ -21,8 +21,8 @@ at::Tensor EmptyGradient(const at::Tensor& parameter) {
       at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
 }
 
-// Makes .grad of `parameter` a tensor that lies as the table says, whatever backward or the user
-// left there.
+// Gives `parameter` a .grad with the table's layout. Keeps existing values; an undefined .grad
+// becomes zeros.
 absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter,
                                        const protocol::TensorInfo& info) {
   at::Tensor gradient = parameter.grad();
@@ -99,7 +99,8 @@ absl::Status DataParallel::InstallHooks() {
 
 absl::StatusOr<JoinInfo> DataParallel::Join() {
   return TorchStatus("while joining the job", [&]() -> absl::StatusOr<JoinInfo> {
-    // Ranks agree on buffers as on parameters, before they go their ways.
+    // Ranks agree on buffers as they do on parameters. After that, buffers may differ between
+    // ranks.
     std::vector<at::Tensor> tensors = parameters_.masters;
     tensors.insert(tensors.end(), buffers_.tensors.begin(), buffers_.tensors.end());
     absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
@@ -145,9 +146,9 @@ void DataParallel::OnGradient(uint32_t tensor) {
                      options_.accumulation_steps, " backward passes, or raise accumulation_steps"));
     return;
   }
-  // The analysis does not follow `lock` into a lambda.
+  // The thread safety analysis does not follow `lock` into a lambda.
   const auto submit = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return SubmitLocked(tensor, passes); };
-  failure_ = TorchStatus("while handing a gradient over", submit);
+  failure_ = TorchStatus("while submitting a gradient", submit);
 }
 
 absl::Status DataParallel::LaySlotLocked(uint32_t tensor) {
@@ -157,7 +158,7 @@ absl::Status DataParallel::LaySlotLocked(uint32_t tensor) {
       LayGradient(parameters_.tensors[tensor], parameters_.table[tensor]);
   if (!gradient.ok()) return gradient.status();
   slot.gradient = *std::move(gradient);
-  // Not used in this step: what lies there is of an earlier one.
+  // The parameter was not used in this step, so its gradient is that of an earlier step.
   if (slot.passes == 0) slot.gradient.zero_();
   if (options_.replicas != nullptr && !slot.with_replicas) {
     options_.replicas->AddGradients(tensor, slot.gradient);
@@ -207,7 +208,7 @@ absl::Status DataParallel::SubmitRest() {
   MutexLock lock(&mutex_);
   const absl::StatusOr<uint32_t> passes = PassesLocked();
   if (!passes.ok()) return passes.status();
-  // As backward goes: last tensor first.
+  // Last tensor first, as in backward.
   for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0;) {
     if (slots_[i].submitted) continue;
     if (absl::Status status = SubmitLocked(i, *passes); !status.ok()) {
@@ -218,7 +219,7 @@ absl::Status DataParallel::SubmitRest() {
   return absl::OkStatus();
 }
 
-// Once all gradients of the step are there, so that no pass changes them any more.
+// Call after all gradients of the step have arrived, so that no pass changes the buffers any more.
 absl::Status DataParallel::SubmitBuffers() {
   if (!session_->BuffersDue()) return absl::OkStatus();
   for (size_t i = buffers_.tensors.size(); i-- > 0;) {
@@ -226,7 +227,7 @@ absl::Status DataParallel::SubmitBuffers() {
         !LiesAs(buffers_.tensors[i], buffers_.table[i])) {
       return absl::FailedPreconditionError(
           absl::StrCat("buffer ", ToString(buffers_.table[i]),
-                       " has got another shape, type or place since the start: change buffers in "
+                       " has changed its shape, type or device since the start: change buffers in "
                        "place, or name it in DataParallelOptions::local_buffers"));
     }
     absl::Status status = port_.SubmitFromHost(IndexOfBuffer(i), buffers_.tensors[i]);
@@ -245,13 +246,13 @@ absl::Status DataParallel::ApplyBuffers() {
   return absl::OkStatus();
 }
 
-absl::Status DataParallel::TakeMeans(absl::Span<const uint32_t> without_mean) {
+absl::Status DataParallel::WriteMeans(absl::Span<const uint32_t> without_mean) {
   std::vector<at::Tensor> means;
   for (size_t i = 0; i < parameters_.masters.size(); ++i) {
     absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
     if (!gradient.ok()) return gradient.status();
     means.push_back(*std::move(gradient));
-    // The optimizer does not know of the module's own, so nobody else would.
+    // The optimizer works on masters and does not clear the gradients of 16-bit parameters.
     const at::Tensor own = parameters_.tensors[i].grad();
     if (HasMaster(i) && own.defined()) own.zero_();
   }
@@ -262,8 +263,8 @@ absl::Status DataParallel::TakeMeans(absl::Span<const uint32_t> without_mean) {
   return status;
 }
 
-absl::Status DataParallel::TakeUpdates() {
-  // No optimizer is there to do it.
+absl::Status DataParallel::ApplyUpdates() {
+  // No optimizer runs here that would clear the gradients.
   for (const at::Tensor& parameter : parameters_.tensors) {
     if (parameter.grad().defined()) parameter.grad().zero_();
   }
@@ -280,7 +281,7 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   port_.EndStep();
   if (!result.ok()) return result;
   MutexLock lock(&mutex_);
-  absl::Status status = options_.shards_update ? TakeUpdates() : TakeMeans(result->without_mean);
+  absl::Status status = options_.shards_update ? ApplyUpdates() : WriteMeans(result->without_mean);
   if (!status.ok()) return status;
   BeginStepLocked();
   if (result->buffers_averaged) {
@@ -304,8 +305,7 @@ absl::Status DataParallel::CheckFrozen() const {
     return absl::FailedPreconditionError(absl::StrCat(
         "parameter ", name,
         " has a gradient, but it was frozen when the job began, so no other worker gets it: "
-        "unfreeze "
-        "parameters before DataParallel::Create, and begin the job again to train others"));
+        "unfreeze parameters before DataParallel::Create, and restart the job to train others"));
   }
   return absl::OkStatus();
 }
@@ -318,7 +318,7 @@ absl::Status DataParallel::SubmitGradients() {
   return SubmitBuffers();
 }
 
-// The movement takes the place of the parameters, which come anew with the update.
+// Overwrites the parameters with their change; the update restores them.
 absl::Status DataParallel::SubmitMoved() {
   const at::NoGradGuard no_grad;
   for (uint32_t i = static_cast<uint32_t>(published_.size()); i-- > 0;) {
@@ -329,11 +329,11 @@ absl::Status DataParallel::SubmitMoved() {
   return SubmitBuffers();
 }
 
-absl::Status DataParallel::TakeGradients() {
-  return TorchStatus("while taking gradients", [&] { return TakeOwnGradients(); });
+absl::Status DataParallel::ReadGradients() {
+  return TorchStatus("while taking gradients", [&] { return ReadOwnGradients(); });
 }
 
-absl::Status DataParallel::TakeOwnGradients() {
+absl::Status DataParallel::ReadOwnGradients() {
   if (absl::Status status = CheckFrozen(); !status.ok()) return status;
   MutexLock lock(&mutex_);
   overflowed_.clear();
@@ -394,7 +394,7 @@ void DataParallel::ParametersRestored() {
 void DataParallel::SwapPublished() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < published_.size(); ++i) {
-    // In place: hooks and the optimizer hold on to the parameters.
+    // Copy in place, because hooks and the optimizer hold references to the parameters.
     const at::Tensor here = parameters_.masters[i].detach();
     const at::Tensor before = here.clone();
     here.copy_(published_[i]);
@@ -417,7 +417,7 @@ NamedTensors DataParallel::StateDict(const torch::nn::Module& module) const {
 
 absl::StatusOr<StepResult> DataParallel::Skip() {
   return TorchStatus("while skipping a step", [&]() -> absl::StatusOr<StepResult> {
-    // What TakeGradients found stays.
+    // With sends_weights, overflowed_ keeps the result of ReadGradients.
     if (!options_.sends_weights) overflowed_.clear();
     {
       MutexLock lock(&mutex_);
@@ -426,7 +426,7 @@ absl::StatusOr<StepResult> DataParallel::Skip() {
         if (slot.passes > 0) {
           return absl::FailedPreconditionError(
               "Skip was called after a backward pass of the same step: call Synchronize instead, "
-              "which averages the passes that did run");
+              "which averages the passes that ran");
         }
       }
     }

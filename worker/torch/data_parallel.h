@@ -1,25 +1,27 @@
-// DataParallel: a LibTorch model that trains together with the other workers of a job, through a
+// DataParallel: trains a LibTorch model together with the other workers of a job, through a
 // Session.
 //
-//   auto parallel = DataParallel::Create(*model, &session);   // once, then Join
-//   loss.backward();                                          // gradients leave while it runs
-//   parallel->Synchronize();                                  // .grad now holds the mean over all
-//   workers optimizer.step();
+//   auto parallel = DataParallel::Create(*model, &session);  // once, then Join
+//   loss.backward();                                         // gradients leave while it runs
+//   parallel->Synchronize();                                 // .grad now holds the mean
+//   optimizer.step();
 //
-// The module's float32 buffers (BatchNorm's running statistics) are averaged too, in the steps that
-// Session::BuffersDue says: Synchronize and Skip put the mean into them. In between, and all of
-// whole numbers, they are each rank's own.
+// The module's float32 buffers (BatchNorm's running statistics) are averaged too, in the steps for
+// which Session::BuffersDue returns true: Synchronize and Skip write the mean into them. In other
+// steps each rank keeps its own values. Buffers of whole numbers are never averaged.
 //
-// The module may be on a GPU: gradients are encoded there if the session can, and come back there.
+// The module may be on a GPU. If the session supports it, gradients are encoded on the GPU and
+// means are applied there.
 //
-// Parameters may be bfloat16 or float16: each then has a float32 master, which parameters(), .grad
-// and hashes are about. Give the optimizer parameters() instead of the module's, and after its step
-// call CopyMastersToModule.
+// Parameters may be bfloat16 or float16. Each of these has a float32 master, and parameters(),
+// .grad and hashes refer to the masters. Pass parameters() to the optimizer instead of the module's
+// parameters, and call CopyMastersToModule after its step.
 //
-// Which parameters are trained is what requires_grad says at Create: the job exchanges those. One
-// that is unfrozen later is an error once it has a gradient, as every rank would train its own.
+// The job exchanges the parameters whose requires_grad is true at Create. A parameter that is
+// unfrozen later causes an error once it has a gradient, because every rank would train it
+// separately.
 //
-// Either form of zero_grad works; zero_grad(/*set_to_none=*/false) saves allocations.
+// Both forms of zero_grad work; zero_grad(/*set_to_none=*/false) saves allocations.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -34,106 +36,106 @@
 #include "base/mutex.h"
 #include "worker/core/session.h"
 #include "worker/torch/averaged_buffers.h"
+#include "worker/torch/module_replicas.h"
 #include "worker/torch/named_tensors.h"
-#include "worker/torch/replicas.h"
 #include "worker/torch/tensor_port.h"
 #include "worker/torch/trainable_parameters.h"
 
 namespace sluice::worker {
 
 struct DataParallelOptions {
-  // Backward passes per step, at most. What a step did accumulate is averaged over its passes, and
-  // a gradient leaves during the last one.
+  // Maximum number of backward passes per step. A step's gradient is the mean over its actual
+  // passes, and it is submitted during the last pass.
   uint32_t accumulation_steps = 1;
-  // Names of buffers that are not averaged: every rank keeps its own. Equal on all ranks.
+  // Names of buffers that are not averaged: every rank keeps its own values. Equal on all ranks.
   std::vector<std::string> local_buffers{};
-  // float32 values by name, with which masters of shorter parameters begin, so that nothing is
-  // rounded. Others begin with the parameter's own.
+  // Initial float32 values by name for the masters of 16-bit parameters, so that nothing is
+  // rounded. Other masters start with the parameter's own values.
   NamedTensors master_values{};
-  // Nothing leaves before Synchronize, which first looks at all gradients: if one is not finite,
-  // this rank skips the step as a whole (see overflowed).
+  // Submits no gradient before Synchronize, which first checks all gradients. If one is not finite,
+  // this rank skips the whole step (see overflowed).
   bool atomic_step = false;
-  // The job's shards do the updates (job/job_spec.h, ShardOptimizer): Synchronize and Skip bring
-  // parameters() to what these have published, and leave no gradient. Nobody else changes
-  // parameters() then; the rate goes by way of Session::SetRate.
+  // The job's shards do the updates (job/job_spec.h, ShardOptimizer). Synchronize and Skip bring
+  // parameters() to the published version and leave no gradient. The caller must not change
+  // parameters(), and sets the learning rate with Session::SetRate.
   bool shards_update = false;
-  // With shards_update: an optimizer here does steps of its own, after TakeGradients, and
-  // Synchronize sends how far these have brought parameters() since the exchange before.
+  // With shards_update: a local optimizer does its own steps after ReadGradients, and Synchronize
+  // sends the change of parameters() since the previous exchange.
   bool sends_weights = false;
-  // Copies of the module that run passes of a step, too; they outlive the DataParallel.
-  Replicas* replicas = nullptr;
+  // Copies of the module that also run passes of a step. They must outlive the DataParallel.
+  ModuleReplicas* replicas = nullptr;
 };
 
-// Used from the thread that trains; the hooks it installs run wherever backward runs. Holds the
-// parameters, and must not outlive the session. No exception of LibTorch leaves it.
+// Used from the training thread; its hooks run on the threads that run backward. Holds the
+// parameters and must not outlive the session. Converts all exceptions of LibTorch to errors.
 class DataParallel {
  public:
-  // Errors: those of FindTrainableParameters and FindAveragedBuffers; a parameter that has a
-  // post-accumulate hook already.
+  // Errors: those of FindTrainableParameters and FindAveragedBuffers; a parameter that already has
+  // a post-accumulate hook.
   static absl::StatusOr<std::unique_ptr<DataParallel>> Create(
       const torch::nn::Module& module, Session* session, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Waits for all ranks. When it returns, every rank holds the same parameters and averaged
-  // buffers: rank 0's where they differed.
+  // Waits for all ranks. On return, every rank has the same parameters and averaged buffers. If
+  // they differed, all ranks have rank 0's values.
   absl::StatusOr<JoinInfo> Join();
 
-  // After the step's backward passes: submits what no hook has submitted (zeros for a parameter
-  // that was not used), waits, and puts the mean into every .grad of parameters(). Where there is
-  // none (StepResult::without_mean) it unsets .grad, so that LibTorch's optimizers pass the
-  // parameter over: no momentum or weight decay moves it. Errors: those of the session; a sparse
-  // gradient; no backward pass (FAILED_PRECONDITION, Skip is for that) or more than
+  // Call after the step's backward passes. Submits the gradients that no hook has submitted (zeros
+  // for an unused parameter), waits, and writes the mean into .grad of each of parameters().
+  // Without a mean (StepResult::without_mean) it unsets .grad, so that LibTorch's optimizers ignore
+  // the parameter, and neither momentum nor weight decay changes it. Errors: those of the session;
+  // a sparse gradient; no backward pass (FAILED_PRECONDITION; use Skip) or more than
   // `accumulation_steps` of them; a gradient of a parameter that was frozen at Create.
   absl::StatusOr<StepResult> Synchronize();
 
-  // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others,
-  // as with Synchronize.
-  // With sends_weights, what parameters() have moved is dropped.
+  // Replaces backward and Synchronize in a step without data; .grad gets the mean of the other
+  // ranks, as in Synchronize. With sends_weights, discards the change of parameters() since the
+  // last exchange.
   absl::StatusOr<StepResult> Skip();
 
-  // With sends_weights, after a step's backward passes: puts this rank's own gradient, the mean
-  // over the passes, into every .grad of parameters(). If it is not finite, overflowed() names a
-  // parameter, and no optimizer should take it. Errors: those of Synchronize that are not the
-  // session's.
-  absl::Status TakeGradients();
+  // With sends_weights, call after a step's backward passes. Writes this rank's own gradient, the
+  // mean over the passes, into .grad of each of parameters(). If a gradient is not finite,
+  // overflowed() names its parameter, and the optimizer should not use the gradients. Errors: those
+  // of Synchronize, except the session's.
+  absl::Status ReadGradients();
 
-  // With replicas: so many of the step's passes have run on them so far. To be said before the
-  // module's own pass which, together with these, is the step's last.
+  // With replicas: sets the number of this step's passes that the replicas have run so far. Call it
+  // before the module's own last pass of the step.
   void CountPassesOfReplicas(uint32_t passes);
 
-  // What gradients are multiplied by on their way out, in float32, from the next step on: 1 / loss
-  // scale.
+  // Sets the factor for outgoing gradients, in float32, from the next step on: 1 / loss scale.
   void ScaleGradients(float factor);
-  // With atomic_step: the parameter for whose gradient the last Synchronize skipped the step; with
-  // sends_weights, one for which the last TakeGradients found it. Empty: none.
+  // With atomic_step: the parameter whose gradient made the last Synchronize skip the step. With
+  // sends_weights: a parameter whose gradient was not finite in the last ReadGradients. Empty if
+  // there was none.
   const std::string& overflowed() const { return overflowed_; }
 
-  // Rounds masters into the parameters that they stand for; does nothing where there are none.
+  // Rounds masters into their 16-bit parameters. Does nothing without masters.
   void CopyMastersToModule();
-  // To be called once parameters() have been set to those of a checkpoint, which all ranks have.
+  // Call after parameters() have been set to those of a checkpoint, which all ranks share.
   void ParametersRestored();
-  // With sends_weights: exchanges parameters() and what the last exchange made of them, and the
-  // second time all is as it was. Does nothing else.
+  // With sends_weights: swaps parameters() with the parameters of the last exchange. A second call
+  // restores both. Does nothing otherwise.
   void SwapPublished();
 
-  // 32 bytes, as the session takes it. Without buffers, which differ between ranks.
+  // Returns 32 bytes in the session's format. Excludes buffers, which differ between ranks.
   std::string ParametersSha256() const { return Sha256(parameters_.masters); }
-  // `module`'s parameters and buffers by name, with masters in place of what they stand for.
+  // Returns `module`'s parameters and buffers by name, with masters in place of 16-bit parameters.
   NamedTensors StateDict(const torch::nn::Module& module) const;
-  // Parameters, then averaged buffers.
+  // Returns the table of the parameters, followed by the averaged buffers.
   const protocol::TensorTable& table() const { return table_; }
-  // float32: what an optimizer should update.
+  // The float32 tensors that an optimizer should update.
   const std::vector<at::Tensor>& parameters() const { return parameters_.masters; }
 
  private:
-  // What a step has done to one tensor so far.
+  // State of one tensor in the open step.
   struct Slot {
     uint32_t passes = 0;
     bool submitted = false;
-    bool with_replicas = false;  // Theirs are added.
-    at::Tensor gradient;         // Keeps the submitted span alive.
+    bool with_replicas = false;  // Includes the gradients of the replicas.
+    at::Tensor gradient;         // Keeps the submitted span valid.
   };
 
   DataParallel(TrainableParameters parameters, AveragedBuffers buffers, Session* session,
@@ -143,23 +145,23 @@ class DataParallel {
   absl::Status SubmitLocked(uint32_t tensor, uint32_t passes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LaySlotLocked(uint32_t tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginStepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Passes of the step that is open.
+  // Returns the number of passes of the open step.
   absl::StatusOr<uint32_t> PassesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FindOverflow();
   absl::Status SubmitRest();
   absl::Status SubmitBuffers();
   absl::Status ApplyBuffers();
-  // In the table.
+  // Returns the index in the table.
   uint32_t IndexOfBuffer(size_t i) const {
     return static_cast<uint32_t>(parameters_.tensors.size() + i);
   }
   absl::StatusOr<StepResult> WaitAndApply();
   absl::Status SubmitGradients();
   absl::Status SubmitMoved();
-  absl::Status TakeOwnGradients();
-  absl::Status TakeMeans(absl::Span<const uint32_t> without_mean);
+  absl::Status ReadOwnGradients();
+  absl::Status WriteMeans(absl::Span<const uint32_t> without_mean);
   absl::Status CheckFrozen() const;
-  absl::Status TakeUpdates();
+  absl::Status ApplyUpdates();
   absl::Status AgreeOn(const std::vector<at::Tensor>& tensors);
   void NoteOverflow(const std::vector<at::Tensor>& gradients);
   bool HasMaster(size_t i) const { return !parameters_.masters[i].is_same(parameters_.tensors[i]); }
@@ -169,7 +171,7 @@ class DataParallel {
   const protocol::TensorTable table_;
   Session* const session_;
   const DataParallelOptions options_;
-  TensorPort port_;  // While backward runs, its hooks'; else the caller's.
+  TensorPort port_;  // Used by the hooks during backward, otherwise by the caller.
   // With sends_weights: the parameters that all ranks had after the last exchange.
   std::vector<at::Tensor> published_;
   size_t hooks_installed_ = 0;
@@ -178,8 +180,8 @@ class DataParallel {
   Mutex mutex_;
   float gradient_scale_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
-  uint32_t passes_of_replicas_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the step that is open.
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Of a hook: it has nobody to return it to.
+  uint32_t passes_of_replicas_ ABSL_GUARDED_BY(mutex_) = 0;  // Passes in the open step.
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // First error of a hook, which cannot return it.
 };
 
 }  // namespace sluice::worker

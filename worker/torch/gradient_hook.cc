@@ -1,4 +1,4 @@
-// The only file that uses torch::autograd::impl, which LibTorch does not promise to keep.
+// Only this file uses torch::autograd::impl, which LibTorch does not guarantee to keep.
 #include "worker/torch/gradient_hook.h"
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -24,8 +24,8 @@ class CallOnAccumulated final : public torch::autograd::PostAccumulateGradHook {
 absl::Status InstallGradientHook(const at::Tensor& parameter, GradientHook hook) {
   if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
     return absl::FailedPreconditionError(
-        "it has a post-accumulate gradient hook already, and LibTorch has room for one: remove the "
-        "other one, or use one DataParallel per model");
+        "it already has a post-accumulate gradient hook, and LibTorch supports only one: remove "
+        "the other one, or use one DataParallel per model");
   }
   torch::autograd::impl::set_post_acc_grad_hooks(
       parameter, std::make_unique<CallOnAccumulated>(std::move(hook)));

@@ -1,4 +1,4 @@
-// Gradient hooks: a call for each gradient that a backward pass has finished accumulating.
+// Gradient hooks: functions that run when a backward pass has finished accumulating a gradient.
 #pragma once
 
 #include <torch/types.h>
@@ -10,14 +10,15 @@
 namespace sluice::worker {
 
 // Runs on the thread that runs backward (with autograd's grad mode off), once per backward pass
-// that reached the parameter; what it throws leaves through backward().
+// that reached the parameter. Its exceptions leave through backward().
 using GradientHook = std::function<void(const at::Tensor& parameter)>;
 
-// `parameter` must be a leaf that requires a gradient. LibTorch has one such slot per tensor, which
-// Python's register_post_accumulate_grad_hook shares: FAILED_PRECONDITION if it is taken.
+// Installs the hook. `parameter` must be a leaf that requires a gradient. LibTorch has one hook
+// slot per tensor, which Python's register_post_accumulate_grad_hook also uses. Fails with
+// FAILED_PRECONDITION if the slot is taken.
 absl::Status InstallGradientHook(const at::Tensor& parameter, GradientHook hook);
 
-// Empties the slot. Not while backward runs.
+// Clears the slot. Must not be called while backward runs.
 void RemoveGradientHook(const at::Tensor& parameter);
 
 }  // namespace sluice::worker

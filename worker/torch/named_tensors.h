@@ -1,4 +1,4 @@
-// NamedTensors: what a module holds, by name, as state dicts list it.
+// NamedTensors: a module's tensors by name, as state dicts list them.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -9,13 +9,13 @@
 
 namespace sluice::worker {
 
-// Handles: they share the module's tensors.
+// Handles that share the module's tensors.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Of the first parameter; the CPU if there is none.
+// Returns the device of the first parameter, or the CPU if there is none.
 at::Device DeviceOf(const torch::nn::Module& module);
 
-// Parameters (tied ones under each name), then buffers.
+// Returns parameters (tied ones under each name), then buffers.
 NamedTensors TensorsOf(const torch::nn::Module& module);
 
 }  // namespace sluice::worker

@@ -8,7 +8,7 @@
 namespace sluice::worker {
 namespace {
 
-// On the stream on which the tensor's device works for this thread, now.
+// Records an event on this thread's current stream of the tensor's device.
 c10::Event Recorded(const at::Tensor& tensor) {
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
   c10::Event event(tensor.device().type());
@@ -32,7 +32,7 @@ const at::Tensor& TensorPort::CopyToHost(const at::Tensor& values, at::Tensor* c
 
 absl::Status TensorPort::Submit(uint32_t tensor, const at::Tensor& values, float scale) {
   if (values.is_cpu()) return session_->Submit(tensor, StorageView(values, scale));
-  if (!session_->TakesGpuViews()) {
+  if (!session_->AcceptsGpuViews()) {
     const at::Tensor& copy = CopyToHost(values, &submitted_[tensor]);
     return session_->Submit(tensor, StorageView(copy, scale));
   }
@@ -70,7 +70,7 @@ absl::Status TensorPort::ApplyOnGpu(absl::Span<const at::Tensor> tensors) {
 
 absl::Status TensorPort::Apply(absl::Span<const at::Tensor> means) {
   if (means.empty()) return absl::OkStatus();
-  if (!means.front().is_cpu() && session_->TakesGpuViews()) return ApplyOnGpu(means);
+  if (!means.front().is_cpu() && session_->AcceptsGpuViews()) return ApplyOnGpu(means);
   absl::Status status;
   for (uint32_t i = 0; i < means.size() && status.ok(); ++i) {
     status =
@@ -81,7 +81,7 @@ absl::Status TensorPort::Apply(absl::Span<const at::Tensor> means) {
 
 absl::Status TensorPort::ApplyUpdate(absl::Span<const at::Tensor> parameters) {
   if (parameters.empty()) return absl::OkStatus();
-  if (!parameters.front().is_cpu() && session_->TakesGpuViews()) return ApplyOnGpu(parameters);
+  if (!parameters.front().is_cpu() && session_->AcceptsGpuViews()) return ApplyOnGpu(parameters);
   absl::Status status;
   for (uint32_t i = 0; i < parameters.size() && status.ok(); ++i) {
     status = Change(i, parameters[i],

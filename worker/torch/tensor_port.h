@@ -1,6 +1,6 @@
-// TensorPort: a model's tensors as a Session takes and gives them. Those on the CPU go as they lie.
-// Those on a GPU go as they lie too where the session takes that; else by way of copies in the
-// host's memory, which are made once.
+// TensorPort: moves a model's tensors into and out of a Session. Tensors on the CPU are used in
+// place. Tensors on a GPU are used in place if the session supports it, otherwise through copies in
+// host memory that are allocated once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,24 +17,24 @@
 
 namespace sluice::worker {
 
-// Used from one thread at a time. What LibTorch throws leaves it.
+// Used from one thread at a time. Exceptions of LibTorch propagate to the caller.
 class TensorPort {
  public:
-  // For so many tensors, all on one device.
+  // `tensors` is the number of tensors, all on one device.
   TensorPort(Session* session, size_t tensors);
 
-  // Tensors are dense, lie as the job's table says and stay as they are until the step is done.
+  // Submits a tensor. It must be dense, have the layout of the job's table and stay unchanged until
+  // the step is done.
   absl::Status Submit(uint32_t tensor, const at::Tensor& values, float scale);
-  // As Submit, of a copy in the host's memory wherever the tensor is.
+  // Like Submit, but always submits a copy in host memory.
   absl::Status SubmitFromHost(uint32_t tensor, const at::Tensor& values);
-  // Session::Apply and Session::ApplyUpdate of tensors 0, 1 and so on.
+  // The next two methods call Session::Apply and Session::ApplyUpdate for tensors 0, 1 and so on.
   absl::Status Apply(absl::Span<const at::Tensor> means);
   absl::Status ApplyUpdate(absl::Span<const at::Tensor> parameters);
-  // `change` gets the tensor's values in the host's memory, and what it makes of them is put in
-  // their place.
+  // Passes the tensor's values in host memory to `change` and writes its result back to the tensor.
   absl::Status Change(uint32_t tensor, const at::Tensor& values,
                       absl::FunctionRef<absl::Status(absl::Span<float>)> change);
-  // The step is done: nothing of it is read any more.
+  // Ends the step: the submitted tensors may change again.
   void EndStep();
 
  private:
@@ -43,14 +43,14 @@ class TensorPort {
   absl::Status ApplyOnGpu(absl::Span<const at::Tensor> tensors);
 
   Session* const session_;
-  // By tensor, in the host's memory; undefined until they are needed.
+  // By tensor, in host memory; undefined until first use.
   std::vector<at::Tensor> submitted_, changed_;
-  // After which what was submitted in this step is what it should be.
+  // GPU events after which the tensors submitted in this step have their final values.
   std::vector<c10::Event> events_;
 };
 
-// Whether all values of all tensors, which are on one device, are finite. On a GPU it waits once.
-// The index of a tensor that has one that is not; none: all are.
+// Returns the index of a tensor with a value that is not finite, or nullopt if all values are
+// finite. All tensors must be on one device. On a GPU it waits once.
 std::optional<size_t> FindNonFinite(absl::Span<const at::Tensor> tensors);
 
 }  // namespace sluice::worker

@@ -1,4 +1,4 @@
-// TorchStatus: LibTorch's exceptions, turned into a Status where they would leave our code.
+// TorchStatus: converts LibTorch's exceptions to a Status before they leave this code base.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -12,8 +12,8 @@
 
 namespace sluice::worker {
 
-// Runs `body`, which returns a Status or StatusOr; an exception becomes INTERNAL with `what` in
-// front.
+// Runs `body`, which returns a Status or StatusOr. Converts an exception to INTERNAL, with `what`
+// before its message.
 template <typename Body>
 std::invoke_result_t<Body> TorchStatus(absl::string_view what, Body&& body) {
   try {

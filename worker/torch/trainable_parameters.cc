@@ -32,7 +32,7 @@ std::optional<compress::ElementType> ElementTypeOf(at::ScalarType type) {
   }
 }
 
-// `value` may be undefined: then it begins with the parameter's own.
+// If `value` is undefined, the master starts with the parameter's own values.
 at::Tensor MakeMaster(const at::Tensor& parameter, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   at::Tensor master =
@@ -89,7 +89,7 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
     if (!status.ok()) return status;
     const auto value = values.find(entry.key());
     if (value != values.end() && value->second.sizes() != tensor.sizes()) {
-      return Refuse(entry.key(), "has another shape than the value its master is to begin with");
+      return Refuse(entry.key(), "has another shape than the initial value of its master");
     }
     const bool is_master = tensor.scalar_type() == at::kFloat;
     found.masters.push_back(

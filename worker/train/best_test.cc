@@ -16,7 +16,7 @@ TestMeasure MeasureOf(const job::DataSpec& data) {
 
 bool IsBetter(const BestTest& test, const BestTest& than, TestMeasure measure) {
   if (measure == TestMeasure::kAccuracy) return test.accuracy > than.accuracy;
-  // No number is worse than any.
+  // NaN is worse than any number.
   return test.loss < than.loss || (std::isnan(than.loss) && !std::isnan(test.loss));
 }
 

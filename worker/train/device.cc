@@ -32,7 +32,7 @@ ChosenDevice OnGpus(int first, int count, const FoundDevices& found) {
 
 FoundDevices FindDevices() {
   FoundDevices found;
-  // at::hasCUDA would say no where there is no GPU, too.
+  // at::hasCUDA also returns false if there is no GPU.
   found.cuda = at::detail::getCUDAHooks().isBuilt();
   // NOLINTNEXTLINE(bugprone-signed-char-misuse): a count.
   if (found.cuda) found.gpus = static_cast<int>(torch::cuda::device_count());
@@ -58,10 +58,11 @@ absl::StatusOr<ChosenDevice> ChooseDevice(const job::JobSpec& spec, uint32_t ran
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "device is ", spec.device,
-      count > 1 ? absl::StrCat(" with ", count, " GPUs a worker (gpus_per_worker)") : "", ", but ",
-      Describe(found), ": set ", count > 1 ? "gpus_per_worker to what there is, or " : "",
-      "device to ", spec.device == "auto" ? "cpu" : "auto or cpu",
-      ", or start the worker where there is one"));
+      count > 1 ? absl::StrCat(" with ", count, " GPUs per worker (gpus_per_worker)") : "",
+      ", but ", Describe(found), ": set ",
+      count > 1 ? "gpus_per_worker to the available number, or " : "", "device to ",
+      spec.device == "auto" ? "cpu" : "auto or cpu",
+      ", or start the worker on a machine that has them"));
 }
 
 }  // namespace sluice::worker

@@ -1,4 +1,4 @@
-// Device: what a worker computes on, of what a job asks for and what is there.
+// Device: selects a worker's devices from the job's request and the available hardware.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@ struct JobSpec;
 namespace sluice::worker {
 
 struct FoundDevices {
-  bool cuda = false;  // LibTorch is built for it.
-  int gpus = 0;       // That it sees.
+  bool cuda = false;  // LibTorch is built with CUDA.
+  int gpus = 0;       // GPUs that LibTorch sees.
 };
 FoundDevices FindDevices();
 
 struct ChosenDevice {
-  std::vector<int> gpus;    // None: the CPU. The first has the model, the others copies of it.
-  std::string description;  // For the log: what is computed on, and why.
+  std::vector<int> gpus;    // Empty for the CPU. The first has the model, the others copies of it.
+  std::string description;  // Device and reason, for the log.
 };
 
-// For `device` and `gpus_per_worker` as a job has them. cpu; cuda:N, GPU N and those after it;
-// cuda, GPUs by the rank, so that workers of a machine with ranks one after the other share none as
-// long as there are enough; auto, the same, or the CPU where there is none. FAILED_PRECONDITION,
-// saying what was found: there are no such GPUs.
+// Implements `device` and `gpus_per_worker` of a job. "cpu" selects the CPU. "cuda:N" selects GPU N
+// and those after it. "cuda" selects GPUs by rank, so that workers with consecutive ranks on one
+// machine share none if there are enough. "auto" does the same, or selects the CPU if there is no
+// GPU. Fails with FAILED_PRECONDITION, and lists the found GPUs, if the requested ones do not
+// exist.
 absl::StatusOr<ChosenDevice> ChooseDevice(const job::JobSpec& spec, uint32_t rank,
                                           const FoundDevices& found);
 

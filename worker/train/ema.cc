@@ -26,7 +26,7 @@ void Ema::Update() {
 
 void Ema::Swap() {
   for (size_t i = 0; i < averages_.size(); ++i) {
-    // In place: hooks and the optimizer hold on to the parameters.
+    // Copy in place, because hooks and the optimizer hold references to the parameters.
     const at::Tensor parameter = parameters_[i].detach();
     const at::Tensor before = parameter.clone();
     parameter.copy_(averages_[i]);

@@ -1,5 +1,5 @@
-// Ema: an exponential moving average of the trained parameters. It is tested and kept in place of
-// them; training goes on with the parameters themselves.
+// Ema: an exponential moving average of the trained parameters. The average is tested and saved in
+// place of the parameters. Training continues with the parameters themselves.
 #pragma once
 
 #include <torch/types.h>
@@ -9,24 +9,24 @@
 
 namespace sluice::worker {
 
-// Holds on to the parameters, which are float32. Updates are the same on all ranks, as the
-// parameters are.
+// Holds references to the float32 parameters. Because parameters are the same on all ranks, updates
+// are too.
 class Ema {
  public:
-  // `decay`: at least 0, below 1.
+  // `decay` is at least 0 and below 1.
   Ema(double decay, const std::vector<at::Tensor>& parameters);
 
-  // Begins anew, from what the parameters are now.
+  // Starts again from the present parameters.
   void Reset();
-  // average = d * average + (1 - d) * parameter, with d the least of the decay and
-  // (1 + updates) / (10 + updates), so that what it began with does not weigh for long.
+  // average = d * average + (1 - d) * parameter, where d is the minimum of the decay and (1 +
+  // updates) / (10 + updates), so that the initial value loses its weight quickly.
   void Update();
-  // Exchanges averages and parameters, value by value; the second time all is as it was.
+  // Swaps averages and parameters by value. A second call restores both.
   void Swap();
 
-  uint64_t updates() const { return updates_; }  // So far.
+  uint64_t updates() const { return updates_; }  // Updates so far.
   const std::vector<at::Tensor>& averages() const { return averages_; }
-  // In the order of the parameters, of their shapes.
+  // `averages` have the parameters' order and shapes.
   void Restore(const std::vector<at::Tensor>& averages, uint64_t updates);
 
  private:

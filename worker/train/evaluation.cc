@@ -12,8 +12,8 @@ namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kSamplesMost = 250;
-constexpr uint64_t kElementsMost = 1 << 23;  // Of a batch: 32 MiB of fp32.
-constexpr uint64_t kElementsOfToken = 256;   // Each becomes a row of the model's width.
+constexpr uint64_t kElementsMost = 1 << 23;  // Elements per batch: 32 MiB of fp32.
+constexpr uint64_t kElementsOfToken = 256;   // Each token becomes a row of the model's width.
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Evaluation: how well a model does on a data set.
+// Evaluation: tests a model on a data set.
 #pragma once
 
 #include <torch/types.h>
@@ -18,12 +18,12 @@ struct Evaluation {
   double accuracy = 0;  // 0 to 1.
 };
 
-// Samples that are tested at a time: fewer where they are large, so that what the model makes of
-// them stays within a few hundred megabytes.
+// Returns the number of samples per batch. Large samples get smaller batches, so that the model's
+// activations stay within a few hundred megabytes.
 uint32_t EvaluationBatch(const SampleShape& shape);
 
-// Over all samples, or all tokens of them, with the model computing in `type`. Leaves it in
-// training mode. CANCELLED when `stop` (may be null) becomes true meanwhile.
+// Tests all samples, or all of their tokens, with the model computing in `type`. Leaves the model
+// in training mode. Fails with CANCELLED if `stop` (may be null) becomes true.
 absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
                                     const std::atomic<bool>* stop,
                                     at::ScalarType type = at::kFloat);

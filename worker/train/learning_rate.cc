@@ -9,15 +9,15 @@
 namespace sluice::worker {
 namespace {
 
-// Rate at which one_cycle starts, as a part of its peak.
+// Initial rate of one_cycle relative to its peak.
 constexpr double kOneCycleStart = 1.0 / 25;
 
-// From `from` at progress 0 to `to` at 1.
+// Goes from `from` at progress 0 to `to` at progress 1.
 double HalfCosine(double from, double to, double progress) {
   return to + (from - to) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
-// `done` of `total` steps came before this one; the last step is at progress 1.
+// `done` of `total` steps precede the current step. The last step has progress 1.
 double OneCycle(const job::LrScheduleSpec& schedule, double peak, uint64_t done, uint64_t total) {
   const double last = static_cast<double>(std::max<uint64_t>(total, 2) - 1);
   const double rise = schedule.warmup_fraction * last;
@@ -31,7 +31,7 @@ double OneCycle(const job::LrScheduleSpec& schedule, double peak, uint64_t done,
 
 double LearningRate(const job::LrScheduleSpec& schedule, double base, uint64_t step,
                     uint64_t total) {
-  Check(step >= 1 && step <= total, "a step lies within the job");
+  Check(step >= 1 && step <= total, "the step is within the job");
   uint64_t done = step - 1;
   const uint64_t warmup = schedule.warmup_steps;
   const uint64_t rest = total > warmup ? total - warmup : 1;

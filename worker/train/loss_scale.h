@@ -1,6 +1,6 @@
-// LossScale: what a loss is multiplied by before backward, so that float16 gradients neither vanish
-// nor overflow. As large as goes: doubled after many good steps in a row, halved on an overflow.
-// Knows nothing of LibTorch.
+// LossScale: the factor of a loss before backward, so that float16 gradients neither underflow nor
+// overflow. It is as large as possible: it doubles after many good steps in a row and halves on an
+// overflow. Independent of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,17 @@ class LossScale {
   static constexpr double kLargest = 0x1p120;   // Its inverse is a normal float.
   static constexpr uint32_t kGrowAfter = 2000;  // Good steps in a row.
 
-  // A power of 2, so that scaling rounds nothing.
+  // A power of 2, so that scaling does not round.
   double value() const { return value_; }
   uint32_t good_steps() const { return good_steps_; }
-  // Overflows cannot be helped by a smaller scale.
+  // Returns true if the scale cannot be reduced after another overflow.
   bool at_least() const { return value_ <= kLeast; }
 
-  // After a step of this rank's with data: whether its gradients overflowed.
+  // Call it after each step in which this rank had data. `overflowed` is true if the step's
+  // gradients overflowed.
   void Update(bool overflowed);
-  // What was saved. False, and nothing changed: it is no such state.
+  // Restores a saved state. Returns false, and changes nothing, if the values are not a valid
+  // state.
   bool Restore(double value, int64_t good_steps);
 
  private:

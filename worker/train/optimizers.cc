@@ -13,8 +13,8 @@ namespace {
 
 namespace optim = torch::optim;
 
-// In place of 0 where the job file has a momentum: without one LibTorch keeps no buffer, and a
-// later momentum would go on from an old one.
+// Replaces 0 if the job file has a momentum. Without momentum LibTorch does not update the buffer,
+// and a later momentum would continue from an old one.
 constexpr double kLeastMomentum = 1e-30;
 
 template <typename Options>
@@ -35,7 +35,7 @@ void SetMomentumIn(double momentum, Options* options) {
   }
 }
 
-// How many updates are in a parameter's buffer; sgd counts none, and needs none to be counted.
+// Returns the number of updates in a parameter's buffer. sgd keeps no count and needs none.
 template <typename State>
 uint64_t UpdatesIn(const State& state) {
   if constexpr (requires { state.step(); }) {
@@ -54,7 +54,7 @@ at::Tensor BufferIn(const State& state) {
   }
 }
 
-// Each parameter's by itself, so that the order of a hash map is nobody's business.
+// Changes each parameter's buffer independently, so that the order of the hash map does not matter.
 template <typename Options, typename State>
 void ChangeMomentum(const job::OptimizerSpec& spec, double now, optim::Optimizer* optimizer) {
   for (optim::OptimizerParamGroup& group : optimizer->param_groups()) {

@@ -1,4 +1,5 @@
-// Optimizers: LibTorch's, as a job file names and sets them, and clipping before their step.
+// Optimizers: LibTorch's optimizers with the settings of a job file, and clipping before their
+// step.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -11,20 +12,21 @@
 
 namespace sluice::worker {
 
-// Throws what LibTorch throws on a value that it does not like.
+// Throws LibTorch's exceptions for values that it rejects.
 absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
     const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters);
 
-// Momentum of `optimizer`, which MakeOptimizer made of `spec`, from its next step on; its buffers
-// follow, so that no step is longer than its neighbours (job/momentum.h). What the momentum was is
-// among the options that it saves, so one that is restored goes on as if it had never stopped.
+// Sets the momentum of `optimizer`, which MakeOptimizer made from `spec`, from its next step on.
+// Rescales its buffers, so that no step is longer than its neighbors (job/momentum.h). The
+// optimizer saves its momentum among its options, so a restored optimizer continues without a
+// difference.
 void SetMomentum(const job::OptimizerSpec& spec, double momentum,
                  torch::optim::Optimizer* optimizer);
 
 void SetLearningRate(torch::optim::Optimizer* optimizer, double rate);
 
-// On what .grad holds: each value to ±clip_value first, then all together to the norm clip_norm; 0
-// leaves either out.
+// Clips .grad: first each value to ±clip_value, then all gradients together to the norm clip_norm.
+// 0 disables either.
 void ClipGradients(const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters);
 
 }  // namespace sluice::worker

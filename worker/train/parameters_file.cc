@@ -17,8 +17,8 @@ namespace {
 constexpr char kNoteRecord[] = "note.txt";
 constexpr size_t kNoteBytesMax = 4096;
 
-// As torch::pickle_save does, but with no TorchScript type tags: those are globals that torch.load
-// refuses to look up in its safe mode (weights_only), which is the default of newer PyTorch.
+// Like torch::pickle_save, but without TorchScript type tags. Those are globals that torch.load
+// refuses to look up in its safe mode (weights_only), the default of newer PyTorch versions.
 std::string PickleUntagged(const c10::IValue& value, absl::string_view note) {
   std::vector<char> pickled;
   torch::jit::Pickler pickler(

@@ -1,5 +1,5 @@
-// ParametersFile: trained parameters on disk, as PyTorch's torch.load reads them: a dict of names
-// to tensors.
+// ParametersFile: trained parameters on disk, in the format of PyTorch's torch.load: a dict from
+// names to tensors.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,17 @@
 
 namespace sluice::worker {
 
-// The file's content: a state_dict, and beside it a `note`, which PyTorch passes over.
+// Returns the file's content: a state_dict and a `note`, which PyTorch ignores.
 std::string FormatParameters(const NamedTensors& tensors, absl::string_view note = {});
-// Of all parameters and buffers of `module`.
+// Formats all parameters and buffers of `module`.
 std::string FormatParameters(const torch::nn::Module& module);
 
-// Writes `bytes` to `path`, making its folder if need be. The file appears under its name only when
-// it is complete and safe from a power cut.
+// Writes `bytes` to `path` and creates its folder if it does not exist. The file appears under its
+// name only when it is complete and durable.
 absl::Status SaveParameters(const std::string& bytes, const std::string& path);
 
-// The note of a file that was saved so; none: it is not there, has none, or is no such file.
+// Returns the note of a file written by SaveParameters. Absent if the file does not exist, has no
+// note, or has another format.
 std::optional<std::string> ReadNote(const std::string& path);
 
 }  // namespace sluice::worker

@@ -17,7 +17,7 @@ void Convert(const std::string& prefix, const torch::nn::Module& module, at::Sca
              NamedTensors* before) {
   for (const auto& entry : module.named_parameters(/*recurse=*/false)) {
     at::Tensor parameter = entry.value();
-    // Not twice where it is tied.
+    // Skips a tied parameter that is already converted.
     if (IsBatchNorm(module) || parameter.scalar_type() != at::kFloat) continue;
     before->emplace_back(absl::StrCat(prefix, entry.key()), parameter.detach());
     parameter.set_data(parameter.detach().to(type));

@@ -1,5 +1,5 @@
 // Precision: the type that a model computes in. Its parameters are trained as fp32 masters
-// (worker/torch/data_parallel.h), and scores are fp32 for the loss.
+// (worker/torch/data_parallel.h), and the loss gets fp32 scores.
 #pragma once
 
 #include <torch/types.h>
@@ -12,15 +12,15 @@
 
 namespace sluice::worker {
 
-// Of `precision` as a job names it: fp32, bf16 or fp16.
+// Returns the type for the job's `precision`: fp32, bf16 or fp16.
 absl::StatusOr<at::ScalarType> ComputingType(const std::string& precision);
 
-// Makes the floating-point parameters of `model` of `type`, but those of BatchNorm, which computes
-// in fp32 whatever it is given. Returns what they were, by name; nothing for float32.
+// Converts the floating-point parameters of `model` to `type`, except those of BatchNorm, which
+// computes in fp32 for any input type. Returns the previous values by name, or nothing for float32.
 NamedTensors ConvertParameters(Model* model, at::ScalarType type);
 
-// The model's scores, in fp32, of `inputs` as data sets make them; it computes in `type`. Throws
-// what LibTorch throws.
+// Returns the model's scores in fp32 for `inputs` from a data set; the model computes in `type`.
+// Throws LibTorch's exceptions.
 at::Tensor Scores(Model* model, const at::Tensor& inputs, at::ScalarType type);
 
 }  // namespace sluice::worker

@@ -1,6 +1,6 @@
-// Rounds: what a job's steps are to its session. Each round ends with one exchange; sessions,
-// checkpoints and hashes of parameters count rounds, and all that people see counts steps. Only in
-// local_sgd does a round have several. Pure.
+// Rounds: maps a job's steps to its session's steps. Each round ends with one exchange. Sessions,
+// checkpoints and hashes of parameters count rounds; everything that users see counts steps. Only
+// local_sgd has rounds of several steps. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ class Rounds {
  public:
   explicit Rounds(const job::JobSpec& spec) : steps_(job::StepsPerExchange(spec)) {}
 
-  // Whether a round ends with step `step` of `total`, as the last does, however short.
+  // Returns true if a round ends with step `step` of `total`. The last round may be shorter.
   bool EndsWith(uint64_t step, uint64_t total) const { return step % steps_ == 0 || step == total; }
-  // How many have ended after `step` steps, the last of which ends one.
+  // Returns the number of finished rounds after `step`, which must end a round.
   uint64_t After(uint64_t step) const { return (step + steps_ - 1) / steps_; }
 
  private:

@@ -1,4 +1,4 @@
-// StepTimes: how long the latest steps took.
+// StepTimes: durations of the latest steps.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace sluice::worker {
 
-// Keeps the last kMaxSteps; older ones are forgotten.
+// Keeps the last kMaxSteps and drops older ones.
 class StepTimes {
  public:
   static constexpr size_t kMaxSteps = 16384;
 
   void Add(absl::Duration took);
-  // In milliseconds, nearest rank; `percent` in [0, 100]. 0 if there were no steps.
+  // Milliseconds by nearest rank, with `percent` in [0, 100]. 0 if there were no steps.
   double PercentileMs(double percent) const;
 
  private:
   std::vector<float> ms_;
-  size_t next_ = 0;  // Where the oldest lies once kMaxSteps are kept.
+  size_t next_ = 0;  // Position of the oldest step once kMaxSteps are kept.
 };
 
 }  // namespace sluice::worker

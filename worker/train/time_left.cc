@@ -6,9 +6,9 @@
 namespace sluice::worker {
 namespace {
 
-// A step counts half once a tenth of the run so far has gone by, so that a change of speed is
-// learnt in the same share of short runs and long ones; but within minutes, and not within a few
-// steps.
+// A step's weight halves after a tenth of the run so far, so that the estimate adapts to a new
+// speed after the same share of a short or a long run. The half-life is limited to minutes, and is
+// at least a few steps.
 constexpr double kHalfLifeShare = 0.1;
 constexpr double kHalfLifeSecondsMax = 300;
 constexpr double kHalfLifeStepsMin = 8;

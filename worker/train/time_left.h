@@ -1,7 +1,7 @@
-// TimeLeft: how long a run will go on, judged by how long its latest steps and breaks took. A break
-// is what an epoch's end costs: rank 0 tests, all others wait for it in their next step, and the
-// first batch of the next epoch has to be made. So every rank sees it alike, as a first step of an
-// epoch that takes longer than others. Pure.
+// TimeLeft: estimates the rest of a run from the durations of its latest steps and breaks. A break
+// is the cost of an epoch's end: rank 0 tests, all others wait for it in their next step, and the
+// first batch of the next epoch must be prepared. Therefore every rank sees the break as a longer
+// first step of an epoch. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@ namespace sluice::worker {
 
 class TimeLeft {
  public:
-  // The run begins. Its first step, which warms things up, is not counted.
+  // Starts the run. Its first step, which includes warm-up, is not counted.
   void Start(absl::Time now);
-  // A step ended at `now`; `begins_epoch`: it is an epoch's first.
+  // A step ended at `now`. `begins_epoch` is true if it is an epoch's first.
   void EndStep(absl::Time now, bool begins_epoch);
-  // For so many steps and breaks. None before two steps of this run.
+  // Returns the estimate for `steps` steps and `breaks` breaks. Absent before two steps of this
+  // run.
   std::optional<absl::Duration> For(uint64_t steps, uint64_t breaks) const;
 
  private:
-  // Sums in which older steps count less.
+  // Sums in which older steps have less weight.
   double seconds_ = 0;
   double steps_ = 0;
-  std::optional<double> break_seconds_;  // Of the last.
+  std::optional<double> break_seconds_;  // Duration of the last break.
   bool warm_ = false;
   absl::Time started_;
   absl::Time last_;

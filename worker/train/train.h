@@ -1,5 +1,5 @@
-// RunTraining: one worker's part of a job, from data and model to trained parameters. Shows nothing
-// of LibTorch.
+// RunTraining: one worker's part of a job, from data and model to trained parameters. Does not
+// include LibTorch headers.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct JobSpec;
 
 namespace sluice::worker {
 
-// What a rank reads once, for as many runs as it takes.
+// Data that a rank reads once for any number of runs.
 struct TrainingData;
 absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const job::JobSpec& spec,
                                                                      uint32_t rank);
@@ -28,50 +28,55 @@ absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const job::
 struct TrainReport;
 
 struct TrainOptions {
-  std::shared_ptr<const TrainingData> data;  // None: the run loads it.
-  // Threads inside LibTorch's operations. Results depend on it. 0: one if the job has several
-  // workers, which may share a machine; else LibTorch's choice.
+  std::shared_ptr<const TrainingData> data;  // If null, the run loads it.
+  // Threads inside LibTorch's operations. Results depend on the number. With 0, one thread if the
+  // job has several workers, which may share a machine, otherwise LibTorch's choice.
   int threads = 0;
-  // Becomes true: the run ends after the current step with CANCELLED. To be told during Wait too,
-  // abandon the session.
+  // When it becomes true, the run ends after the current step with CANCELLED. Abandon the session
+  // to interrupt Wait as well.
   const std::atomic<bool>* stop = nullptr;
-  // After the first step, about once a second, and after the last step, on the training thread.
+  // Called on the training thread after the first step, about once a second, and after the last
+  // step.
   std::function<void(const Progress&)> on_progress;
-  // All is done but leaving the job, on the training thread: whatever becomes of this process, the
-  // report stands if the job finishes.
+  // Called on the training thread when only leaving the job remains. The report is valid if the job
+  // finishes, even if this process fails afterwards.
   std::function<void(const TrainReport&)> on_trained;
 };
 
 struct TrainReport {
-  uint64_t steps = 0;    // Since the job's start, as are those below that say nothing else.
-  uint64_t rounds = 0;   // Exchanges: as many as steps, but fewer in local_sgd.
-  uint64_t skipped = 0;  // Steps of which this rank held a bundle back: a gradient was not finite.
-  uint64_t parameters = 0;  // Elements that were trained.
-  double wall_seconds =
-      0;  // From this run's first step to the end of its last; evaluations between them included.
-  // Mean over this run's exchanges of the most updates by others that one of this rank's missed; of
-  // jobs whose workers do not wait for each other.
+  // Steps since the start of the job. The fields below are also since then, unless they say
+  // otherwise.
+  uint64_t steps = 0;
+  uint64_t rounds = 0;  // Exchanges: equal to steps, but fewer in local_sgd.
+  // Steps in which this rank skipped a bundle because a gradient was not finite.
+  uint64_t skipped = 0;
+  uint64_t parameters = 0;  // Number of trained elements.
+  // From this run's first step to the end of its last, including evaluations between them.
+  double wall_seconds = 0;
+  // In jobs whose workers do not wait for each other: the largest number of other workers' updates
+  // that this rank's update missed, as a mean over the exchanges of this run.
   std::optional<double> staleness;
-  double train_loss = 0;  // This rank's mean over the last epoch, or what it saw of it.
-  std::optional<double>
-      test_accuracy;  // 0 to 1, after the last step; of rank 0, if the job has test data.
+  double train_loss = 0;  // This rank's mean over the last epoch, or over its part of that epoch.
+  // 0 to 1, after the last step; only on rank 0, if the job has test data.
+  std::optional<double> test_accuracy;
   std::optional<double> test_loss;
-  std::optional<BestTest> best;   // Which best.pt is of; of rank 0, if the job has an `output` too.
+  // Test of best.pt; only on rank 0, if the job also has an `output`.
+  std::optional<BestTest> best;
   std::string parameters_sha256;  // Hexadecimal.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
-  double samples_per_second = 0;  // Of this rank in this run.
+  double samples_per_second = 0;  // Rate of this rank in this run.
   TrafficCounters traffic;
 };
 
-// Runs `spec` as `rank`. Loads data, builds the model, joins, trains, evaluates (rank 0: at each
-// epoch's end and after the last step), saves the parameters if the job has an `output` (rank 0; at
-// each best test as best.pt, at the end as parameters.pt, and on the way its scalars), and leaves.
-// Where the job wants a checkpoint it saves what it needs to go on, and rank 0 adds parameters.pt;
-// told at the join to restore one, it goes on from there. A failure after the join is told to the
-// session with Abandon, unless it is a rollback (IsRollback): then another run with a new session
-// goes on. Same inputs and threads, same parameters, bit for bit, whether or not it went on from
-// checkpoints.
+// Runs `spec` as `rank`: loads data, builds the model, joins, trains, evaluates, saves the
+// parameters and leaves. Rank 0 evaluates at each epoch's end and after the last step. If the job
+// has an `output`, rank 0 writes best.pt at each best test, scalars during the run and
+// parameters.pt at the end. When the job wants a checkpoint, the run saves its state, and rank 0
+// adds parameters.pt. If the join asks for it, the run restores a checkpoint and continues from
+// there. On a failure after the join, the run abandons the session with the reason, unless the
+// failure is a rollback (IsRollback): then another run with a new session continues. Equal inputs
+// and threads give equal parameters, bit for bit, with or without restarts from checkpoints.
 absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, Session* session,
                                         const TrainOptions& options, const Logger& logger);
 

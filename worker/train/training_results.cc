@@ -88,15 +88,15 @@ void TrainingResults::EndStep(absl::Duration took, absl::Time now) {
   time_left_.EndStep(now, begins_epoch_);
   ++row_.steps;
   row_.seconds += absl::ToDoubleSeconds(took);
-  if (scalars_ != nullptr && step_ % spec_.scalars_every == 0) {
-    scalars_->Append(TakeRow(now), absl::Now());
+  if (scalars_ != nullptr && step_ % spec_.log_interval == 0) {
+    scalars_->Append(MakeRow(now), absl::Now());
   }
   if (step_ == first_step_ || now - last_report_ >= kReportEvery) {
     Report(now, time_left_.For(total_steps_ - step_, breaks_left_));
   }
 }
 
-ScalarRow TrainingResults::TakeRow(absl::Time now) {
+ScalarRow TrainingResults::MakeRow(absl::Time now) {
   ScalarRow row{.step = step_, .epoch = epoch_, .wall_seconds = WallSeconds(now)};
   if (row_.steps > 0) {
     if (row_.loss.count > 0) row.loss = row_.loss.value();
@@ -136,7 +136,7 @@ void TrainingResults::AddEvaluation(uint64_t epoch, const Evaluation& evaluation
       absl::StrFormat("epoch %d, step %d of %d: %s", epoch, step_, total_steps_,
                       DescribeTest(evaluation.accuracy, evaluation.loss, MeasureOf(spec_.data))));
   if (scalars_ == nullptr) return;
-  ScalarRow row = TakeRow(now);
+  ScalarRow row = MakeRow(now);
   row.test_accuracy = evaluation.accuracy;
   row.test_loss = evaluation.loss;
   scalars_->Append(row, absl::Now());
@@ -161,7 +161,7 @@ void TrainingResults::Report(absl::Time now, std::optional<absl::Duration> time_
   if (options_.on_progress) options_.on_progress(progress);
   if (now - last_log_ >= kLogEvery) {
     last_log_ = now;
-    logger_.Info(absl::StrFormat("step %d of %d: loss %.4f, %.0f samples/s, %.1f ms a step%s",
+    logger_.Info(absl::StrFormat("step %d of %d: loss %.4f, %.0f samples/s, %.1f ms per step%s",
                                  step_, total_steps_, progress.loss, progress.samples_per_second,
                                  progress.step_ms_p50, InWords(time_left)));
   }

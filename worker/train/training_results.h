@@ -1,4 +1,4 @@
-// TrainingResults: what a run shows of itself while it trains and when it is done.
+// TrainingResults: the progress and results that a run reports during and after training.
 #pragma once
 
 #include <cstdint>
@@ -22,54 +22,57 @@ struct JobSpec;
 
 namespace sluice::worker {
 
-// A step as results see it.
+// A finished step.
 struct FinishedStep {
   uint64_t step = 0;
-  uint64_t samples = 0;                 // Of this rank.
-  std::optional<double> loss{};         // None: this rank was out of data.
-  std::optional<uint64_t> staleness{};  // None: no exchange.
+  uint64_t samples = 0;                 // Samples of this rank.
+  std::optional<double> loss{};         // Absent if this rank was out of data.
+  std::optional<uint64_t> staleness{};  // Absent without an exchange.
   double learning_rate = 0;
   bool begins_epoch = false;
-  uint64_t breaks_left = 0;  // Ends of epochs that are to come, the last one's included.
+  uint64_t breaks_left = 0;  // Remaining ends of epochs, including the last.
 };
 
-// Used from the thread that trains; `spec`, `options`, `session` and `logger` outlive it.
+// Used from the training thread; `spec`, `options`, `session` and `logger` must outlive it.
 class TrainingResults {
  public:
   TrainingResults(const job::JobSpec* spec, uint32_t rank, const TrainOptions* options,
                   Session* session, const Logger* logger)
       : spec_(*spec),
-        writes_scalars_(rank == 0 && !spec->output.empty() && spec->scalars_every > 0),
+        writes_scalars_(rank == 0 && !spec->output.empty() && spec->log_interval > 0),
         options_(*options),
         session_(*session),
         logger_(*logger) {}
 
-  // Before Start, in a run that goes on from a checkpoint; and what goes into one.
+  // Restore must come before Start, in a run that continues from a checkpoint. AddTo adds this
+  // object's part to a checkpoint.
   void Restore(const TrainingCursor& cursor);
   void AddTo(TrainingCursor* cursor, absl::Time now) const;
 
-  // Of `total_steps` the first of this run comes next. The model has so many `parameters`.
+  // Call before this run's first step. The job has `total_steps` steps, and the model has
+  // `parameters` parameters.
   void Start(absl::Time now, uint64_t total_steps, uint64_t parameters);
-  // A pass over the data begins; not for one that goes on.
+  // Call at the beginning of a pass over the data, but not if the run continues a pass.
   void BeginEpoch() { epoch_loss_ = Mean{}; }
   void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }
-  // Each step is counted once it is applied, so that a checkpoint of it has it, and ended when all
-  // is done that belongs to it; then it may be reported and logged.
+  // Call CountStep when a step is applied, so that its checkpoint includes it, and EndStep when all
+  // work of the step is done. EndStep may report and log it.
   void CountStep(const FinishedStep& step);
   void EndStep(absl::Duration took, absl::Time now);
   void AddEvaluation(uint64_t epoch, const Evaluation& evaluation, absl::Time now);
-  // Whether such a test is (or was found to be) the best of all; and that best.pt is of it now.
+  // IsBest returns true if the test is better than all others so far. Call SetBest when best.pt
+  // contains its parameters.
   bool IsBest(const BestTest& test) const;
   void SetBest(const BestTest& test) { best_ = test; }
   const std::optional<BestTest>& best() const { return best_; }
-  // The last step is done.
+  // Call after the last step.
   void Stop(absl::Time now);
-  // Reports for the last time. Counts of parameters and skipped steps and the hash are not this
-  // object's to know.
+  // Reports for the last time. The caller fills in the number of parameters, the skipped steps and
+  // the hash.
   TrainReport Finish(absl::Time now);
 
  private:
-  // A mean, added up as values come.
+  // An incremental mean.
   struct Mean {
     double sum = 0;
     uint64_t count = 0;
@@ -91,7 +94,7 @@ class TrainingResults {
 
   void Report(absl::Time now, std::optional<absl::Duration> time_left);
   double WallSeconds(absl::Time now) const;
-  ScalarRow TakeRow(absl::Time now);
+  ScalarRow MakeRow(absl::Time now);
   void AddTraffic(ScalarRow* row);
 
   const job::JobSpec& spec_;
@@ -101,7 +104,7 @@ class TrainingResults {
   const Logger& logger_;
 
   uint64_t total_steps_ = 0;
-  uint64_t first_step_ = 1;  // Of this run.
+  uint64_t first_step_ = 1;  // First step of this run.
   uint64_t step_ = 0;
   uint64_t epoch_ = 0;
   uint64_t samples_ = 0;
@@ -109,14 +112,14 @@ class TrainingResults {
   uint64_t samples_at_report_ = 0;
   double last_loss_ = 0;
   double last_learning_rate_ = 0;
-  bool begins_epoch_ = false;  // Of the last step.
+  bool begins_epoch_ = false;  // True if the last step began an epoch.
   uint64_t breaks_left_ = 0;
   Mean epoch_loss_;
   Mean report_loss_;  // Since the last report.
   Mean staleness_;
   StepTimes step_times_;
   TimeLeft time_left_;
-  double wall_seconds_before_ = 0;  // This run.
+  double wall_seconds_before_ = 0;  // Time before this run.
   absl::Time started_;
   absl::Time last_report_;
   absl::Time last_log_;
@@ -126,9 +129,9 @@ class TrainingResults {
   std::optional<BestTest> best_;
 
   uint64_t parameters_ = 0;
-  std::unique_ptr<ScalarLog> scalars_;  // None: no rows.
+  std::unique_ptr<ScalarLog> scalars_;  // Null without rows.
   RowSums row_;
-  // After the last row that had an exchange, and which step's that was.
+  // Traffic after the last row with an exchange, and the step of that row.
   TrafficCounters row_traffic_;
   uint64_t row_traffic_step_ = 0;
 };

@@ -30,16 +30,16 @@ absl::Status TrainingRun::Prepare() {
     if (!data.ok()) return data.status();
     data_ = *std::move(data);
   }
-  absl::StatusOr<std::unique_ptr<Learner>> learner =
-      Learner::Create(spec_, rank_, data_->sets.training->shape(), session_, &logger_);
-  if (!learner.ok()) return learner.status();
-  learner_ = *std::move(learner);
+  absl::StatusOr<std::unique_ptr<ModelTrainer>> trainer =
+      ModelTrainer::Create(spec_, rank_, data_->sets.training->shape(), session_, &logger_);
+  if (!trainer.ok()) return trainer.status();
+  trainer_ = *std::move(trainer);
   for (uint32_t rank = 0; rank < spec_.workers; ++rank) members_.push_back(rank);
   sampler_ = std::make_shared<const ShardSampler>(SamplerOptions());
   total_steps_ = TotalSteps();
-  logger_.Info("model ", spec_.model.name, " with ", learner_->parameters(), " parameters; ",
+  logger_.Info("model ", spec_.model.name, " with ", trainer_->parameters(), " parameters; ",
                data_->sets.training->size(), " training samples, ", sampler_->steps_per_epoch(),
-               " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
+               " steps per epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
                at::get_num_threads() == 1 ? " thread" : " threads");
   return absl::OkStatus();
 }
@@ -54,7 +54,7 @@ ShardSamplerOptions TrainingRun::SamplerOptions() const {
           .seed = spec_.seed};
 }
 
-// Of the deal that has `steps` steps, what this run has to do.
+// Returns this run's part of the deal, which has `steps` steps.
 BatchStreamOptions TrainingRun::StreamOptions(uint64_t steps) const {
   return {.epoch = {.seed = spec_.seed, .epoch = epoch_},
           .offset = deal_offset_,
@@ -71,7 +71,7 @@ uint64_t TrainingRun::TotalSteps() const {
          (spec_.epochs - epoch_ - 1) * sampler_->steps_per_epoch();
 }
 
-// What other ranks have left of the epoch's deck is dealt to those that are here now.
+// The present ranks share the rest of the epoch's deck, which other ranks began.
 void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   deal_step_ = cursor.deal_step;
   deal_offset_ = cursor.deal_offset;
@@ -86,7 +86,7 @@ void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   logger_.Info("the checkpoint is of ", before, " workers; ",
                data_->sets.training->size() - deal_offset_, " of ", data_->sets.training->size(),
                " samples of this pass over the data are left for the ", members_.size(),
-               " that are here now");
+               " present workers");
 }
 
 void TrainingRun::DealTo(std::vector<uint32_t> members) {
@@ -102,13 +102,13 @@ void TrainingRun::DealTo(std::vector<uint32_t> members) {
 }
 
 absl::Status TrainingRun::Join() {
-  const absl::StatusOr<JoinInfo> info = learner_->Join();
+  const absl::StatusOr<JoinInfo> info = trainer_->Join();
   if (!info.ok()) return info.status();
   if (!info->parameters_agree && job::ShardOptimizer(spec_).has_value()) {
-    logger_.Info("the shards have their parameters from rank 0, and do the updates");
+    logger_.Info("the shards got their parameters from rank 0 and do the updates");
   } else if (!info->parameters_agree) {
     logger_.Info(spec_.relays.enabled()
-                     ? "all start from the parameters of rank 0, which the relays bring"
+                     ? "all start from the parameters of rank 0, which the relays send"
                      : "initial parameters differed between ranks: all start from those of rank 0");
   }
   joined_ = *info;
@@ -116,8 +116,8 @@ absl::Status TrainingRun::Join() {
   told_behind_ = steps_behind_ > 0;
   if (told_behind_) {
     logger_.Info(
-        "the job has gone on meanwhile; this worker follows by what the others have done, "
-        "and takes part once it is where they are");
+        "the job is at a later step; this worker applies the other workers' results, and takes "
+        "part once it has caught up");
   }
   return absl::OkStatus();
 }
@@ -125,7 +125,7 @@ absl::Status TrainingRun::Join() {
 absl::Status TrainingRun::Restore() {
   if (joined_.restored_step == 0) return absl::OkStatus();
   TrainingCursor cursor;
-  const absl::Status status = learner_->RestoreState(joined_.restored, &cursor);
+  const absl::Status status = trainer_->RestoreState(joined_.restored, &cursor);
   if (!status.ok()) return status;
   joined_.restored = std::string();
   step_ = cursor.step;
@@ -134,12 +134,12 @@ absl::Status TrainingRun::Restore() {
   if (rounds_.After(cursor.step) != joined_.restored_step || cursor.step > total_steps_) {
     return absl::InvalidArgumentError(
         absl::StrCat("the checkpoint after exchange ", joined_.restored_step,
-                     " holds training as it was after step ", cursor.step, " of ", total_steps_,
-                     " in all: was the job made shorter since?"));
+                     " holds the training state after step ", cursor.step, " of ", total_steps_,
+                     " in all: was the job made shorter since then?"));
   }
   RestoreBest(&cursor);
   results_.Restore(cursor);
-  logger_.Info("going on from the checkpoint after step ", step_, " of ", total_steps_);
+  logger_.Info("continuing from the checkpoint after step ", step_, " of ", total_steps_);
   return absl::OkStatus();
 }
 
@@ -152,13 +152,13 @@ absl::Status TrainingRun::SaveCheckpoint() {
   if (spec_.membership == "elastic") cursor.members = members_;
   results_.AddTo(&cursor, clock_.Now());
   std::vector<CheckpointFile> files;
-  if (rank_ == 0) files.push_back({"parameters.pt", learner_->FormatParameters()});
-  return session_->SaveCheckpoint(learner_->SaveState(cursor), std::move(files));
+  if (rank_ == 0) files.push_back({"parameters.pt", trainer_->FormatParameters()});
+  return session_->SaveCheckpoint(trainer_->SaveState(cursor), std::move(files));
 }
 
 absl::Status TrainingRun::Train() {
-  results_.Start(clock_.Now(), total_steps_, learner_->parameters());
-  // A checkpoint after an epoch's last step comes before its end.
+  results_.Start(clock_.Now(), total_steps_, trainer_->parameters());
+  // A checkpoint after an epoch's last step precedes the end of that epoch.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {
     if (!within_epoch) results_.BeginEpoch();
@@ -174,7 +174,7 @@ absl::Status TrainingRun::Train() {
   return absl::OkStatus();
 }
 
-// What is left of it: one deal, and another whenever workers come or go.
+// Trains the rest of the epoch: one deal, and another one each time that workers join or leave.
 absl::Status TrainingRun::TrainEpoch() {
   do {
     const std::shared_ptr<const ShardSampler> sampler = sampler_;
@@ -191,7 +191,7 @@ absl::Status TrainingRun::TrainEpoch() {
 
 absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal) {
   const absl::Time begin = clock_.Now();
-  const StepPlan plan{
+  const StepInput plan{
       .step = step_ + 1,
       .step_of_deal = step_of_deal,
       .rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_),
@@ -200,7 +200,7 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   if (job::ShardOptimizer(spec_).has_value()) {
     session_->SetRate(static_cast<float>(ShardRate(plan.rate)));
   }
-  const absl::StatusOr<LearnerStep> done = learner_->Step(plan, batches);
+  const absl::StatusOr<TrainerStep> done = trainer_->Step(plan, batches);
   if (!done.ok()) return done.status();
   ++step_;
   FallBehind(plan, *done);
@@ -212,14 +212,14 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   if (done->had_samples) finished.loss = done->loss;
   if (plan.exchanges) finished.staleness = done->staleness;
   results_.CountStep(finished);
-  // Before the checkpoint, which tells who takes part in the step after it.
+  // The new deal must precede the checkpoint, which contains the participants of the next step.
   if (!done->members.empty() && done->members != members_) DealTo(done->members);
   if (done->checkpoint_due) {
     if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
   }
   if (plan.exchanges && rounds_.After(step_) % kCompareParametersEvery == 0 &&
       step_ != total_steps_) {
-    ReportParameters(learner_->ParametersSha256());
+    ReportParameters(trainer_->ParametersSha256());
   }
   const absl::Time now = clock_.Now();
   results_.EndStep(now - begin, now);
@@ -231,13 +231,13 @@ double TrainingRun::ShardRate(double rate) const {
   return spec_.mode == "local_sgd" ? spec_.outer_lr : 1;
 }
 
-void TrainingRun::FallBehind(const StepPlan& plan, const LearnerStep& done) {
+void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {
   if (plan.closed) --steps_behind_;
   steps_behind_ = std::max(steps_behind_, done.steps_behind);
   if (done.steps_behind == 0 || told_behind_) return;
   told_behind_ = true;
   logger_.Warning("step ", step_, ": this worker was late, and ", done.steps_behind,
-                  " steps have closed without it; it leaves them out, with their samples, and so "
+                  " steps have closed without it; it skips them and their samples, now and "
                   "whenever it is late again");
 }
 
@@ -247,7 +247,7 @@ void TrainingRun::ReportParameters(const std::string& sha256) {
 
 absl::Status TrainingRun::EvaluateNow() {
   if (data_->sets.test == nullptr) return absl::OkStatus();
-  const absl::StatusOr<Evaluation> evaluation = learner_->Test(*data_->sets.test, options_.stop);
+  const absl::StatusOr<Evaluation> evaluation = trainer_->Test(*data_->sets.test, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
   results_.AddEvaluation(epoch_, *evaluation, clock_.Now());
   session_->Tested(evaluation->accuracy);
@@ -274,11 +274,11 @@ void TrainingRun::RestoreBest(TrainingCursor* cursor) const {
   cursor->best = BestToGoOnFrom(cursor->best, written, MeasureOf(spec_.data));
   if (rank_ != 0 || spec_.output.empty()) return;
   if (!cursor->best.has_value()) {
-    logger_.Warning(BestPath(), " is not what this job left there, of step ", remembered,
-                    ": the next test makes a new one");
+    logger_.Warning(BestPath(), " is not the file that this job wrote after step ", remembered,
+                    ": the next test writes a new one");
   } else if (cursor->best->step > step_) {
     logger_.Info(BestPath(), " is of step ", cursor->best->step,
-                 ", which this run has yet to reach again; it stays until there is a better one");
+                 ", which this run has not reached again yet; it stays until a test is better");
   }
 }
 
@@ -286,23 +286,23 @@ void TrainingRun::KeepIfBest(const Evaluation& evaluation) {
   const BestTest test{.step = step_, .accuracy = evaluation.accuracy, .loss = evaluation.loss};
   if (spec_.output.empty() || !results_.IsBest(test)) return;
   const absl::Status saved =
-      SaveParameters(learner_->FormatParameters(FormatBestTest(test)), BestPath());
+      SaveParameters(trainer_->FormatParameters(FormatBestTest(test)), BestPath());
   if (!saved.ok()) {
-    logger_.Warning("the best parameters so far are not kept: ", saved.message());
+    logger_.Warning("cannot save the best parameters so far: ", saved.message());
     return;
   }
   results_.SetBest(test);
 }
 
 absl::StatusOr<TrainReport> TrainingRun::Finish() {
-  const std::string sha256 = learner_->ParametersSha256();
+  const std::string sha256 = trainer_->ParametersSha256();
   ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
-  // Where workers come and go rank 0 may be gone; all know who was in the last step.
+  // With elastic membership rank 0 may have left. All ranks know the participants of the last step.
   const uint32_t writer = spec_.membership == "elastic" ? members_.front() : 0;
   if (rank_ == writer && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
-    absl::Status status = SaveParameters(learner_->FormatParameters(), path);
+    absl::Status status = SaveParameters(trainer_->FormatParameters(), path);
     if (!status.ok()) return status;
     logger_.Info("trained parameters are in ", path);
     if (const std::optional<BestTest>& best = results_.best(); best.has_value()) {
@@ -312,8 +312,8 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   }
   TrainReport report = results_.Finish(clock_.Now());
   report.rounds = rounds_.After(step_);
-  report.skipped = learner_->skipped();
-  report.parameters = learner_->parameters();
+  report.skipped = trainer_->skipped();
+  report.parameters = trainer_->parameters();
   report.parameters_sha256 = absl::BytesToHexString(sha256);
   if (options_.on_trained) options_.on_trained(report);
   if (absl::Status status = session_->Leave(); !status.ok()) return status;

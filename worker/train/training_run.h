@@ -1,4 +1,5 @@
-// TrainingRun: one run of a rank from data to trained parameters; the order in which things happen.
+// TrainingRun: one run of a rank, from data to trained parameters. It defines the order of the
+// work.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
 #include "worker/data/source/shard_sampler.h"
-#include "worker/train/learner.h"
+#include "worker/train/model_trainer.h"
 #include "worker/train/rounds.h"
 #include "worker/train/train.h"
 #include "worker/train/training_results.h"
@@ -30,7 +31,7 @@ struct TrainingData {
   Datasets sets;  // No test data on ranks that do not evaluate.
 };
 
-// Each once, in this order; after an error none.
+// Call each method once, in declaration order; stop at the first error.
 class TrainingRun {
  public:
   TrainingRun(const job::JobSpec& spec, uint32_t rank, Session* session,
@@ -45,7 +46,7 @@ class TrainingRun {
 
   absl::Status Prepare();
   absl::Status Join();
-  // From what the join said.
+  // Restores the checkpoint that the join named.
   absl::Status Restore();
   absl::Status Train();
   absl::StatusOr<TrainReport> Finish();
@@ -55,20 +56,20 @@ class TrainingRun {
   BatchStreamOptions StreamOptions(uint64_t steps) const;
   uint64_t TotalSteps() const;
   void RestoreDeal(const TrainingCursor& cursor);
-  // Who is dealt samples from the next step on; what is left of the epoch's deck goes to them.
+  // Sets the ranks that get samples from the next step on. They share the rest of the epoch's deck.
   void DealTo(std::vector<uint32_t> members);
   absl::Status TrainEpoch();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
-  // Of the shards' update after a step that has `rate` by the schedule.
+  // Returns the rate of the shards' update after a step whose schedule gives `rate`.
   double ShardRate(double rate) const;
-  void FallBehind(const StepPlan& plan, const LearnerStep& done);
+  void FallBehind(const StepInput& plan, const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
   absl::Status SaveCheckpoint();
   absl::Status EvaluateNow();
   uint64_t BreaksLeft() const;
   std::string BestPath() const;
-  // What of a best.pt counts for a run that goes on.
+  // Decides whether an existing best.pt counts for a run that continues.
   void RestoreBest(TrainingCursor* cursor) const;
   void KeepIfBest(const Evaluation& evaluation);
 
@@ -82,18 +83,18 @@ class TrainingRun {
 
   std::shared_ptr<const TrainingData> data_;
   JoinInfo joined_;
-  std::unique_ptr<Learner> learner_;
-  std::shared_ptr<const ShardSampler> sampler_;  // Of the deal.
+  std::unique_ptr<ModelTrainer> trainer_;
+  std::shared_ptr<const ShardSampler> sampler_;  // Sampler of the current deal.
   TrainingResults results_;
   uint64_t total_steps_ = 0;
-  std::vector<uint32_t> members_;  // Ranks that are dealt samples, ascending.
+  std::vector<uint32_t> members_;  // Ranks that get samples, in ascending order.
 
-  uint64_t step_ = 0;  // Finished ones.
+  uint64_t step_ = 0;  // Finished steps.
   uint64_t epoch_ = 0;
-  // Where the deal of this epoch began: finished steps, and cards of the deck.
+  // Start of this epoch's current deal: finished steps, and cards of the deck.
   uint64_t deal_step_ = 0;
   uint64_t deal_offset_ = 0;
-  // The next ones that the others have closed without this rank.
+  // Number of next steps that the other ranks have closed without this rank.
   uint64_t steps_behind_ = 0;
   bool told_behind_ = false;
 };

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kVersion = 4;
 
-// Whole numbers and fractions of a cursor, in this order in the bytes. After so many come members.
+// Numbers of integers and floating-point values of a cursor, in this order in the bytes. The
+// members follow the integers.
 constexpr size_t kIntegers = 15;
 constexpr int64_t kMembersMax = 1 << 16;
 constexpr size_t kFractions = 10;
@@ -55,7 +56,7 @@ void SetRandomState(const at::Tensor& state, at::Device device) {
   generator.set_state(state);
 }
 
-// Whose random numbers are saved, by key.
+// Returns the devices whose random numbers are saved, by key.
 std::vector<std::pair<std::string, at::Device>> RandomNumbers(const TrainedState& trained) {
   std::vector<std::pair<std::string, at::Device>> all = {{"random", at::kCPU}};
   const at::Device device = DeviceOf(trained);
@@ -85,7 +86,7 @@ absl::Status RestoreModel(const c10::impl::GenericDict& saved, const NamedTensor
                                                      " in the saved training state, and ",
                                                      ShapeAndType(tensor), " in the model"));
     }
-    // In place: hooks, spans and the optimizer hold on to the tensor and its storage.
+    // Copy in place: hooks, spans and the optimizer hold references to the tensor and its storage.
     tensor.detach().copy_(value);
   }
   if (saved.size() == tensors.size()) return absl::OkStatus();
@@ -130,7 +131,7 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
   const int64_t members = integers.numel() - int64_t{kIntegers};
   if (members < 0 || members > kMembersMax || fractions.numel() != int64_t{kFractions} ||
       integers.scalar_type() != at::kLong || fractions.scalar_type() != at::kDouble) {
-    return absl::InvalidArgumentError("the saved training state's counters are not as written");
+    return absl::InvalidArgumentError("the saved training state's counters are malformed");
   }
   const auto* whole = integers.const_data_ptr<int64_t>();
   const auto* part = fractions.const_data_ptr<double>();
@@ -175,8 +176,8 @@ absl::Status RestoreOptimizer(const c10::impl::GenericDict& state, at::Device de
   if (optimizer == nullptr) return absl::OkStatus();
   if (!state.contains("optimizer")) {
     return absl::InvalidArgumentError(
-        "the saved training state has no optimizer, which ran on the shards: go on with "
-        "optimizer.on shards");
+        "the saved training state has no optimizer, which ran on the shards: continue with "
+        "optimizer.location shards");
   }
   const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
   torch::serialize::InputArchive archive;
@@ -192,7 +193,7 @@ absl::Status RestoreLossScale(const c10::impl::GenericDict& saved, LossScale* sc
   if (scale->Restore(value, good_steps)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the saved training state has a loss scale of ",
                                                  value, " after ", good_steps,
-                                                 " good steps, which no run comes to"));
+                                                 " good steps, which no run can reach"));
 }
 
 absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
@@ -211,7 +212,7 @@ absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
   if (!fits) {
     return absl::InvalidArgumentError(
         absl::StrCat("the saved training state averages ", averages.size(),
-                     " parameters, and not those of this model, which has ", here.size()));
+                     " parameters, which do not match this model's ", here.size()));
   }
   ema->Restore(averages.vec(), static_cast<uint64_t>(saved.at("average_updates").toInt()));
   return absl::OkStatus();
@@ -221,7 +222,7 @@ absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
 
 std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor) {
   c10::impl::GenericDict model(c10::StringType::get(), c10::TensorType::get());
-  // As the CPU's, so that a run can go on on another device.
+  // Saved as CPU tensors, so that a run can continue on another device.
   for (const auto& [name, tensor] : trained.model) {
     model.insert(name, tensor.detach().to(at::kCPU));
   }
@@ -271,8 +272,8 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   if (status.ok()) status = RestoreEma(state, trained.ema);
   if (status.ok()) status = RestoreOptimizer(state, DeviceOf(trained), trained.optimizer);
   if (!status.ok()) return status;
-  // Of the other kind of device, or of fewer, there are none to go on with: what is drawn there
-  // begins anew.
+  // If the state comes from another kind of device, or from fewer devices, it has no random numbers
+  // for some devices. Their generators keep their initial state.
   for (const auto& [key, device] : RandomNumbers(trained)) {
     if (state.contains(key)) SetRandomState(state.at(key).toTensor(), device);
   }

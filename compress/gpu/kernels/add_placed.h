@@ -1,6 +1,6 @@
-// Adds frames of formats blocktopk and randomk (docs/wire-format.md) to dense sums, a block of
-// threads per chunk. Which place has which value is a sum over the presence bits; all else is where
-// it is known to be. Payloads were validated before.
+// Kernels that add frames of the formats blocktopk and randomk (docs/wire-format.md) to dense sums,
+// with one block of threads per chunk. The index of a place's value is a sum over the presence
+// bits; all other data is at known offsets. Payloads must be validated.
 #pragma once
 
 #include "compress/gpu/kernels/add_sparse.h"
@@ -8,7 +8,7 @@
 
 namespace sluice::compress::gpu {
 
-// Values with a place for each, as compress/coding/placed_values.h has them.
+// Values with one place each, in the format of compress/coding/placed_values.h.
 class PlacedPlanes {
  public:
   constexpr PlacedPlanes(const uint8_t* at, uint32_t places) : values_(at[0]), places_(places) {
@@ -18,7 +18,8 @@ class PlacedPlanes {
     rest_ = at + (some_missing ? BytesFor(places) : 0);
   }
 
-  // Returns what is after the values. All threads do this, before the next.
+  // Reads the header of the values. Returns the address after the values. All threads must call
+  // this before ForEach.
   template <class Block>
   constexpr const uint8_t* ReadCodes(Block& block) {
     const uint32_t kept =
@@ -29,7 +30,7 @@ class PlacedPlanes {
               });
     return values_.ReadCodes(rest_, kept);
   }
-  // add(place, number of the value, value) for each that is there.
+  // Calls add(place, index of the value, value) for each value that is not 0.
   template <class Block, class Add>
   constexpr void ForEach(Block& block, Add add) const {
     const auto present = [this](uint32_t i) {
@@ -43,7 +44,7 @@ class PlacedPlanes {
  private:
   SparseValues values_;
   uint32_t places_;
-  const uint8_t* presence_ = nullptr;  // Null: all are there.
+  const uint8_t* presence_ = nullptr;  // Null if all values are non-zero.
   const uint8_t* rest_ = nullptr;
 };
 
@@ -53,7 +54,7 @@ struct AddBlockTopK {
 
   const Chunk* chunks;
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];
@@ -72,7 +73,7 @@ struct AddRandomK {
 
   const Chunk* chunks;
 
-  // Likewise.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];

@@ -1,12 +1,12 @@
-// Adds frames of formats sparse and ternary (docs/wire-format.md) to dense sums, a block of threads
-// per chunk. Nothing in them is read serially but the bits of a word:
-//   - where numbers end: a thread counts the ones of 32 bits of the unary plane, or says of a code
-//     whether it ends a gap; the counts are added up over the block.
-//   - gaps: each from its end and the one before, with its low bits, which are at a place that is
-//     known.
-//   - positions: gaps, added up over the block.
-// Payloads were validated before. All bytes from the network are read one by one: planes begin
-// anywhere.
+// Kernels that add frames of the formats sparse and ternary (docs/wire-format.md) to dense sums,
+// with one block of threads per chunk. Threads read only the bits of a word serially:
+//   - Ends of numbers: a thread counts the ones in 32 bits of the unary plane, or decides whether a
+//     code ends a gap. The block computes the sums of the counts.
+//   - Gaps: a thread computes each gap from its end and the end before it, and from its low bits,
+//     which are at a known offset.
+//   - Positions: the block computes the sums of the gaps.
+// Payloads must be validated. Kernels read each byte from the network separately, because planes
+// are not aligned.
 #pragma once
 
 #include "compress/gpu/kernels/sparse.h"
@@ -14,7 +14,8 @@
 
 namespace sluice::compress::gpu {
 
-// Number i of a plane of `width` bits each, 0 to 31. Reads no byte that has none of it.
+// Returns number i of a plane of numbers of `width` bits, 0 to 31. Only bytes that contain a part
+// of the number are read.
 constexpr uint32_t NumberAt(const uint8_t* plane, uint32_t i, int width) {
   const uint64_t bit = uint64_t{i} * static_cast<uint64_t>(width);
   const int shift = static_cast<int>(bit % 8);
@@ -25,19 +26,20 @@ constexpr uint32_t NumberAt(const uint8_t* plane, uint32_t i, int width) {
   return static_cast<uint32_t>(word >> shift & ((uint64_t{1} << width) - 1));
 }
 
-// Numbers for each element of all chunks, from Chunk::first_element on.
-struct AddRoom {
+// Buffers with a number for each element of all chunks. A chunk's numbers begin at
+// Chunk::first_element.
+struct AddScratch {
   uint32_t* ends;
   uint32_t* offsets;
   uint32_t* positions;
 
-  constexpr AddRoom Of(const Chunk& chunk) const {
+  constexpr AddScratch Of(const Chunk& chunk) const {
     const uint32_t at = chunk.first_element;
     return {ends + at, offsets + at, positions + at};
   }
 };
 
-// ends[i] is where one i of the plane is. Ends with a Sync.
+// Sets ends[i] to the position of one-bit number i of the plane. Ends with a Sync.
 template <class Block>
 constexpr void FindOnes(Block& block, const uint8_t* plane, uint32_t bytes, uint32_t* ends) {
   const auto word = [&](uint32_t i) {
@@ -57,18 +59,18 @@ constexpr void FindOnes(Block& block, const uint8_t* plane, uint32_t bytes, uint
       });
 }
 
-// How many zeros there are before one i and after the one before.
+// Returns the number of zeros between one-bit number i and the previous one-bit.
 constexpr uint32_t ZerosBefore(const uint32_t* ends, uint32_t i) {
   return i == 0 ? ends[0] : ends[i] - ends[i - 1] - 1;
 }
 
-// As compress/coding/position_coding.h has them.
+// Positions in the format of compress/coding/position_coding.h.
 class PositionPlanes {
  public:
-  constexpr PositionPlanes(uint8_t coding, uint32_t kept, const AddRoom& room)
-      : coding_(coding), kept_(kept), room_(room) {}
+  constexpr PositionPlanes(uint8_t coding, uint32_t kept, const AddScratch& scratch)
+      : coding_(coding), kept_(kept), scratch_(scratch) {}
 
-  // The first planes are at `at`; returns what is after them.
+  // Reads the first planes, which begin at `at`. Returns the address after them.
   template <class Block>
   constexpr const uint8_t* ReadFirst(Block& block, const uint8_t* at) {
     if (coding_ != kBlocksCoding) {
@@ -85,21 +87,21 @@ class PositionPlanes {
                          return static_cast<uint32_t>(
                              RemainderBytes(std::min(size, kept_ - i * size), Parameter(i)));
                        },
-                       [&](uint32_t i, uint32_t before) { room_.offsets[i] = before; });
+                       [&](uint32_t i, uint32_t before) { scratch_.offsets[i] = before; });
   }
 
-  // All positions to the room. Ends with a Sync.
+  // Writes all positions to the scratch buffer. Ends with a Sync.
   template <class Block>
   constexpr void ReadLast(Block& block, const uint8_t* at, uint32_t bytes) {
     last_ = at;
     if (HasCodes(coding_)) {
       FindLastCodes(block, bytes);
     } else {
-      FindOnes(block, last_, bytes, room_.ends);
+      FindOnes(block, last_, bytes, scratch_.ends);
     }
     ForEachSum(
         block, kept_, [&](uint32_t i) { return Gap(i) + 1; },
-        [&](uint32_t i, uint32_t before) { room_.positions[i] = before + Gap(i); });
+        [&](uint32_t i, uint32_t before) { scratch_.positions[i] = before + Gap(i); });
   }
 
  private:
@@ -107,7 +109,7 @@ class PositionPlanes {
     return parameters_[rice_block / 2] >> (rice_block % 2 * 4) & kBlockParameterMax;
   }
 
-  // Which codes are a gap's last.
+  // Finds the last code of each gap.
   template <class Block>
   constexpr void FindLastCodes(Block& block, uint32_t bytes) {
     const int width = WidthOf(coding_);
@@ -115,21 +117,21 @@ class PositionPlanes {
     const auto is_last = [&](uint32_t i) { return NumberAt(last_, i, width) != escape ? 1u : 0u; };
     ForEachSum(block, static_cast<uint32_t>(uint64_t{bytes} * 8 / static_cast<unsigned>(width)),
                is_last, [&](uint32_t i, uint32_t before) {
-                 // What pads the last byte may look like more.
-                 if (before < kept_ && is_last(i) != 0) room_.ends[before] = i;
+                 // The padding of the last byte may look like additional codes.
+                 if (before < kept_ && is_last(i) != 0) scratch_.ends[before] = i;
                });
   }
 
   constexpr uint32_t Gap(uint32_t i) const {
-    const uint32_t quotient = ZerosBefore(room_.ends, i);
+    const uint32_t quotient = ZerosBefore(scratch_.ends, i);
     if (HasCodes(coding_)) {
       const int width = WidthOf(coding_);
-      return quotient * ((uint32_t{1} << width) - 1) + NumberAt(last_, room_.ends[i], width);
+      return quotient * ((uint32_t{1} << width) - 1) + NumberAt(last_, scratch_.ends[i], width);
     }
     const auto size = static_cast<uint32_t>(kRiceBlock);
     if (coding_ == kBlocksCoding) {
       const int parameter = Parameter(i / size);
-      const uint8_t* const lows = lows_ + room_.offsets[i / size];
+      const uint8_t* const lows = lows_ + scratch_.offsets[i / size];
       return (quotient << parameter) + NumberAt(lows, i % size, parameter);
     }
     const int parameter = ParameterOf(coding_);
@@ -143,18 +145,18 @@ class PositionPlanes {
 
   uint8_t coding_;
   uint32_t kept_;
-  AddRoom room_;
+  AddScratch scratch_;
   const uint8_t* parameters_ = nullptr;
-  const uint8_t* lows_ = nullptr;  // And remainders by 3.
+  const uint8_t* lows_ = nullptr;  // Contains both the low bits and the remainders by 3.
   const uint8_t* last_ = nullptr;
 };
 
-// Values of a frame: as compress/coding/sparse_values.h has them.
+// Values of a frame, in the format of compress/coding/sparse_values.h.
 class SparseValues {
  public:
   constexpr explicit SparseValues(uint8_t format) : format_(format) {}
 
-  // The levels are at `at`; returns what is after them.
+  // Reads the levels, which begin at `at`. Returns the address after them.
   constexpr const uint8_t* ReadLevels(const uint8_t* at) {
     if (format_ == Int4Values::kFormat) {
       levels_.floor = LoadShortFloat(at);
@@ -164,7 +166,7 @@ class SparseValues {
     levels_.step = LoadShortFloat(at);
     return at + 3;
   }
-  // Likewise the codes.
+  // Reads the codes, which begin at `at`. Returns the address after them.
   constexpr const uint8_t* ReadCodes(const uint8_t* at, uint32_t kept) {
     codes_ = at;
     return at + BytesFor(uint64_t{kept} * static_cast<unsigned>(Bits()));
@@ -198,20 +200,20 @@ class SparseValues {
   const uint8_t* codes_ = nullptr;
 };
 
-// Adds a chunk's payload to `sum`, as below.
+// Adds a chunk's payload to `sum`.
 struct AddSparse {
   static constexpr int kThreads = 256;
   struct Shared {};
 
   const Chunk* chunks;
-  const uint32_t* sizes;  // Of each chunk's payload, in bytes.
-  AddRoom room;
+  const uint32_t* sizes;  // Size of each chunk's payload in bytes.
+  AddScratch scratch;
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];
-    const AddRoom own = room.Of(chunk);
+    const AddScratch own = scratch.Of(chunk);
     const auto kept = LoadBytes<uint32_t>(chunk.payload + 2);
     SparseValues values(chunk.payload[0]);
     PositionPlanes planes(chunk.payload[1], kept, own);
@@ -232,12 +234,12 @@ struct AddTernary {
 
   const Chunk* chunks;
   const uint32_t* sizes;
-  AddRoom room;
+  AddScratch scratch;
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];
-    const AddRoom own = room.Of(chunk);
+    const AddScratch own = scratch.Of(chunk);
     const int parameter = chunk.payload[1];
     const auto kept = LoadBytes<uint32_t>(chunk.payload + 2);
     const auto scales = LoadBytes<uint32_t>(chunk.payload + 6);
@@ -248,7 +250,7 @@ struct AddTernary {
     const uint8_t* const unary = lows + RemainderBytes(scales, parameter);
     const uint8_t* const last = unary + unary_bytes;
     planes.ReadLast(block, last, sizes[index] - static_cast<uint32_t>(last - chunk.payload));
-    // Offsets become the scales' codes.
+    // The code of each scale replaces the scale's offset.
     FindOnes(block, unary, unary_bytes, own.ends);
     const auto step = [&](uint32_t i) {
       const uint32_t folded =

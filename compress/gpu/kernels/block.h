@@ -1,21 +1,21 @@
-// The shape in which kernels are written: once, for a GPU and for a plain processor.
+// The form of kernels: the same source runs on a GPU and on a plain processor.
 //
 // A kernel is a struct of pointers and numbers with
 //   static constexpr int kThreads;                // a multiple of 32
 //   struct Shared {...};                          // the block's shared memory
 //   template <class Block> constexpr void operator()(Block& block, Shared& shared,
 //                                                    uint32_t index) const;
-// which is run for each block index below the grid's size, in any order. Inside it all code that is
-// a thread's own stands in block.ForEach([&](int thread) {...}); variables that a thread keeps from
-// one ForEach to the next are an Each<T>. Between them stand the collectives, which all threads of
-// a block reach alike. What one thread writes to shared or global memory another one of the block
-// may read after Sync. DeviceBlock (device_block.cuh) is a real block: ForEach calls once, an
-// Each<T> is a register. HostBlock below goes through the threads one after the other, so that
-// kernels are tested where there is no GPU: in lockstep phases, with the threads of a phase in any
-// order.
+// The operator runs for each block index below the grid's size, in any order. Code of a single
+// thread is inside block.ForEach([&](int thread) {...}). An Each<T> is a variable that each thread
+// keeps from one ForEach to the next. Collectives are called between two calls of ForEach, and all
+// threads of a block must reach them. After Sync, each thread of a block may read data that another
+// thread of the block has written to shared or global memory. DeviceBlock (device_block.cuh) is a
+// real block: ForEach calls the function once, and an Each<T> is a register. HostBlock below makes
+// it possible to test kernels without a GPU: each ForEach is a phase that iterates over all
+// threads, in either order.
 //
-// All functions that kernels call are constexpr: nvcc compiles those for the device too
-// (--expt-relaxed-constexpr), so none of them needs a mark that another compiler would not know.
+// All functions that kernels call are constexpr. nvcc compiles such functions for the device as
+// well (--expt-relaxed-constexpr), so they need no annotations that other compilers do not know.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace sluice::compress::gpu {
 
 inline constexpr int kWarp = 32;
 
-// How a HostBlock goes through the threads of a phase. A kernel whose result differs between the
-// two has a race.
+// The order in which a HostBlock runs the threads of a phase. If the two orders give different
+// results, the kernel has a race.
 enum class ThreadOrder { kForward, kBackward };
 
 template <int kThreads>
@@ -45,7 +45,7 @@ class HostBlock {
   }
   constexpr void Sync() const {}
 
-  // Each thread gets its warp's largest.
+  // Gives each thread the largest value in its warp.
   constexpr void MaxOfWarp(Each<uint32_t>& x) const {
     for (int first = 0; first < kThreads; first += kWarp) {
       const auto* const begin = x.data() + first;
@@ -53,7 +53,7 @@ class HostBlock {
       std::fill(x.data() + first, x.data() + first + kWarp, largest);
     }
   }
-  // Bit i is whether thread i of the warp has something other than 0.
+  // Sets bit i if the value of thread i of the warp is not 0.
   constexpr void Ballot(Each<uint32_t>& x) const {
     for (int first = 0; first < kThreads; first += kWarp) {
       uint32_t bits = 0;
@@ -61,7 +61,8 @@ class HostBlock {
       std::fill(x.data() + first, x.data() + first + kWarp, bits);
     }
   }
-  // Each thread gets the sum of those before it; returns the sum of all. Includes a Sync.
+  // Gives each thread the sum of the values of all earlier threads. Returns the sum of all values.
+  // Includes a Sync.
   constexpr uint32_t ExclusiveSum(Each<uint32_t>& x) const {
     uint32_t sum = 0;
     for (uint32_t& value : x) {
@@ -71,12 +72,13 @@ class HostBlock {
     }
     return sum;
   }
-  // The largest of all threads. Includes a Sync.
+  // Returns the largest value among all threads. Includes a Sync.
   constexpr uint32_t Max(const Each<uint32_t>& x) const {
     return *std::max_element(x.begin(), x.end());
   }
 
-  // Of global memory, which other blocks may change at the same time; the order does not matter.
+  // Updates global memory that other blocks may update at the same time. The result does not depend
+  // on the order.
   static constexpr void AtomicMax(uint32_t* at, uint32_t value) { *at = std::max(*at, value); }
   static constexpr void AtomicAdd(uint32_t* at, uint32_t value) { *at += value; }
 
@@ -84,7 +86,7 @@ class HostBlock {
   const ThreadOrder order_;
 };
 
-// Runs `blocks` blocks of a kernel, first to last, or last to first.
+// Runs `blocks` blocks of a kernel in ascending or descending order.
 template <class Kernel>
 void RunOnHost(const Kernel& kernel, uint32_t blocks, ThreadOrder order = ThreadOrder::kForward) {
   HostBlock<Kernel::kThreads> block(order);

@@ -1,5 +1,6 @@
-// Codecs fp16 and bf16, as compress/codecs/half.h has them, and none. Payload: 2 bytes an element,
-// or 4, at an address that these divide (four times as many: fast).
+// Codecs fp16 and bf16, as in compress/codecs/half.h, and none. A payload has 2 or 4 bytes per
+// element. Its address must be a multiple of that size; multiples of four times that size are
+// faster.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"

@@ -1,6 +1,6 @@
-// What kernels are told of the tensors' chunks that one launch encodes: all chunks of a launch lie
-// in one array, and so do the tiles that they are cut into, one for each block of threads. So a
-// step's tensors take a few launches, however many they are.
+// The input of kernels: the chunks that one launch encodes. All chunks of a launch are in one
+// array, and the tiles of all chunks are in another. Each block of threads handles one tile.
+// Therefore a step takes a few launches for any number of tensors.
 #pragma once
 
 #include <algorithm>
@@ -12,58 +12,71 @@
 
 namespace sluice::compress::gpu {
 
-// Elements that a block of threads encodes; a multiple of every codec's block.
+// Number of elements that a block of threads encodes. It is a multiple of every codec's block size.
 inline constexpr uint32_t kTile = 4096;
 inline constexpr int kTileThreads = 256;
 
-// A chunk's buffers, all on the device. Whoever launches owns them until the kernel has run.
+// A chunk's buffers, all on the device. The caller of the launch owns the buffers and must keep
+// them until the kernel has finished.
 struct Chunk {
-  const void* gradient = nullptr;   // Of the type that the kernel's Gradient says.
-  const float* residual = nullptr;  // Null: none is kept, and nothing is added to the gradient.
-  // With a residual: becomes acc - decoded. It may lie where the residual does; elsewhere, a chunk
-  // that is refused keeps the residual that it had.
+  // The elements have the type that the kernel's Gradient defines.
+  const void* gradient = nullptr;
+  // Null if the chunk keeps no residual. The kernel then encodes the gradient alone.
+  const float* residual = nullptr;
+  // Receives acc - decoded if there is a residual. `left` may be the same memory as `residual`. If
+  // it is separate memory, a refused chunk keeps its old residual.
   float* left = nullptr;
-  float* sum = nullptr;         // What kernels that add add to.
-  uint32_t* refused = nullptr;  // Unless null: becomes 1 where an acc is not finite.
-  float scale = 1;              // What the gradient is multiplied by as it is read.
-  uint32_t count = 0;           // Elements.
-  // Where its blocks of 256 begin in arrays of all chunks' blocks; a multiple of 4, so that the
-  // same number divided by 4 serves blocks of 1,024.
+  // The sum that kernels add to.
+  float* sum = nullptr;
+  // If it is not null, becomes 1 if an element of acc is not finite.
+  uint32_t* refused = nullptr;
+  // Factor that multiplies each element of the gradient when it is read.
+  float scale = 1;
+  uint32_t count = 0;  // Number of elements.
+  // Index of the chunk's first block of 256 elements in arrays over the blocks of all chunks. The
+  // index is a multiple of 4, so that a quarter of it is the index for blocks of 1,024.
   uint32_t first_block = 0;
-  uint32_t first_element = 0;  // Likewise its elements' slots.
+  // Index of the chunk's first element in arrays over the elements of all chunks.
+  uint32_t first_element = 0;
   uint64_t own_key = 0;
   uint64_t shared_key = 0;
-  uint8_t* payload = nullptr;  // What the encoder writes, or is added up.
+  // The output of an encoder, or the input of kernels that add.
+  uint8_t* payload = nullptr;
 };
 
 struct Tile {
   uint32_t chunk;
-  uint32_t first;  // Element of the chunk.
+  uint32_t first;  // The tile's first element within the chunk.
 };
 
-// Those of a chunk with `count` elements, or whatever it is cut by, each of at most `size`.
+// Appends the tiles of a chunk that is cut along `count` elements, rows or columns. A tile has at
+// most `size` of these.
 inline void AppendTiles(uint32_t chunk, uint32_t count, uint32_t size, std::vector<Tile>* tiles) {
   for (uint32_t at = 0; at < count; at += size) tiles->push_back({chunk, at});
 }
-// Of chunks by their elements.
+// Returns the tiles of chunks that are cut along their elements.
 inline std::vector<Tile> MakeTiles(const std::vector<Chunk>& chunks) {
   std::vector<Tile> tiles;
   for (uint32_t i = 0; i < chunks.size(); ++i) AppendTiles(i, chunks[i].count, kTile, &tiles);
   return tiles;
 }
 
-// A chunk as a matrix, row by row, and the factors of some rank; both lie column by column.
-inline constexpr uint32_t kTileRows = 16;      // Of such tiles a block of threads has a row for
-inline constexpr uint32_t kTileColumns = 256;  // each of 16 threads, or a column for each.
+// Number of rows of a tile. A block of threads has 16 threads for each row.
+inline constexpr uint32_t kTileRows = 16;
+// Number of columns of a tile. A block of threads has one thread for each column.
+inline constexpr uint32_t kTileColumns = 256;
+// A chunk as a matrix, stored row by row, and its factors, stored column by column.
 struct LowRankMatrix {
   uint32_t rows = 0;
   uint32_t columns = 0;
-  float* p = nullptr;  // Room for the factor with a number for each row.
-  float* q = nullptr;  // The other one: of the last step, becomes that of the next.
+  // Buffer for the factor with one number per row.
+  float* p = nullptr;
+  // The other factor: first the result of the last step, then the result for the next step.
+  float* q = nullptr;
 };
 
-// fn(at) for a thread's runs of kRun elements of a tile, `at` the first of each; the chunk's last
-// one may end within it.
+// Calls fn(at) for each run of kRun elements of a tile that belongs to a thread; `at` is the first
+// element of the run. The chunk's last run may be incomplete.
 template <int kRun, class Fn>
 constexpr void ForEachRun(const Tile& tile, const Chunk& chunk, int thread, Fn fn) {
   for (uint32_t i = thread * kRun; i < kTile && tile.first + i < chunk.count;
@@ -72,8 +85,8 @@ constexpr void ForEachRun(const Tile& tile, const Chunk& chunk, int thread, Fn f
   }
 }
 
-// The same with fn(chunk, at) for all threads of a block: what a kernel does whose elements stand
-// for themselves.
+// Calls fn(chunk, at) for the runs of all threads of a block, for kernels whose elements are
+// independent.
 template <int kRun, class Block, class Fn>
 constexpr void ForEachRunOfTile(Block& block, const Chunk* chunks, const Tile& tile, Fn fn) {
   const Chunk chunk = chunks[tile.chunk];
@@ -82,7 +95,7 @@ constexpr void ForEachRunOfTile(Block& block, const Chunk* chunks, const Tile& t
   });
 }
 
-// Gradients of different types; none needs an fp32 copy in memory.
+// Element types of gradients. Gradients of each type are read without an fp32 copy in memory.
 struct Fp32 {
   using Stored = float;
   static constexpr float Widen(float x) { return x; }
@@ -96,7 +109,7 @@ struct Bf16 {
   static constexpr float Widen(uint16_t x) { return FromBfloat(x); }
 };
 
-// So many elements that one instruction moves.
+// A group of elements that one instruction loads or stores.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Run {
   T at[kCount];
@@ -107,7 +120,7 @@ constexpr bool IsAligned(const T* at) {
   return reinterpret_cast<uintptr_t>(at) % sizeof(Run<T, kCount>) == 0;
 }
 
-// kCount elements from `at` on, zeros from `end` on.
+// Loads kCount elements, beginning at `at`. Elements from `end` on become zeros.
 template <int kCount, class T>
 constexpr Run<T, kCount> LoadRun(const T* values, uint32_t at, uint32_t end) {
   if (at + kCount <= end && IsAligned<T, kCount>(values + at)) {
@@ -131,9 +144,9 @@ constexpr void StoreRun(const Run<T, kCount>& run, T* values, uint32_t at, uint3
   }
 }
 
-// acc of kCount elements from `at` on; zeros after the chunk's end, and in place of what is not
-// finite. With kExact a gradient without a residual is taken as it is; else a zero loses its sign,
-// as where a residual of zeros is added.
+// Loads acc for kCount elements, beginning at `at`. Elements after the chunk's end and values that
+// are not finite become zeros. With kExact, a gradient without a residual is unchanged. Otherwise a
+// negative zero loses its sign, as it does when a residual of zeros is added.
 template <class Gradient, int kCount, bool kExact = false>
 constexpr Run<float, kCount> LoadAcc(const Chunk& chunk, uint32_t at) {
   using Stored = typename Gradient::Stored;
@@ -164,13 +177,13 @@ constexpr T LoadBytes(const uint8_t* at) {
   return value;
 }
 
-// The lowest kBytes bytes of a value, the lowest first.
+// Stores the lowest kBytes bytes of a value, lowest byte first.
 template <int kBytes>
 constexpr void StoreBytes(uint32_t value, uint8_t* at) {
   for (int i = 0; i < kBytes; ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
 }
 
-// A float by its upper 3 bytes.
+// Loads the upper 3 bytes of a float.
 constexpr float LoadShortFloat(const uint8_t* at) {
   return std::bit_cast<float>(uint32_t{at[0]} << 8 | uint32_t{at[1]} << 16 | uint32_t{at[2]} << 24);
 }

@@ -1,4 +1,4 @@
-// ClearSum: sums become 0.
+// ClearSum: sets sums to 0.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"

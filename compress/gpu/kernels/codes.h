@@ -1,6 +1,6 @@
-// Blocks of 256 codes of 2, 4 or 8 bits, as a warp holds them: each lane 8 elements, such that
-// their codes are whole bytes that lie together. A block of c codes takes h = ceil(c b / 8) bytes,
-// code i in byte i mod h, from bit b floor(i / h) on (docs/wire-format.md).
+// Blocks of 256 codes of 2, 4 or 8 bits, distributed over a warp. Each lane has 8 elements, whose
+// codes form whole, adjacent bytes. A block of c codes takes h = ceil(c b / 8) bytes. Code i is in
+// byte i mod h and begins at bit b floor(i / h) (docs/wire-format.md).
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -13,7 +13,8 @@ inline constexpr int kTileRounds = static_cast<int>(kTile / kCodeBlock) / (kTile
 
 constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / kCodeBlock; }
 
-// Rounded up to bf16, so that no value is clipped; 0 below the smallest normal number.
+// Returns the scale, rounded up to bf16 so that no value is clipped. Returns 0 below the smallest
+// normal number.
 constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
   const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
   return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
@@ -21,7 +22,7 @@ constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
 
 inline constexpr float kLargestFloat = std::bit_cast<float>(kInfinityBits - 1);
 
-// The largest bf16 scale of which `most` codes are finite.
+// Returns the largest bf16 scale with which `most` * scale is finite.
 constexpr uint16_t LargestScale(float most) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(kLargestFloat / most) >> 16);
 }
@@ -30,12 +31,12 @@ constexpr uint32_t CodeBytes(uint32_t count, int bits) {
   return (count * static_cast<uint32_t>(bits) + 7) / 8;
 }
 
-// The first element of the block that a thread's warp has in a round.
+// Returns the first element of the block that a thread's warp handles in a round.
 constexpr uint32_t BlockOf(const Tile& tile, int round, int thread) {
   return tile.first + (round * (kTileThreads / kWarp) + thread / kWarp) * kCodeBlock;
 }
 
-// A lane's elements of a block.
+// The elements of a block that a lane handles.
 template <int kBits>
 struct Lane {
   static constexpr int kPlanes = kBits == 2 ? 4 : 2;
@@ -44,12 +45,12 @@ struct Lane {
   Run<float, kRun> acc[kPlanes];
   int8_t codes[kPlanes][kRun];
 
-  // Its element of a plane, counted from the block's first.
+  // Returns the index, within the block, of a lane's first element in a plane.
   static constexpr uint32_t At(int lane, int plane) {
     return plane * (kCodeBlock / kPlanes) + lane * kRun;
   }
 
-  // Returns the bits of the largest magnitude.
+  // Loads the elements. Returns the bits of the largest magnitude.
   template <class Gradient>
   constexpr uint32_t Load(const Chunk& chunk, uint32_t block, int lane) {
     uint32_t largest = 0;
@@ -60,8 +61,9 @@ struct Lane {
     return largest;
   }
 
-  // codes = round(acc / scale, index), acc -= code * scale. Returns the largest code. `round` gets
-  // what was clamped to ±most already, and the element's index in the chunk.
+  // Computes codes = round(acc / scale, index) and acc -= code * scale, and returns the largest
+  // code. The arguments of `round` are a value that is already clamped to ±most, and the element's
+  // index in the chunk.
   template <class RoundFn>
   constexpr uint32_t Quantize(uint32_t block, int lane, float scale, float inverse, float most,
                               RoundFn round) {
@@ -76,7 +78,7 @@ struct Lane {
     return largest;
   }
 
-  // fn(acc, code, index) for each element of a block that begins at `block`.
+  // Calls fn(acc, code, index) for each element of the block that begins at `block`.
   template <class Fn>
   constexpr void ForEach(uint32_t block, int lane, Fn fn) {
     for (int plane = 0; plane < kPlanes; ++plane) {
@@ -98,10 +100,10 @@ struct Lane {
     }
   }
 
-  // Of a whole block, whose bytes begin at `bytes`.
+  // Stores the codes of a whole block. `bytes` is the address of the block's first byte.
   constexpr void StoreCodes(uint8_t* bytes, int lane) const {
     constexpr int kMask = (1 << kBits) - 1;
-    constexpr int kApart = 8 / kBits;  // Codes of a byte.
+    constexpr int kApart = 8 / kBits;  // Number of codes in a byte.
     for (int part = 0; part < kPlanes / kApart; ++part) {
       Run<uint8_t, kRun> packed;
       for (int i = 0; i < kRun; ++i) {
@@ -116,7 +118,7 @@ struct Lane {
   }
   static_assert(8 / kBits <= kPlanes);
 
-  // Into room for kCodeBlock, in order: for a block that is not whole.
+  // Copies the codes, in order, to a buffer for kCodeBlock codes. Used for incomplete blocks.
   constexpr void SpreadCodes(int8_t* all, int lane) const {
     for (int plane = 0; plane < kPlanes; ++plane) {
       for (int i = 0; i < kRun; ++i) all[At(lane, plane) + i] = codes[plane][i];
@@ -124,7 +126,7 @@ struct Lane {
   }
 };
 
-// A lane's share of the bytes of a block of `count` codes that lie in `all`.
+// Packs a lane's share of the bytes of a block whose `count` codes are in `all`.
 template <int kBits>
 constexpr void PackBytes(const int8_t* all, uint32_t count, int lane, uint8_t* bytes) {
   constexpr unsigned kMask = (1 << kBits) - 1;
@@ -138,7 +140,7 @@ constexpr void PackBytes(const int8_t* all, uint32_t count, int lane, uint8_t* b
   }
 }
 
-// Code i of a block of `count`.
+// Returns code i of a block of `count` codes.
 template <int kBits>
 constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
   const uint32_t size = CodeBytes(count, kBits);
@@ -147,7 +149,8 @@ constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
   return (code ^ kSign) - kSign;
 }
 
-// The code of element `at` of a chunk; `codes` is where those of its first block are.
+// Returns the code of element `at` of a chunk. `codes` is the address of the codes of the chunk's
+// first block.
 template <int kBits>
 constexpr int CodeOf(const Chunk& chunk, const uint8_t* codes, uint32_t at) {
   const uint32_t first = at / kCodeBlock * kCodeBlock;
@@ -155,14 +158,14 @@ constexpr int CodeOf(const Chunk& chunk, const uint8_t* codes, uint32_t at) {
   return CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
 }
 
-// Adds what element `at` of a chunk is with that scale to `sum`.
+// Adds element `at` of a chunk, decoded with `scale`, to `sum`.
 template <int kBits>
 constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
   chunk.sum[at] += static_cast<float>(CodeOf<kBits>(chunk, codes, at)) * scale;
 }
 
-// Adds payloads, of one sender and validated, to `sum`: of a
-// format whose elements stand for themselves, with Format::Add(chunk, at).
+// Adds one sender's validated payloads to `sum` with Format::Add(chunk, at), for formats whose
+// elements are independent.
 template <class Format>
 struct AddEach {
   static constexpr int kThreads = kTileThreads;
@@ -178,14 +181,15 @@ struct AddEach {
   }
 };
 
-// The codes of a round's blocks, in shared memory only where a block is not whole.
-struct CodeRoom {
+// The codes of a round's blocks. Only incomplete blocks use this shared memory.
+struct CodeScratch {
   int8_t codes[kTileThreads / kWarp][kCodeBlock];
 };
 
-// Writes the codes of a round's blocks; `codes` is where those of the chunk's first block are.
+// Writes the codes of a round's blocks. `codes` is the address of the codes of the chunk's first
+// block.
 template <int kBits, class Block, class Lanes>
-constexpr void StoreRound(Block& block, CodeRoom& room, const Chunk& chunk, const Tile& tile,
+constexpr void StoreRound(Block& block, CodeScratch& scratch, const Chunk& chunk, const Tile& tile,
                           int round, uint8_t* codes, Lanes& lanes) {
   block.ForEach([&](int thread) {
     const uint32_t at = BlockOf(tile, round, thread);
@@ -194,25 +198,25 @@ constexpr void StoreRound(Block& block, CodeRoom& room, const Chunk& chunk, cons
     if (at + kCodeBlock <= chunk.count) {
       lanes[thread].StoreCodes(codes + CodeBytes(at, kBits), thread % kWarp);
     } else {
-      lanes[thread].SpreadCodes(room.codes[thread / kWarp], thread % kWarp);
+      lanes[thread].SpreadCodes(scratch.codes[thread / kWarp], thread % kWarp);
     }
   });
-  // Only a chunk's last block may not be whole: other rounds need not wait.
+  // Only a chunk's last block can be incomplete, so the other rounds need no Sync.
   if (BlockOf(tile, round, kTileThreads) <= chunk.count) return;
   block.Sync();
   block.ForEach([&](int thread) {
     const uint32_t at = BlockOf(tile, round, thread);
     if (at >= chunk.count || at + kCodeBlock <= chunk.count) return;
-    PackBytes<kBits>(room.codes[thread / kWarp], chunk.count - at, thread % kWarp,
+    PackBytes<kBits>(scratch.codes[thread / kWarp], chunk.count - at, thread % kWarp,
                      codes + CodeBytes(at, kBits));
   });
 }
 
-// Encodes with Coder::Encode(block, room, tile, chunk, round) for each round of a tile.
+// Calls Coder::Encode(block, scratch, tile, chunk, round) for each round of a tile.
 template <class Coder>
 struct EncodeRounds {
   static constexpr int kThreads = kTileThreads;
-  using Shared = CodeRoom;
+  using Shared = CodeScratch;
 
   const Chunk* chunks;
   const Tile* tiles;
@@ -227,7 +231,7 @@ struct EncodeRounds {
   }
 };
 
-// Loads a round's blocks; each thread gets the bits of the largest magnitude of its block.
+// Loads a round's blocks. Each thread gets the bits of the largest magnitude in its block.
 template <class Gradient, class Block, class Lanes, class Each>
 constexpr void LoadRound(Block& block, const Tile& tile, const Chunk& chunk, int round,
                          Lanes& lanes, Each& largest) {

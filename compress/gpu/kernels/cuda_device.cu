@@ -1,4 +1,4 @@
-// Device: a GPU, by way of a stream of its own.
+// The Device for a GPU. Each object has its own stream.
 #include <cuda_runtime.h>
 
 #include "compress/gpu/kernels/device.h"
@@ -74,12 +74,12 @@ class CudaDevice final : public Device {
       Note(gpu::Launch(kernel, blocks, stream_));
     });
   }
-  // Of the calling thread, which may have used another one.
+  // Selects the GPU for the calling thread, which may have used a different GPU before.
   void Select() { Note(cudaSetDevice(index_)); }
   void Note(cudaError_t error) {
     if (first_ == cudaSuccess) first_ = error;
   }
-  // Too little memory is no fault of the device's.
+  // Returns true on success. Insufficient memory does not count as a failure of the device.
   bool Got(cudaError_t error) {
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
@@ -104,8 +104,8 @@ std::unique_ptr<Device> MakeCudaDevice(int index, std::string* problem) {
     return nullptr;
   }
   if (index < 0 || index >= devices) {
-    *problem =
-        "GPU " + std::to_string(index) + " was asked for, there are " + std::to_string(devices);
+    *problem = "GPU " + std::to_string(index) + " was requested, but the number of GPUs is " +
+               std::to_string(devices);
     return nullptr;
   }
   std::unique_ptr<Device> device = std::make_unique<CudaDevice>(index);

@@ -1,5 +1,5 @@
-// Device: memory and an order of work, of a GPU (cuda_device.cu) or, for tests, of the processor
-// (host_device.h). Needs nothing but a C++ compiler.
+// Device: memory and a queue of work, on a GPU (cuda_device.cu) or, for tests, on the processor
+// (host_device.h). This header needs only a C++ compiler.
 #pragma once
 
 #include <cstddef>
@@ -10,37 +10,37 @@
 
 namespace sluice::compress::gpu {
 
-// Used from one thread at a time.
+// Only one thread at a time may use a device.
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Aligned to 256 bytes. Null: there is no room for it.
+  // Returns memory that is aligned to 256 bytes, or null if there is not enough memory.
   virtual void* Allocate(size_t bytes) = 0;
   virtual void Free(void* memory) = 0;
-  // Of the host, such that the device can copy while the host does other things.
+  // Allocates host memory that the device can copy while the host continues to run.
   virtual void* AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
 
-  // All of this happens in the order in which it is asked for, and not at once: memory must stay as
-  // it is until Wait. Of no bytes, the memory may be null.
-  // Nothing that follows before the event of another stream has come to pass.
+  // The calls below return immediately. The device executes them later, in the order of the calls.
+  // Memory in arguments must stay unchanged until Wait, and may be null if the size is 0. After
+  // makes all later work wait for the event of another stream.
   virtual void After(void* event) = 0;
   virtual void CopyIn(void* to, const void* from, size_t bytes) = 0;
-  // `to` is of the host, pinned or not.
+  // `to` is host memory. It may be pinned.
   virtual void CopyOut(void* to, const void* from, size_t bytes) = 0;
   virtual void Clear(void* memory, size_t bytes) = 0;
   virtual void Run(const EncodeWork& work) = 0;
   virtual void Run(const SampleWork& work) = 0;
   virtual void Run(const AddWork& work) = 0;
 
-  // Until all of it has happened. Null, or what went wrong first, now and ever after: the device is
-  // of no use any more.
+  // Waits until all work is complete. Returns null on success. After an error, every call returns
+  // the first error, and the device is unusable.
   virtual const char* Wait() = 0;
 };
 
-// GPU `index` of this machine. Null, and why in `*problem`, if there is none, or Sluice was built
-// without SLUICE_CUDA.
+// Returns GPU number `index` of this machine. Returns null and sets `*problem` to the reason if
+// there is no such GPU or if Sluice was built without SLUICE_CUDA.
 std::unique_ptr<Device> MakeCudaDevice(int index, std::string* problem);
 
 }  // namespace sluice::compress::gpu

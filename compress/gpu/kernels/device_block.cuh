@@ -1,4 +1,4 @@
-// DeviceBlock: a block of a GPU, for kernels as block.h has them; and how they are launched.
+// DeviceBlock: the block of a GPU for the kernels of block.h, and the launch of such kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,8 @@ class DeviceBlock {
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr unsigned kAll = 0xFFFFFFFF;
 
-  // A thread's own. Its index is there so that the same source serves both.
+  // A variable of a single thread. The index is ignored; it exists so that the same source works
+  // for both kinds of blocks.
   template <class T>
   class Each {
    public:
@@ -45,7 +46,8 @@ class DeviceBlock {
       const uint32_t before = __shfl_up_sync(kAll, sum, step);
       if (lane >= step) sum += before;
     }
-    __syncthreads();  // Whoever still reads the sums of the collective before.
+    // Other threads may still be reading the sums of the previous collective.
+    __syncthreads();
     if (lane == kWarp - 1) sums_[warp] = sum;
     __syncthreads();
     uint32_t before = 0, total = 0;
@@ -71,7 +73,7 @@ class DeviceBlock {
   static __device__ void AtomicAdd(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
 
  private:
-  uint32_t* const sums_;  // Of each warp, in shared memory.
+  uint32_t* const sums_;  // Shared memory with one sum for each warp.
 };
 
 template <class Kernel>
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(Kernel::kThreads) RunKernel(const Kernel kerne
   kernel(block, shared, blockIdx.x);
 }
 
-// Puts the kernel on the stream. What it returns is of the launch alone.
+// Enqueues the kernel on the stream. Only errors of the launch are returned.
 template <class Kernel>
 cudaError_t Launch(const Kernel& kernel, uint32_t blocks, cudaStream_t stream) {
   if (blocks == 0) return cudaSuccess;

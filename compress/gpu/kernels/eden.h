@@ -1,6 +1,6 @@
-// Codec eden, as compress/codecs/eden.h has it: what blocks there are and where they lie is
-// compress/simd/rotated_blocks.h for both. A block of threads has a tile's blocks one after the
-// other, in shared memory; memory of the device is gone over once.
+// Codec eden, as in compress/codecs/eden.h. The blocks and their offsets are defined in
+// compress/simd/rotated_blocks.h, for processor and GPU. A block of threads handles the blocks of a
+// tile one after another, in shared memory, with one pass over device memory.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace sluice::compress::gpu {
 
-struct RotationRoom {
+struct RotationScratch {
   static constexpr int kWords = kRotatedMax / 64;
 
   float y[kRotatedMax];
@@ -22,36 +22,36 @@ struct RotationRoom {
   float sums[2][kSumLanes];
 };
 
-// One block of a chunk, from element `at` on, as threads do it together. All of them have kRun
-// elements, one after the other, or none.
+// One block of a chunk, beginning at element `at`, which all threads handle together. Each thread
+// has either kRun adjacent elements or none.
 template <class Block>
 class RotatedBlock {
  public:
   static constexpr int kRun = 4;
   static_assert(Block::kWarps * kWarp * kRun == kRotatedMax);
 
-  constexpr RotatedBlock(Block& block, RotationRoom& room, uint32_t at, uint32_t size)
-      : block_(block), room_(room), at_(at), size_(size) {}
+  constexpr RotatedBlock(Block& block, RotationScratch& scratch, uint32_t at, uint32_t size)
+      : block_(block), scratch_(scratch), at_(at), size_(size) {}
 
   constexpr bool Has(int thread) const { return static_cast<uint32_t>(thread) * kRun < size_; }
 
-  // What is drawn and looked up, before anything else. A Sync follows.
+  // Draws the signs and looks up the magnitudes. Call this first; a Sync must follow.
   constexpr void Prepare(int thread, uint64_t key, int bits) const {
-    constexpr int kWords = RotationRoom::kWords;
+    constexpr int kWords = RotationScratch::kWords;
     if (thread < 2 * kWords) {
       const int word = thread % kWords;
-      room_.signs[thread / kWords][word] =
+      scratch_.signs[thread / kWords][word] =
           RotationSigns(key, thread / kWords, at_ + static_cast<uint32_t>(word) * 64);
     }
     if (static_cast<uint32_t>(thread) < RotatedMagnitudesOf(bits)) {
-      room_.magnitudes[thread] = RotatedMagnitude(bits, static_cast<uint32_t>(thread));
+      scratch_.magnitudes[thread] = RotatedMagnitude(bits, static_cast<uint32_t>(thread));
     }
   }
 
   constexpr float Flipped(int rotation, uint32_t i, float x) const {
-    return (room_.signs[rotation][i / 64] >> (i % 64) & 1) != 0 ? -x : x;
+    return (scratch_.signs[rotation][i / 64] >> (i % 64) & 1) != 0 ? -x : x;
   }
-  // x = scale times x, flipped. Ends with a Sync.
+  // Multiplies x by `scale` and flips the signs. Ends with a Sync.
   constexpr void Flip(int rotation, float scale, float* x) const {
     block_.ForEach([&](int thread) {
       for (uint32_t i = thread * kRun; i < (thread + 1U) * kRun && i < size_; ++i) {
@@ -61,7 +61,7 @@ class RotatedBlock {
     block_.Sync();
   }
 
-  // In place, two strides at once. Ends with a Sync.
+  // Transforms x in place, with two strides per pass. Ends with a Sync.
   constexpr void WalshHadamard(float* x) const {
     uint32_t h = 1;
     for (; 4 * h <= size_; h *= 4) {
@@ -87,36 +87,36 @@ class RotatedBlock {
     block_.Sync();
   }
 
-  // Sums of first(i) and second(i) over the block. A Sync comes before and after it.
+  // Computes the sums of first(i) and second(i) over the block. A Sync must precede and follow it.
   template <class First, class Second>
   constexpr void AddUp(int thread, First first, Second second) const {
     const int lane = thread % kWarp;
     if (thread >= 2 * kWarp || lane >= kSumLanes) return;
     float sum = 0;
-    // A warp for each.
+    // One warp computes each of the two sums.
     for (uint32_t i = lane; i < size_; i += kSumLanes) sum += thread < kWarp ? first(i) : second(i);
-    room_.sums[thread / kWarp][lane] = sum;
+    scratch_.sums[thread / kWarp][lane] = sum;
   }
-  constexpr float Sum(int which) const { return SumOfLanes(room_.sums[which]); }
+  constexpr float Sum(int which) const { return SumOfLanes(scratch_.sums[which]); }
 
-  // For each y the nearest magnitude times `unit`, with its sign, to q; the codes to `planes`, of
-  // which a thread has a byte each. A Sync follows.
+  // For each y, writes to q the nearest magnitude times `unit`, with the sign of y, and writes the
+  // codes to `planes`. Each thread writes one byte of each plane. A Sync must follow.
   constexpr void Quantize(int thread, float unit, int bits, uint8_t* planes) const {
     const uint32_t bytes = size_ / 8;
     if (static_cast<uint32_t>(thread) >= bytes) return;
     const uint32_t magnitudes = RotatedMagnitudesOf(bits);
     uint32_t out[4] = {};
     for (uint32_t i = 0; i < 8; ++i) {
-      const float y = room_.y[8 * thread + i];
+      const float y = scratch_.y[8 * thread + i];
       uint32_t index = 0;
       for (uint32_t k = 1; k < magnitudes; ++k) {
-        // From where on the next is the nearest.
-        const float limit = (room_.magnitudes[k - 1] + room_.magnitudes[k]) * 0.5f * unit;
+        // At and above this limit, the next magnitude is nearer.
+        const float limit = (scratch_.magnitudes[k - 1] + scratch_.magnitudes[k]) * 0.5f * unit;
         index += Magnitude(y) >= limit ? 1 : 0;
       }
       const uint32_t negative = y < 0 ? 1 : 0;
-      const float magnitude = room_.magnitudes[index];
-      room_.q[8 * thread + i] = negative != 0 ? -magnitude : magnitude;
+      const float magnitude = scratch_.magnitudes[index];
+      scratch_.q[8 * thread + i] = negative != 0 ? -magnitude : magnitude;
       const uint32_t code = negative | index << 1;
       for (int bit = 0; bit < bits; ++bit) out[bit] |= (code >> bit & 1) << i;
     }
@@ -130,7 +130,7 @@ class RotatedBlock {
       planes[static_cast<uint32_t>(bit) * (size_ / 8) + thread] = 0;
     }
   }
-  // The other way: q from the planes. A Sync follows.
+  // Computes q from the planes; this is the inverse of Quantize. A Sync must follow.
   constexpr void Expand(int thread, int bits, const uint8_t* planes) const {
     const uint32_t bytes = size_ / 8;
     if (static_cast<uint32_t>(thread) >= bytes) return;
@@ -140,18 +140,18 @@ class RotatedBlock {
         const uint32_t byte = planes[static_cast<uint32_t>(bit) * bytes + thread];
         code |= (byte >> i & 1) << bit;
       }
-      const float magnitude = room_.magnitudes[code >> 1];
-      room_.q[8 * thread + i] = (code & 1) != 0 ? -magnitude : magnitude;
+      const float magnitude = scratch_.magnitudes[code >> 1];
+      scratch_.q[8 * thread + i] = (code & 1) != 0 ? -magnitude : magnitude;
     }
   }
 
  private:
   Block& block_;
-  RotationRoom& room_;
+  RotationScratch& scratch_;
   const uint32_t at_, size_;
 };
 
-// fn(at, size) for each block of a tile.
+// Calls fn(at, size) for each block of a tile.
 template <class Fn>
 constexpr void ForEachRotatedBlock(const Tile& tile, const Chunk& chunk, Fn fn) {
   uint32_t at = tile.first, size = 0;
@@ -161,7 +161,7 @@ constexpr void ForEachRotatedBlock(const Tile& tile, const Chunk& chunk, Fn fn) 
   }
 }
 
-// fn(thread, at) for what of a chunk is not rotated, if the tile has it.
+// Calls fn(thread, at) for the elements of the chunk that are not rotated, if the tile has any.
 template <class Block, class Fn>
 constexpr void ForEachLeftOver(Block& block, const Tile& tile, const Chunk& chunk, Fn fn) {
   block.ForEach([&](int thread) {
@@ -173,7 +173,7 @@ constexpr void ForEachLeftOver(Block& block, const Tile& tile, const Chunk& chun
 template <int kBits, class Gradient>
 struct EncodeEden {
   static constexpr int kThreads = kTileThreads;
-  using Shared = RotationRoom;
+  using Shared = RotationScratch;
 
   const Chunk* chunks;
   const Tile* tiles;
@@ -271,7 +271,7 @@ struct EncodeEden {
 
 struct AddRotated {
   static constexpr int kThreads = kTileThreads;
-  using Shared = RotationRoom;
+  using Shared = RotationScratch;
 
   const Chunk* chunks;
   const Tile* tiles;

@@ -1,6 +1,7 @@
-// Codec fp8, also rounded at random, as compress/codecs/fp8.h has it. A warp has a block of 256
-// elements; one pass over memory. Payload: a byte that says the format, a bf16 scale per block,
-// then the codes, at any address (fast where 4 divides that of the codes).
+// Codec fp8, with either rounding, as in compress/codecs/fp8.h. A warp handles a block of 256
+// elements, with one pass over memory. A payload has a byte for the format, a bf16 scale per block,
+// then the codes. The payload may be at any address; it is faster if the address of the codes is a
+// multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -18,14 +19,14 @@ struct Fp8 {
   static constexpr float kLargest = Format::Decode(Format::kLargestCode);
   static constexpr uint16_t kLargestScale = LargestScale(kLargest);
 
-  // Where things are in a payload.
+  // Addresses of the parts of a payload.
   static constexpr uint8_t* Scale(const Chunk& chunk, uint32_t at) {
     return chunk.payload + 1 + 2 * (at / kCodeBlock);
   }
   static constexpr uint8_t* Codes(const Chunk& chunk) {
     return chunk.payload + 1 + 2 * BlocksOf(chunk.count);
   }
-  // Of a code with its sign.
+  // Decodes a code with its sign.
   static constexpr float Decode(uint32_t code) {
     const float size = Format::Decode(code & 0x7F);
     return code >= 0x80 ? -size : size;
@@ -40,8 +41,8 @@ struct Fp8 {
 template <class Format, class Gradient, bool kStochastic>
 struct Fp8Coder {
   template <class Block>
-  static constexpr void Encode(Block& block, CodeRoom& room, const Tile& tile, const Chunk& chunk,
-                               int round) {
+  static constexpr void Encode(Block& block, CodeScratch& scratch, const Tile& tile,
+                               const Chunk& chunk, int round) {
     typename Block::template Each<Lane<8>> lanes;
     typename Block::template Each<uint32_t> largest;
     LoadRound<Gradient>(block, tile, chunk, round, lanes, largest);
@@ -54,7 +55,7 @@ struct Fp8Coder {
       if (at == 0) chunk.payload[0] = Fp8<Format>::kVariant;
       StoreBytes<2>(scale, Fp8<Format>::Scale(chunk, at));
     });
-    StoreRound<8>(block, room, chunk, tile, round, Fp8<Format>::Codes(chunk), lanes);
+    StoreRound<8>(block, scratch, chunk, tile, round, Fp8<Format>::Codes(chunk), lanes);
   }
 
  private:

@@ -22,12 +22,12 @@ struct OnHost {
 class HostDevice final : public Device {
  public:
   explicit HostDevice(size_t bytes) : free_(bytes) {}
-  ~HostDevice() override { Check(sizes_.empty(), "whoever allocates on a device frees it"); }
+  ~HostDevice() override { Check(sizes_.empty(), "memory of a device is freed before the device"); }
 
   void* Allocate(size_t bytes) override {
     if (bytes > free_) return nullptr;
     void* const memory = AllocatePinned(bytes);
-    // What nobody has written must not look like zeros.
+    // The memory is filled with a pattern, because unwritten memory must not look like zeros.
     std::memset(memory, 0xA5, bytes);
     free_ -= bytes;
     sizes_[memory] = bytes;
@@ -36,7 +36,7 @@ class HostDevice final : public Device {
   void Free(void* memory) override {
     if (memory == nullptr) return;
     const auto found = sizes_.find(memory);
-    Check(found != sizes_.end(), "what is freed was allocated");
+    Check(found != sizes_.end(), "only allocated memory is freed");
     free_ += found->second;
     sizes_.erase(found);
     FreePinned(memory);
@@ -56,7 +56,7 @@ class HostDevice final : public Device {
   const char* Wait() override { return nullptr; }
 
  private:
-  // memcpy must not be given null, not even to copy nothing.
+  // memcpy must not get null pointers, even if there is nothing to copy.
   static void Copy(void* to, const void* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }

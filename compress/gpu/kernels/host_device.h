@@ -1,5 +1,5 @@
-// HostDevice: what a Device is, done by the processor, block by block and at once: what encodes on
-// a GPU can so be tested where there is none.
+// HostDevice: a Device on the processor, which runs blocks one by one and synchronously. Tests of
+// GPU encoders use it, so they need no GPU.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace sluice::compress::gpu {
 
-// With room for so many bytes.
+// Makes a device with `bytes` bytes of memory.
 std::unique_ptr<Device> MakeHostDevice(size_t bytes);
 
 }  // namespace sluice::compress::gpu

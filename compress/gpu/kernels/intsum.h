@@ -1,6 +1,6 @@
-// Codec intsum:b, as compress/codecs/intsum.h has it: codes that shards add up as integers. One
-// pass over memory. Payload: a byte, two bytes per block, then the codes (fast where 4 divides
-// their address).
+// Codec intsum:b, as in compress/codecs/intsum.h, whose codes shards add as integers. The kernel
+// makes one pass over memory. A payload has one byte, two bytes per block, then the codes. It is
+// faster if the address of the codes is a multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -17,7 +17,7 @@ struct IntSum {
     return 1 + 2 * BlocksOf(count) + CodeBytes(count, kBits);
   }
 
-  // The smallest exponent with which a value of these bits is not clipped.
+  // Returns the smallest exponent with which a value of these bits is not clipped.
   static constexpr uint8_t ExponentFor(uint32_t largest) {
     if (largest == 0) return 0;
     const int field = static_cast<int>(largest >> 23) - (kBits - 2);
@@ -39,12 +39,13 @@ struct IntSum {
 template <int kBits, class Gradient>
 struct EncodeIntSum {
   static constexpr int kThreads = kTileThreads;
-  using Shared = CodeRoom;
+  using Shared = CodeScratch;
 
   const Chunk* chunks;
   const Tile* tiles;
-  const float* exponents;  // Of all chunks' blocks, as the codec's state has them; 0: none yet.
-  // Of each chunk, as Largest leaves it. Null: all exponents are there.
+  // Exponents for the blocks of all chunks, as in the codec's state. 0 if a block has none yet.
+  const float* exponents;
+  // For each chunk, the result of the kernel Largest. Null if all exponents are known.
   const uint32_t* largest;
 
   template <class Block>
@@ -70,7 +71,7 @@ struct EncodeIntSum {
       most[thread] = 0;
       if (at >= chunk.count) return;
       most[thread] = lanes[thread].template Load<Gradient>(chunk, at, thread % kWarp);
-      // With exponent 0 everything is zero: any scale will do.
+      // With exponent 0, all values are zero, so any scale is correct.
       const uint32_t used = std::max(Used(chunk, at, first), uint8_t{1});
       lanes[thread].Quantize(at, thread % kWarp, std::bit_cast<float>(used << 23),
                              std::bit_cast<float>((254 - used) << 23),

@@ -1,5 +1,5 @@
-// Largest: the bits of the largest |acc| of each chunk; what is not finite counts as 0. With
-// kAccumulate acc goes to the residual.
+// Largest: computes the bits of the largest |acc| of each chunk. Values that are not finite count
+// as 0. With kAccumulate, the kernel also writes acc to the residual.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -15,7 +15,7 @@ struct Largest {
 
   const Chunk* chunks;
   const Tile* tiles;
-  uint32_t* largest;  // Per chunk; 0 before.
+  uint32_t* largest;  // One per chunk. Must be 0 before the launch.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {

@@ -1,6 +1,7 @@
-// Codecs int8, int4 and int2, also rounded at random, as compress/codecs/linear.h has them. A warp
-// has a block of 256 elements; one pass over memory. Payload: a bf16 scale per block, at an address
-// that 2 divides, then the codes (fast where 4 divides theirs).
+// Codecs int8, int4 and int2, with either rounding, as in compress/codecs/linear.h. A warp handles
+// a block of 256 elements, with one pass over memory. A payload has a bf16 scale per block, then
+// the codes. Its address must be a multiple of 2; it is faster if the address of the codes is a
+// multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -27,8 +28,8 @@ struct Linear {
 template <int kBits, class Gradient, bool kStochastic>
 struct LinearCoder {
   template <class Block>
-  static constexpr void Encode(Block& block, CodeRoom& room, const Tile& tile, const Chunk& chunk,
-                               int round) {
+  static constexpr void Encode(Block& block, CodeScratch& scratch, const Tile& tile,
+                               const Chunk& chunk, int round) {
     typename Block::template Each<Lane<kBits>> lanes;
     typename Block::template Each<uint32_t> largest, code;
     LoadRound<Gradient>(block, tile, chunk, round, lanes, largest);
@@ -37,7 +38,7 @@ struct LinearCoder {
       code[thread] =
           Quantize(chunk, BlockOf(tile, round, thread), thread % kWarp, scale, &lanes[thread]);
     });
-    // Rounding at random may leave nothing of a block.
+    // Random rounding may round all values of a block to zero.
     block.MaxOfWarp(code);
     block.ForEach([&](int thread) {
       const uint32_t at = BlockOf(tile, round, thread);
@@ -45,7 +46,7 @@ struct LinearCoder {
       reinterpret_cast<uint16_t*>(chunk.payload)[at / kCodeBlock] =
           code[thread] == 0 ? uint16_t{0} : ScaleOf(largest[thread]);
     });
-    StoreRound<kBits>(block, room, chunk, tile, round, chunk.payload + 2 * BlocksOf(chunk.count),
+    StoreRound<kBits>(block, scratch, chunk, tile, round, chunk.payload + 2 * BlocksOf(chunk.count),
                       lanes);
   }
 

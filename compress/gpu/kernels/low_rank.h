@@ -1,12 +1,12 @@
-// Codec powersgd, as compress/codecs/powersgd.h has it, with its bits: every sum has the
-// processor's order (compress/simd/low_rank.h), which threads can go by side by side. Matrices of
-// all chunks take six launches:
-//   1. Largest makes acc, and what normalizes it.
+// Codec powersgd, as in compress/codecs/powersgd.h. The results have the same bits as on the
+// processor, because every sum has the same order (compress/simd/low_rank.h); threads can compute
+// sums of this order in parallel. The matrices of all chunks together take six launches:
+//   1. Largest computes acc, and the largest magnitude, which normalizes it.
 //   2. MultiplyByColumns: P = M Q, with Q of the last step. Reads M once for four columns of Q.
-//   3. Orthonormalize: P, a block of threads per chunk; rounded as the payload has it.
+//   3. Orthonormalize: P, a block of threads per chunk, rounded as in the payload.
 //   4. MultiplyByRows: Q = M^T P, and the rest of the payload. Reads M likewise.
-//   5. RefreshColumns: what is lost of Q is made up for the next step.
-//   6. SubtractProduct: what was sent leaves the residual.
+//   5. RefreshColumns: replaces lost columns of Q for the next step.
+//   6. SubtractProduct: subtracts the decoded matrix from the residual.
 #pragma once
 
 #include <algorithm>
@@ -18,37 +18,39 @@
 
 namespace sluice::compress::gpu {
 
-// What all of them are told.
+// Input of all these kernels.
 struct LowRankWork {
   const Chunk* chunks;
-  const LowRankMatrix* matrices;  // Of each chunk, likewise:
-  const uint32_t* largest;        // as Largest leaves it,
-  uint32_t* replaced;             // columns of P that depended on others, a bit for each.
+  // One entry for each chunk; the same holds for the next two members.
+  const LowRankMatrix* matrices;
+  const uint32_t* largest;  // The result of the kernel Largest.
+  // The columns of P that depended on other columns, one bit for each.
+  uint32_t* replaced;
   uint32_t rank;
 };
 
-// Once Largest has made it.
+// Returns an element of acc. The kernel Largest must have run before.
 template <class Gradient>
 constexpr float AccAt(const Chunk& chunk, uint32_t at) {
   if (chunk.residual != nullptr) return chunk.left[at];
   return LoadAcc<Gradient, 1, true>(chunk, at).at[0];
 }
 
-// The sum of a[i] * b[i], to all threads. Ends with a Sync.
-struct DotRoom {
+// Returns the sum of a[i] * b[i] to all threads. Ends with a Sync.
+struct DotScratch {
   float lanes[kSumLanes];
 };
 template <class Block>
-constexpr float DotProduct(Block& block, DotRoom& room, const float* a, const float* b,
+constexpr float DotProduct(Block& block, DotScratch& scratch, const float* a, const float* b,
                            uint32_t size) {
   block.ForEach([&](int thread) {
     if (thread >= kSumLanes) return;
     float sum = 0;
     for (uint32_t i = thread; i < size; i += kSumLanes) sum += a[i] * b[i];
-    room.lanes[thread] = sum;
+    scratch.lanes[thread] = sum;
   });
   block.Sync();
-  const float sum = SumOfLanes(room.lanes);
+  const float sum = SumOfLanes(scratch.lanes);
   block.Sync();
   return sum;
 }
@@ -63,7 +65,7 @@ struct MultiplyByColumns {
   };
 
   LowRankWork work;
-  const Tile* tiles;  // Of kTileRows rows.
+  const Tile* tiles;  // Tiles of kTileRows rows.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
@@ -99,16 +101,16 @@ struct MultiplyByColumns {
   }
 };
 
-// Modified Gram-Schmidt, as Orthonormalize in compress/codecs/powersgd.cc.
+// Performs modified Gram-Schmidt, as Orthonormalize in compress/codecs/powersgd.cc does.
 struct Orthonormalize {
   static constexpr int kThreads = 256;
-  using Shared = DotRoom;
+  using Shared = DotScratch;
 
   LowRankWork work;
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
-  constexpr void operator()(Block& block, Shared& room, uint32_t index) const {
+  constexpr void operator()(Block& block, Shared& scratch, uint32_t index) const {
     const Chunk chunk = work.chunks[index];
     const LowRankMatrix matrix = work.matrices[index];
     if (matrix.rows == 0) return;
@@ -126,15 +128,15 @@ struct Orthonormalize {
     uint32_t replaced = 0;
     for (uint32_t k = 0; k < work.rank; ++k) {
       float* const column = matrix.p + k * matrix.rows;
-      float before = DotProduct(block, room, column, column, matrix.rows);
-      float left = Orthogonalize(block, room, matrix, k);
+      float before = DotProduct(block, scratch, column, column, matrix.rows);
+      float left = Orthogonalize(block, scratch, matrix, k);
       if (!(left > kLostColumn * before)) {
         replaced |= uint32_t{1} << k;
         ForEachRow(block, matrix, [&](uint32_t i) {
           column[i] = RandomOfColumn(chunk.shared_key, kRankMax + k, i);
         });
-        before = DotProduct(block, room, column, column, matrix.rows);
-        left = Orthogonalize(block, room, matrix, k);
+        before = DotProduct(block, scratch, column, column, matrix.rows);
+        left = Orthogonalize(block, scratch, matrix, k);
       }
       const float factor = left > kLostColumn * before ? 1 / std::sqrt(left) : 0;
       ForEachRow(block, matrix, [&](uint32_t i) { column[i] *= factor; });
@@ -161,19 +163,19 @@ struct Orthonormalize {
     block.Sync();
   }
 
-  // Returns what is left of the column, squared.
+  // Returns the squared norm of the remainder of the column.
   template <class Block>
-  static constexpr float Orthogonalize(Block& block, DotRoom& room, const LowRankMatrix& matrix,
-                                       uint32_t k) {
+  static constexpr float Orthogonalize(Block& block, DotScratch& scratch,
+                                       const LowRankMatrix& matrix, uint32_t k) {
     float* const column = matrix.p + k * matrix.rows;
     for (int pass = 0; pass < 2; ++pass) {
       for (uint32_t j = 0; j < k; ++j) {
         const float* const other = matrix.p + j * matrix.rows;
-        const float along = DotProduct(block, room, other, column, matrix.rows);
+        const float along = DotProduct(block, scratch, other, column, matrix.rows);
         ForEachRow(block, matrix, [&](uint32_t i) { column[i] += other[i] * -along; });
       }
     }
-    return DotProduct(block, room, column, column, matrix.rows);
+    return DotProduct(block, scratch, column, column, matrix.rows);
   }
 };
 
@@ -184,7 +186,7 @@ struct MultiplyByRows {
   struct Shared {};
 
   LowRankWork work;
-  const Tile* tiles;  // Of kTileColumns columns.
+  const Tile* tiles;  // Tiles of kTileColumns columns.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
@@ -218,7 +220,8 @@ struct MultiplyByRows {
   }
 };
 
-// Where a column found nothing, or nothing of its own, the next step looks elsewhere.
+// Replaces a column by a random one if it found nothing, or nothing that other columns had not
+// found. The next step then tries another direction.
 struct RefreshColumns {
   static constexpr int kThreads = 256;
   struct Shared {
@@ -227,7 +230,7 @@ struct RefreshColumns {
 
   LowRankWork work;
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = work.chunks[index];
@@ -258,7 +261,8 @@ struct RefreshColumns {
   }
 };
 
-// Element `at` of what a payload's factors are multiplied: sign times each of P's numbers first.
+// Returns element `at` of the product of a payload's factors. Each number of P is first multiplied
+// by `sign`.
 constexpr float ProductAt(const uint8_t* payload, uint32_t rows, uint32_t columns, float sign,
                           uint32_t at) {
   const uint32_t row = at / columns, column = at % columns;
@@ -293,7 +297,8 @@ struct SubtractProduct {
   }
 };
 
-// Adds payloads that have a rank to sums; those without are fp16 from their second byte on.
+// Adds payloads that have a rank to sums. A payload without a rank contains fp16 values from its
+// second byte on.
 struct AddLowRank {
   static constexpr int kThreads = kTileThreads;
   struct Shared {};

@@ -1,6 +1,7 @@
-// SampleMagnitudes: counts |acc| of some elements in logarithmic bins, the same elements and bins
-// as MagnitudeHistogram::Add takes; AddCounts there reads thresholds of the next step off them.
-// Before the launch that encodes.
+// SampleMagnitudes: counts |acc| of some elements in logarithmic bins. The kernel uses the same
+// elements and bins as MagnitudeHistogram::Add. MagnitudeHistogram::AddCounts takes the result,
+// from which the thresholds of the next step are computed. The kernel must run before the launch
+// that encodes.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -13,17 +14,20 @@ struct SampleMagnitudes {
   static constexpr int kThreads = 256;
   static constexpr uint32_t kBins = 2048;
   static constexpr int kBinShift = 20;
-  static constexpr uint32_t kGroup = 64;  // Elements that are counted together.
+  static constexpr uint32_t kGroup = 64;  // Number of elements in a group.
   static constexpr int kRun = kGroup / kWarp;
   struct Shared {
     uint32_t counts[kBins];
   };
 
   const Chunk* chunks;
-  const uint32_t* strides;  // Of each chunk: one group in so many; above 0.
-  uint32_t* counts;  // kBins, which all chunks of the launch add to, each group `stride` times.
+  // One stride for each chunk: one of this many groups is counted. Must be above 0.
+  const uint32_t* strides;
+  // kBins counts, summed over all chunks of the launch. Each counted group adds `stride` times its
+  // counts.
+  uint32_t* counts;
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = chunks[index];
@@ -34,7 +38,7 @@ struct SampleMagnitudes {
     });
     block.Sync();
     block.ForEach([&](int thread) {
-      // A warp for each group.
+      // One warp handles each group.
       for (uint64_t pick = thread / kWarp; pick * stride < groups; pick += kThreads / kWarp) {
         const uint64_t first = pick * stride;
         const uint64_t among = std::min<uint64_t>(stride, groups - first);

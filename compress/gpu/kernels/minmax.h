@@ -1,7 +1,7 @@
-// Codecs int8:minmax and int4:minmax, also rounded at random, as compress/codecs/linear.h has them.
-// A warp has a block of 256 elements; one pass over memory. Payload: a byte that says the bits of a
-// code, per block its least value and its scale in bf16, then the codes, at any address (fast where
-// 4 divides that of the codes).
+// Codecs int8:minmax and int4:minmax, with either rounding, as in compress/codecs/linear.h. A warp
+// handles a block of 256 elements, with one pass over memory. A payload has a byte with the number
+// of bits per code, the least value and the scale of each block in bf16, then the codes. The
+// payload may be at any address; it is faster if the address of the codes is a multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -9,7 +9,7 @@
 
 namespace sluice::compress::gpu {
 
-// Numbers that are in the order of finite floats, -0 below 0.
+// Maps finite floats to integers of the same order. -0 is mapped to a smaller integer than 0.
 constexpr uint32_t OrderOf(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return (bits & kSignBit) != 0 ? ~bits : bits | kSignBit;
@@ -18,7 +18,7 @@ constexpr float FromOrder(uint32_t order) {
   return std::bit_cast<float>((order & kSignBit) != 0 ? order & ~kSignBit : ~order);
 }
 
-// To a bf16 that is not above it.
+// Rounds to a bf16 that is not above x.
 constexpr uint16_t BfloatBelow(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0xFFFF) == 0 || (bits & kSignBit) == 0) return static_cast<uint16_t>(bits >> 16);
@@ -34,10 +34,10 @@ struct MinMax {
     uint16_t least, scale;
   };
 
-  // Of a block with values from `least` to `largest`.
+  // Returns the levels of a block whose values range from `least` to `largest`.
   static constexpr Levels LevelsOf(float least, float largest) {
     constexpr float kLimit = kLargestFloat / 2;
-    // A zero of either sign becomes the positive one.
+    // Adding 0.0f turns either zero into the positive zero.
     Levels levels = {BfloatBelow((least < -kLimit ? -kLimit : least) + 0.0f), 0};
     const float reach = (largest > kLimit ? kLimit : largest) - FromBfloat(levels.least);
     if (reach > 0) levels.scale = ScaleFor(reach / kMost, LargestScale(kMost));
@@ -63,10 +63,11 @@ struct MinMax {
 template <int kBits, class Gradient, bool kStochastic>
 struct MinMaxCoder {
   template <class Block>
-  static constexpr void Encode(Block& block, CodeRoom& room, const Tile& tile, const Chunk& chunk,
-                               int round) {
+  static constexpr void Encode(Block& block, CodeScratch& scratch, const Tile& tile,
+                               const Chunk& chunk, int round) {
     typename Block::template Each<Lane<kBits>> lanes;
-    // Places in the order of floats; of the least one its complement, so that both are maxima.
+    // Values as integers of the same order. The complement of the least value is stored, so that
+    // both results are maxima.
     typename Block::template Each<uint32_t> largest, least;
     block.ForEach([&](int thread) {
       const uint32_t first = BlockOf(tile, round, thread);
@@ -92,7 +93,7 @@ struct MinMaxCoder {
       StoreBytes<2>(levels.least, MinMax<kBits>::LevelsAt(chunk, at));
       StoreBytes<2>(levels.scale, MinMax<kBits>::LevelsAt(chunk, at) + 2);
     });
-    StoreRound<kBits>(block, room, chunk, tile, round, MinMax<kBits>::Codes(chunk), lanes);
+    StoreRound<kBits>(block, scratch, chunk, tile, round, MinMax<kBits>::Codes(chunk), lanes);
   }
 
  private:

@@ -1,6 +1,6 @@
-// Codec natural, as compress/codecs/natural.h has it. A warp has a block of 512 elements: one pass
-// over memory writes each block's smallest exponent and its width and notes codes; then PackNatural
-// writes their planes one block after the other. Payload at any address.
+// Codec natural, as in compress/codecs/natural.h. A warp handles a block of 512 elements. One pass
+// over memory stores the codes and the smallest exponent and the width of each block. PackNatural
+// then writes the planes of all blocks, one after another. The payload may be at any address.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -9,7 +9,7 @@
 
 namespace sluice::compress::gpu {
 
-// Where things are in a payload.
+// Addresses of the parts of a payload.
 struct NaturalLayout {
   constexpr explicit NaturalLayout(const Chunk& of) : chunk(of), blocks(PlaneBlocks(of.count)) {}
 
@@ -20,13 +20,13 @@ struct NaturalLayout {
     return width == 0 ? 0 : 1 + width;
   }
 
-  // Where the planes begin of `block`, which comes after `before` planes up to the block `first`;
-  // all blocks but the last are whole.
+  // Returns the address of the planes of `block`. `before` is the number of planes of the blocks
+  // before `first`. All blocks except the last are complete.
   constexpr uint8_t* PlanesOf(uint32_t block, uint32_t first, uint32_t before) const {
     for (uint32_t i = first; i < block; ++i) before += Planes(i);
     return chunk.payload + 2 * blocks + before * (kPlaneBlock / 8);
   }
-  // How many planes the blocks before `first` have. Includes a Sync.
+  // Returns the number of planes of the blocks before `first`. Includes a Sync.
   template <class Block>
   constexpr uint32_t PlanesBefore(Block& block, uint32_t first) const {
     typename Block::template Each<uint32_t> planes;
@@ -43,7 +43,7 @@ struct NaturalLayout {
 
 template <class Gradient>
 struct EncodeNatural {
-  // A warp for each block of a tile.
+  // One warp for each block of a tile.
   static constexpr int kThreads = kTileThreads;
   static_assert(kTile / kPlaneBlock * kWarp == kThreads);
   static constexpr int kRun = 4;
@@ -51,13 +51,14 @@ struct EncodeNatural {
 
   const Chunk* chunks;
   const Tile* tiles;
-  uint16_t* codes;  // Of all chunks' elements: exponents, and the sign in bit 8.
+  // For the elements of all chunks: exponents, with the sign in bit 8.
+  uint16_t* codes;
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Tile tile = tiles[index];
     const Chunk chunk = chunks[tile.chunk];
-    // Of exponents above 0 the largest, and what the smallest lacks of 255: both are maxima.
+    // The largest exponent above 0, and 255 minus the smallest exponent, so that both are maxima.
     typename Block::template Each<uint32_t> largest, lacking;
     block.ForEach([&](int thread) {
       largest[thread] = lacking[thread] = 0;
@@ -94,11 +95,11 @@ struct EncodeNatural {
     return tile.first + thread / kWarp * kPlaneBlock;
   }
 
-  // The carry out of the mantissa has the probability that keeps the mean.
+  // The probability of a carry out of the mantissa preserves the mean.
   static constexpr uint16_t Encode(uint32_t draw, float* acc) {
     const uint32_t level = std::min((MagnitudeBits(*acc) + (draw >> 9)) >> 23, uint32_t{254});
     const uint16_t code = PlaneCode(level, *acc);
-    // Moved up, the sign is where floats have it.
+    // The shift moves the sign to its place in a float.
     *acc -= std::bit_cast<float>(uint32_t{code} << 23);
     return code;
   }
@@ -110,8 +111,8 @@ struct PackNatural {
 
   const Chunk* chunks;
   const Tile* tiles;
-  const uint16_t* codes;  // As EncodeNatural has them.
-  uint32_t* sizes;        // Of each chunk's payload, in bytes.
+  const uint16_t* codes;  // The output of EncodeNatural.
+  uint32_t* sizes;        // Size of each chunk's payload in bytes.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
@@ -136,7 +137,7 @@ struct PackNatural {
   }
 };
 
-// Adds a chunk's payload, which was validated, to `sum`.
+// Adds a chunk's validated payload to `sum`.
 struct AddNatural {
   static constexpr int kThreads = kTileThreads;
   struct Shared {};

@@ -1,5 +1,5 @@
-// Arithmetic that kernels share: the rules of docs/wire-format.md, one number at a time. Compiled
-// with -fmad=false: a fused multiplication and addition would give other bits.
+// Arithmetic that kernels share: the rules in docs/wire-format.md for single numbers. Must be
+// compiled with -fmad=false, because a fused multiply-add would give different bits.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 namespace sluice::compress::gpu {
 
-// The 32 bits of (key, index).
+// Random 32-bit numbers, as a function of (key, index).
 class IndexedRandom {
  public:
   constexpr explicit IndexedRandom(uint64_t key)
@@ -31,22 +31,22 @@ class IndexedRandom {
   uint32_t low_, high_;
 };
 
-// From 0 to 1, not 1.
+// Returns a number in [0, 1).
 constexpr float Uniform(uint32_t draw) { return static_cast<float>(draw >> 8) * 0x1p-24f; }
 
-// To nearest even; |x| at most 2^22.
+// Rounds to nearest even. |x| must be at most 2^22.
 constexpr float Round(float x) {
   constexpr float kShift = 0x1.8p23f;
   return (x + kShift) - kShift;
 }
 
-// To a whole number below; |x| below 2^31.
+// Rounds down to an integer. |x| must be below 2^31.
 constexpr float Floor(float x) {
   const auto whole = static_cast<float>(static_cast<int32_t>(x));
   return whole > x ? whole - 1 : whole;
 }
 
-// Down, or up with the probability of what is above the whole number.
+// Rounds down, or up with a probability that equals the fractional part.
 constexpr float RoundAtRandom(float x, uint32_t draw) {
   const float below = Floor(x);
   return below + (Uniform(draw) < x - below ? 1.0f : 0.0f);
@@ -58,10 +58,11 @@ constexpr float Clamp(float x, float least, float most) {
 
 constexpr float Magnitude(float x) { return std::bit_cast<float>(MagnitudeBits(x)); }
 
-// The processor's sums of many floats have so many lanes: element i is in lane i mod kSumLanes, in
-// order. Sums with other lanes would have other bits.
+// Number of lanes in which the processor sums many floats: element i is added to lane i mod
+// kSumLanes, in order. A different number of lanes would give different bits.
 inline constexpr int kSumLanes = 16;
-// Of all lanes: l and l + 8 are added, l and l + 4, l and l + 2, and the two that are left.
+// Adds all lanes: first lanes l and l + 8, then l and l + 4, then l and l + 2, then the remaining
+// two.
 constexpr float SumOfLanes(const float* lanes) {
   float sums[kSumLanes];
   for (int i = 0; i < kSumLanes; ++i) sums[i] = lanes[i];
@@ -71,7 +72,7 @@ constexpr float SumOfLanes(const float* lanes) {
   return sums[0];
 }
 
-// With infinities and NaNs, which FromHalf does not know.
+// Unlike FromHalf, also converts infinities and NaNs.
 constexpr float WidenHalf(uint16_t half) {
   if ((half & 0x7FFF) < 0x7C00) return FromHalf(half);
   return std::bit_cast<float>((uint32_t{half} & 0x8000) << 16 | kInfinityBits |

@@ -1,6 +1,6 @@
-// Codecs that send one value for each of some places, blocktopk and randomk, as
-// compress/codecs/blocktopk.h and compress/codecs/randomk.h have them: PickLargest or PickAtRandom
-// choose a chunk's places, FinishPlaced, a block of threads per chunk, makes the payload.
+// Codecs blocktopk and randomk, which send values for only some places, as in
+// compress/codecs/blocktopk.h and compress/codecs/randomk.h. PickLargest or PickAtRandom selects
+// the places of a chunk. FinishPlaced, with a block of threads per chunk, writes the payload.
 #pragma once
 
 #include "base/random.h"
@@ -10,14 +10,15 @@
 
 namespace sluice::compress::gpu {
 
-// The largest of each block of 2^bits elements, of equal ones the first, goes to the slot of the
-// block's number, from Chunk::first_element on; acc to the residual.
+// Selects the largest element of each block of 2^bits elements. If several are equal, selects the
+// first. The element is written to the slot with the block's number, counted from
+// Chunk::first_element, and acc is written to the residual.
 template <class Gradient>
 struct PickLargest {
   static constexpr int kThreads = kTileThreads;
-  static constexpr uint32_t kEach = kTile / kThreads;  // Elements of a thread.
+  static constexpr uint32_t kEach = kTile / kThreads;  // Number of elements per thread.
   struct Best {
-    uint32_t magnitude, at;  // In the tile.
+    uint32_t magnitude, at;  // `at` is the index within the tile.
     constexpr bool operator<(const Best& other) const {
       return magnitude < other.magnitude || (magnitude == other.magnitude && at > other.at);
     }
@@ -29,8 +30,8 @@ struct PickLargest {
 
   const Chunk* chunks;
   const Tile* tiles;
-  uint32_t bits;  // 2 to 12.
-  Slots slots;    // No counts.
+  uint32_t bits;  // From 2 to 12.
+  Slots slots;    // The counts are not used.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
@@ -50,7 +51,8 @@ struct PickLargest {
       for (uint32_t first = thread * kEach; first < (thread + 1) * kEach; first += own) {
         Best best{0, first};
         for (uint32_t i = 0; i < own; ++i) {
-          // Each thread from another one on, as their elements lie in the same banks.
+          // Threads start at different elements, because elements of different threads with the
+          // same index are in the same memory bank.
           const uint32_t at = first + (i + thread) % own;
           best = std::max(best, Best{MagnitudeBits(shared.acc[at]), at});
         }
@@ -73,7 +75,7 @@ struct PickLargest {
   constexpr void Keep(const Tile& tile, const Chunk& chunk, const Shared& shared,
                       const Best& best) const {
     const uint32_t at = tile.first + best.at;
-    // Of zeros the first is best, so that what fills the last block up never is.
+    // The first of several zeros is selected, so the padding of the last block never is.
     if (at >= chunk.count) return;
     const uint32_t slot = chunk.first_element + (at >> bits);
     slots.positions[slot] = at;
@@ -81,7 +83,7 @@ struct PickLargest {
   }
 };
 
-// acc to the residual, for codecs that look at few elements afterwards.
+// Writes acc to the residual, for codecs that read only a few elements later.
 template <class Gradient>
 struct Accumulate {
   static constexpr int kThreads = kTileThreads;
@@ -103,14 +105,15 @@ constexpr uint32_t PlacesOfBlocks(uint32_t count, int bits) {
   return (count + (uint32_t{1} << bits) - 1) >> bits;
 }
 
-// The elements that all senders draw, one of each of k strata.
+// The random elements, one in each of k strata, that all senders draw.
 class Strata {
  public:
   constexpr Strata(uint64_t key, uint32_t count, uint32_t k) : random_(key), count_(count), k_(k) {}
 
   struct Place {
     uint32_t position;
-    uint32_t stratum;  // Elements that it was drawn from.
+    // Number of elements in the stratum.
+    uint32_t stratum;
   };
   constexpr Place At(uint32_t place) const {
     const uint64_t begin = uint64_t{place} * count_ / k_;
@@ -124,17 +127,17 @@ class Strata {
   uint32_t count_, k_;
 };
 
-// An element of each of a chunk's strata. After Accumulate.
+// Selects an element in each stratum of a chunk. Must run after Accumulate.
 template <class Gradient, bool kUnbiased>
 struct PickAtRandom {
   static constexpr int kThreads = 256;
   struct Shared {};
 
   const Chunk* chunks;
-  const uint32_t* places;  // Of each chunk.
-  Slots slots;             // No counts.
+  const uint32_t* places;  // Number of places in each chunk.
+  Slots slots;             // The counts are not used.
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];
@@ -154,33 +157,38 @@ struct PickAtRandom {
   }
 };
 
-// Below 2^-141 there is no level that a frame could hold: such values count as 0.
+// A frame cannot represent a level below 2^-141, so smaller values count as 0.
 constexpr bool IsPlaced(float value) { return MagnitudeBits(value) >= 0x100; }
 
 enum class Placed : uint8_t {
-  kOfBlocks,  // blocktopk: the residual becomes what a code loses,
-  kAtRandom,  // likewise randomk,
-  kUnbiased,  // but where values were made larger: there what was sent leaves the residual.
+  // blocktopk: the residual becomes the rounding error of the code.
+  kOfBlocks,
+  // randomk: the residual becomes the rounding error of the code.
+  kAtRandom,
+  // randomk with scaled values: the sent value is subtracted from the residual.
+  kUnbiased,
 };
 
 template <class Values, Placed kHow>
 struct FinishPlaced {
   static constexpr int kThreads = 256;
-  using Shared = ValuesRoom;
-  // A payload's beginning: what tells of the places, then the values' format, whether some are
-  // missing, and levels.
+  using Shared = ValuesScratch;
+  // Size of the beginning of a payload: the description of the places, the format of values, a byte
+  // that states whether some values are missing, and the levels.
   static constexpr uint32_t kPlacesAre = kHow == Placed::kOfBlocks ? 1 : 12;
   static constexpr uint32_t kOpening = kPlacesAre + 2 + 3 * Values::kLevels;
 
   const Chunk* chunks;
-  const uint32_t* places;  // Of each chunk.
-  uint32_t bits;           // PickLargest's, of kOfBlocks.
+  const uint32_t* places;  // Number of places in each chunk.
+  uint32_t bits;           // `bits` of PickLargest, for kOfBlocks.
   Slots slots;             // A value and its position for each place.
-  Slots packed;            // Likewise, of those whose value is not 0; no counts.
-  uint32_t* kept;          // Of each chunk: values, or places at random,
-  uint32_t* sizes;         // and bytes of its payload.
+  // Values and positions of the places whose value is not 0. The counts are not used.
+  Slots packed;
+  // For each chunk: the number of values, or the number of random places.
+  uint32_t* kept;
+  uint32_t* sizes;  // Size of each chunk's payload in bytes.
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = chunks[index];
@@ -245,10 +253,10 @@ struct FinishPlaced {
     StoreLevels<Values>(levels, at + 2);
   }
 
-  // Rounded as a frame holds it.
+  // Returns the smallest magnitude, rounded as in a frame.
   template <class Block>
   static constexpr float Smallest(Block& block, const float* values, uint32_t count) {
-    // How far below infinity.
+    // Distances to infinity are compared, so that the smallest magnitude is a maximum.
     const uint32_t below = LargestOf(
         block, count, [&](uint32_t i) { return kInfinityBits - MagnitudeBits(values[i]); });
     return ToShortFloat(std::bit_cast<float>(kInfinityBits - below));

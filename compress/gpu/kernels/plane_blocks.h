@@ -1,5 +1,5 @@
-// Blocks of 512 codes in bit planes, as compress/coding/plane_blocks.h has them: signs, then each
-// bit of levels; a plane of c elements has ceil(c / 8) bytes.
+// Blocks of 512 codes in bit planes, in the format of compress/coding/plane_blocks.h: first the
+// signs, then each bit of the levels. A plane of c elements has ceil(c / 8) bytes.
 #pragma once
 
 #include "compress/gpu/kernels/chunk.h"
@@ -8,7 +8,7 @@ namespace sluice::compress::gpu {
 
 inline constexpr uint32_t kPlaneBlock = 512;
 
-// A code: a level, and the sign above it, which 0 does not have.
+// A code consists of a level and a sign bit above the level. A level of 0 has no sign.
 inline constexpr uint32_t kLevelMask = 0xFF;
 constexpr uint16_t PlaneCode(uint32_t level, float x) {
   const uint32_t sign = level == 0 ? 0 : std::bit_cast<uint32_t>(x) & kSignBit;
@@ -17,12 +17,13 @@ constexpr uint16_t PlaneCode(uint32_t level, float x) {
 
 constexpr uint32_t PlaneBlocks(uint32_t count) { return (count + kPlaneBlock - 1) / kPlaneBlock; }
 
-// Of the block of element `at`.
+// Returns the size of a plane of the block that contains element `at`.
 constexpr uint32_t PlaneBytes(uint32_t count, uint32_t at) {
   return (std::min(kPlaneBlock, count - at / kPlaneBlock * kPlaneBlock) + 7) / 8;
 }
 
-// Writes a byte of each plane, `bytes` apart: of levels above 0 what they are more than `base`.
+// Writes one byte of each plane; the planes are `bytes` apart. Levels above 0 are stored relative
+// to `base`.
 constexpr void PackPlanes(const Run<uint16_t, 8>& codes, uint32_t base, uint32_t planes,
                           uint32_t bytes, uint8_t* out) {
   for (uint32_t plane = 0; plane < planes; ++plane) {
@@ -38,7 +39,7 @@ constexpr void PackPlanes(const Run<uint16_t, 8>& codes, uint32_t base, uint32_t
   }
 }
 
-// The code of element `at` of a chunk, of base 0, in its block's planes.
+// Returns the code of element `at` of a chunk, with base 0, from the planes of the element's block.
 constexpr uint32_t CodeOfPlanes(const uint8_t* planes, uint32_t number, uint32_t bytes,
                                 uint32_t at) {
   const uint32_t i = at % kPlaneBlock;

@@ -1,5 +1,5 @@
-// Planes of numbers as docs/wire-format.md has them, written by a block of threads: each byte by
-// one thread, so that bytes may begin anywhere and nothing is atomic.
+// Planes of numbers as in docs/wire-format.md, written by a block of threads. Each byte is written
+// by a single thread, so planes may begin at any byte and no atomic operations are needed.
 #pragma once
 
 #include "compress/coding/index_plan.h"
@@ -8,8 +8,8 @@
 
 namespace sluice::compress::gpu {
 
-// The lowest `width` bits (0 to 31) of number(i) for `count` of them from `first` on: whole bytes,
-// by one thread.
+// Packs the lowest `width` bits (0 to 31) of number(i) for `count` numbers, beginning with number
+// `first`. The calling thread writes these bytes completely.
 template <class Number>
 constexpr void PackRun(uint32_t first, uint32_t count, int width, uint8_t* out, Number number) {
   const uint64_t mask = (uint64_t{1} << width) - 1;
@@ -22,7 +22,7 @@ constexpr void PackRun(uint32_t first, uint32_t count, int width, uint8_t* out, 
   if (filled > 0) *out = static_cast<uint8_t>(word);
 }
 
-// Of all numbers. Eight of them are whole bytes, and a thread's.
+// Packs all numbers. Each thread packs eight numbers at once, which fill whole bytes.
 template <class Block, class Number>
 constexpr void WritePacked(Block& block, uint32_t count, int width, uint8_t* out, Number number) {
   if (width == 0) return;
@@ -33,8 +33,9 @@ constexpr void WritePacked(Block& block, uint32_t count, int width, uint8_t* out
   });
 }
 
-// For each number as many zeros as quotient(i) and a one, in BytesFor(bits) bytes. `ends` has room
-// for `count`. A byte is written by the thread that has its first one. Ends with a Sync.
+// Writes each number in unary, as quotient(i) zeros and a one, to BytesFor(bits) bytes. `ends` must
+// have space for `count` numbers. The thread whose one is the first in a byte writes that byte.
+// Ends with a Sync.
 template <class Block, class Quotient>
 constexpr void WriteUnary(Block& block, uint32_t count, uint64_t bits, uint32_t* ends,
                           uint8_t* plane, Quotient quotient) {

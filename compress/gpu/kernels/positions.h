@@ -1,19 +1,20 @@
-// Coding of positions by a block of threads, to the bytes of compress/coding/position_coding.h:
-// sums over the gaps for each coding that is a candidate, the rule of compress/coding/index_plan.h,
-// the planes.
+// Coding of positions by a block of threads, with the same resulting bytes as
+// compress/coding/position_coding.h: sums over the gaps for each candidate coding, the selection
+// rule of compress/coding/index_plan.h, and the planes.
 #pragma once
 
 #include "compress/gpu/kernels/planes.h"
 
 namespace sluice::compress::gpu {
 
-// What a chunk keeps.
+// The gaps between a chunk's kept elements.
 struct Gaps {
   const uint32_t* at;
   uint32_t kept;
-  uint32_t* room;  // For as many numbers as the chunk has elements.
+  // Has space for one number per element of the chunk.
+  uint32_t* scratch;
 
-  // Of each block of kRiceBlock gaps.
+  // Returns the number of gaps in a block, which is at most kRiceBlock.
   constexpr uint32_t BlockSize(uint32_t block) const {
     const auto size = static_cast<uint32_t>(kRiceBlock);
     return std::min(size, kept - block * size);
@@ -29,7 +30,8 @@ struct Gaps {
   constexpr uint32_t blocks() const { return static_cast<uint32_t>(RiceBlocks(kept)); }
 };
 
-// What ChoosePositions asks for; all threads ask alike. No sum is above the chunk's elements.
+// The sums that ChoosePositions needs. All threads must make the same calls. No sum exceeds the
+// chunk's number of elements.
 template <class Block>
 struct GapSums {
   Block& block;
@@ -77,14 +79,14 @@ struct GapSums {
   }
 };
 
-// `sum` is that of the gaps.
+// `sum` is the sum of the gaps.
 template <class Block>
-constexpr PositionPlan PlanPositions(Block& block, IndexMode mode, const Gaps& gaps, uint32_t sum) {
+constexpr IndexLayout PlanPositions(Block& block, IndexMode mode, const Gaps& gaps, uint32_t sum) {
   GapSums<Block> sums{block, gaps};
   return ChoosePositions(mode, gaps.kept, sum, sums);
 }
 
-// A parameter for each block of gaps, and their low bits.
+// Writes a parameter for each block of gaps, and the low bits of the gaps.
 template <class Block>
 constexpr void WriteBlocks(Block& block, const Gaps& gaps, uint8_t* out) {
   block.ForEach([&](int thread) {
@@ -104,7 +106,7 @@ constexpr void WriteBlocks(Block& block, const Gaps& gaps, uint8_t* out) {
 }
 
 template <class Block>
-constexpr void WriteFirstPlanes(Block& block, const PositionPlan& plan, const Gaps& gaps,
+constexpr void WriteFirstPlanes(Block& block, const IndexLayout& plan, const Gaps& gaps,
                                 uint8_t* out) {
   if (plan.coding == kBlocksCoding) return WriteBlocks(block, gaps, out);
   if (HasCodes(plan.coding)) return;
@@ -124,9 +126,9 @@ constexpr void WriteFirstPlanes(Block& block, const PositionPlan& plan, const Ga
   });
 }
 
-// Codes of `width` bits, of which a gap may have several.
+// Writes codes of `width` bits. A gap may take several codes.
 template <class Block>
-constexpr void WriteGapCodes(Block& block, const PositionPlan& plan, const Gaps& gaps,
+constexpr void WriteGapCodes(Block& block, const IndexLayout& plan, const Gaps& gaps,
                              uint8_t* out) {
   const int width = WidthOf(plan.coding);
   const uint32_t escape = (uint32_t{1} << width) - 1;
@@ -135,25 +137,25 @@ constexpr void WriteGapCodes(Block& block, const PositionPlan& plan, const Gaps&
     return WritePacked(block, codes, width, out, [&](uint32_t i) { return gaps.at[i]; });
   }
   block.ForEach([&](int thread) {
-    for (uint32_t i = thread; i < codes; i += kThreadsOf<Block>) gaps.room[i] = escape;
+    for (uint32_t i = thread; i < codes; i += kThreadsOf<Block>) gaps.scratch[i] = escape;
   });
-  // Which waits before it takes.
+  // ForEachSum synchronizes the threads before the first write to the scratch buffer.
   ForEachSum(
       block, gaps.kept, [&](uint32_t i) { return gaps.at[i] / escape + 1; },
       [&](uint32_t i, uint32_t before) {
-        gaps.room[before + gaps.at[i] / escape] = gaps.at[i] % escape;
+        gaps.scratch[before + gaps.at[i] / escape] = gaps.at[i] % escape;
       });
-  WritePacked(block, codes, width, out, [&](uint32_t i) { return gaps.room[i]; });
+  WritePacked(block, codes, width, out, [&](uint32_t i) { return gaps.scratch[i]; });
 }
 
 template <class Block>
-constexpr void WriteLastPlane(Block& block, const PositionPlan& plan, const Gaps& gaps,
+constexpr void WriteLastPlane(Block& block, const IndexLayout& plan, const Gaps& gaps,
                               uint8_t* out) {
   if (HasCodes(plan.coding)) return WriteGapCodes(block, plan, gaps, out);
   const int parameter = ParameterOf(plan.coding);
   const uint32_t factor = HasThirds(plan.coding) ? 3 : 1;
   const bool of_blocks = plan.coding == kBlocksCoding;
-  WriteUnary(block, gaps.kept, plan.last_bits, gaps.room, out, [&](uint32_t i) {
+  WriteUnary(block, gaps.kept, plan.last_bits, gaps.scratch, out, [&](uint32_t i) {
     const auto size = static_cast<uint32_t>(kRiceBlock);
     return of_blocks ? gaps.at[i] >> gaps.Parameter(i / size) : (gaps.at[i] >> parameter) / factor;
   });

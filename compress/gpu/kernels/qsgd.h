@@ -1,6 +1,6 @@
-// Codec qsgd, as compress/codecs/qsgd.h has it. A warp has a block of 512 elements; one pass over
-// memory. Payload: a byte that says the bits of a code, a bf16 step per block, then the planes of
-// each block, at any address.
+// Codec qsgd, as in compress/codecs/qsgd.h. A warp handles a block of 512 elements, with one pass
+// over memory. A payload has a byte with the number of bits per code, a bf16 step per block, then
+// the planes of each block. The payload may be at any address.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -16,7 +16,8 @@ struct Qsgd {
   static constexpr uint8_t* Step(const Chunk& chunk, uint32_t at) {
     return chunk.payload + 1 + 2 * (at / kPlaneBlock);
   }
-  // The planes of the block of element `at`; those before it are whole.
+  // Returns the address of the planes of the block that contains element `at`. All earlier blocks
+  // are complete.
   static constexpr uint8_t* Planes(const Chunk& chunk, uint32_t at) {
     return chunk.payload + 1 + 2 * PlaneBlocks(chunk.count) +
            at / kPlaneBlock * (kBits * kPlaneBlock / 8);
@@ -35,10 +36,10 @@ struct Qsgd {
 
 template <int kBits, class Gradient>
 struct EncodeQsgd {
-  // A warp for each block of a tile.
+  // One warp for each block of a tile.
   static constexpr int kThreads = kTileThreads;
   static_assert(kTile / kPlaneBlock * kWarp == kThreads);
-  static constexpr int kRun = 8;  // A byte of each plane.
+  static constexpr int kRun = 8;  // These elements fill a byte of each plane.
   static constexpr int kRuns = kPlaneBlock / kWarp / kRun;
   struct Shared {};
   struct Elements {

@@ -1,5 +1,5 @@
-// Which kernels a work is: RunWork(work, launch) calls launch(kernel, blocks) for each, in order.
-// Whoever includes this compiles all of them.
+// Maps works to kernels. RunWork(work, launch) calls launch(kernel, blocks) for each kernel, in
+// order. Every source that includes this header compiles all kernels.
 #pragma once
 
 #include <type_traits>
@@ -26,7 +26,7 @@
 
 namespace sluice::compress::gpu {
 
-// Calls fn with the type that kernels know gradients of `type` by.
+// Calls fn with the kernels' type for gradients of this type.
 template <class Fn>
 void WithGradient(ElementType type, Fn fn) {
   switch (type) {
@@ -39,7 +39,7 @@ void WithGradient(ElementType type, Fn fn) {
   }
 }
 
-// Calls fn with 2, 4 or 8 bits.
+// Calls fn with the constant 2, 4 or 8.
 template <class Fn>
 void WithCodeBits(uint8_t bits, Fn fn) {
   if (bits == 2) return fn(std::integral_constant<int, 2>());
@@ -99,8 +99,12 @@ class EncodeLaunches {
   }
 
  private:
-  Slots slots() const { return {work_.room.positions, work_.room.values, work_.room.kept}; }
-  Slots packed() const { return {work_.room.packed_positions, work_.room.packed_values, nullptr}; }
+  Slots slots() const {
+    return {work_.scratch.positions, work_.scratch.values, work_.scratch.kept};
+  }
+  Slots packed() const {
+    return {work_.scratch.packed_positions, work_.scratch.packed_values, nullptr};
+  }
   template <class Kernel>
   void OfTiles(const Kernel& kernel) {
     launch_(kernel, work_.tile_count);
@@ -110,13 +114,13 @@ class EncodeLaunches {
     launch_(kernel, work_.chunk_count);
   }
 
-  // fn gets whether codes are rounded at random, as a constant.
+  // Calls fn with a constant that is true if codes are rounded at random.
   template <class Fn>
   void Rounded(Fn fn) {
     if (work_.coding.stochastic) return fn(std::true_type());
     fn(std::false_type());
   }
-  // fn gets how the values of kept elements are coded.
+  // Calls fn with the format of the kept elements' values.
   template <class Fn>
   void WithValues(Fn fn) {
     switch (work_.coding.values) {
@@ -173,7 +177,7 @@ class EncodeLaunches {
   }
 
   void RunNatural() {
-    auto* const codes = reinterpret_cast<uint16_t*>(work_.room.positions);
+    auto* const codes = reinterpret_cast<uint16_t*>(work_.scratch.positions);
     OfTiles(EncodeNatural<Gradient>{work_.chunks, work_.tiles, codes});
     OfTiles(PackNatural{work_.chunks, work_.tiles, codes, work_.sizes});
   }
@@ -189,25 +193,26 @@ class EncodeLaunches {
 
   template <SignMeans kMeans>
   void RunSign() {
-    // Of 1,024 elements 32 words.
-    uint32_t* const zeros = work_.room.positions;
-    uint32_t* const counts = work_.room.kept;
+    // A block of 1,024 elements has 32 words.
+    uint32_t* const zeros = work_.scratch.positions;
+    uint32_t* const counts = work_.scratch.kept;
     OfTiles(EncodeSign<Gradient, kMeans>{work_.chunks, work_.tiles, zeros, counts});
     OfChunks(FinishSign<kMeans>{work_.chunks, zeros, counts, work_.sizes});
   }
 
   void RunTernary() {
     OfTiles(EncodeTernary<Gradient>{work_.chunks, work_.tiles, work_.coding.share, slots(),
-                                    work_.room.scales});
-    OfChunks(FinishTernary{work_.chunks, work_.coding.index, slots(), work_.room.scales,
-                           work_.room.packed_positions, work_.room.gaps, work_.kept, work_.sizes});
+                                    work_.scratch.scales});
+    OfChunks(FinishTernary{work_.chunks, work_.coding.index, slots(), work_.scratch.scales,
+                           work_.scratch.packed_positions, work_.scratch.gaps, work_.kept,
+                           work_.sizes});
   }
 
   void RunThreshold() {
     OfTiles(SelectAbove<Gradient>{work_.chunks, work_.tiles, work_.thresholds, slots()});
     WithValues([this](auto values) {
       OfChunks(FinishSparse<decltype(values)>{work_.chunks, work_.thresholds, work_.coding.index,
-                                              slots(), packed(), work_.room.gaps, work_.kept,
+                                              slots(), packed(), work_.scratch.gaps, work_.kept,
                                               work_.sizes});
     });
   }
@@ -221,7 +226,7 @@ class EncodeLaunches {
   void RunRandomK() {
     OfTiles(Accumulate<Gradient>{work_.chunks, work_.tiles});
     OfChunks(PickAtRandom<Gradient, kUnbiased>{work_.chunks, work_.places, slots()});
-    // Others than these are rounded to nearest, which has a bias.
+    // Other formats round to nearest, which is biased.
     if constexpr (kUnbiased) return FinishPlaces<Fp16Values, Placed::kUnbiased>();
     WithValues([&](auto values) { FinishPlaces<decltype(values), Placed::kAtRandom>(); });
   }
@@ -233,7 +238,7 @@ class EncodeLaunches {
   }
 
   void RunPowerSgd() {
-    const LowRankWork of{work_.chunks, work_.matrices, work_.largest, work_.room.kept,
+    const LowRankWork of{work_.chunks, work_.matrices, work_.largest, work_.scratch.kept,
                          work_.coding.bits};
     OfTiles(Largest<Gradient, true>{work_.chunks, work_.tiles, work_.largest});
     launch_(MultiplyByColumns<Gradient>{of, work_.row_tiles}, work_.row_tile_count);
@@ -266,7 +271,7 @@ template <class Launch>
 void RunWork(const AddWork& work, Launch launch) {
   const Chunk* const chunks = work.chunks;
   const Tile* const tiles = work.tiles;
-  const AddRoom room{work.ends, work.offsets, work.positions};
+  const AddScratch scratch{work.ends, work.offsets, work.positions};
   switch (work.addend) {
     case Addend::kNothing:
       return launch(ClearSum{chunks, tiles}, work.tile_count);
@@ -300,9 +305,9 @@ void RunWork(const AddWork& work, Launch launch) {
     case Addend::kOneBit:
       return launch(AddSign<SignMeans::kTwo>{chunks, tiles}, work.tile_count);
     case Addend::kTernary:
-      return launch(AddTernary{chunks, work.sizes, room}, work.chunk_count);
+      return launch(AddTernary{chunks, work.sizes, scratch}, work.chunk_count);
     case Addend::kSparse:
-      return launch(AddSparse{chunks, work.sizes, room}, work.chunk_count);
+      return launch(AddSparse{chunks, work.sizes, scratch}, work.chunk_count);
     case Addend::kBlockTopK:
       return launch(AddBlockTopK{chunks}, work.chunk_count);
     case Addend::kRandomK:

@@ -1,4 +1,4 @@
-// What a block of threads does with numbers one after the other: sums, places, compaction.
+// Operations of a block of threads on consecutive numbers: sums, maxima, prefix sums.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace sluice::compress::gpu {
 template <class Block>
 inline constexpr uint32_t kThreadsOf = Block::kWarps* kWarp;
 
-// The sum of number(i), i below `count`. All threads get it; likewise below. Includes a Sync.
+// Returns the sum of number(i) for all i below `count`, to all threads. Includes a Sync.
 template <class Block, class Number>
 constexpr uint32_t SumOf(Block& block, uint32_t count, Number number) {
   typename Block::template Each<uint32_t> sum;
@@ -22,7 +22,7 @@ constexpr uint32_t SumOf(Block& block, uint32_t count, Number number) {
   return block.ExclusiveSum(sum);
 }
 
-// The largest. Includes a Sync.
+// Returns the largest number(i), to all threads. Includes a Sync.
 template <class Block, class Number>
 constexpr uint32_t LargestOf(Block& block, uint32_t count, Number number) {
   typename Block::template Each<uint32_t> most;
@@ -35,8 +35,9 @@ constexpr uint32_t LargestOf(Block& block, uint32_t count, Number number) {
   return block.Max(most);
 }
 
-// take(i, sum of what number(j) is for all j < i); returns the sum of all. `number` is called once
-// for each, before any `take` of the same round of threads. Ends with a Sync.
+// Calls take(i, sum of number(j) for all j < i) for each i, and returns the sum of all numbers to
+// all threads. Calls `number` once for each i, before any call of `take` in the same round of
+// threads. Ends with a Sync.
 template <class Block, class Number, class Take>
 constexpr uint32_t ForEachSum(Block& block, uint32_t count, Number number, Take take) {
   uint32_t done = 0;

@@ -1,5 +1,5 @@
-// Floats of fewer bits, by their numbers: fp16 and both formats of fp8, as compress/simd/cast.cc
-// makes them.
+// Floats with fewer bits, defined by their parameters: fp16 and both formats of fp8. The results
+// equal those of compress/simd/cast.cc.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +8,19 @@
 
 namespace sluice::compress::gpu {
 
-// kMantissa bits of mantissa, exponents of kBias, codes without their sign up to kLargest.
+// A format with kMantissa bits of mantissa, exponents with the bias kBias, and codes up to kLargest
+// (without sign).
 template <int kMantissa, int kBias, uint32_t kLargest>
 struct ShortFloat {
   static constexpr uint32_t kLargestCode = kLargest;
   static constexpr int kDrop = 23 - kMantissa;
   static constexpr uint32_t kRebase = static_cast<uint32_t>(127 - kBias) << 23;
   static constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
-  // One unit of subnormal numbers.
+  // The unit of subnormal numbers.
   static constexpr float kUnit =
       std::bit_cast<float>(static_cast<uint32_t>(128 - kBias - kMantissa) << 23);
 
-  // The code of a finite number without its sign; saturates.
+  // Returns the code of a finite number without its sign. Codes saturate at kLargest.
   static constexpr uint32_t Encode(float x) {
     const uint32_t magnitude = MagnitudeBits(x);
     if (magnitude < kSmallestNormal) {
@@ -37,7 +38,7 @@ struct ShortFloat {
     return Cut(magnitude, draw & ((uint32_t{1} << kDrop) - 1));
   }
 
-  // Of a code without its sign.
+  // Decodes a code without its sign.
   static constexpr float Decode(uint32_t code) {
     if (code < uint32_t{1} << kMantissa) return static_cast<float>(code) * kUnit;
     return std::bit_cast<float>((code << kDrop) + kRebase);

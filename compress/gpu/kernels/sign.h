@@ -1,7 +1,7 @@
-// Codecs sign, onebit and signsgd, as compress/codecs/sign.h has them. A warp has a block of 1,024
-// elements; one pass over memory writes scales and signs where they belong in the payload and notes
-// zeros; then FinishSign, a block of threads per chunk, writes the marks and the planes of zeros
-// that are needed.
+// Codecs sign, onebit and signsgd, as in compress/codecs/sign.h. A warp handles a block of 1,024
+// elements. One pass over memory writes the scales and signs to the payload and records the zeros.
+// Then FinishSign, with a block of threads per chunk, writes the marks and the necessary planes of
+// zeros.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -14,12 +14,14 @@ inline constexpr uint32_t kSignElements = 1024;
 inline constexpr uint32_t kSignWords = kSignElements / kWarp;
 
 enum class SignMeans {
-  kOne,   // sign: ± the mean magnitude of what is not 0.
-  kTwo,   // onebit: the mean of what is above 0, or of what is below.
+  // sign: ± the mean magnitude of the values that are not 0.
+  kOne,
+  // onebit: the mean of the values above 0, or of the values below 0.
+  kTwo,
   kNone,  // signsgd: ±1.
 };
 
-// Where things are in a payload, which is at an address that 2 divides.
+// Offsets in a payload. The payload's address must be a multiple of 2.
 struct SignLayout {
   constexpr SignLayout(uint32_t elements, SignMeans means)
       : count(elements),
@@ -38,7 +40,7 @@ struct SignLayout {
 
 template <class Gradient, SignMeans kMeans>
 struct EncodeSign {
-  // A warp for each block of a tile.
+  // One warp for each block of a tile.
   static constexpr int kThreads = static_cast<int>(kTile / kSignElements) * kWarp;
   static constexpr int kLanes = 16;
   struct Shared {
@@ -48,8 +50,8 @@ struct EncodeSign {
 
   const Chunk* chunks;
   const Tile* tiles;
-  // kSignWords for each block of 1,024 of all chunks, and how many zeros it has; from
-  // Chunk::first_block / 4 on, which is a multiple of 4.
+  // For each block of 1,024 elements of all chunks: kSignWords words of zeros, and the number of
+  // zeros. A chunk's first entry has the index Chunk::first_block / 4, which is a multiple of 4.
   uint32_t* zeros;
   uint32_t* zero_counts;
 
@@ -72,7 +74,7 @@ struct EncodeSign {
     });
     typename Block::template Each<Means> means;
     block.Sync();
-    // A word for each lane: of 32 elements in a row.
+    // For each lane, a word for 32 adjacent elements.
     typename Block::template Each<uint32_t> negative, zero;
     for (uint32_t word = 0; word < kSignWords; ++word) {
       typename Block::template Each<uint32_t> below, none;
@@ -105,7 +107,7 @@ struct EncodeSign {
     uint16_t above = 0, below = 0;
   };
 
-  // Element i in lane i mod 16, in order. What is not counted adds 0.
+  // Adds element i to lane i mod 16, in order. Elements that do not count add 0.
   static constexpr void Sum(Shared& shared, int warp, int lane) {
     double above = 0, below = 0;
     for (uint32_t i = lane; i < kSignElements; i += kLanes) {
@@ -137,7 +139,7 @@ struct EncodeSign {
       means->above = MeanOf(shared.above[warp], above);
       means->below = MeanOf(shared.below[warp], means->negatives);
     }
-    // What decodes to 0 is a zero.
+    // Values that would decode to 0 are recorded as zeros.
     if (means->below == 0) {
       means->zeros += means->negatives;
       means->negatives = 0;
@@ -162,7 +164,7 @@ struct EncodeSign {
     const uint32_t of_all = chunk.first_block / 4 + block;
     zeros[of_all * kSignWords + lane] = zero & real;
     if (lane == 0) {
-      // What fills the last block up is not the chunk's.
+      // The padding of the last block does not belong to the chunk.
       zero_counts[of_all] = means.zeros - (kSignElements - layout.Elements(block));
       auto* const scales = reinterpret_cast<uint16_t*>(chunk.payload);
       scales[block * layout.scales] = means.above;
@@ -183,11 +185,11 @@ struct FinishSign {
   struct Shared {};
 
   const Chunk* chunks;
-  const uint32_t* zeros;  // As EncodeSign has them.
+  const uint32_t* zeros;  // The output of EncodeSign.
   const uint32_t* zero_counts;
-  uint32_t* sizes;  // Of each chunk's payload, in bytes.
+  uint32_t* sizes;  // Size of each chunk's payload in bytes.
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];
@@ -200,7 +202,7 @@ struct FinishSign {
         const uint32_t i = first + thread;
         const uint32_t marked = Marked(layout, base, i);
         size[thread] = marked != 0 ? (layout.Elements(i) + 7) / 8 : 0;
-        // One thread for the marks of eight blocks.
+        // Each of these threads writes the marks of eight blocks.
         if (i % 8 != 0 || i >= layout.blocks) return;
         unsigned marks = 0;
         for (uint32_t j = 0; j < 8; ++j) marks |= Marked(layout, base, i + j) << j;
@@ -224,7 +226,7 @@ struct FinishSign {
   }
 
  private:
-  // 1 if some of the block's elements are zero and some are not.
+  // Returns 1 if the block has both zeros and other values, and otherwise 0.
   constexpr uint32_t Marked(const SignLayout& layout, uint32_t base, uint32_t block) const {
     if (block >= layout.blocks) return 0;
     const uint32_t count = zero_counts[base + block];
@@ -232,7 +234,7 @@ struct FinishSign {
   }
 };
 
-// Adds a chunk's payload, which was validated, to `sum`.
+// Adds a chunk's validated payload to `sum`.
 template <SignMeans kMeans>
 struct AddSign {
   static constexpr int kThreads = kTileThreads;
@@ -248,12 +250,12 @@ struct AddSign {
     const SignLayout layout(chunk.count, kMeans);
     const uint32_t first = tile.first / kSignElements;
     const uint8_t* const marks = chunk.payload + layout.marks_at;
-    // Planes of zeros of the blocks before, all of which are whole.
+    // Number of planes of zeros in the earlier blocks, all of which are complete.
     const uint32_t before = SumOf(block, (first + 31) / 32, [&](uint32_t i) {
       return static_cast<uint32_t>(
           std::popcount(MarksOf(marks, 32 * i, std::min(first - 32 * i, 32u))));
     });
-    // A bit for each of the tile's blocks.
+    // One bit for each block of the tile.
     const uint32_t own =
         MarksOf(marks, first, std::min(layout.blocks - first, kTile / kSignElements));
     block.ForEach([&](int thread) {
@@ -263,8 +265,8 @@ struct AddSign {
   }
 
  private:
-  // Marks of `count` blocks, 1 to 32, from `first` on, which is a multiple of 4: reads their bytes
-  // alone.
+  // Returns the marks of `count` (1 to 32) blocks. The first block is `first`, which must be a
+  // multiple of 4. Only the bytes of these marks are read.
   static constexpr uint32_t MarksOf(const uint8_t* marks, uint32_t first, uint32_t count) {
     uint64_t bits = 0;
     for (uint32_t i = first / 8; 8 * i < first + count; ++i) {
@@ -276,7 +278,8 @@ struct AddSign {
     return uint32_t{bits[i / 8]} >> (i % 8) & 1;
   }
 
-  // `own` are the marks of the tile's blocks, `before` those of all blocks before it.
+  // `own` contains the marks of the tile's blocks, and `before` is the number of marks of all
+  // earlier blocks.
   static constexpr float Value(const Chunk& chunk, const SignLayout& layout, uint32_t own,
                                uint32_t before, uint32_t at) {
     const uint32_t in_tile = at % kTile / kSignElements;

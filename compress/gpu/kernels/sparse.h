@@ -1,12 +1,11 @@
-// Codecs that send some elements with their positions, as compress/codecs/sparse.h has them, in two
-// launches:
-//   1. SelectAbove (or a kernel like it) goes over memory once: makes acc, and puts what it keeps
-//   of
-//      each block of 256 elements into the block's slots, in order.
-//   2. FinishSparse, a block of threads per chunk, puts the slots of a chunk one after the other
-//   and
-//      codes positions and values, which makes the payload; what the codes lose goes to the
-//      residual. It reads what was kept alone.
+// Codecs that send some elements with their positions, as in compress/codecs/sparse.h. Encoding
+// takes two launches:
+//   1. SelectAbove (or a similar kernel) reads memory once. It computes acc, and writes the kept
+//      elements of each block of 256 to the block's slots, in order.
+//
+//   2. FinishSparse, with a block of threads per chunk, compacts a chunk's slots and codes the
+//      positions and values. The result is the payload. It writes the rounding errors to the
+//      residual. It reads only the kept elements.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -15,22 +14,22 @@
 
 namespace sluice::compress::gpu {
 
-// Room for all elements of all chunks (Chunk::first_element), and a count for each block of 256
-// (Chunk::first_block).
+// Slots for the elements of all chunks (Chunk::first_element), and a count for each block of 256
+// elements (Chunk::first_block).
 struct Slots {
   uint32_t* positions;
   float* values;
   uint32_t* kept;
 };
 
-// A chunk's tile of 256 elements a warp, in order: flags of elements become their ranks.
+// Turns flags of elements into ranks, for a tile of a chunk. Each warp has 256 elements, in order.
 template <class Block>
 struct Ranks {
   using Elements = Lane<4>;
   static constexpr int kFlags = Elements::kPlanes * Elements::kRun;
   typename Block::template Each<uint32_t> ballots[kFlags];
 
-  // `keep(thread, plane, i)` says whether an element is kept.
+  // `keep(thread, plane, i)` must return true if the element is kept.
   template <class Keep>
   constexpr void Ballot(Block& block, Keep keep) {
     for (int flag = 0; flag < kFlags; ++flag) {
@@ -40,7 +39,8 @@ struct Ranks {
       block.Ballot(ballots[flag]);
     }
   }
-  // Calls fn(rank, plane, i) for what a thread keeps; returns how many its warp keeps.
+  // Calls fn(rank, plane, i) for the elements that a thread keeps. Returns the number of elements
+  // that the thread's warp keeps.
   template <class Fn>
   constexpr uint32_t ForEachKept(int thread, Fn fn) const {
     const int lane = thread % kWarp;
@@ -68,7 +68,8 @@ struct SelectAbove {
 
   const Chunk* chunks;
   const Tile* tiles;
-  const float* thresholds;  // Of each chunk, above 0, as a frame can hold them.
+  // For each chunk: a threshold above 0, rounded as in a frame.
+  const float* thresholds;
   Slots slots;
 
   template <class Block>
@@ -101,7 +102,7 @@ struct SelectAbove {
   }
 };
 
-// Levels as compress/coding/sparse_values.h has them: at most 16 significant bits.
+// Levels as in compress/coding/sparse_values.h, with at most 16 significant bits.
 struct Levels {
   float floor = 0;
   float step = 0;
@@ -112,7 +113,7 @@ constexpr float OneDown(float level) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(level) - 0x100);
 }
 
-// A value's code, and what it stands for.
+// A value's code and its decoded value.
 struct CodedValue {
   uint32_t code;
   float decoded;
@@ -120,7 +121,7 @@ struct CodedValue {
 
 struct Fp16Values {
   static constexpr uint8_t kFormat = 0;
-  static constexpr int kLevels = 0;  // That a frame has.
+  static constexpr int kLevels = 0;  // Number of levels in a frame.
   static constexpr int kBits = 16;
   static constexpr bool kMean = false;
   static constexpr Levels Choose(float, float, float) { return {}; }
@@ -132,7 +133,7 @@ struct Fp16Values {
 
 struct Int8Values {
   static constexpr uint8_t kFormat = 2;
-  static constexpr int kLevels = 1;  // That a frame has.
+  static constexpr int kLevels = 1;  // Number of levels in a frame.
   static constexpr int kBits = 8;
   static constexpr bool kMean = false;
   static constexpr Levels Choose(float largest, float, float) {
@@ -148,7 +149,7 @@ struct Int8Values {
 
 struct Int4Values {
   static constexpr uint8_t kFormat = 1;
-  static constexpr int kLevels = 2;  // That a frame has.
+  static constexpr int kLevels = 2;  // Number of levels in a frame.
   static constexpr int kBits = 4;
   static constexpr bool kMean = false;
   static constexpr Levels Choose(float largest, float, float floor) {
@@ -159,7 +160,7 @@ struct Int4Values {
   static constexpr CodedValue Code(const Levels& levels, float value) {
     const float above = Magnitude(value) - levels.floor;
     const float quotient = levels.step > 0 && above > 0 ? above / levels.step : 0;
-    // Halves up.
+    // The code rounds halves up.
     const float twice = quotient + quotient;
     const uint32_t q = (static_cast<uint32_t>(twice < 14 ? twice : 14.0f) + 1) >> 1;
     const float magnitude = levels.floor + static_cast<float>(q) * levels.step;
@@ -169,7 +170,7 @@ struct Int4Values {
 
 struct SignValues {
   static constexpr uint8_t kFormat = 3;
-  static constexpr int kLevels = 1;  // That a frame has.
+  static constexpr int kLevels = 1;  // Number of levels in a frame.
   static constexpr int kBits = 1;
   static constexpr bool kMean = true;
   static constexpr Levels Choose(float, float mean, float) {
@@ -181,15 +182,15 @@ struct SignValues {
   }
 };
 
-// As compress/coding/sparse_values.h writes them.
+// Writes levels in the format of compress/coding/sparse_values.h.
 template <class Values>
 constexpr void StoreLevels(const Levels& levels, uint8_t* at) {
   if (Values::kLevels == 2) StoreShortFloat(levels.floor, at);
   if (Values::kLevels > 0) StoreShortFloat(levels.step, at + 3 * (Values::kLevels - 1));
 }
 
-// What a chunk's slots hold, one after the other; returns how many there are. All threads get to
-// see it.
+// Calls copy(from, to) for each used slot of a chunk, so that the entries become adjacent. Returns
+// the number of used slots. All threads can see the result.
 template <class Block, class Copy>
 constexpr uint32_t CompactSlots(Block& block, const Chunk& chunk, const uint32_t* kept, Copy copy) {
   const uint32_t blocks = (chunk.count + kCodeBlock - 1) / kCodeBlock;
@@ -203,16 +204,16 @@ constexpr uint32_t CompactSlots(Block& block, const Chunk& chunk, const uint32_t
       });
 }
 
-// Of a block of threads that codes values.
-struct ValuesRoom {
+// Shared memory for a block of threads that codes values.
+struct ValuesScratch {
   static constexpr int kLanes = 8;
   double sums[kLanes];
 };
 
-// The levels for `kept` values. All threads get them.
+// Returns the levels for `kept` values, to all threads.
 template <class Values, class Block>
-constexpr Levels ChooseLevels(Block& block, ValuesRoom& room, const float* values, uint32_t kept,
-                              float floor) {
+constexpr Levels ChooseLevels(Block& block, ValuesScratch& scratch, const float* values,
+                              uint32_t kept, float floor) {
   constexpr uint32_t kThreads = Block::kWarps * kWarp;
   if (kept == 0) return {};
   typename Block::template Each<uint32_t> most;
@@ -221,22 +222,23 @@ constexpr Levels ChooseLevels(Block& block, ValuesRoom& room, const float* value
     for (uint32_t i = thread; i < kept; i += kThreads) {
       most[thread] = std::max(most[thread], MagnitudeBits(values[i]));
     }
-    if (!Values::kMean || thread >= ValuesRoom::kLanes) return;
+    if (!Values::kMean || thread >= ValuesScratch::kLanes) return;
     double sum = 0;
-    for (uint32_t i = thread; i < kept; i += ValuesRoom::kLanes)
+    for (uint32_t i = thread; i < kept; i += ValuesScratch::kLanes)
       sum += double{Magnitude(values[i])};
-    room.sums[thread] = sum;
+    scratch.sums[thread] = sum;
   });
   const uint32_t largest = block.Max(most);
   double total = 0;
   if (Values::kMean) {
-    for (const double sum : room.sums) total += sum;
+    for (const double sum : scratch.sums) total += sum;
   }
   return Values::Choose(std::bit_cast<float>(largest),
                         static_cast<float>(total / static_cast<double>(kept)), floor);
 }
 
-// A thread's share of the codes of `kept` values: whole bytes. Calls coded(i, CodedValue) for each.
+// Writes a thread's share of the codes of `kept` values, in whole bytes. Calls coded(i, CodedValue)
+// for each value.
 template <class Values, int kThreads, class Coded>
 constexpr void WriteCodes(const Levels& levels, const float* values, uint32_t kept, int thread,
                           uint8_t* codes, Coded coded) {
@@ -259,20 +261,22 @@ constexpr void WriteCodes(const Levels& levels, const float* values, uint32_t ke
 template <class Values>
 struct FinishSparse {
   static constexpr int kThreads = 256;
-  using Shared = ValuesRoom;
-  // Before the positions.
+  using Shared = ValuesScratch;
+  // Size of the part of the payload that precedes the positions.
   static constexpr uint32_t kOpening = 6 + 3 * Values::kLevels;
 
   const Chunk* chunks;
-  const float* floors;  // Of each chunk, as SelectAbove's thresholds.
+  const float* floors;  // For each chunk: the threshold of SelectAbove.
   IndexMode index_mode;
-  Slots slots;      // Positions are room for others once they are packed.
-  Slots packed;     // Room as in slots, `kept` aside: positions and values without gaps.
-  uint32_t* gaps;   // Likewise.
-  uint32_t* kept;   // Of each chunk: values,
-  uint32_t* sizes;  // and bytes of its payload.
+  // After packing, the positions' memory is used as a scratch buffer.
+  Slots slots;
+  // Positions and values without gaps, in memory of the same size as the slots. `kept` is not used.
+  Slots packed;
+  uint32_t* gaps;   // Memory of the same size as the slots.
+  uint32_t* kept;   // Number of values in each chunk.
+  uint32_t* sizes;  // Size of each chunk's payload in bytes.
 
-  // Block `index` has chunk `index`.
+  // Block `index` handles chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = chunks[index];
@@ -291,7 +295,7 @@ struct FinishSparse {
     block.Sync();
     const Gaps all{gaps + base, count, slots.positions + base};
     const uint32_t sum = count == 0 ? 0 : positions[count - 1] + 1 - count;
-    const PositionPlan plan = PlanPositions(block, index_mode, all, sum);
+    const IndexLayout plan = PlanPositions(block, index_mode, all, sum);
     const Levels levels = ChooseLevels<Values>(block, shared, values, count, floors[index]);
     uint8_t* const codes = chunk.payload + kOpening + plan.first_bytes;
     uint8_t* const last = codes + BytesFor(uint64_t{count} * Values::kBits);
@@ -311,7 +315,7 @@ struct FinishSparse {
   }
 
  private:
-  static constexpr void WriteOpening(const PositionPlan& plan, uint32_t count, const Levels& levels,
+  static constexpr void WriteOpening(const IndexLayout& plan, uint32_t count, const Levels& levels,
                                      uint8_t* at) {
     at[0] = Values::kFormat;
     at[1] = plan.coding;

@@ -1,6 +1,6 @@
-// Codec ternary:t, as compress/codecs/ternary.h has it: one pass that selects, quantizes and keeps
-// the residual, then FinishTernary, a block of threads per chunk, which makes the payload and reads
-// what was kept alone.
+// Codec ternary:t, as in compress/codecs/ternary.h. One pass selects and quantizes elements and
+// updates the residual. Then FinishTernary, with a block of threads per chunk, reads only the kept
+// elements and writes the payload.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -8,8 +8,9 @@
 
 namespace sluice::compress::gpu {
 
-inline constexpr uint32_t kTernarySign = 0x80000000;  // Of a position: a negative value.
-inline constexpr int kTernaryShift = 20;              // A scale has 3 bits of mantissa.
+// The bit in a position that marks a negative value.
+inline constexpr uint32_t kTernarySign = 0x80000000;
+inline constexpr int kTernaryShift = 20;  // A scale has 3 bits of mantissa.
 inline constexpr uint32_t kTernaryMax = 0x7F7;
 
 template <class Gradient>
@@ -24,8 +25,9 @@ struct EncodeTernary {
   const Chunk* chunks;
   const Tile* tiles;
   float share;
-  Slots slots;       // No values.
-  uint32_t* scales;  // Of all chunks' blocks: codes, 0 if nothing is kept.
+  Slots slots;  // The values are not used.
+  // The codes of the scales for the blocks of all chunks. 0 if a block keeps no element.
+  uint32_t* scales;
 
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
@@ -48,7 +50,7 @@ struct EncodeTernary {
     block.MaxOfWarp(largest);
     const auto tau = [&](int thread) {
       const float least = share * std::bit_cast<float>(largest[thread]);
-      // Above 0, so that zeros are never kept.
+      // The threshold is above 0, so that zeros are never kept.
       return least > 0 ? least : std::bit_cast<float>(uint32_t{1});
     };
     ranks.Ballot(block, [&](int thread, int plane, int i) {
@@ -114,16 +116,20 @@ struct EncodeTernary {
 struct FinishTernary {
   static constexpr int kThreads = 256;
   struct Shared {};
-  static constexpr uint32_t kOpening = 14;  // Before the positions.
+  // Size of the part of the payload that precedes the positions.
+  static constexpr uint32_t kOpening = 14;
 
   const Chunk* chunks;
   IndexMode index_mode;
-  Slots slots;       // Positions are room for others once they are packed.
-  uint32_t* scales;  // As EncodeTernary leaves them; become the steps between those that are sent.
-  uint32_t* packed;  // Room for all elements: positions with signs.
-  uint32_t* gaps;    // Likewise.
-  uint32_t* kept;    // Of each chunk: values,
-  uint32_t* sizes;   // and bytes of its payload.
+  // After packing, the positions' memory is used as a scratch buffer.
+  Slots slots;
+  // The output of EncodeTernary. FinishTernary replaces it by the steps between sent scales.
+  uint32_t* scales;
+  // Positions with signs. Has space for all elements.
+  uint32_t* packed;
+  uint32_t* gaps;   // Has space for all elements.
+  uint32_t* kept;   // Number of values in each chunk.
+  uint32_t* sizes;  // Size of each chunk's payload in bytes.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
@@ -133,7 +139,7 @@ struct FinishTernary {
       packed[to] = slots.positions[from];
     });
     const uint32_t* const entries = packed + base;
-    uint32_t* const room = slots.positions + base;
+    uint32_t* const scratch = slots.positions + base;
     block.ForEach([&](int thread) {
       for (uint32_t i = thread; i < count; i += kThreads) {
         const uint32_t here = entries[i] & ~kTernarySign;
@@ -141,10 +147,10 @@ struct FinishTernary {
       }
     });
     const uint32_t* const steps = scales + chunk.first_block;
-    const uint32_t step_count = FoldSteps(block, chunk, room);
-    const Gaps all{gaps + base, count, room};
+    const uint32_t step_count = FoldSteps(block, chunk, scratch);
+    const Gaps all{gaps + base, count, scratch};
     const uint32_t sum = count == 0 ? 0 : (entries[count - 1] & ~kTernarySign) + 1 - count;
-    const PositionPlan plan = PlanPositions(block, index_mode, all, sum);
+    const IndexLayout plan = PlanPositions(block, index_mode, all, sum);
     const uint32_t largest = LargestOf(block, step_count, [&](uint32_t i) { return steps[i]; });
     const RicePlan rice = ChooseRice(step_count, largest, [&](int shift) {
       return SumOf(block, step_count, [&](uint32_t i) { return steps[i] >> shift; });
@@ -163,13 +169,13 @@ struct FinishTernary {
     WriteFirstPlanes(block, plan, all, chunk.payload + kOpening);
     WritePacked(block, count, 1, signs, [&](uint32_t i) { return entries[i] >> 31; });
     WritePacked(block, step_count, rice.parameter, lows, [&](uint32_t i) { return steps[i]; });
-    WriteUnary(block, step_count, rice.unary_bits, room, unary,
+    WriteUnary(block, step_count, rice.unary_bits, scratch, unary,
                [&](uint32_t i) { return steps[i] >> rice.parameter; });
     WriteLastPlane(block, plan, all, last);
   }
 
  private:
-  static constexpr void WriteOpening(const PositionPlan& plan, const RicePlan& rice, uint32_t count,
+  static constexpr void WriteOpening(const IndexLayout& plan, const RicePlan& rice, uint32_t count,
                                      uint32_t steps, uint8_t* at) {
     at[0] = plan.coding;
     at[1] = static_cast<uint8_t>(rice.parameter);
@@ -178,20 +184,20 @@ struct FinishTernary {
     StoreBytes<4>(static_cast<uint32_t>(BytesFor(rice.unary_bits)), at + 10);
   }
 
-  // Steps from one scale that is sent to the next, small ones first: 0, -1, 1, -2, 2; returns how
-  // many.
+  // Computes the step from each sent scale to the next one. Steps are coded in the order 0, -1, 1,
+  // -2, 2, so that small steps have small codes. Returns the number of steps.
   template <class Block>
-  constexpr uint32_t FoldSteps(Block& block, const Chunk& chunk, uint32_t* room) const {
+  constexpr uint32_t FoldSteps(Block& block, const Chunk& chunk, uint32_t* scratch) const {
     uint32_t* const codes = scales + chunk.first_block;
     const uint32_t blocks = (chunk.count + kCodeBlock - 1) / kCodeBlock;
     const uint32_t count = ForEachSum(
         block, blocks, [&](uint32_t i) { return codes[i] > 0 ? 1u : 0u; },
         [&](uint32_t i, uint32_t before) {
-          if (codes[i] > 0) room[before] = codes[i];
+          if (codes[i] > 0) scratch[before] = codes[i];
         });
     block.ForEach([&](int thread) {
       for (uint32_t i = thread; i < count; i += kThreads) {
-        const uint32_t step = room[i] - (i == 0 ? 0 : room[i - 1]);
+        const uint32_t step = scratch[i] - (i == 0 ? 0 : scratch[i - 1]);
         codes[i] = step << 1 ^ (step >> 31 != 0 ? ~uint32_t{0} : 0);
       }
     });

@@ -1,6 +1,6 @@
-// What an encoder, and what adds frames up, give a device to do: one codec over some chunks, in a
-// few launches. Plain numbers and addresses, so that whoever compiles kernels need know nothing
-// else.
+// Work for a device, submitted by an encoder or an adder of frames: one codec for several chunks,
+// in a few launches. The structs contain only numbers and addresses, so that the compiler of the
+// kernels needs no other headers.
 #pragma once
 
 #include <cstdint>
@@ -33,23 +33,25 @@ enum class Algorithm : uint8_t {
   kPowerSgd,
 };
 
-// A codec with its options, as kernels are told apart by.
+// A codec with the options that select its kernels.
 struct Coding {
   Algorithm algorithm = Algorithm::kFp16;
-  uint8_t bits = 0;  // Of a code, or of a place in kBlockTopK's blocks; kPowerSgd: the rank.
+  // Number of bits of a code, or of a position in the blocks of kBlockTopK. For kPowerSgd, the
+  // rank.
+  uint8_t bits = 0;
   bool stochastic = false;
-  bool unbiased = false;  // kRandomK.
-  uint8_t values = 0;     // A ValueFormat.
+  bool unbiased = false;  // Only for kRandomK.
+  uint8_t values = 0;     // The ValueFormat of kept elements.
   IndexMode index = IndexMode::kAuto;
-  float share = 0;  // ternary's.
+  float share = 0;  // Only for kTernary.
 
   friend bool operator==(const Coding&, const Coding&) = default;
 };
 
-// Room that kernels use between them: what is in it means nothing afterwards. Each of the first
-// five has 32 bits for every element of all chunks (Chunk::first_element), the others for every
-// block of 256 (Chunk::first_block).
-struct Room {
+// Scratch buffers that pass data between kernels. Their contents are undefined afterwards. Each of
+// the first five has 32 bits for every element of all chunks (Chunk::first_element). The others
+// have 32 bits for every block of 256 elements (Chunk::first_block).
+struct Scratch {
   uint32_t* positions;
   float* values;
   uint32_t* packed_positions;
@@ -63,32 +65,37 @@ struct EncodeWork {
   Coding coding;
   ElementType gradient = ElementType::kFloat32;
   const Chunk* chunks = nullptr;
-  const Tile* tiles = nullptr;  // By the chunks' index here.
+  // Chunk indices in tiles refer to `chunks`.
+  const Tile* tiles = nullptr;
   uint32_t chunk_count = 0;
   uint32_t tile_count = 0;
-  // For what has positions or places all of it, for kSign and its like, and kNatural, some.
-  Room room{};
-  // Of each chunk: for kThreshold the threshold, as a frame can hold it.
+  // Codings with positions or places need all buffers. kSign, its variants and kNatural need some
+  // of them.
+  Scratch scratch{};
+  // Only for kThreshold: the threshold of each chunk, rounded as in a frame.
   const float* thresholds = nullptr;
-  const uint32_t* places = nullptr;  // For kBlockTopK and kRandomK.
-  // For kIntSum: of each block of all chunks the codec's state.
+  // Only for kBlockTopK and kRandomK: the number of places in each chunk.
+  const uint32_t* places = nullptr;
+  // Only for kIntSum: the codec's state for each block of all chunks.
   const float* exponents = nullptr;
-  // For kPowerSgd: of each chunk, and tiles of their rows and of their columns.
+  // Only for kPowerSgd: a matrix for each chunk, and tiles of the matrices' rows and columns.
   const LowRankMatrix* matrices = nullptr;
   const Tile* row_tiles = nullptr;
   const Tile* column_tiles = nullptr;
   uint32_t row_tile_count = 0;
   uint32_t column_tile_count = 0;
-  // Of each chunk a 0, for kPowerSgd, and for kIntSum unless all exponents are there.
+  // For kPowerSgd, and for kIntSum unless all exponents are known: the largest magnitude of each
+  // chunk. The caller sets it to 0, and a kernel computes it.
   uint32_t* largest = nullptr;
-  // Of each chunk, written where the payload's size is not the codec's MaxPayloadSize.
+  // For each chunk: the number of payload bytes, and the number of kept elements. Written only if
+  // the payload's size may differ from the codec's MaxPayloadSize.
   uint32_t* sizes = nullptr;
   uint32_t* kept = nullptr;
 };
 
-// What is added to chunks' sums.
+// The format of payloads that are added to chunks' sums.
 enum class Addend : uint8_t {
-  kNothing,  // Sums become 0.
+  kNothing,  // Sums are set to 0.
   kFp32,
   kFp16,
   kBf16,
@@ -106,26 +113,26 @@ enum class Addend : uint8_t {
   kBlockTopK,
   kRandomK,
   kRotated,
-  kLowRank,  // Of matrices.
+  kLowRank,  // Payloads that contain factors of matrices.
 };
 
-// Payloads were validated before, and lie at addresses that 4 divides.
+// Adds payloads to sums. Payloads must be validated, and their addresses must be multiples of 4.
 struct AddWork {
   Addend addend = Addend::kNothing;
-  uint8_t bits = 0;  // Of a code.
+  uint8_t bits = 0;  // Number of bits of a code.
   const Chunk* chunks = nullptr;
   const Tile* tiles = nullptr;
   uint32_t chunk_count = 0;
   uint32_t tile_count = 0;
-  // For kTernary and kSparse: bytes of each chunk's payload, and room for as many numbers as it has
-  // entries, from Chunk::first_element on.
+  // Only for kTernary and kSparse: the size of each chunk's payload in bytes, and buffers in which
+  // each chunk has space for one number per entry, beginning at Chunk::first_element.
   const uint32_t* sizes = nullptr;
   uint32_t* ends = nullptr;
   uint32_t* offsets = nullptr;
   uint32_t* positions = nullptr;
 };
 
-// Counts magnitudes as SampleMagnitudes does.
+// Counts magnitudes with SampleMagnitudes.
 struct SampleWork {
   ElementType gradient = ElementType::kFloat32;
   const Chunk* chunks = nullptr;

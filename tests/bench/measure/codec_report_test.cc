@@ -27,7 +27,7 @@ CodecReport Measured(std::vector<std::string> specs, uint32_t steps = 3, uint32_
 TEST(CodecReportTest, CountsAllBytes) {
   const CodecReport report = Measured({"none", "fp16"});
   const auto elements = static_cast<double>(report.elements);
-  // 161 tensors of one or more chunks, each with a header of 20 bytes.
+  // The model has 161 tensors of one or more chunks. Each chunk has a header of 20 bytes.
   EXPECT_GE(report.rows[0].bytes, 4 * elements + 161 * 20);
   EXPECT_LE(report.rows[0].bytes, 4 * elements + 220 * 20);
   EXPECT_EQ(*report.rows[0].nmse_gradient, 0);
@@ -36,8 +36,8 @@ TEST(CodecReportTest, CountsAllBytes) {
   EXPECT_LT(*report.rows[1].nmse_gradient, 1e-6);
 }
 
-// Codecs that round owe little, so that feedback changes nothing; sparse ones fill all up to their
-// threshold, so that selecting gets harder.
+// For codecs that round, residuals are small, so feedback must change nothing. For sparse codecs,
+// residuals fill all values up to their threshold, so selection must get harder.
 TEST(CodecReportTest, ErrorsAreThoseOfTraining) {
   struct Wanted {
     const char* spec;
@@ -69,7 +69,7 @@ TEST(CodecReportTest, SettlesUntilFeedbackIsSteady) {
   EXPECT_EQ(Measured({"topk:1%"}, 1, 7).rows[0].settle, 7u);
 }
 
-// Halves of the small tensors are no part of what a codec makes of the others.
+// Small tensors are sent as fp16 and must not count in the codec's result.
 TEST(CodecReportTest, CountsLargeTensorsAlone) {
   const CodecReport report = Measured({"int4", "topk:1%", "randomk:5%"});
   for (const CodecReportRow& row : report.rows) {
@@ -100,7 +100,7 @@ TEST(CodecReportTest, TakesATableFromAFile) {
   EXPECT_EQ(report->elements, 256u * 784 + 256);
   EXPECT_EQ(report->tensors, 2u);
   EXPECT_EQ(report->model, path);
-  // 4 chunks of 196 blocks, and one of halves.
+  // The frames are 4 chunks of 196 blocks, and one fp16 chunk.
   EXPECT_EQ(report->rows[0].bytes, 256 * 784 + 784 * 2 + 4 * 20 + 256 * 2 + 20);
   std::remove(path.c_str());
   EXPECT_EQ(MeasureCodecs({.table_path = path, .specs = {}, .done = {}}).status().code(),

@@ -1,5 +1,5 @@
-// The small pure parts of `sluice bench exchange`: its job, its processes' command lines, the lines
-// between them. The whole of it: exchange_bench_test.py.
+// Tests the pure parts of `sluice bench exchange`: its job, the command lines of its processes, and
+// the lines between them. exchange_bench_test.py tests the whole command.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST(ExchangeJobTest, TheFullestShardHasItsShareOfTheParameters) {
   ASSERT_TRUE(share.ok()) << share.status();
   EXPECT_GE(*share, 0.5);
   EXPECT_LT(*share, 0.6);
-  // All that there is lies on one of two.
+  // One of the two shards has all parameters.
   const protocol::TensorTable one = {{.name = "w", .shape = {10}, .strides = {}}};
   EXPECT_EQ(*LargestShardShare(job, one), 1);
 }
@@ -96,7 +96,7 @@ ExchangePlanOptions SmallPlan() {
 }
 
 TEST(ExchangePlanTest, CommandLines) {
-  const cli::LaunchPlan plan = MakeExchangePlan(SmallPlan());
+  const cli::CommandLines plan = MakeExchangePlan(SmallPlan());
   ASSERT_THAT(plan.shards, SizeIs(2));
   ASSERT_THAT(plan.workers, SizeIs(2));
   EXPECT_THAT(
@@ -119,7 +119,7 @@ TEST(ExchangePlanTest, WordsBeforeCommandsNameTheProcess) {
   options.wrap_worker = "ip netns exec  w{}";
   options.wrap_server = "nice";
   options.gradients.table_path = "tensors.txt";
-  const cli::LaunchPlan plan = MakeExchangePlan(options);
+  const cli::CommandLines plan = MakeExchangePlan(options);
   const std::vector<std::string>& worker = plan.workers[1].command;
   EXPECT_THAT(std::vector<std::string>(worker.begin(), worker.begin() + 6),
               ElementsAre("/usr/bin/env", "ip", "netns", "exec", "w1", "/bin/sluice"));

@@ -13,7 +13,8 @@ using ::testing::Not;
 
 constexpr int64_t kMs = 1'000'000;
 
-// A worker that starts at `started` ms of some clock and has its result at `applied`.
+// A worker that starts at `started` ms of a common clock, and has applied its result at `applied`
+// ms.
 TurnReport Worker(int64_t started, int64_t ready, int64_t applied) {
   return {.started_ns = started * kMs,
           .ready_ns = ready * kMs,
@@ -24,7 +25,7 @@ TurnReport Worker(int64_t started, int64_t ready, int64_t applied) {
           .bytes_down = 2'000'000,
           .encode_ns = 3 * kMs,
           .cpu_ns = 9 * kMs,
-          // Received, summed (nothing), encoded, sent, applied.
+          // Receive, sum (nothing), encode, send and apply.
           .stage_cpu_ns = {1 * kMs, 0, 3 * kMs, kMs / 2, 2 * kMs},
           .peak_rss_bytes = static_cast<uint64_t>(applied) << 20};
 }
@@ -38,7 +39,7 @@ ExchangeFacts TwoByTwo() {
   return facts;
 }
 
-// Exchanges of 10, 30, 20 ms; the workers do not start and end together.
+// Exchanges of 10, 30 and 20 ms. The workers start and end at different times.
 ExchangeSamples ThreeTurns() {
   ExchangeSamples samples;
   samples.codecs = {"topk:1%", "topk:3%"};
@@ -88,7 +89,7 @@ TEST(ExchangeReportTest, TheBusiestLinkIsTheFullestShards) {
   ExchangeFacts facts = TwoByTwo();
   facts.link_bits_per_second = 1e9;
   const ExchangeFigures figures = Summarize(facts, ThreeTurns());
-  // Two workers get 2 MB each, three quarters of them from one shard.
+  // Two workers get 2 MB each, and three quarters of these bytes come from one shard.
   EXPECT_DOUBLE_EQ(figures.busiest.bytes, 3e6);
   EXPECT_EQ(figures.busiest.link, "the fullest shard's link, out");
   EXPECT_DOUBLE_EQ(*figures.floor_ms, 24);
@@ -110,7 +111,7 @@ TEST(ExchangeReportTest, ProcessorTimeIsPerProcessAndPerGigabyteOfItsSide) {
   const ExchangeFigures figures = Summarize(TwoByTwo(), ThreeTurns());
   EXPECT_DOUBLE_EQ(figures.worker_cpu_seconds, 0.009);
   EXPECT_DOUBLE_EQ(*figures.server_cpu_seconds, 0.006);
-  // 3 MB in and out of a worker, 6 MB of both servers.
+  // A worker moves 3 MB in and out, and both servers together move 6 MB.
   EXPECT_DOUBLE_EQ(*figures.worker_cpu_seconds_per_gb, 0.009 / 0.003);
   EXPECT_DOUBLE_EQ(*figures.server_cpu_seconds_per_gb, 0.012 / 0.006);
 }
@@ -139,7 +140,7 @@ TEST(ExchangeReportTest, ProcessorTimeIsToldByStageWithWhatIsLeft) {
   EXPECT_DOUBLE_EQ(json["worker_stages"]["receive"], 0.001);
   EXPECT_DOUBLE_EQ(json["worker_stages"]["apply"], 0.003);
   EXPECT_NEAR(json["worker_stages"]["other"], 0.0015, 1e-9);
-  // Of one of two servers, which used 6 ms each.
+  // The values are for one of two servers, which used 6 ms each.
   EXPECT_EQ(json["server_stages"].size(), 5u);
   EXPECT_DOUBLE_EQ(json["server_stages"]["receive"], 0.0005);
   EXPECT_DOUBLE_EQ(json["server_stages"]["sum"], 0.002);

@@ -26,7 +26,7 @@ TEST_P(KnownModel, HasItsParameters) {
   EXPECT_EQ(table->back().name, GetParam().last);
 }
 
-// As torchvision and HuggingFace count them.
+// The expected counts are those of torchvision and HuggingFace.
 INSTANTIATE_TEST_SUITE_P(
     All, KnownModel,
     ::testing::Values(Known{"resnet50", 25'557'032, 161, "fc.bias"},

@@ -34,7 +34,7 @@ TEST(TableFile, RefusesWithLineAndWord) {
   EXPECT_THAT(Refusal("a 2\nb 3x4"), AllOf(HasSubstr("line 2"), HasSubstr("\"3x4\"")));
   EXPECT_THAT(Refusal("a 0"), AllOf(HasSubstr("line 1"), HasSubstr("\"0\"")));
   EXPECT_THAT(Refusal("a -1"), HasSubstr("\"-1\""));
-  EXPECT_THAT(Refusal("a 99999999999999999999"), HasSubstr("no dimension"));
+  EXPECT_THAT(Refusal("a 99999999999999999999"), HasSubstr("not a dimension"));
   EXPECT_THAT(Refusal("a \x1b[2J"), HasSubstr("\\x1b"));
   EXPECT_THAT(Refusal("a 2\na 3"), HasSubstr("earlier tensor"));
   EXPECT_THAT(Refusal("a 2000000 2000000"), HasSubstr("larger"));

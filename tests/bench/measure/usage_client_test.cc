@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Seconds(100);
 
-// A server of which only GetUsage answers: with `scale` in all its figures.
+// A server that implements only GetUsage. `scale` multiplies all its figures.
 class UsedServer final : public v1::ParameterShard::Service {
  public:
   explicit UsedServer(double scale) : scale_(scale) {
@@ -30,7 +30,7 @@ class UsedServer final : public v1::ParameterShard::Service {
   ~UsedServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-  // So many questions fail as if the connection had broken.
+  // Makes the next `questions` requests fail as if the connection had broken.
   void BreakNext(int questions) { broken_ = questions; }
 
   grpc::Status GetUsage(grpc::ServerContext* /*context*/, const v1::GetUsageRequest* /*request*/,

@@ -63,7 +63,8 @@ class ChildProcessTest : public ::testing::Test {
     const std::vector<std::string> lines = child->LastLines();
     return lines.empty() ? "" : lines[0];
   }
-  // A process that ended may be a zombie until its new parent looks; that is not running.
+  // Waits until the process has ended. It may remain a zombie until its new parent reaps it, so a
+  // zombie counts as ended.
   static void WaitUntilGone(pid_t pid) {
     while (::kill(pid, 0) == 0) {
       std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
@@ -100,7 +101,7 @@ TEST_F(ChildProcessTest, LongLinesAndLogsHaveLimits) {
   WaitForEnd(child->get());
   EXPECT_THAT((*child)->LastLines(),
               ElementsAre(SizeIs(ChildProcess::kLineMax), std::string("end")));
-  // One read past the limit at most, and the notice.
+  // The log exceeds the limit by at most one read and the notice.
   EXPECT_LT(Log().size(), 1000u + 16384 + 200);
   EXPECT_THAT(Log(), ::testing::Not(::testing::HasSubstr("end\n")));
 }
@@ -160,7 +161,7 @@ TEST_F(ChildProcessTest, MissingProgramIsAnErrorThatNamesIt) {
 }
 
 TEST_F(ChildProcessTest, SignalReachesTheWholeGroup) {
-  // The shell waits for a child of its own.
+  // The shell waits for its own child, which must also receive the signal.
   auto child = ChildProcess::Start(Shell("sleep 1000 & echo $!; wait"));
   ASSERT_TRUE(child.ok()) << child.status();
   int grandchild = 0;

@@ -29,7 +29,7 @@ TEST(FreePortTest, ATakenOneIsAnErrorUntilItIsReleased) {
   EXPECT_EQ(again->port(), holder->port());
 }
 
-// A server's listening socket, or errno.
+// Returns a listening socket, opened as servers do, or -errno.
 int Listen(uint16_t port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// As waitpid encodes it.
+// Returns the wait status of a process that exited with this code.
 constexpr int Exited(int code) { return code << 8; }
 
 TEST(CallsForRestartTest, SignalsAndLostPeersOnly) {
@@ -48,7 +48,7 @@ TEST(RestartPolicyTest, TenQuietMinutesAreForgiven) {
   absl::Time now = absl::UnixEpoch();
   EXPECT_EQ(policy.OnDeath("w", now), absl::Milliseconds(200));
   now += absl::Minutes(10);
-  // Counted from when it was started, not from when it died.
+  // The time counts from the process's start, which follows its death by the delay.
   EXPECT_EQ(policy.OnDeath("w", now), absl::Milliseconds(400));
   EXPECT_FALSE(policy.OnDeath("w", now + absl::Minutes(10)).has_value());
   EXPECT_EQ(policy.OnDeath("w", now + absl::Minutes(11)), absl::Milliseconds(200));

@@ -48,14 +48,14 @@ class CoordinatorQuestionsTest : public ::testing::Test {
 
 TEST_F(CoordinatorQuestionsTest, BothKindsOfQuestionAtOnce) {
   absl::StatusOr<uint64_t> step = uint64_t{0};
-  EXPECT_FALSE(client_->TakeCheckpoint(absl::ZeroDuration(), &step));  // Nothing was asked.
+  EXPECT_FALSE(client_->WaitForCheckpoint(absl::ZeroDuration(), &step));  // No request was sent.
   client_->Ask(absl::Seconds(60));
   client_->AskCheckpoint("mine", absl::Seconds(60));
-  ASSERT_TRUE(client_->TakeCheckpoint(absl::Seconds(60), &step));
+  ASSERT_TRUE(client_->WaitForCheckpoint(absl::Seconds(60), &step));
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_EQ(*step, 40u);
   absl::StatusOr<v1::GetStatusReply> status = v1::GetStatusReply();
-  ASSERT_TRUE(client_->Take(absl::Seconds(60), &status));
+  ASSERT_TRUE(client_->WaitForStatus(absl::Seconds(60), &status));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->world_size(), 3u);
 }
@@ -63,7 +63,7 @@ TEST_F(CoordinatorQuestionsTest, BothKindsOfQuestionAtOnce) {
 TEST_F(CoordinatorQuestionsTest, SaysWhyThereIsNoCheckpoint) {
   client_->AskCheckpoint("other", absl::Seconds(60));
   absl::StatusOr<uint64_t> step = uint64_t{0};
-  ASSERT_TRUE(client_->TakeCheckpoint(absl::Seconds(60), &step));
+  ASSERT_TRUE(client_->WaitForCheckpoint(absl::Seconds(60), &step));
   EXPECT_EQ(step.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(step.status().message()), HasSubstr("no checkpoint section"));
 }
@@ -76,7 +76,7 @@ TEST(CoordinatorQuestionTest, ACoordinatorThatComesLaterIsFoundAtTheNextQuestion
   absl::StatusOr<v1::GetStatusReply> answer = v1::GetStatusReply();
   for (int i = 0; i < 5; ++i) {
     client.Ask(absl::Seconds(60));
-    ASSERT_TRUE(client.Take(absl::Seconds(60), &answer));
+    ASSERT_TRUE(client.WaitForStatus(absl::Seconds(60), &answer));
     EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable);
   }
   ASSERT_TRUE(port->Share().ok());
@@ -88,7 +88,7 @@ TEST(CoordinatorQuestionTest, ACoordinatorThatComesLaterIsFoundAtTheNextQuestion
           .BuildAndStart();
   ASSERT_NE(server, nullptr);
   client.Ask(absl::Seconds(60));
-  ASSERT_TRUE(client.Take(absl::Seconds(60), &answer));
+  ASSERT_TRUE(client.WaitForStatus(absl::Seconds(60), &answer));
   EXPECT_TRUE(answer.ok()) << answer.status();
 }
 

@@ -34,7 +34,7 @@ TEST(TokenBucketTest, RefillsAtItsRateUpToTheBurst) {
   EXPECT_EQ(bucket.TimeUntil(50), absl::ZeroDuration());
   bucket.Refill(start + absl::Seconds(10));
   EXPECT_EQ(bucket.available(), 100);
-  bucket.Refill(start);  // A clock that stands still or goes back gives nothing.
+  bucket.Refill(start);  // A clock that stops or goes back adds no tokens.
   EXPECT_EQ(bucket.available(), 100);
 }
 
@@ -61,8 +61,7 @@ TEST(ConnectRequestTest, RefusesTheRest) {
   EXPECT_FALSE(ParseConnectRequest(std::string(kConnectHeadMax, 'x')).ok());
 }
 
-// A blocking TCP socket on loopback; a peer that stops answering fails a test instead of hanging
-// it.
+// A blocking TCP socket on loopback. If a peer stops answering, the test fails instead of hanging.
 class Socket {
  public:
   explicit Socket(int fd) : fd_(fd) {
@@ -78,7 +77,7 @@ class Socket {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
-  // An end that is not in order: the peer gets a reset.
+  // Ends the connection with a reset.
   void Break() {
     const linger hard{1, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
@@ -109,7 +108,7 @@ class Socket {
     }
     return true;
   }
-  // What comes next; empty at the end and on errors.
+  // Returns the next bytes. Empty at the end of the stream and on errors.
   std::string Receive() {
     std::string buffer(65536, '\0');
     const ssize_t got = ::recv(fd_, buffer.data(), buffer.size(), 0);
@@ -139,7 +138,7 @@ struct Tunnel {
 
 class LinkPacerTest : public ::testing::Test {
  protected:
-  // Process 0 listens, the others only dial.
+  // Starts a pacer. Process 0 listens; the other processes only connect.
   void StartPacer(double bits_per_second, size_t processes = 2) {
     StartPacer(bits_per_second, processes, &clock_);
   }
@@ -187,7 +186,7 @@ TEST_F(LinkPacerTest, CarriesBytesBothWaysAndTheEndOfEach) {
 
 TEST_F(LinkPacerTest, TransferTakesAsLongAsTheRateSays) {
   constexpr double kRate = 80e6;
-  constexpr size_t kBytes = 3'000'000;  // 0.3 s
+  constexpr size_t kBytes = 3'000'000;  // 0.3 s at this rate.
   StartPacer(kRate);
   Tunnel tunnel = Open(1);
   const absl::Time start = clock_.Now();
@@ -199,7 +198,8 @@ TEST_F(LinkPacerTest, TransferTakesAsLongAsTheRateSays) {
   sender.join();
   const double seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   const double expected = kBytes * 8 / kRate;
-  // Never faster, but for the burst. How much slower is for the machine to say.
+  // Apart from the burst, the link must never be faster. How much slower it is depends on the
+  // machine.
   EXPECT_GT(seconds, expected * 0.9);
 }
 
@@ -222,10 +222,10 @@ TEST_F(LinkPacerTest, SendersShareTheReceiversLink) {
   EXPECT_GT(absl::ToDoubleSeconds(clock_.Now() - start), 2 * kBytes * 8 / kRate * 0.9);
 }
 
-// With a clock that stands still a link gives what it may give at once, and then nothing.
+// With a clock that stands still, each direction must pass its burst and then nothing.
 TEST_F(LinkPacerTest, DirectionsDoNotShareALink) {
-  constexpr size_t kBurst = 500'000;  // 4 ms of the rate.
-  constexpr size_t kLeft = 65'536;    // At most: less than what is given in one piece.
+  constexpr size_t kBurst = 500'000;  // 4 ms at the link's rate.
+  constexpr size_t kLeft = 65'536;    // At most this many bytes remain: less than one quantum.
   const SimulatedClock still;
   StartPacer(1e9, 2, &still);
   Tunnel tunnel = Open(1);
@@ -247,7 +247,7 @@ TEST_F(LinkPacerTest, DirectionsDoNotShareALink) {
 TEST_F(LinkPacerTest, AReaderThatStopsHoldsTheSenderBack) {
   StartPacer(1e10);
   Tunnel tunnel = Open(1);
-  // With nobody reading, what fits is bounded by the sockets' buffers and the pacer's own.
+  // Without a reader, only the buffers of the sockets and of the pacer accept bytes.
   const timeval limit{0, 300'000};
   const std::string part(1 << 20, 'x');
   Socket& client = tunnel.client;
@@ -264,7 +264,7 @@ TEST_F(LinkPacerTest, ABrokenPeerEndsTheTunnel) {
   EXPECT_EQ(tunnel.server.Receive(), "hello");
   tunnel.server.Break();
   EXPECT_EQ(tunnel.client.Receive(), "");
-  // The pacer goes on for the others.
+  // The pacer must continue to serve other connections.
   Tunnel next = Open(1);
   next.client.Break();
   EXPECT_EQ(next.server.Receive(), "");
@@ -316,12 +316,12 @@ struct CoordinatorServer {
 TEST(LinkPacerGrpcTest, GrpcGoesThroughIt) {
   constexpr double kRate = 80e6;
   CoordinatorServer coordinator;
-  coordinator.service.size = 2'000'000;  // 0.2 s
+  coordinator.service.size = 2'000'000;  // 0.2 s at this rate.
   const SteadyClock clock;
   auto pacer = LinkPacer::Start(kRate, {static_cast<uint16_t>(coordinator.port), 0}, &clock);
   ASSERT_TRUE(pacer.ok()) << pacer.status();
   grpc::ChannelArguments arguments;
-  // What the environment variable grpc_proxy of a worker becomes.
+  // gRPC converts a worker's environment variable grpc_proxy to this argument.
   arguments.SetString(GRPC_ARG_HTTP_PROXY,
                       absl::StrCat("http://127.0.0.1:", (*pacer)->proxy_port(1)));
   auto stub = v1::Coordinator::NewStub(grpc::CreateCustomChannel(
@@ -343,17 +343,17 @@ TEST(StatusClientTest, AsksWithoutBlockingAndKnowsWhenNobodyIsThere) {
     CoordinatorServer coordinator;
     address = absl::StrCat("127.0.0.1:", coordinator.port);
     StatusClient client(address);
-    EXPECT_FALSE(client.Take(absl::ZeroDuration(), &answer));
+    EXPECT_FALSE(client.WaitForStatus(absl::ZeroDuration(), &answer));
     client.Ask(absl::Seconds(100));
-    ASSERT_TRUE(client.Take(absl::Seconds(100), &answer));
+    ASSERT_TRUE(client.WaitForStatus(absl::Seconds(100), &answer));
     ASSERT_TRUE(answer.ok()) << answer.status();
     EXPECT_EQ(answer->job_name(), "mnist");
     client.Ask(absl::Seconds(20));
-    // Destroyed with a question out.
+    // The client is destroyed while a request is in flight.
   }
   StatusClient client(address);
   client.Ask(absl::Seconds(5));
-  ASSERT_TRUE(client.Take(absl::Seconds(100), &answer));
+  ASSERT_TRUE(client.WaitForStatus(absl::Seconds(100), &answer));
   EXPECT_FALSE(answer.ok());
   EXPECT_THAT(std::string(answer.status().message()), HasSubstr(address));
 }

@@ -1,4 +1,4 @@
-// What the codecs decode to, against the one-element-at-a-time formulas, at odd sizes.
+// Compares decoded values, one element at a time and at odd sizes, with values from formulas.
 
 #include <cmath>
 
@@ -58,7 +58,8 @@ TEST(CodecValues, TopKKeepsAboutItsDensity) {
         EncodeDecodeCodecValues(ToString({.codec = CodecId::kTopK, .level = density}), values);
     const auto kept = static_cast<double>(decoded.size()) -
                       static_cast<double>(std::count(decoded.begin(), decoded.end(), 0.0f));
-    // The threshold comes from a sample of 16384: the count errs by its square root.
+    // The threshold comes from a sample of 16384 values, so the count's error is about the square
+    // root of the count in the sample.
     const double wanted = density * 16384;
     EXPECT_NEAR(kept / 4, wanted, 4 * std::sqrt(wanted) + 0.03 * wanted) << density;
   }
@@ -91,13 +92,14 @@ TEST(CodecValues, CastsAreIdempotent) {
   }
 }
 
-// Above a share of 2^-20 sums are exact in any order, below it the order of lanes is kept.
+// Tests that every instruction set gives the same ternary frames. If the share is above 2^-20, sums
+// are exact in any order. Below it, the order of lanes matters.
 TEST(CodecValues, TernaryOnEveryInstructionSet) {
   for (const std::string& target : SimdTargets()) {
     ForceSimdTarget(target);
     for (const size_t size : kSizes) {
       for (const float share : {0x1p-30f, 0x1p-20f, 0.25f, 0.5f, 0.75f, 1.0f}) {
-        // Over a range of 2^80: sums in another order differ where they are not exact.
+        // The values have a range of 2^80, so the order of an inexact sum affects the result.
         std::vector<float> values = HeavyTailed(size, size);
         for (size_t i = 0; i < size; i += 3)
           values[i] *= std::ldexp(1.0f, -static_cast<int>(i % 80));
@@ -117,7 +119,7 @@ TEST(CodecValues, TernarySkipsBlocksOfZeros) {
   EXPECT_EQ(EncodeDecodeCodecValues("ternary:0.5", values), values);
 }
 
-// The errors that ValidateSparse's one-plane checks exist for.
+// Tests that ValidateSparse refuses payloads in which a single field or plane is invalid.
 TEST(CodecValues, TopKPayloadsThatLie) {
   const std::vector<float> values = HeavyTailed(500, 8);
   std::vector<std::byte> frame;
@@ -129,26 +131,29 @@ TEST(CodecValues, TopKPayloadsThatLie) {
     changed[at] = std::byte{value};
     return ValidateSparse(changed, 500);
   };
-  EXPECT_FALSE(with(0, 4).ok());   // Value format.
-  EXPECT_FALSE(with(1, 32).ok());  // Rice parameter.
+  EXPECT_FALSE(with(0, 4).ok());   // An unknown value format.
+  EXPECT_FALSE(with(1, 32).ok());  // An invalid Rice parameter.
   EXPECT_FALSE(with(1, 200).ok());
-  EXPECT_FALSE(with(5, 0xFF).ok());   // Billions of entries.
-  EXPECT_FALSE(with(8, 0xFF).ok());   // tau negative or not finite.
-  EXPECT_FALSE(with(11, 0x7F).ok());  // delta so large that its multiples overflow.
+  EXPECT_FALSE(with(5, 0xFF).ok());   // A count of billions of entries.
+  EXPECT_FALSE(with(8, 0xFF).ok());   // A threshold (tau) that is negative or not finite.
+  EXPECT_FALSE(with(11, 0x7F).ok());  // A step (delta) whose multiples overflow.
   EXPECT_FALSE(ValidateSparse(payload, 100).ok());
   EXPECT_FALSE(ValidateSparse({}, 0).ok());
 }
 
 TEST(CodecValues, TernaryPayloadsThatLie) {
-  // One value at position 0, parameters 0, one byte of scale steps: `scales` numbers in unary.
+  // The payload has one value at position 0, all parameters 0, and one byte with `scales` scale
+  // steps in unary.
   const auto validate = [](uint8_t scales, uint8_t unary) {
     const uint8_t bytes[] = {0, 0, 1, 0, 0, 0, scales, 0, 0, 0, 1, 0, 0, 0, 0, unary, 1};
     return ValidateTernary(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes), 17), 9);
   };
-  EXPECT_TRUE(validate(1, 0b100).ok()) << validate(1, 0b100);  // Step 1: scale code 1.
-  EXPECT_FALSE(validate(1, 0b1).ok());                         // Scale code 0.
-  EXPECT_FALSE(validate(1, 0b10).ok());                        // Scale code -1.
-  EXPECT_FALSE(validate(2, 0b1100).ok());                      // Two scales for one block.
+  // Step 1 gives scale code 1, which is valid.
+  EXPECT_TRUE(validate(1, 0b100).ok()) << validate(1, 0b100);
+  EXPECT_FALSE(validate(1, 0b1).ok());   // Scale code 0 is invalid.
+  EXPECT_FALSE(validate(1, 0b10).ok());  // Scale code -1 is invalid.
+  // The payload has two scales for one block.
+  EXPECT_FALSE(validate(2, 0b1100).ok());
   EXPECT_FALSE(validate(0, 0b100).ok());
 }
 

@@ -1,4 +1,4 @@
-// countsketch beside a plain reference, and the law of its receiver.
+// Compares countsketch with a plain reference, and tests the conservation law of its receiver.
 
 #include "compress/codecs/countsketch.h"
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kHeader = 5;
 
-// As docs/wire-format.md says it, one element at a time.
+// Computes the table as in docs/wire-format.md, one element at a time.
 std::vector<float> Table(absl::Span<const float> values, size_t lines) {
   if (values.size() < 1024) return {values.begin(), values.end()};
   std::vector<float> cells(48 * lines);
@@ -71,7 +71,8 @@ TEST(CountSketch, BytesFollowTheRatio) {
   }
 }
 
-// With few elements there is nothing to be saved: they go as bf16, and nothing is owed.
+// Tests that a small chunk, for which a sketch would save nothing, is sent as bf16 and published
+// completely.
 TEST(CountSketch, SmallChunksAreSentWhole) {
   OneChunk chunk(*ParseCodecSpec("countsketch:10x"), 1023, 2);
   const std::vector<float> a = HeavyTailed(1023, 1), b = HeavyTailed(1023, 2);
@@ -81,7 +82,8 @@ TEST(CountSketch, SmallChunksAreSentWhole) {
   }
 }
 
-// Where few elements hold nearly everything, they are found, and what is found is right.
+// If a few elements have nearly all of the energy, the receiver must find them and recover their
+// values.
 TEST(CountSketch, FindsHeavyHitters) {
   constexpr size_t kCount = 65536;
   std::vector<float> x = Gaussian(kCount, 5, 1e-3f);
@@ -97,17 +99,18 @@ TEST(CountSketch, FindsHeavyHitters) {
   for (const size_t i : heavy) {
     if (std::abs(found[i] - x[i]) < 0.03f * std::abs(x[i])) ++exact;
   }
-  // Two rows of three may be shared with another heavy one: rarely.
+  // In rare cases, another heavy element shares cells in two of the three rows, and the value is
+  // wrong.
   EXPECT_GE(exact, 38);
   double noise = 0;
   for (size_t i = 0; i < kCount; ++i) {
     if (std::abs(x[i]) < 0.5f) noise += double{found[i]} * found[i];
   }
   EXPECT_LT(noise, 0.1);
-  EXPECT_GT(noise, 0);  // Collisions are there, and seen.
+  EXPECT_GT(noise, 0);  // The test would be too easy without visible collisions.
 }
 
-// sketch(published) + what the receiver owes = sum of the mean tables.
+// Tests the conservation law: sketch(published) + the receiver's table = sum of the mean tables.
 TEST(CountSketch, WhatIsPublishedAndWhatIsOwedIsWhatCame) {
   constexpr size_t kCount = 4000;
   constexpr uint32_t kSenders = 3;
@@ -121,7 +124,8 @@ TEST(CountSketch, WhatIsPublishedAndWhatIsOwedIsWhatCame) {
     for (uint32_t rank = 0; rank < kSenders; ++rank) {
       gradients.push_back(HeavyTailed(kCount, 10 * step + rank));
     }
-    if (step % 3 == 1) gradients[1].clear();  // Means are over those that took part.
+    // The sender is absent in this step, so the mean is over the others.
+    if (step % 3 == 1) gradients[1].clear();
     const std::vector<float> mean = chunk.Step(gradients);
     for (size_t i = 0; i < kCount; ++i) published[i] += mean[i];
     double senders = 0;
@@ -146,10 +150,11 @@ TEST(CountSketch, WhatIsPublishedAndWhatIsOwedIsWhatCame) {
     debt += std::abs(owed[i]);
   }
   EXPECT_LT(wrong, 1e-5 * size);
-  EXPECT_GT(debt, 1e-2 * size);  // Or the law would say nothing.
+  EXPECT_GT(debt, 1e-2 * size);  // If the table were almost empty, the law would hold trivially.
 }
 
-// Whatever comes, taking out never leaves more: without gradients the debt only falls, to nothing.
+// Subtracting an estimate must never increase the table. Therefore, if senders send only zeros, the
+// amount in the receiver's table must never grow, and it must shrink over the steps.
 TEST(CountSketch, DebtNeverGrowsByItself) {
   constexpr size_t kCount = 4000;
   OneChunk chunk(*ParseCodecSpec("countsketch:10x"), kCount, 1);
@@ -187,7 +192,7 @@ TEST(CountSketch, ReceiverTakesItsOwnRatioAlone) {
       MakeAggregator({.count = 5000, .spec = *ParseCodecSpec("countsketch:10x")}, 2);
   EXPECT_TRUE(receiver->Validate(0, LoneCodec("countsketch:10x").Encoded(x)).ok());
   const absl::Status ratio = receiver->Validate(0, LoneCodec("countsketch:20x").Encoded(x));
-  EXPECT_THAT(std::string(ratio.message()), HasSubstr("all senders need one ratio"));
+  EXPECT_THAT(std::string(ratio.message()), HasSubstr("all senders need the same ratio"));
   const absl::Status other = receiver->Validate(0, LoneCodec("fp16").Encoded(x));
   EXPECT_THAT(std::string(other.message()), HasSubstr("send countsketch"));
 }

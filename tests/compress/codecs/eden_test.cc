@@ -1,4 +1,4 @@
-// Codec `eden` against a plain reference, and its errors against what theory says they are.
+// Compares codec `eden` with a plain reference, and its errors with the theoretical ones.
 #include "compress/codecs/eden.h"
 
 #include <cmath>
@@ -47,7 +47,7 @@ double EdenEnergy(absl::Span<const float> values) {
   return energy;
 }
 
-// Row i of the transform has at j the parity of the bits that i and j share.
+// In the transform, the sign of element j of row i is the parity of the common bits of i and j.
 std::vector<double> ReferenceTransform(const std::vector<double>& x) {
   std::vector<double> y(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
@@ -69,7 +69,7 @@ TEST_P(EdenOnTarget, TransformIsThatOfWalshAndHadamard) {
     for (float& value : x) value = static_cast<float>(random.Below(2001)) - 1000;
     std::vector<float> y = x;
     WalshHadamard(y.data(), size);
-    // Whole numbers: exact.
+    // The inputs are integers, so the result must be exact.
     const std::vector<double> wanted = ReferenceTransform({x.begin(), x.end()});
     for (size_t i = 0; i < size; ++i) ASSERT_EQ(y[i], wanted[i]) << i << " of " << size;
     WalshHadamard(y.data(), size);
@@ -77,7 +77,7 @@ TEST_P(EdenOnTarget, TransformIsThatOfWalshAndHadamard) {
   }
 }
 
-// Decoding as docs/wire-format.md describes it, in doubles.
+// Decodes as docs/wire-format.md defines, in doubles.
 std::vector<double> ReferenceDecode(absl::Span<const std::byte> payload, size_t count) {
   uint64_t key;
   std::memcpy(&key, payload.data(), 8);
@@ -141,7 +141,7 @@ TEST_P(EdenOnTarget, DecodesAsTheReferenceDoes) {
       ASSERT_EQ(one.size(), count);
       ASSERT_EQ(two.size(), count);
       for (size_t i = 0; i < count; ++i) {
-        // After one rotation the sum is exact and the product rounded once.
+        // After one rotation, the sum is exact, and only the product is rounded.
         ASSERT_EQ(one[i], static_cast<float>(wanted_one[i])) << i << " of " << count;
         ASSERT_NEAR(two[i], wanted_two[i], 1e-6) << i << " of " << count;
       }
@@ -204,8 +204,9 @@ TEST(Eden, ErrorsAreThoseOfTheoryWhateverTheInput) {
   }
 }
 
-// One rotation would turn these two into two magnitudes, of which one bit keeps the same in every
-// draw: the smaller element would never arrive.
+// An input has only two non-zero elements. Two rotations must deliver both without bias. With a
+// single rotation there would be only two magnitudes, a one-bit code would always keep the same
+// one, and the smaller element would never arrive.
 TEST(Eden, FewElementsArriveUnbiased) {
   std::vector<float> x(1024);
   x[100] = 1;
@@ -250,7 +251,7 @@ TEST(Eden, ResidualIsWhatIsNotDecodedBitForBit) {
 
 TEST(Eden, SizesAreAsDocumented) {
   EXPECT_EQ(EncodeEden(2, HeavyTailed(65536, 1), 0).size(), kFrameHeaderSize + 9 + 3 * 64 + 16384);
-  // 1024 + 512 + 256 + 64 rotated, 63 not.
+  // Blocks of 1024, 512, 256 and 64 elements are rotated; the last 63 elements are not.
   EXPECT_EQ(EncodeEden(1, HeavyTailed(1919, 1), 0).size(),
             kFrameHeaderSize + 9 + 3 * 4 + 232 + 252);
 }

@@ -1,5 +1,5 @@
-// Codec `intsum` against a plain reference, its aggregator against the sum of floats, and both
-// together over steps.
+// Compares codec `intsum` with a plain reference, compares its aggregator with a sum of floats, and
+// tests both together over several steps.
 #include "compress/codecs/intsum.h"
 
 #include <cmath>
@@ -25,7 +25,8 @@ CodecSpec SpecOf(int bits) { return *ParseCodecSpec(absl::StrCat("intsum:", bits
 
 int Largest(int bits) { return (1 << (bits - 1)) - 1; }
 
-// The smallest exponent from -126 on with which `largest` fits, as its field in fp32; 0 for 0.
+// Returns the smallest exponent that fits `largest`, at least -126, as the exponent field of an
+// fp32. Returns 0 for 0.
 int ReferenceExponent(double largest, int bits) {
   if (largest == 0) return 0;
   const int most = bits == 8 ? 121 : bits == 4 ? 125 : 126;
@@ -34,7 +35,7 @@ int ReferenceExponent(double largest, int bits) {
   return e + 127;
 }
 
-// The payload as docs/wire-format.md describes it, in doubles and plain loops.
+// Computes the payload as docs/wire-format.md defines, in doubles and plain loops.
 IntSumBytes ReferencePayload(const std::vector<float>& acc, int bits,
                              const std::vector<float>& state) {
   const size_t blocks = (acc.size() + 255) / 256;
@@ -127,13 +128,13 @@ TEST_P(IntSumOnTarget, ResidualTakesWhatIsClipped) {
   }
 }
 
-// The mean of the frames as the aggregator of `bits` and as a plain sum of floats has it.
+// Checks that the aggregator for `bits` gives the same mean as a plain sum of floats.
 void ExpectSameMean(int bits, uint32_t senders, const std::vector<IntSumBytes>& frames,
                     size_t count, size_t at_once) {
   const std::unique_ptr<Aggregator> integers =
       MakeAggregator({.count = count, .spec = SpecOf(bits)}, senders);
   const std::unique_ptr<Aggregator> floats = MakeAdditiveAggregator(count);
-  // Twice: nothing of a step may be left in the next.
+  // Two identical steps must give the same result, because a step must leave no state for the next.
   for (int step = 0; step < 2; ++step) {
     std::vector<float> a(count), b(count);
     std::vector<SenderFrame> all;
@@ -159,7 +160,7 @@ TEST_P(IntSumOnTarget, IntegersGiveTheBitsOfFloats) {
         std::vector<IntSumBytes> frames;
         std::vector<float> state((count + 255) / 256, 118.0f);
         for (uint32_t i = 0; i < senders; ++i) {
-          // All at the largest code: sums are as large as they get.
+          // All values have the largest code, so that sums are as large as possible.
           const std::vector<float> gradient =
               i % 5 == 4 ? HeavyTailed(count, i) : std::vector<float>(count, i % 2 ? 1.0f : 2.0f);
           frames.push_back(EncodeIntSum(bits, gradient, &state));
@@ -201,7 +202,7 @@ TEST(IntSumAggregator, MoreFramesThanIntegersCanHold) {
   const IntSumBytes frame = EncodeIntSum(8, std::vector<float>(300, 1.0f), &state);
   ExpectSameMean(8, 300, std::vector<IntSumBytes>(300, frame), 300, 300);
   const IntSumBytes small = EncodeIntSum(4, std::vector<float>(300, 1.0f), &state);
-  // More than it was told.
+  // There are more frames than senders for which the aggregator was made.
   ExpectSameMean(4, 2, std::vector<IntSumBytes>(40, small), 300, 7);
 }
 
@@ -213,8 +214,8 @@ TEST(IntSumAggregator, SharesTheLargestWantedExponents) {
   aggregator->AppendShared(&shared);
   EXPECT_TRUE(shared.empty()) << "nothing is known before the first step";
   std::vector<float> a(count, 0.0f), b(count, 0.0f), sum(count);
-  a[0] = 7;     // Fits 7 x 2^0.
-  b[1] = 7.5f;  // Needs 2^1.
+  a[0] = 7;     // This fits 7 x 2^0.
+  b[1] = 7.5f;  // This needs 2^1.
   b[300] = 0.875f;
   const std::vector<IntSumBytes> frames = {EncodeIntSum(4, a, nullptr),
                                            EncodeIntSum(4, b, nullptr)};
@@ -235,18 +236,18 @@ TEST(IntSumAggregator, SharesTheLargestWantedExponents) {
   const std::unique_ptr<Codec> codec = MakeIntSum(SpecOf(4));
   codec->Observe(shared, absl::MakeSpan(state));
   EXPECT_THAT(state, ::testing::ElementsAre(128, 124, 128)) << "zeros start at the largest";
-  // The shard's own sender sees its own frame.
+  // A shard as the only sender observes its own frame.
   std::vector<float> own(3);
   codec->Observe(frames[1], absl::MakeSpan(own));
   EXPECT_THAT(own, ::testing::ElementsAre(128, 124, 128));
-  // A worker sees that frame and then the exponents, which win.
+  // A worker observes that frame, and then the published exponents, which take precedence.
   IntSumBytes both = EncodeIntSum(4, a, nullptr);
   both.insert(both.end(), shared.begin(), shared.end());
   codec->Observe(both, absl::MakeSpan(own));
   EXPECT_EQ(own, state);
 }
 
-// Workers, a receiver and what it publishes, over steps.
+// Several workers, a receiver and its published frames, over several steps.
 struct Job {
   Job(int bits, uint32_t senders, size_t elements) : count(elements) {
     const ChunkConfig chunk = {.count = elements, .spec = SpecOf(bits)};
@@ -256,7 +257,7 @@ struct Job {
     }
   }
 
-  // The frames of a step, and the mean that comes of them.
+  // Runs a step and returns its frames. `*mean` receives their mean.
   std::vector<IntSumBytes> Step(uint64_t step, float scale, std::vector<float>* mean) {
     std::vector<IntSumBytes> frames(workers.size());
     std::vector<SenderFrame> all;
@@ -311,7 +312,7 @@ TEST(IntSum, SendersAgreeFromTheSecondStepAndNothingIsLost) {
   }
 }
 
-// ||residual||^2 / ||acc||^2 of one step with fitting exponents, Gaussian values.
+// Returns |residual|^2 / |acc|^2 of one step with fitting exponents and Gaussian values.
 double ErrorOf(int bits) {
   const size_t count = 64 * 256;
   CounterRandom random(5);
@@ -333,8 +334,9 @@ double ErrorOf(int bits) {
 }
 
 TEST(IntSum, ErrorIsThatOfItsStep) {
-  // The largest of 256 Gaussians is mostly from 2 to 4: steps of 2^-1 (some 2^0) and 2^-5 (some
-  // 2^-4), whose squares over 12 these are; with 2 bits hardly anything passes.
+  // The largest of 256 Gaussian values is usually between 2 and 4. The steps are then 2^-1
+  // (sometimes 2^0) with 4 bits and 2^-5 (sometimes 2^-4) with 8 bits, and the errors are the
+  // squares of the steps over 12. With 2 bits, hardly any value is sent.
   EXPECT_GT(ErrorOf(8), 0.8e-4);
   EXPECT_LT(ErrorOf(8), 1.2e-4);
   EXPECT_GT(ErrorOf(4), 0.02);
@@ -366,8 +368,8 @@ TEST(IntSum, RefusesWhatNoEncoderWrites) {
     for (const int byte : bytes) payload.push_back(static_cast<std::byte>(byte));
     return std::string(ValidateIntSum(payload, count).message());
   };
-  EXPECT_EQ(message({4, 127, 127, 0x71, 0x0F}, 3), "");  // 1, -1, 7.
-  EXPECT_EQ(message({2, 127, 127, 0x1D}, 3), "");        // 1, -1, 1.
+  EXPECT_EQ(message({4, 127, 127, 0x71, 0x0F}, 3), "");  // The codes 1, -1 and 7.
+  EXPECT_EQ(message({2, 127, 127, 0x1D}, 3), "");        // The codes 1, -1 and 1.
   EXPECT_THAT(message({}, 3), HasSubstr("has 0 bytes"));
   EXPECT_THAT(message({3, 127, 127, 0, 0}, 3), HasSubstr("codes of 3 bits"));
   EXPECT_THAT(message({4, 127, 127, 0}, 3), HasSubstr("should have 5"));

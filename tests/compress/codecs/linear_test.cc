@@ -1,4 +1,4 @@
-// Linear quantization against plain loops, and what rounding at random promises.
+// Compares linear quantization with plain loops, and tests the properties of random rounding.
 
 #include "compress/codecs/linear.h"
 
@@ -35,7 +35,7 @@ float BfloatUp(float x) {
   return std::bit_cast<float>((bits + 0xFFFF) & 0xFFFF0000);
 }
 
-// The block's values as they are decoded, from the formulas of docs/compression.md.
+// Computes the decoded values of a block from the formulas in docs/compression.md.
 std::vector<float> Symmetric(absl::Span<const float> block, int most) {
   float largest = 0;
   for (const float x : block) largest = std::max(largest, std::abs(x));
@@ -99,7 +99,7 @@ TEST(Linear, NegativeZerosTakeNoScale) {
     ASSERT_TRUE(EncodeFrame(*CodecFor(spec),
                             {.gradient = gradient, .residual = absl::MakeSpan(residual)}, &frame)
                     .ok());
-    // After the byte that says the bits: the least value and the scale.
+    // These bytes follow the number of bits: the least value and the scale.
     for (size_t i = 1; i < 5; ++i) {
       EXPECT_EQ(frame[kFrameHeaderSize + i], std::byte{0}) << spec << " " << i;
     }
@@ -117,7 +117,7 @@ TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
   struct Case {
     const char* spec;
     float step;
-    float share;  // Of a step.
+    float share;  // Limit of the error, as a share of a step.
   };
   for (const Case& c : {Case{"int8", largest / 127, 0.5f},
                         {"int4", largest / 7, 0.5f},
@@ -131,13 +131,15 @@ TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
     for (size_t i = 0; i < values.size(); ++i) {
       worst = std::max(worst, std::abs(values[i] - decoded[i]));
     }
-    // Scales are rounded up to 8 bits, least values down.
+    // The limit has a margin, because scales are rounded up to 8 bits and least values are rounded
+    // down.
     EXPECT_LE(worst, c.step * c.share * 1.03f) << c.spec;
     EXPECT_GE(worst, c.step * c.share * 0.55f) << c.spec;
   }
 }
 
-// Of one value in a block, a thousand draws: the mean is right, and the draws are of two levels.
+// A value in a block is encoded with 4000 different keys. The decoded values must have exactly two
+// levels, and their mean must equal the value.
 TEST(Linear, RoundsAtRandomToTheMean) {
   for (const char* spec : {"int8:sr", "int4:sr", "int2:sr", "int8:minmax,sr", "int4:minmax,sr"}) {
     std::vector<float> values(64, 0.0f);
@@ -177,7 +179,8 @@ TEST(Linear, ExtremeBlocksStayFinite) {
   EXPECT_EQ(EncodeLinear("int4:minmax", {5, 5, 5}).decoded, (std::vector<float>{5, 5, 5}));
 }
 
-// Which of two zeros is the least is each instruction set's own matter.
+// Instruction sets may disagree about which of two zeros is the minimum. The bytes must be equal
+// anyway.
 TEST(Linear, ZerosOfBothSignsGiveEqualBytesEverywhere) {
   std::vector<float> values(300);
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? -0.0f : 0.0f;
@@ -201,19 +204,20 @@ TEST(Linear, PayloadsThatLie) {
   std::vector<std::byte> payload = payload_of("int4");
   ASSERT_TRUE(ValidateInt4(payload, 301).ok());
   EXPECT_FALSE(ValidateInt4(payload, 300).ok());
-  payload.back() |= std::byte{0xF0};  // 45 codes in the last block: one nibble is padding.
+  // The last block has 45 codes, so one nibble of the last byte is padding.
+  payload.back() |= std::byte{0xF0};
   EXPECT_FALSE(ValidateInt4(payload, 301).ok());
   payload = payload_of("int4");
-  payload[4] = std::byte{0x88};  // -8.
+  payload[4] = std::byte{0x88};  // The code -8 is invalid.
   EXPECT_FALSE(ValidateInt4(payload, 301).ok());
   payload = payload_of("int4");
   payload[0] = payload[1] = std::byte{0};
-  EXPECT_FALSE(ValidateInt4(payload, 301).ok());  // Codes without a scale.
+  EXPECT_FALSE(ValidateInt4(payload, 301).ok());  // The payload has codes without a scale.
   payload = payload_of("int4");
-  payload[1] = std::byte{0x7F};  // So large that 7 of it overflow.
+  payload[1] = std::byte{0x7F};  // The scale is so large that 7 times the scale overflows.
   EXPECT_FALSE(ValidateInt4(payload, 301).ok());
   payload = payload_of("int2");
-  payload[4] = std::byte{0xAA};  // -2.
+  payload[4] = std::byte{0xAA};  // The code -2 is invalid.
   EXPECT_FALSE(ValidateInt2(payload, 301).ok());
   payload = payload_of("int8:minmax");
   ASSERT_TRUE(ValidateMinMax(payload, 301).ok());
@@ -223,7 +227,7 @@ TEST(Linear, PayloadsThatLie) {
   }
   payload = payload_of("int8:minmax");
   payload[2] = std::byte{0x7F};
-  payload[1] = std::byte{0x80};  // Infinity.
+  payload[1] = std::byte{0x80};  // A scale of infinity is invalid.
   EXPECT_FALSE(ValidateMinMax(payload, 301).ok());
   EXPECT_FALSE(ValidateMinMax({}, 0).ok());
 }

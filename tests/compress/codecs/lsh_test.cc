@@ -1,4 +1,4 @@
-// lsh beside a plain reference, and what its memory does when frames are lost.
+// Compares lsh with a plain reference, and tests its memory when frames are lost.
 
 #include "compress/codecs/lsh.h"
 
@@ -24,12 +24,12 @@ double LshEnergy(absl::Span<const float> x) {
   return energy;
 }
 
-// What a frame says, as docs/wire-format.md has it.
+// The contents of a frame, as docs/wire-format.md defines them.
 struct Read {
   uint32_t from = 0;
   std::vector<bool> full;
   std::vector<float> levels;
-  std::vector<std::vector<int>> codes;  // Per block; empty for a gain.
+  std::vector<std::vector<int>> codes;  // Codes of each block; empty if the block has a gain.
 };
 
 Read ReadFrame(absl::Span<const std::byte> frame, size_t count) {
@@ -53,7 +53,7 @@ Read ReadFrame(absl::Span<const std::byte> frame, size_t count) {
   return read;
 }
 
-// A receiver of one sender, one element at a time.
+// A receiver for one sender, which works one element at a time.
 class Reference {
  public:
   explicit Reference(size_t count) : memory_(count) {}
@@ -77,7 +77,7 @@ class Reference {
   std::vector<float> memory_;
 };
 
-// Gradients whose direction turns slowly, block by block at another pace.
+// Returns gradients whose direction turns slowly. Each block turns at a different rate.
 std::vector<float> Turning(size_t count, uint64_t step) {
   const std::vector<float> a = Gaussian(count, 1), b = Gaussian(count, 2);
   std::vector<float> x(count);
@@ -122,7 +122,8 @@ TEST(Lsh, GainIsTheBestOneInEightBits) {
   EXPECT_EQ(chunk.frames()[0].size(), kFrameHeaderSize + 4 + 1 + 2);
 }
 
-// The share of blocks at an angle that go as a gain: all well below the limit, none well above it.
+// Blocks at a given angle to the remembered blocks are encoded. Well below the limit of 45 degrees,
+// nearly all must be sent as gains; well above it, nearly none.
 TEST(Lsh, HashTellsAngles) {
   constexpr size_t kCount = 256 * 200;
   const auto share = [&](double degrees, double size) {
@@ -146,7 +147,7 @@ TEST(Lsh, HashTellsAngles) {
     EXPECT_LE(share(60, size), 0.02) << size;
     EXPECT_EQ(share(180, size), 0) << size;
   }
-  // Beyond what a gain can be.
+  // The gain would exceed its limit, so all blocks must be sent in full.
   EXPECT_EQ(share(0, 1000), 0);
 }
 
@@ -162,7 +163,8 @@ TEST(Lsh, NeverAddsEnergyWhateverItRemembers) {
     for (size_t i = 0; i < kCount; ++i) {
       wrong += (double{x[i]} - decoded[i]) * (double{x[i]} - decoded[i]);
     }
-    EXPECT_LE(wrong, 0.75 * LshEnergy(x)) << step;  // Half of it at 45 degrees.
+    // At the largest angle of 45 degrees, half of the energy is expected to remain.
+    EXPECT_LE(wrong, 0.75 * LshEnergy(x)) << step;
   }
 }
 
@@ -175,7 +177,8 @@ TEST(Lsh, BlocksOfNothingCostNothing) {
   }
 }
 
-// Sizes near the largest float are sent, but not remembered, as gains of them could overflow.
+// Values near the largest float must be sent but not remembered, because gains of them could
+// overflow.
 TEST(Lsh, LargestBlocksAreNotRemembered) {
   constexpr size_t kCount = 256;
   OneChunk chunk(Lsh("lsh/noef"), kCount, 1);
@@ -188,7 +191,8 @@ TEST(Lsh, LargestBlocksAreNotRemembered) {
   EXPECT_FALSE(ReadFrame(chunk.frames()[0], kCount).full[0]);
 }
 
-// A frame that was refused for good: what it held is owed again, and both sides begin anew.
+// If a frame is refused permanently, its values must be owed again, and sender and receiver must
+// start with empty memories.
 TEST(Lsh, RefusedFramesAreOwedAndForgotten) {
   constexpr size_t kCount = 1000;
   OneChunk chunk(Lsh(), kCount, 1);
@@ -245,7 +249,7 @@ TEST_F(LostFrames, AreNoticed) {
 TEST_F(LostFrames, AReceiverThatForgotRefuses) {
   ASSERT_TRUE(Receive(Next()).ok());
   receiver_ = MakeAggregator(config_, 2);
-  EXPECT_THAT(std::string(Receive(Next()).message()), HasSubstr("where none are remembered"));
+  EXPECT_THAT(std::string(Receive(Next()).message()), HasSubstr("the receiver has none"));
 }
 
 TEST_F(LostFrames, ASenderThatForgotBeginsAnew) {
@@ -262,13 +266,13 @@ TEST_F(LostFrames, OtherSendersAndFormatsAreRefused) {
   EXPECT_FALSE(receiver_->Validate(2, frame).ok());
   const std::vector<std::byte> second = Next();
   ASSERT_TRUE(receiver_->Validate(1, second).ok());
-  EXPECT_FALSE(receiver_->Validate(0, second).ok());  // It goes on from what 1 sent.
+  EXPECT_FALSE(receiver_->Validate(0, second).ok());  // The frame refers to the memory of sender 1.
   const absl::Status other = receiver_->Validate(1, LoneCodec("int8").Encoded(Turning(kCount, 0)));
   EXPECT_THAT(std::string(other.message()), HasSubstr("send lsh"));
 }
 
-// Both at once: validated when the first of them was not yet added. Not what senders of a job do;
-// the receiver stays within its memory and goes on.
+// The same frame is added twice after a single validation, which a job's senders never cause. The
+// receiver must stay within its memory, and all sums must be finite.
 TEST_F(LostFrames, TwoThatGoOnFromTheSameDoNoHarm) {
   ASSERT_TRUE(Receive(Next()).ok());
   const std::vector<std::byte> a = Next();
@@ -313,17 +317,18 @@ TEST(Lsh, MalformedPayloadsAreRefused) {
     payload[at] = static_cast<std::byte>(value);
     return !ValidateLsh(payload, kCount).ok();
   };
-  EXPECT_TRUE(refused(gains, 4, 1));     // Full, without codes.
-  EXPECT_TRUE(refused(gains, 4, 0x80));  // A block that is not there.
-  EXPECT_TRUE(refused(gains, 6, 0xBF));  // A gain below 0.
-  EXPECT_TRUE(refused(gains, 6, 0x44));  // One above 128.
+  EXPECT_TRUE(refused(gains, 4, 1));     // The block is marked as full but has no codes.
+  EXPECT_TRUE(refused(gains, 4, 0x80));  // The bitmap marks a block that does not exist.
+  EXPECT_TRUE(refused(gains, 6, 0xBF));  // The gain is below 0.
+  EXPECT_TRUE(refused(gains, 6, 0x44));  // The gain is above 128.
   EXPECT_TRUE(refused(gains, 6, 0x7F));
-  EXPECT_TRUE(refused(full, 6, 0x7F));  // A scale that is not finite.
+  EXPECT_TRUE(refused(full, 6, 0x7F));  // The scale is not finite.
   EXPECT_TRUE(refused(full, 6, 0x80));
-  EXPECT_TRUE(refused(full, 20, 0x80));  // -128
+  EXPECT_TRUE(refused(full, 20, 0x80));  // The code is -128.
   std::vector<std::byte> fresh(gains.begin() + kFrameHeaderSize, gains.end());
   std::fill(fresh.begin(), fresh.begin() + 4, std::byte{0});
-  EXPECT_FALSE(ValidateLsh(fresh, kCount).ok());  // Gains of nothing.
+  // The frame has gains that refer to an empty memory.
+  EXPECT_FALSE(ValidateLsh(fresh, kCount).ok());
   for (size_t size = 0; size < gains.size() - kFrameHeaderSize; ++size) {
     EXPECT_FALSE(ValidateLsh(FramePayload(gains).first(size), kCount).ok());
   }

@@ -1,4 +1,4 @@
-// Codec `powersgd` against plain loops and against the best that a matrix of its rank can do.
+// Compares codec `powersgd` with plain loops and with the best approximation of the same rank.
 #include "compress/codecs/powersgd.h"
 
 #include <bit>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 using PowerSgdBytes = std::vector<std::byte>;
 
-// One sender of one matrix.
+// One sender of a single matrix.
 class Sender {
  public:
   Sender(size_t rank, size_t rows, size_t columns)
@@ -48,7 +48,7 @@ class Sender {
     return frame;
   }
 
-  // |x - decoded|^2 / |x|^2, without a residual.
+  // Encodes x without a residual and returns |x - decoded|^2 / |x|^2.
   double Error(const std::vector<float>& x) {
     const std::vector<float> decoded = Decode(Encode(x), x.size());
     double error = 0, energy = 0;
@@ -69,7 +69,8 @@ class Sender {
   uint64_t step_ = 0;
 };
 
-// 64 x 128 with the given singular values: its vectors are rows of Hadamard's matrix.
+// Returns a 64 x 128 matrix with the given singular values. Its singular vectors are rows of a
+// Hadamard matrix.
 std::vector<float> WithSingularValues(const std::vector<double>& values, size_t shift = 0) {
   const auto sign = [](size_t a, size_t b) { return std::popcount(a & b) % 2 == 0 ? 1.0 : -1.0; };
   std::vector<float> matrix(64 * 128);
@@ -170,8 +171,9 @@ TEST_P(LowRankOnTarget, ResidualIsWhatIsNotDecodedBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Targets, LowRankOnTarget, ::testing::ValuesIn(SimdTargets()),
                          [](const auto& param) { return param.param; });
 
-// What is left is the rounding of two factors to 8 bits: each is off by up to 2^-9 of itself, which
-// makes 2 x (2^-9)^2 x (about) 1/3 to 1/2.
+// A matrix whose rank equals the codec's must be decoded with rounding errors only. Both factors
+// are rounded to 8 bits, which is an error of up to 2^-9 in each. The expected squared error is 2 x
+// (2^-9)^2 times about 1/3 to 1/2.
 TEST(PowerSgd, MatricesOfItsRankArriveButForRounding) {
   for (const size_t rank : {1u, 2u, 5u}) {
     std::vector<double> values;
@@ -182,8 +184,8 @@ TEST(PowerSgd, MatricesOfItsRankArriveButForRounding) {
   }
 }
 
-// Of a matrix that stays, the iterations find the largest singular values; nothing can do better
-// than those.
+// If the matrix is constant, the iterations must converge to the largest singular values, which is
+// the best possible result.
 TEST(PowerSgd, WarmStartFindsTheBestFactors) {
   std::vector<double> values;
   double all = 0, best = 0;
@@ -205,14 +207,15 @@ TEST(PowerSgd, WarmStartFindsTheBestFactors) {
 
 TEST(PowerSgd, ColumnsThatFoundNothingLookElsewhere) {
   Sender sender(4, 64, 128);
-  // Of rank 1: three columns have nothing to find.
+  // A matrix of rank 1 leaves three columns without a component.
   for (int step = 0; step < 3; ++step) EXPECT_LT(sender.Error(WithSingularValues({2.0})), 1e-5);
-  // And none at all.
+  // A matrix of zeros must not change the state.
   const std::vector<float> before = sender.state();
   EXPECT_EQ(Decode(sender.Encode(std::vector<float>(64 * 128)), 64 * 128),
             std::vector<float>(64 * 128));
   EXPECT_EQ(sender.state(), before);
-  // All other directions, of which the first column knows none but the three others find some.
+  // All directions of this matrix are new. The first column of Q has no component in them, but the
+  // three random columns do.
   const std::vector<float> other = WithSingularValues({4, 3, 2, 1}, 20);
   EXPECT_LT(sender.Error(other), 0.3);
   sender.Error(other);
@@ -227,8 +230,8 @@ TEST(PowerSgd, AStateOfZerosIsAsGoodAsAnother) {
   ASSERT_TRUE(
       EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)}, &frame)
           .ok());
-  // Its columns are replaced by random ones of the rows' space, so that what they find is theirs;
-  // the next step has the matrix.
+  // In the first step, random columns replace the columns of zeros, and their results are
+  // independent. The second step must then represent the whole matrix.
   frame.clear();
   ASSERT_TRUE(
       EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)}, &frame)
@@ -272,7 +275,7 @@ TEST(PowerSgd, WhatIsNoMatrixGoesAsHalves) {
   EXPECT_EQ(size(4, 1000, 0), 2001u);
   EXPECT_EQ(size(4, 0, 0), 1u);
   EXPECT_EQ(size(4, 1001, 10), 2003u) << "not whole rows";
-  // 2 r (m + n) = m n just pays.
+  // Factors are used up to the limit 2 r (m + n) = m n.
   EXPECT_EQ(size(4, 256, 16), 5u + 2 * 4 * 32);
   EXPECT_EQ(size(5, 256, 16), 513u);
   EXPECT_EQ(size(1, 1000, 1), 2001u);
@@ -288,7 +291,7 @@ TEST(PowerSgd, RefusesWhatNoEncoderWrites) {
     return std::string(ValidateLowRank(payload, 512).message());
   };
   EXPECT_THAT(message(0, {33}), HasSubstr("the largest is 32"));
-  EXPECT_THAT(message(0, {32}), HasSubstr("not sent as rank 32"));
+  EXPECT_THAT(message(0, {32}), HasSubstr("cannot be sent as rank 32"));
   EXPECT_THAT(message(0, {1}), HasSubstr("should have"));
   EXPECT_THAT(message(0, {0}), HasSubstr("payload"));
   EXPECT_THAT(message(1, {0}), HasSubstr("in 0 rows"));

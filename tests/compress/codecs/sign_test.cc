@@ -1,4 +1,5 @@
-// Codecs sign, onebit and signsgd against their formulas, their bytes, and the vote.
+// Compares the codecs sign, onebit and signsgd with their formulas, and tests their bytes and the
+// vote.
 
 #include "compress/codecs/sign.h"
 
@@ -18,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using SignBytes = std::vector<std::byte>;
 
-// Heavy-tailed, with zeros here and there and whole rows of them.
+// Returns heavy-tailed values with some single zeros and some long runs of zeros.
 std::vector<float> WithZeros(size_t count, uint64_t seed) {
   std::vector<float> values = HeavyTailed(count, seed);
   for (size_t i = 0; i < count; ++i) {
@@ -27,7 +28,7 @@ std::vector<float> WithZeros(size_t count, uint64_t seed) {
   return values;
 }
 
-// The mean of what `chosen` says, as docs/wire-format.md adds it up.
+// Returns the mean of the elements that `chosen` accepts, summed as docs/wire-format.md defines.
 template <typename Chosen>
 float ReferenceMean(absl::Span<const float> block, Chosen chosen) {
   double lanes[16] = {};
@@ -107,7 +108,8 @@ TEST(Sign, ZerosStayZeroAndCostNothingWhereThereAreNone) {
   EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full) << "a whole block";
   x[2000] = 0;
   EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full + 128);
-  // Rows of an embedding that no step touches never move, whatever is owed elsewhere.
+  // The gradient of these rows is always zero, as for unused rows of an embedding. Their decoded
+  // values must stay 0, whatever residuals other rows have.
   OneChunk chunk(codec.spec(), count, 1);
   for (uint64_t step = 0; step < 50; ++step) {
     std::vector<float> gradient = HeavyTailed(count, step);
@@ -117,7 +119,8 @@ TEST(Sign, ZerosStayZeroAndCostNothingWhereThereAreNone) {
   }
 }
 
-// |C(x) - x|^2 = |x|^2 (1 - delta), delta = |x|_1^2 / (d |x|_2^2), for each block.
+// The error must equal the theoretical one: |C(x) - x|^2 = |x|^2 (1 - delta) for each block, where
+// delta = |x|_1^2 / (d |x|_2^2).
 TEST(Sign, ErrorIsExactlyWhatTheoryGives) {
   const std::vector<float> x = HeavyTailed(1024, 3);
   double l1 = 0, l2 = 0, error = 0;
@@ -128,7 +131,8 @@ TEST(Sign, ErrorIsExactlyWhatTheoryGives) {
     l2 += double{x[i]} * x[i];
     error += (double{decoded[i]} - x[i]) * (double{decoded[i]} - x[i]);
   }
-  // The scale has 8 significant bits: wrong by 2^-9 at most, which counts squared.
+  // The scale has 8 significant bits, so its relative error is at most 2^-9, which affects the
+  // result squared.
   EXPECT_NEAR(error / l2, 1 - l1 * l1 / 1024 / l2, 1.1 * 0x1p-18 * l1 * l1 / 1024 / l2 + 1e-9);
 }
 
@@ -187,7 +191,7 @@ TEST(SignSgd, ItsReceiverTakesVotesOnly) {
 
 TEST(SignSgd, HasNothingToFeedBack) {
   EXPECT_THAT(std::string(ParseCodecSpec("signsgd/ef").status().message()),
-              HasSubstr("a vote has no size"));
+              HasSubstr("a vote has no magnitude"));
   EXPECT_EQ(ToString(*ParseCodecSpec("signsgd/noef")), "signsgd");
 }
 
@@ -199,7 +203,7 @@ std::string Problem(bool onebit, const std::vector<int>& bytes, size_t count) {
 }
 
 TEST(Sign, RefusesWhatNoEncoderWrites) {
-  // Scale 1; no zeros; - + +.
+  // The scale is 1, there are no zeros, and the signs are - + +.
   EXPECT_EQ(Problem(false, {0x80, 0x3F, 0, 0b001}, 3), "");
   EXPECT_EQ(Problem(false, {0x80, 0x3F, 1, 0b001, 0b010}, 3), "");
   EXPECT_EQ(Problem(false, {0, 0, 0, 0}, 3), "");
@@ -211,8 +215,8 @@ TEST(Sign, RefusesWhatNoEncoderWrites) {
   EXPECT_THAT(Problem(false, {0x80, 0x3F, 0, 8}, 3), HasSubstr("bits after its last element"));
   EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 9}, 3), HasSubstr("bits after its last element"));
   EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 2, 2}, 3), HasSubstr("a negative zero"));
-  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 0}, 3), HasSubstr("one kind of bit"));
-  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 7}, 3), HasSubstr("one kind of bit"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 0}, 3), HasSubstr("bits are all equal"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 7}, 3), HasSubstr("bits are all equal"));
   EXPECT_THAT(Problem(false, {0, 0, 0, 1}, 3), HasSubstr("elements without a scale"));
   EXPECT_THAT(Problem(false, {0, 0, 1, 0, 1}, 3), HasSubstr("elements without a scale"));
   EXPECT_THAT(Problem(false, {0x80, 0x7F, 0, 1}, 3), HasSubstr("negative or not finite"));

@@ -1,10 +1,11 @@
-// topk_exact, threshold and the value formats of sparse codecs.
+// Tests topk_exact, threshold and the value formats of sparse codecs.
 
 #include "compress/codecs/sparse.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "base/float_bits.h"
@@ -44,7 +45,7 @@ std::vector<size_t> Positions(const std::vector<float>& decoded) {
   return positions;
 }
 
-// By sorting: larger first, then earlier.
+// Sorts by descending magnitude, then by position.
 std::vector<size_t> LargestOf(const std::vector<float>& values, size_t wanted) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -61,7 +62,7 @@ TEST(TopKExact, KeepsExactlyTheLargest) {
       const std::vector<float> values = HeavyTailed(count, count);
       const auto wanted = static_cast<size_t>(std::ceil(density * static_cast<double>(count)));
       const std::string spec = ToString({.codec = CodecId::kTopKExact, .level = density});
-      // Scaled up: no half is 0 that a float is not.
+      // The values are scaled up, so that a half is 0 only if the float is 0.
       std::vector<float> large = values;
       for (float& value : large) value *= 1e3f;
       const size_t nonzero = count - static_cast<size_t>(std::count(large.begin(), large.end(), 0));
@@ -73,7 +74,8 @@ TEST(TopKExact, KeepsExactlyTheLargest) {
   }
 }
 
-// Large exactly where one in 16 is looked at first: most of what has to be kept is elsewhere.
+// Large values are exactly at the positions of the sample of one in 16, so the sample gives a
+// threshold that is far too high. The codec must still keep the largest elements.
 TEST(TopKExact, DoesNotDependOnASample) {
   constexpr size_t kGroup = 64, kStride = 16;
   std::vector<float> values = HeavyTailed(65536, 11);
@@ -148,7 +150,7 @@ TEST(SparseValues, ErrorsAreWithinTheirFormats) {
     for (const size_t i : Positions(result.decoded)) {
       worst = std::max(worst, std::abs(result.residual[i]));
     }
-    // Not better than half a step either: of so many values one comes near it.
+    // Among this many values, the largest error must also come close to half a step.
     EXPECT_LE(worst, c.step * 0.501f) << c.spec;
     EXPECT_GE(worst, c.step * 0.45f) << c.spec;
     EXPECT_EQ(Positions(result.decoded).size(), kept) << c.spec;
@@ -164,7 +166,7 @@ TEST(SparseValues, SignsAreReadFromAnyBitAndNoByteTooMany) {
   for (const std::string& target : SimdTargets()) {
     ForceSimdTarget(target);
     for (size_t kept = 0; kept <= 70; ++kept) {
-      // Exactly as many bytes as there are, so that a sanitizer sees one too many.
+      // The buffer has the exact size, so that a sanitizer detects reads after the end.
       std::vector<std::byte> codes(ValueBytes(ValueFormat::kSign, kept));
       for (size_t i = 0; i < kept; ++i) {
         codes[i / 8] |= static_cast<std::byte>(((i * 5 / 3) % 2) << (i % 8));
@@ -183,8 +185,11 @@ TEST(SparseValues, SignsAreReadFromAnyBitAndNoByteTooMany) {
 }
 
 TEST(SparseValues, TakeAsManyBytesAsTheySay) {
-  for (const ValueFormat format :
-       {ValueFormat::kFp16, ValueFormat::kInt8, ValueFormat::kInt4, ValueFormat::kSign}) {
+  const std::map<ValueFormat, size_t> level_bytes = {{ValueFormat::kFp16, 0},
+                                                     {ValueFormat::kInt8, 3},
+                                                     {ValueFormat::kInt4, 6},
+                                                     {ValueFormat::kSign, 3}};
+  for (const auto& [format, bytes] : level_bytes) {
     for (size_t kept = 0; kept <= 40; ++kept) {
       std::vector<float> values = HeavyTailed(kept, kept + 1);
       for (float& value : values) value += std::copysign(1.0f, value);
@@ -192,7 +197,7 @@ TEST(SparseValues, TakeAsManyBytesAsTheySay) {
       const ValueLevels levels = ChooseLevels(format, values, 1);
       std::vector<std::byte> codes, header;
       AppendLevels(format, levels, &header);
-      EXPECT_EQ(header.size(), LevelBytes(format));
+      EXPECT_EQ(header.size(), bytes);
       AppendValues(format, levels, absl::MakeSpan(values), &codes);
       ASSERT_EQ(codes.size(), ValueBytes(format, kept));
       EXPECT_EQ(WhatIsWrong(format, levels, kept, codes), "");

@@ -1,4 +1,4 @@
-// blocktopk and randomk: which elements they send, and how exactly.
+// Tests the elements that blocktopk and randomk send, and the precision of the values.
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ TEST(BlockTopK, SendsTheFirstLargestOfEachBlock) {
     for (const size_t count : {0u, 1u, 3u, 4u, 5u, 255u, 256u, 257u, 4097u, 10000u}) {
       std::vector<float> x(count);
       CounterRandom random(count, block);
-      // Small integers: many ties, some blocks of zeros alone.
+      // Small integers cause many ties, and some blocks contain only zeros.
       for (float& value : x) value = static_cast<float>(random.Below(5)) - 2;
       for (size_t i = block; i < std::min(count, 2 * block); ++i) x[i] = 0;
       std::vector<float> wanted(count);
@@ -57,14 +57,15 @@ TEST(BlockTopK, ZerosSendNothingInAnyFormat) {
 
 TEST(BlockTopK, APositionBeyondTheEndIsRefused) {
   const FormatEntry& format = *FindFormat(FormatId::kBlockTopK);
-  // Blocks of 4, fp16, none missing, value 1, position 0 to 3.
+  // The payload has blocks of 4, values in fp16, none missing, the value 1, and a position from 0
+  // to 3.
   std::vector<std::byte> payload = {std::byte{2}, std::byte{0},    std::byte{0},
                                     std::byte{0}, std::byte{0x3C}, std::byte{1}};
   EXPECT_TRUE(format.validate(payload, 2).ok());
   payload.back() = std::byte{2};
   EXPECT_FALSE(format.validate(payload, 2).ok());
   EXPECT_TRUE(format.validate(payload, 3).ok());
-  payload.back() = std::byte{0x12};  // Padding.
+  payload.back() = std::byte{0x12};  // A bit of the padding is set.
   EXPECT_FALSE(format.validate(payload, 3).ok());
   payload.back() = std::byte{2};
   payload[0] = std::byte{13};
@@ -92,11 +93,12 @@ TEST(RandomK, PlacesAreThoseOfTheSharedKey) {
   std::vector<size_t> both;
   std::set_intersection(places.begin(), places.end(), others.begin(), others.end(),
                         std::back_inserter(both));
-  EXPECT_LT(both.size(), places.size() / 4);  // A twentieth, by chance.
+  // By chance, a twentieth of the places should be equal.
+  EXPECT_LT(both.size(), places.size() / 4);
 }
 
 TEST(RandomK, EveryElementIsSentEquallyOften) {
-  constexpr size_t kCount = 103;  // Strata of 17 and 18.
+  constexpr size_t kCount = 103;  // The strata have 17 and 18 elements.
   constexpr size_t kDraws = 20000;
   const std::vector<float> x(kCount, 1.0f);
   std::vector<double> times(kCount);
@@ -110,7 +112,8 @@ TEST(RandomK, EveryElementIsSentEquallyOften) {
   }
 }
 
-// E|decoded - x|^2 = (n/k - 1) |x|^2, and the mean is x.
+// The mean of the decoded values must be x, and the variance must be (n/k - 1) |x|^2, as theory
+// predicts.
 TEST(RandomK, UnbiasedVarianceIsWhatTheorySays) {
   constexpr size_t kDraws = 2000;
   const std::vector<float> x = HeavyTailed(2000, 3, 1.0f);
@@ -149,7 +152,8 @@ TEST(RandomK, RefusesMoreValuesThanElements) {
   const std::vector<std::byte> payload(frame.begin() + kFrameHeaderSize, frame.end());
   const FormatEntry& format = *FindFormat(FormatId::kRandomK);
   EXPECT_TRUE(format.validate(payload, 8).ok());
-  EXPECT_TRUE(format.validate(payload, 80).ok());  // The density is the sender's.
+  // Only the sender knows the density, so the format accepts other counts.
+  EXPECT_TRUE(format.validate(payload, 80).ok());
   EXPECT_FALSE(format.validate(payload, 7).ok());
   EXPECT_FALSE(format.validate(payload, 0).ok());
 }

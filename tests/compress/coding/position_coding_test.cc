@@ -1,4 +1,5 @@
-// Positions in every coding, against an encoder that writes bit by bit as docs/wire-format.md says.
+// Compares positions in every coding with an encoder that writes bit by bit as docs/wire-format.md
+// defines.
 
 #include "compress/coding/position_coding.h"
 
@@ -15,7 +16,7 @@
 namespace sluice::compress {
 namespace {
 
-// A plane, from the lowest bit of the first byte on.
+// Writes a plane, starting at the lowest bit of the first byte.
 class BitWriter {
  public:
   void Put(uint64_t value, int width) {
@@ -134,8 +135,8 @@ size_t CountFor(const std::vector<uint32_t>& gaps) {
   return static_cast<size_t>(Sum(gaps)) + gaps.size();
 }
 
-// Both planes as they would lie in a payload, with an odd byte between them. False if they are too
-// short.
+// Reads both planes as from a payload, with an additional byte between them. Returns false if they
+// are too short.
 bool Split(int coding, size_t kept, absl::Span<const std::byte> first,
            absl::Span<const std::byte> last, PositionPlanes* planes) {
   planes->coding = static_cast<uint8_t>(coding);
@@ -169,7 +170,7 @@ std::vector<std::vector<uint32_t>> Cases() {
       std::vector<uint32_t>(50, 4077),
       {0, 0, 0, 100000},
       {1, 4077, 1, 4077, 0, 0, 0, 0, 4077},
-      // A word of zeros in the plane of quotients, and runs that end with one.
+      // These gaps cause a word of zeros in the plane of quotients, and runs that end with a one.
       {62, 63, 64, 65, 127, 128, 129, 0, 1000}};
   for (const size_t count : {2u,  5u,  7u,  8u,  9u,   15u,  16u,  17u,  31u,  32u,
                              33u, 63u, 64u, 65u, 319u, 320u, 321u, 640u, 641u, 1283u}) {
@@ -177,14 +178,14 @@ std::vector<std::vector<uint32_t>> Cases() {
   }
   cases.push_back(PositionCodingRandomGaps(2000, 0.002, 1));
   cases.push_back(PositionCodingRandomGaps(2000, 0.5, 2));
-  // Dense and empty stretches.
+  // These gaps have dense and sparse stretches.
   std::vector<uint32_t> mixed = PositionCodingRandomGaps(500, 0.4, 3);
   for (const uint32_t gap : PositionCodingRandomGaps(100, 0.001, 4)) mixed.push_back(gap);
   cases.push_back(mixed);
   return cases;
 }
 
-PositionPlan PlanFor(int coding, const Coded& coded) {
+IndexLayout PlanFor(int coding, const Coded& coded) {
   return {.coding = static_cast<uint8_t>(coding),
           .first_bytes = coded.first.size(),
           .last_bits = coded.last.bits()};
@@ -200,7 +201,7 @@ TEST_P(PositionCoding, EveryCodingWritesItsBytesAndReadsBack) {
   for (const std::vector<uint32_t>& gaps : Cases()) {
     for (const int coding : AllCodings()) {
       const Coded wanted = Reference(coding, gaps);
-      const PositionPlan plan = PlanFor(coding, wanted);
+      const IndexLayout plan = PlanFor(coding, wanted);
       std::vector<std::byte> first, last;
       AppendFirstPlanes(plan, gaps, &first);
       AppendLastPlane(plan, gaps, &last);
@@ -235,7 +236,7 @@ TEST_P(PositionCoding, TheSmallestOfWhatWasAskedForIsTaken) {
   for (const std::vector<uint32_t>& gaps : Cases()) {
     for (const IndexMode mode : {IndexMode::kAuto, IndexMode::kRice, IndexMode::kPacked,
                                  IndexMode::kBytes, IndexMode::kBitmap}) {
-      const PositionPlan plan = PlanPositions(mode, gaps, Sum(gaps));
+      const IndexLayout plan = PlanPositions(mode, gaps, Sum(gaps));
       const Coded wanted = Reference(plan.coding, gaps);
       ASSERT_TRUE(within(mode, plan.coding)) << int{plan.coding};
       EXPECT_EQ(plan.first_bytes, wanted.first.size());
@@ -245,7 +246,7 @@ TEST_P(PositionCoding, TheSmallestOfWhatWasAskedForIsTaken) {
       for (const int coding : AllCodings()) {
         if (within(mode, coding)) least = std::min(least, Reference(coding, gaps).bytes());
       }
-      // Not all are tried; what is left out is never much better.
+      // The encoder does not try all parameters, but the omitted ones must never be much better.
       EXPECT_LE(static_cast<double>(wanted.bytes()), 1.08 * static_cast<double>(least) + 2)
           << int{plan.coding} << " " << gaps.size();
     }
@@ -273,7 +274,8 @@ TEST_P(PositionCoding, PlanesThatLieAreRefusedOrReadInside) {
         ASSERT_LT(positions[i], count);
         ASSERT_TRUE(i == 0 || positions[i - 1] < positions[i]);
       }
-      // One encoding of these positions in this coding, but that blocks leave the parameters open.
+      // In this coding, these positions must have only one encoding, except that blocks may choose
+      // their parameters.
       if (coding == 96) return;
       std::vector<uint32_t> read = positions;
       for (size_t i = positions.size(); i-- > 1;) read[i] -= positions[i - 1] + 1;
@@ -309,7 +311,8 @@ TEST(PositionPlanes, UnknownCodingsAreRefused) {
     PositionPlanes planes;
     const bool taken = Split(coding, 0, {}, {}, &planes);
     EXPECT_EQ(taken, std::find(known.begin(), known.end(), coding) != known.end()) << coding;
-    // Without positions there is one encoding.
+    // If there are no positions, only coding 0 must be accepted, so that there is only one
+    // encoding.
     EXPECT_EQ(taken && PositionProblem(planes, 10).empty(), coding == 0) << coding;
   }
 }
@@ -325,25 +328,31 @@ TEST(PositionPlanes, WhatNoEncoderWritesIsRefused) {
     return std::string(PositionProblem(planes, 1000));
   };
   EXPECT_EQ(problem(1, 2, {0b01}, {0b11}), "");
-  EXPECT_NE(problem(1, 2, {0b101}, {0b11}), "");  // A third low bit.
+  // The plane contains the low bit of a third number.
+  EXPECT_NE(problem(1, 2, {0b101}, {0b11}), "");
   EXPECT_EQ(problem(32, 2, {5}, {0b11}), "");
-  EXPECT_NE(problem(32, 2, {9}, {0b11}), "");       // A third remainder.
-  EXPECT_NE(problem(32, 5, {243}, {0b11111}), "");  // No five remainders.
-  EXPECT_EQ(problem(66, 2, {}, {0b0111}), "");      // 3 goes on, 1; 0.
-  EXPECT_NE(problem(66, 1, {}, {0b1101}), "");      // 1, and then one that goes on.
-  EXPECT_NE(problem(66, 3, {}, {0b0111}), "it");    // Padding counts as codes only so far.
+  EXPECT_NE(problem(32, 2, {9}, {0b11}), "");       // The plane contains a third remainder.
+  EXPECT_NE(problem(32, 5, {243}, {0b11111}), "");  // The byte does not contain five remainders.
+  // The first gap has the codes 3 (which continues) and 1; the second gap is 0.
+  EXPECT_EQ(problem(66, 2, {}, {0b0111}), "");
+  // The gap 1 is followed by a code that continues.
+  EXPECT_NE(problem(66, 1, {}, {0b1101}), "");
+  // Padding may be read as codes only up to the expected number.
+  EXPECT_NE(problem(66, 3, {}, {0b0111}), "it");
   EXPECT_EQ(problem(72, 2, {}, {255, 0, 254}), "");
   EXPECT_NE(problem(72, 2, {}, {255, 0, 255}), "");
   EXPECT_NE(problem(72, 2, {}, {255, 0, 254, 0}), "");
   EXPECT_EQ(problem(96, 1, {2, 1}, {0b1}), "");
-  EXPECT_NE(problem(96, 1, {0x12, 1}, {0b1}), "");            // A parameter without a block.
-  EXPECT_NE(problem(96, 1, {2, 5}, {0b1}), "");               // A third low bit.
-  EXPECT_NE(problem(31, 1, {0, 0, 0, 0}, {0, 0, 0, 2}), "");  // 2^56 would wrap in 32 bits.
+  // There is a parameter without a block.
+  EXPECT_NE(problem(96, 1, {0x12, 1}, {0b1}), "");
+  // The plane contains the low bit of a third number.
+  EXPECT_NE(problem(96, 1, {2, 5}, {0b1}), "");
+  EXPECT_NE(problem(31, 1, {0, 0, 0, 0}, {0, 0, 0, 2}), "");  // 2^56 would wrap around in 32 bits.
   EXPECT_NE(problem(61, 1, {0, 0, 0, 0, 0}, {0, 0, 0, 2}), "");
   EXPECT_NE(problem(96, 1, {15, 0, 0}, {0, 0, 0, 2}), "");
 }
 
-// Each of `count` elements with probability p.
+// Returns the gaps between kept elements if each element is kept with probability p.
 std::vector<uint32_t> Independent(size_t count, double p, uint64_t seed) {
   CounterRandom random(seed);
   std::vector<uint32_t> gaps;
@@ -364,27 +373,30 @@ double EntropyBits(size_t count, size_t kept) {
   return static_cast<double>(count) * (-p * std::log2(p) - (1 - p) * std::log2(1 - p));
 }
 
-// Of the smallest coding, with the byte that names it and the number of positions.
+// Returns the number of bits of the smallest coding, including the number of positions and the byte
+// that names the coding.
 double CodedBits(IndexMode mode, const std::vector<uint32_t>& gaps) {
-  const PositionPlan plan = PlanPositions(mode, gaps, Sum(gaps));
+  const IndexLayout plan = PlanPositions(mode, gaps, Sum(gaps));
   return static_cast<double>(8 * (5 + plan.first_bytes + BytesFor(plan.last_bits)));
 }
 
 TEST(IndexBits, AreWithinTwoPercentOfTheEntropy) {
   for (double p = 1e-4; p < 0.2; p *= 1.07) {
-    // At least 2,000 positions, and a chunk of 64 Ki.
+    // The chunk has at least 64 Ki elements and, on average, at least 2,000
+    // positions.
     const auto count = static_cast<size_t>(std::max(65536.0, 2000 / p));
     const std::vector<uint32_t> gaps = Independent(count, p, static_cast<uint64_t>(1 / p));
     const double entropy = EntropyBits(count, gaps.size());
     const double bits = CodedBits(IndexMode::kAuto, gaps);
     EXPECT_LT(bits, entropy * (p <= 0.15 ? 1.02 : 1.025)) << p;
-    // Nothing can be below by more than chance.
+    // No coding can take fewer bits than the entropy, except by chance.
     EXPECT_GT(bits, entropy * 0.998) << p;
   }
 }
 
 TEST(IndexBits, ClustersCostLess) {
-  // Rows of 512 whose densities differ, as those of a layer do by which neurons were active.
+  // The rows of 512 elements have different densities, as in a layer whose neurons differ in
+  // activity.
   std::vector<uint32_t> gaps;
   CounterRandom random(5);
   uint32_t gap = 0;

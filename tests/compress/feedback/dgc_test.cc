@@ -1,4 +1,4 @@
-// Momentum correction, factor masking, clipping and warm-up against a plain reference.
+// Compares momentum correction, factor masking, clipping and warm-up with a plain reference.
 #include "compress/feedback/dgc.h"
 
 #include <cmath>
@@ -63,11 +63,11 @@ TEST(Dgc, DeliversEveryMomentumAndMasksWhatWasSent) {
         if (decoded[i] != 0) u[i] = 0;
       }
       if (step % 7 == 3) {
-        ASSERT_TRUE(dgc->TakeBack(frame).ok());
+        ASSERT_TRUE(dgc->ReturnFrame(frame).ok());
       }
       ASSERT_EQ(SaveFields(dgc->State()).at("momentum"), u) << step;
     }
-    // Something was masked, and not all.
+    // Masking must have affected some elements, but not all.
     EXPECT_LT(masked, 0.999 * unmasked);
     EXPECT_GT(masked, 0.3 * unmasked);
     for (size_t i = 0; i < count; ++i) {
@@ -88,7 +88,8 @@ TEST(Dgc, ClipsToTheUsualNorm) {
   EXPECT_EQ(SaveFields(dgc->State()).at("norm"), std::vector<float>{20});
   EncodeOne(dgc.get(), *codec, spike);
   const SavedState state = SaveFields(dgc->State());
-  // 100 became 2; the average moved a tenth of the way from 20 to 40.
+  // The gradient's elements were clipped from 100 to 2, and the average norm moved a tenth of the
+  // way from 20 to 40.
   EXPECT_NEAR(state.at("momentum").back() + state.at("residual").back(), 2 + 3, 2.01);
   EXPECT_NEAR(state.at("norm")[0], 22, 1e-4);
   double total = 0;
@@ -171,7 +172,7 @@ TEST(Dgc, KernelsGiveTheSameBitsOnEveryTarget) {
       for (size_t i = 0; i < count; i += 3) sent[i] = i % 2 == 0 ? 0.0f : -0.0f;
       const uint32_t largest =
           StepMomentum(0.9f, 0.7f, g.data(), u.data(), v.data(), count, out.data());
-      const uint32_t apart = TakeDifference(g.data(), u.data(), count, less.data());
+      const uint32_t apart = Subtract(g.data(), u.data(), count, less.data());
       AddScaled(0.3f, g.data(), count, sum.data());
       ClearWhereSent(sent.data(), count, cleared.data());
       uint32_t wanted_largest = 0, wanted_apart = 0;

@@ -1,5 +1,5 @@
-// EF21 and DIANA: both ends' memories stay equal, whatever is skipped or refused, and what is
-// published is what their definitions say.
+// Tests EF21 and DIANA: the memories of senders and receiver must stay equal even if frames are
+// skipped or refused, and the published values must match the definitions.
 #include "compress/feedback/difference.h"
 
 #include <cmath>
@@ -46,7 +46,7 @@ class WithMemory : public ::testing::TestWithParam<CodecSpec> {
   bool Ef21() const { return GetParam().compensator.id == CompensatorId::kEf21; }
 };
 
-// The papers' algorithms, with one memory per sender at the receiver, in fp64.
+// Implements the papers' algorithms in fp64, with one memory per sender at the receiver.
 class PlainReceiver {
  public:
   PlainReceiver(const CodecSpec& spec, uint32_t senders)
@@ -97,7 +97,7 @@ void ExpectNear(absl::Span<const float> found, absl::Span<const double> wanted, 
   EXPECT_LE(worst, off) << what;
 }
 
-// The conservation law: over steps in which senders are absent and frames are refused.
+// Tests the conservation law over steps in which senders are absent and frames are refused.
 TEST_P(WithMemory, ReceiverHoldsTheMeanOfAllSendersMemories) {
   for (const uint32_t senders : {1u, 2u, 5u}) {
     OneChunk chunk(GetParam(), kDifferenceCount, senders);
@@ -114,7 +114,7 @@ TEST_P(WithMemory, ReceiverHoldsTheMeanOfAllSendersMemories) {
       if (senders > 1 && step % 3 == 1) gradients[odd].clear();
       if (senders > 2 && step % 4 == 2) refused.push_back((odd + 1) % senders);
       const std::vector<float> mean = chunk.Step(gradients, refused);
-      // Each step rounds once or twice at either end.
+      // Each step rounds once or twice at the sender and at the receiver.
       const double off = largest * 1e-6;
       const std::string where = absl::StrCat(senders, " senders, step ", step);
       ExpectNear(mean, plain.Step(chunk.frames(), refused), off, "published, " + where);
@@ -129,7 +129,7 @@ TEST_P(WithMemory, ReceiverHoldsTheMeanOfAllSendersMemories) {
   }
 }
 
-// Where gradients stay, memories come to them.
+// If gradients are constant, memories must converge to them.
 TEST_P(WithMemory, MemoriesSettleOnGradientsThatStay) {
   const double density = MakeCodec(GetParam())->density();
   const bool slow = (density > 0 && density < 0.02) ||
@@ -151,7 +151,7 @@ TEST_P(WithMemory, MemoriesSettleOnGradientsThatStay) {
   }
 }
 
-// Only what is sent moves a memory.
+// After ReturnFrame, the sender's memory must be the same as before the refused frame.
 TEST_P(WithMemory, RefusedFramesAreTakenBack) {
   OneChunk chunk(GetParam(), kDifferenceCount, 1);
   for (uint64_t step = 0; step < 3; ++step) chunk.Step({HeavyTailed(kDifferenceCount, step)});
@@ -160,14 +160,15 @@ TEST_P(WithMemory, RefusedFramesAreTakenBack) {
   ASSERT_TRUE(chunk.sender(0).Encode(0, 3, HeavyTailed(kDifferenceCount, 3), &frame).ok());
   chunk.sender(0).EndStep(3);
   const bool sent =
-      DifferenceEnergy(Decode(frame, kDifferenceCount)) > 0;  // Not in each step at 0.1 %.
+      // At 0.1 %, not every step sends an element.
+      DifferenceEnergy(Decode(frame, kDifferenceCount)) > 0;
   EXPECT_EQ(MemoryOf(&chunk.sender(0)) != before, sent);
   std::vector<std::byte> cut = frame;
   cut.pop_back();
   const std::vector<float> moved = MemoryOf(&chunk.sender(0));
-  EXPECT_FALSE(chunk.sender(0).TakeBack(0, cut).ok());
+  EXPECT_FALSE(chunk.sender(0).ReturnFrame(0, cut).ok());
   EXPECT_EQ(MemoryOf(&chunk.sender(0)), moved);
-  ASSERT_TRUE(chunk.sender(0).TakeBack(0, frame).ok());
+  ASSERT_TRUE(chunk.sender(0).ReturnFrame(0, frame).ok());
   const std::vector<double> wanted(before.begin(), before.end());
   ExpectNear(MemoryOf(&chunk.sender(0)), wanted, 1e-6 * std::sqrt(DifferenceEnergy(moved)),
              "taken back");
@@ -186,10 +187,12 @@ std::vector<CodecSpec> DianaSpecs() {
   return specs;
 }
 
-// As UnbiasedOnesAverageOut of codecs: from one point of a run on, over N seeds, the mean's squared
-// error is an N-th of the single step's. Errors of senders are independent unless they draw alike.
+// Runs continue from the same state with N different seeds. The squared error of their mean must be
+// an N-th of a single step's squared error, which shows that the published values are unbiased for
+// any memories. Errors of senders are independent unless the senders draw the same numbers.
 TEST_P(Diana, WhatIsPublishedIsUnbiasedWhateverTheMemories) {
-  if (TraitsOf(GetParam().codec, GetParam().options).clips) GTEST_SKIP() << "what it cuts is late";
+  if (TraitsOf(GetParam().codec, GetParam().options).clips)
+    GTEST_SKIP() << "clipped values are late";
   constexpr int kSeeds = kShortRuns ? 4 : 300;
   OneChunk run(GetParam(), kDifferenceCount, 2);
   for (uint64_t step = 0; step < 3; ++step) {
@@ -218,7 +221,7 @@ TEST_P(Diana, WhatIsPublishedIsUnbiasedWhateverTheMemories) {
 
 INSTANTIATE_TEST_SUITE_P(Specs, Diana, ::testing::ValuesIn(DianaSpecs()), CompensatedName);
 
-// ||error||^2 / ||x||^2, the mean over some draws.
+// Returns |error|^2 / |x|^2, averaged over some draws.
 double VarianceOf(const LoneCodec& codec, const std::vector<float>& x) {
   constexpr uint64_t kDraws = kShortRuns ? 2 : 60;
   double error = 0;
@@ -239,7 +242,8 @@ TEST(VarianceBound, IsReachedAndNeverExceeded) {
     double most = 0;
     std::vector<std::vector<float>> inputs = {Gaussian(4096, 1), HeavyTailed(4096, 2),
                                               std::vector<float>(4096, 4.0f / 3)};
-    // One large element in a block and the others at some share of it, where codes err most.
+    // Each block has one large element. All other elements have the magnitude for which codes have
+    // the largest error.
     for (const size_t block : {256u, 512u}) {
       for (const double share : {0.5, 0.25, 0.0625, 1 / 14.0, 1 / 22.6, 0.0039, 1.0009765}) {
         std::vector<float> x(4096, static_cast<float>(share));
@@ -249,9 +253,10 @@ TEST(VarianceBound, IsReachedAndNeverExceeded) {
         inputs.push_back(std::move(x));
       }
     }
-    // All but a stratum's one.
+    // Here the error is large because a stratum sends only one of its elements.
     inputs.emplace_back(4096, 1.0f);
-    // Just what is not cut at 2.5 times the root mean square, and the rest at about that.
+    // The largest value is just small enough not to be clipped at 2.5 times the root mean square.
+    // All others are about the mean.
     std::vector<float> uncut(4096, 1.0f);
     uncut[0] = 2.45f;
     inputs.push_back(std::move(uncut));
@@ -273,7 +278,8 @@ TEST(Diana, StepSizeFollowsTheVarianceUnlessItIsGiven) {
   EXPECT_FLOAT_EQ(MemoryStepSize(*ParseCodecSpec("natural/ef21")), 1);
 }
 
-// What is one to do with a choice between least error and none on average.
+// Some codecs can minimise either the error or the bias. They must minimise the quantity that the
+// compensator needs.
 TEST(Differences, CodecsAreAskedForWhatTheCompensatorNeeds) {
   const std::vector<float> x = Gaussian(kDifferenceCount, 5);
   const auto first_frame = [&](const char* text) {
@@ -286,7 +292,7 @@ TEST(Differences, CodecsAreAskedForWhatTheCompensatorNeeds) {
   EXPECT_NE(first_frame("eden:2/ef21"), first_frame("eden:2/diana"));
 }
 
-// Thresholds are those of differences: the density holds although gradients stay large.
+// Thresholds apply to differences, so the density must be right although gradients stay large.
 TEST(Ef21, ThresholdsFollowTheDifferences) {
   constexpr size_t kMany = 20000;
   const ChunkConfig config{.count = kMany, .spec = *ParseCodecSpec("topk:2%/ef21")};
@@ -307,9 +313,9 @@ TEST(Ef21, ThresholdsFollowTheDifferences) {
   EXPECT_NEAR(kept / kSteps / kMany, 0.02, 0.004);
 }
 
-// What a residual would send by growing, a threshold has to come down to.
-// What a shard that holds weights does downwards: the difference to what it has published, encoded.
-// Whoever adds up the frames has what was published, bit for bit, and it follows the weights.
+// A shard that holds weights encodes the difference between the weights and the published values. A
+// receiver that adds the frames must get the published values, bit for bit, and these must follow
+// the weights.
 TEST(Ef21, WeightsAreFollowedByWhatWasPublished) {
   for (const char* text : {"topk:5%+int4/ef21", "ternary:0.5/ef21", "int4/ef21"}) {
     const ChunkConfig config = {.count = kDifferenceCount, .spec = *ParseCodecSpec(text)};
@@ -335,6 +341,8 @@ TEST(Ef21, WeightsAreFollowedByWhatWasPublished) {
   }
 }
 
+// A residual grows until the codec sends it, but a difference does not grow. Therefore the
+// threshold must fall until all differences have been sent.
 TEST(Ef21, NothingWaitsForEver) {
   constexpr size_t kMany = 4096;
   std::vector<float> equal(kMany, 0.25f), few(kMany, 0.0f);
@@ -359,7 +367,7 @@ TEST(Differences, RefuseWhatCouldOverflowASum) {
     const std::unique_ptr<Compensator> sender = MakeDifference(*ParseCodecSpec(text), 2);
     EXPECT_TRUE(sender->Check({0x1p100f, 0}).ok());
     EXPECT_THAT(std::string(sender->Check({0, -0x1p101f}).message()),
-                HasSubstr("element 1 is -2.5353e+30 (at most 2^100 goes)"));
+                HasSubstr("element 1 is -2.5353e+30 (the limit is 2^100)"));
     EXPECT_THAT(std::string(sender->Check({0, std::nanf("")}).message()), HasSubstr("element 1"));
     EXPECT_THAT(std::string(sender->Check({1}).message()),
                 HasSubstr("1 elements, the chunk has 2"));
@@ -380,7 +388,8 @@ TEST(Differences, ManyLargeSendersOverflowNothing) {
   }
 }
 
-// Frames of others than our senders can say anything: that step's mean is lost, and no other.
+// Frames from hostile senders may cause a sum that is not finite. Only the mean of that step may be
+// lost.
 TEST(Differences, AReceiverOutlivesASumThatIsNotFinite) {
   const ChunkConfig config{.count = 2, .spec = *ParseCodecSpec("int8/ef21")};
   const std::unique_ptr<Aggregator> receiver = MakeAggregator(config, 2);

@@ -1,4 +1,5 @@
-// BreakingDevice: notes what is asked of a device, and breaks it when the test says so.
+// BreakingDevice: records the calls to a device, and makes the device fail at a point that the test
+// chooses.
 #pragma once
 
 #include <memory>
@@ -10,16 +11,17 @@
 namespace sluice::compress::gpu {
 
 struct DeviceCalls {
-  std::vector<void*> events;  // Of After.
+  std::vector<void*> events;  // Arguments of all calls of After.
   int works = 0;
-  int maxima = 0;  // Of works, those that ask for the largest magnitude.
+  // Number of works that need the largest magnitude.
+  int maxima = 0;
   int sums = 0;
   int waits = 0;
 };
 
 class BreakingDevice final : public Device {
  public:
-  // Breaks after so many waits.
+  // The device fails after `waits` waits.
   BreakingDevice(std::unique_ptr<Device> device, int waits, DeviceCalls* calls)
       : device_(std::move(device)), waits_(waits), calls_(calls) {}
 

@@ -6,6 +6,6 @@ std::unique_ptr<Device> MakeDeviceUnderTest(size_t) {
   std::string problem;
   return MakeCudaDevice(0, &problem);
 }
-bool HasLimitedRoom() { return false; }
+bool HasLimitedMemory() { return false; }
 
 }  // namespace sluice::compress::gpu

@@ -1,4 +1,4 @@
-// The device that the encoder is tested on: host_under_test.cc's or cuda_under_test.cc's.
+// The device on which the encoder is tested. host_under_test.cc and cuda_under_test.cc define it.
 #pragma once
 
 #include <cstring>
@@ -9,12 +9,12 @@
 
 namespace sluice::compress::gpu {
 
-// Null: there is none here. One that is made of host memory has so many bytes of it.
+// Returns null if there is no such device. If the device uses host memory, it has `bytes` bytes.
 std::unique_ptr<Device> MakeDeviceUnderTest(size_t bytes = size_t{1} << 30);
-// Whether it keeps to that.
-bool HasLimitedRoom();
+// Returns true if the device enforces the limit on its memory.
+bool HasLimitedMemory();
 
-// Copies on the device, until the end.
+// Copies on the device. They exist until Clear is called or the object is destroyed.
 class DeviceCopies {
  public:
   DeviceCopies() : device_(MakeDeviceUnderTest()) {}

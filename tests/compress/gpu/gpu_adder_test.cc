@@ -1,4 +1,4 @@
-// What a device adds up is what the processor adds up, to the bit.
+// Tests that a device and the processor compute the same sums, bit for bit.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ class GpuAdder : public testing::Test {
     device_ = MakeEncodingDevice(MakeDeviceUnderTest());
   }
 
-  // Frames of each codec that decodes alone, for a chunk of so many elements.
+  // Returns frames for a chunk of `count` elements. The codec's frames can be decoded alone.
   static std::vector<std::vector<std::byte>> Frames(const CodecEntry& codec, size_t count,
                                                     const std::string& spec) {
     std::vector<std::vector<std::byte>> frames;
@@ -35,7 +35,7 @@ class GpuAdder : public testing::Test {
     return frames;
   }
 
-  // Adds to copies of `sums` on the device, and compares with what the processor makes of them.
+  // Adds frames to copies of `sums` on the device, and compares the result with the processor's.
   void ExpectSame(std::vector<std::vector<float>> sums,
                   const std::vector<std::vector<std::byte>>& frames,
                   const std::vector<bool>& from_zero, const std::string& what) {
@@ -80,7 +80,7 @@ TEST_F(GpuAdder, FramesOfAllCodecsTogether) {
     for (const size_t count : {1u, 255u, 4097u, 20000u}) {
       for (std::vector<std::byte>& frame :
            Frames(FindCodec(ParseCodecSpec(spec)->codec), count, spec)) {
-        // Zeros of both signs, too.
+        // The sums include zeros of both signs.
         sums.push_back(MadeUp(sums.size() % 8 == 4 ? 5 : sums.size() % 8, count, sums.size()));
         frames.push_back(std::move(frame));
         from_zero.push_back(sums.size() % 3 == 0);
@@ -120,7 +120,7 @@ TEST_F(GpuAdder, FailuresAreSaid) {
   const auto broken =
       MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeDeviceUnderTest(), 0, &calls));
   EXPECT_EQ(broken->Add({}, nullptr).code(), absl::StatusCode::kInternal);
-  if (!HasLimitedRoom()) return;
+  if (!HasLimitedMemory()) return;
   const auto small = MakeEncodingDevice(MakeDeviceUnderTest(1000));
   const auto frame = Frames(FindCodec(CodecId::kNone), 5000, "none");
   std::vector<float> sum(5000);

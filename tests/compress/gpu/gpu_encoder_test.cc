@@ -1,5 +1,5 @@
-// A sender whose gradients lie on a device says what one on a processor says, step by step: the
-// same frames, the same memory. The device is the processor, which runs the GPU's kernels.
+// Tests that a sender with gradients on a device produces the same frames and the same state as a
+// sender on a processor, step by step. The device is a processor that runs the GPU's kernels.
 #include "compress/gpu/gpu_encoder.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace sluice::compress::gpu {
 namespace {
 
-// Gradients of one type, and what a processor reads.
+// Gradients of one type, and their values as a processor reads them.
 struct Gradient {
   ElementType type = ElementType::kFloat32;
   float scale = 1;
@@ -71,7 +71,8 @@ class TwoSenders {
         chunks_, Compressor::Options{.seed = 3, .sender = 1, .device = device_.get()});
   }
 
-  // In two bundles. `bad`: the chunk whose gradient is not finite; none: SIZE_MAX.
+  // Encodes a step in two bundles. `bad` is the chunk whose gradient is not finite, or SIZE_MAX if
+  // all are finite.
   void Step(uint64_t step, ElementType type = ElementType::kFloat32, float scale = 1,
             size_t bad = SIZE_MAX) {
     for (const size_t odd : {0u, 1u}) {
@@ -101,7 +102,7 @@ class TwoSenders {
         ASSERT_EQ(frames[i], expected[i])
             << "step " << step << ", chunk " << ids[i] << ", " << chunks_[ids[i]].count
             << " elements of " << ToString(chunks_[ids[i]].spec);
-        // As if it were the only sender.
+        // Each sender observes its frames as if it were the only sender.
         if (!plain_->observes(ids[i])) continue;
         plain_->Observe(ids[i], frames[i]);
         there_->Observe(ids[i], frames[i]);
@@ -118,10 +119,10 @@ class TwoSenders {
     ASSERT_TRUE(fetched.ok()) << fetched;
     EXPECT_TRUE(there_->Save() == plain_->Save());
   }
-  void TakeBackLast() {
+  void ReturnLast() {
     for (size_t i = 0; i < last_ids_.size(); i += 3) {
-      ASSERT_TRUE(plain_->TakeBack(last_ids_[i], last_[i]).ok());
-      ASSERT_TRUE(there_->TakeBack(last_ids_[i], last_[i]).ok());
+      ASSERT_TRUE(plain_->ReturnFrame(last_ids_[i], last_[i]).ok());
+      ASSERT_TRUE(there_->ReturnFrame(last_ids_[i], last_[i]).ok());
     }
   }
   EncodingDevice* device() { return device_.get(); }
@@ -234,7 +235,7 @@ TEST_F(GpuEncoder, WhatIsNotFiniteChangesNothingAndTheRestStaysOwed) {
     senders.ExpectSameMemory();
     ASSERT_NO_FATAL_FAILURE(senders.Step(3 + bad));
   }
-  // In the first step, too.
+  // The same must hold if the refusal happens in the first step.
   TwoSenders others({"topk:1%"});
   ASSERT_NO_FATAL_FAILURE(others.Step(1, ElementType::kFloat32, 1, 2));
   ASSERT_NO_FATAL_FAILURE(others.Step(2));
@@ -245,7 +246,7 @@ TEST_F(GpuEncoder, RefusedFramesAreTakenBack) {
   TwoSenders senders({"topk:1%", "int4", "sign"});
   for (uint64_t step = 1; step <= 6; ++step) {
     ASSERT_NO_FATAL_FAILURE(senders.Step(step));
-    if (step % 2 == 0) senders.TakeBackLast();
+    if (step % 2 == 0) senders.ReturnLast();
   }
   senders.ExpectSameMemory();
 }
@@ -292,14 +293,14 @@ TEST_F(GpuEncoder, WhatAPlanToNoneFlushesStaysOwedWhereItsBundleIsRefused) {
     EXPECT_FALSE(senders.plain().residual(even).empty()) << "chunk " << even;
   }
   senders.ExpectSameMemory();
-  // What was owed is flushed by the next step, and nothing is left then.
+  // The next step must send the residual, which is zero afterwards.
   ASSERT_NO_FATAL_FAILURE(senders.Step(5));
   senders.ExpectSameMemory();
   EXPECT_EQ(senders.there().ResidualEnergy(), 0);
 }
 
-TEST_F(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
-  if (!HasLimitedRoom()) GTEST_SKIP() << "it has as much as it has";
+TEST_F(GpuEncoder, ADeviceWithoutMemoryIsReported) {
+  if (!HasLimitedMemory()) GTEST_SKIP() << "its memory has no test limit";
   const auto small = MakeEncodingDevice(MakeDeviceUnderTest(100000));
   const std::vector<float> values = HeavyTailed(20000, 1);
   for (const char* const spec : {"int8", "topk:1%/noef"}) {

@@ -7,6 +7,6 @@ namespace sluice::compress::gpu {
 std::unique_ptr<Device> MakeDeviceUnderTest(size_t bytes) {
   return std::make_unique<LazyDevice>(MakeHostDevice(bytes));
 }
-bool HasLimitedRoom() { return true; }
+bool HasLimitedMemory() { return true; }
 
 }  // namespace sluice::compress::gpu

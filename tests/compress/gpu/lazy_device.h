@@ -1,5 +1,5 @@
-// LazyDevice: does what is asked of it as late as a GPU may: at Wait. Whoever touches memory before
-// that which the device is to read or to write finds, or leaves, something else in it.
+// LazyDevice: executes calls as late as a GPU may, which is in Wait. If code accesses memory too
+// early, it reads different contents, or changes data that the device reads or writes.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class LazyDevice final : public Device {
   explicit LazyDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
 
   void* Allocate(size_t bytes) override { return device_->Allocate(bytes); }
-  // As cudaFree, it waits.
+  // Waits for all work, as cudaFree does.
   void Free(void* memory) override {
     Catch();
     device_->Free(memory);

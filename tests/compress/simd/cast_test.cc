@@ -1,4 +1,4 @@
-// The casts: fp8 against its definition, and rounding at random.
+// Tests the casts: compares fp8 with its definition, and tests random rounding.
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,7 @@ std::vector<float> EncodeDecodeCast(const std::string& spec, const std::vector<f
   return Decode(frame, values.size());
 }
 
-// All values of a format, ascending from 0.
+// Returns all non-negative values of a format in ascending order.
 std::vector<double> ValuesOf(int mantissa, int bias, double largest) {
   std::vector<double> values;
   for (int exponent = 0; exponent < 32; ++exponent) {
@@ -49,7 +49,8 @@ TEST(Cast, Fp8TakesTheNearestOfItsValues) {
         (std::bit_cast<uint32_t>(largest / static_cast<float>(c.largest)) + 0xFFFF) >> 16));
     const std::vector<float> decoded = EncodeDecodeCast(c.spec, values);
     for (size_t i = 0; i < values.size(); ++i) {
-      // 1 / scale is rounded: the nearest of the exact quotient may be the other neighbour.
+      // 1 / scale is rounded, so the rounded quotient may be nearest to the other neighbour.
+      // Therefore errors are compared, not values.
       double nearest = 1e300;
       for (const double value : all) {
         nearest = std::min(nearest, std::abs(value * scale - std::abs(double{values[i]})));
@@ -81,7 +82,7 @@ TEST(Cast, RoundsAtRandomToTheMean) {
       const double step = levels.size() < 2 ? 0 : std::abs(double{levels[0]} - levels[1]);
       EXPECT_LE(std::abs(sum / draws - x), 4 * step / 2 / std::sqrt(draws) + 1e-7 * std::abs(x))
           << spec << " " << x;
-      // Two levels, or a share of one that so many draws may miss.
+      // There are two levels, unless one is so improbable that this many draws may miss it.
       EXPECT_TRUE(levels.size() == 2 || std::abs(levels[0] - x) < 1e-3 * std::abs(x)) << spec;
     }
   }
@@ -110,8 +111,8 @@ TEST(Cast, Fp8PayloadsThatLie) {
     return ValidateFp8(changed, 300).ok();
   };
   EXPECT_FALSE(with(0, 2));
-  EXPECT_FALSE(with(2, 0xFF));  // A negative scale, not finite.
-  EXPECT_FALSE(with(5, 0x7F));  // NaN.
+  EXPECT_FALSE(with(2, 0xFF));  // The scale is negative and not finite.
+  EXPECT_FALSE(with(5, 0x7F));  // The code is NaN.
   EXPECT_FALSE(with(5, 0xFF));
   EXPECT_TRUE(with(5, 0x7E));
   EXPECT_FALSE(ValidateFp8(payload, 299).ok());

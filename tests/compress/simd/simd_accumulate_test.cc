@@ -1,4 +1,4 @@
-// The kernels of compress/simd/accumulate.h against plain loops, on every instruction set.
+// Compares the kernels of compress/simd/accumulate.h with plain loops, on every instruction set.
 
 #include <algorithm>
 #include <cstddef>

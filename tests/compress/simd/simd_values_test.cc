@@ -1,5 +1,5 @@
-// The kernels of compress/simd/values.h against plain loops, at every length, on every instruction
-// set.
+// Compares the kernels of compress/simd/values.h with plain loops, at every length, on every
+// instruction set.
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ class SimdValues : public ::testing::TestWithParam<std::string> {
   ~SimdValues() override { ForceSimdTarget(""); }
 };
 
-// Up to a tile of codes and beyond, and what a vector leaves over.
+// Returns lengths up to a tile of codes and beyond, including incomplete vectors.
 std::vector<size_t> Lengths() {
   std::vector<size_t> lengths(140);
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = i;
@@ -29,7 +29,8 @@ std::vector<size_t> Lengths() {
   return lengths;
 }
 
-// As kept by a threshold at kFloor: none smaller, but for rounding.
+// Returns values that a threshold of kFloor would keep: no magnitude is smaller, except by
+// rounding.
 std::vector<float> Kept(size_t count) {
   std::vector<float> values = HeavyTailed(count, count);
   for (float& value : values) value = std::copysign(std::abs(value) + kFloor * 0.999f, value);

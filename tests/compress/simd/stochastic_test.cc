@@ -1,4 +1,4 @@
-// The unbiased codecs qsgd, terngrad and natural, and the random numbers that they round with.
+// Tests the unbiased codecs qsgd, terngrad and natural, and their random numbers.
 
 #include "compress/simd/stochastic.h"
 
@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using StochasticBytes = std::vector<std::byte>;
 
-// As docs/wire-format.md has it.
+// Computes the random number as docs/wire-format.md defines.
 uint32_t ReferenceRandom(uint64_t key, uint32_t index) {
   const uint64_t mixed = MixBits(key);
   uint32_t x = index + static_cast<uint32_t>(mixed);
@@ -59,7 +59,7 @@ std::vector<float> ReferenceNatural(const std::vector<float>& x, uint64_t key) {
     const double mantissa = 2 * std::frexp(std::abs(double{x[i]}), &exponent) - 1;
     if (x[i] == 0) continue;
     const uint32_t draw = ReferenceRandom(key, static_cast<uint32_t>(i)) >> 9;
-    // Up if the draw is among the last mantissa * 2^23 of 2^23.
+    // The reference rounds up if the draw is among the last mantissa * 2^23 of 2^23 numbers.
     const bool up = draw + mantissa * 0x1p23 >= 0x1p23;
     decoded[i] = static_cast<float>(std::copysign(std::ldexp(1, exponent - (up ? 0 : 1)), x[i]));
   }
@@ -90,8 +90,8 @@ TEST_P(StochasticOnTarget, DecodeToTheirFormulas) {
 INSTANTIATE_TEST_SUITE_P(Targets, StochasticOnTarget, ::testing::ValuesIn(SimdTargets()),
                          [](const auto& param) { return param.param; });
 
-// Uniform and independent as far as these can see: of keys next to each other, of indices next to
-// each other, bit by bit.
+// Random numbers of adjacent keys, of adjacent indices and of each bit must be uniform and
+// independent.
 TEST(Stochastic, RandomNumbersAreSpreadAndIndependent) {
   constexpr uint32_t kCount = 1 << 16;
   for (const uint64_t key : {0ull, 1ull, 2ull, 0x123456789ABCDEFull}) {
@@ -118,8 +118,8 @@ TEST(Stochastic, RandomNumbersAreSpreadAndIndependent) {
 }
 
 struct Moments {
-  double bias = 0;      // |mean error|^2
-  double variance = 0;  // Of one draw, summed over the elements.
+  double bias = 0;      // |mean error|^2.
+  double variance = 0;  // Variance of one draw, summed over the elements.
 };
 Moments MomentsOf(const std::string& spec, const std::vector<float>& x, uint64_t draws) {
   const LoneCodec codec(spec);
@@ -139,8 +139,8 @@ Moments MomentsOf(const std::string& spec, const std::vector<float>& x, uint64_t
   return moments;
 }
 
-// |mean - x|^2 is variance / draws if there is no bias: 4 standard deviations of a sum of `count`
-// squares on each side.
+// Checks that there is no bias. Without a bias, |mean - x|^2 is variance / draws. The limits on
+// each side are 4 standard deviations of a sum of `count` squares.
 void ExpectUnbiased(const Moments& moments, uint64_t draws, size_t count) {
   const double expected = moments.variance / static_cast<double>(draws);
   EXPECT_NEAR(moments.bias / expected, 1, 4 * std::sqrt(6.0 / static_cast<double>(count)) + 0.02);
@@ -186,7 +186,7 @@ TEST(Natural, IsUnbiasedWithTheVarianceOfItsNeighbours) {
     fourth += variance * variance;
     energy += size * size;
   }
-  // A few large elements hold most of the energy.
+  // A few large elements have most of the energy, so the limit depends on the fourth moment.
   EXPECT_NEAR(moments.variance / theory, 1, 4 * std::sqrt(2 * fourth / kDraws) / theory + 0.01);
   EXPECT_LT(moments.variance, energy / 8 * 1.02);
   EXPECT_NEAR(moments.bias * kDraws / moments.variance, 1, 6 * std::sqrt(2 * fourth) / theory);
@@ -225,7 +225,7 @@ TEST(Natural, TakesTheBitsOfItsBlocksRange) {
   EXPECT_EQ(size(std::vector<float>(1024, 0.0f)), 4u);
   EXPECT_EQ(size(std::vector<float>(1024, 0.25f)), 4u + 2 * 128);
   std::vector<float> x(1024, 0.25f);
-  x[3] = 2;  // Exponents -2 to 1 are levels 1 to 4.
+  x[3] = 2;  // The exponents -2 to 1 are the levels 1 to 4.
   EXPECT_EQ(size(x), 4u + 2 * 64 + 4 * 64);
 }
 
@@ -280,7 +280,7 @@ TEST(Natural, RefusesWhatNoEncoderWrites) {
   EXPECT_THAT(message({127, 1, 0, 8}, 3), HasSubstr("bits after its last element"));
   EXPECT_THAT(message({127, 1, 0, 0}, 3), HasSubstr("smallest exponent"));
   EXPECT_THAT(message({127, 2, 0, 0, 1}, 3), HasSubstr("smallest exponent"));
-  EXPECT_THAT(message({127, 2, 0, 1, 0}, 3), HasSubstr("a plane too many"));
+  EXPECT_THAT(message({127, 2, 0, 1, 0}, 3), HasSubstr("one plane too many"));
   EXPECT_THAT(message({254, 2, 0, 1, 2}, 3), HasSubstr("out of range"));
   EXPECT_THAT(message({255, 1, 0, 1}, 3), HasSubstr("out of range"));
   EXPECT_THAT(message({0, 1, 0, 1}, 3), HasSubstr("out of range"));

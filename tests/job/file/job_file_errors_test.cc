@@ -15,7 +15,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// kLeastJob has 6 lines: what `lines` holds starts at line 7.
+// Returns the error for kLeastJob with more lines. kLeastJob has 6 lines, so `lines` starts at line
+// 7.
 std::string ProblemOf(absl::string_view lines) { return Problem(LoadLeastAnd(lines)); }
 
 TEST(JobFileErrors, MisspeltKeysGetTheNearest) {
@@ -50,14 +51,15 @@ TEST(JobFileErrors, TypesAreStrict) {
 
 TEST(JobFileErrors, UnitsAreStrict) {
   EXPECT_THAT(
-      ProblemOf("server: {lease: 10 parsecs}\n"),
-      HasSubstr("job.yaml:7:17: server.lease: must be a duration like 10s, 500ms, 2m or 1h"));
+      ProblemOf("server: {lease_timeout: 10 parsecs}\n"),
+      HasSubstr(
+          "job.yaml:7:25: server.lease_timeout: must be a duration like 10s, 500ms, 2m or 1h"));
   EXPECT_THAT(ProblemOf("server: {window_bytes: 16mib}\n"), HasSubstr("256KiB or 1MB"));
   EXPECT_THAT(ProblemOf("server: {window_bytes: 10s}\n"), HasSubstr("number of bytes"));
   EXPECT_THAT(ProblemOf("server: {window_bytes: 0.1B}\n"), HasSubstr("whole number of bytes"));
   EXPECT_THAT(ProblemOf("compression: {bundle_bytes: 16MiB}\n"),
               HasSubstr("must be 1KiB to 8MiB, found 16MiB"));
-  EXPECT_THAT(ProblemOf("server: {lease: 10ms}\n"), HasSubstr("must be 0.1s to 86400s"));
+  EXPECT_THAT(ProblemOf("server: {lease_timeout: 10ms}\n"), HasSubstr("must be 0.1s to 86400s"));
 }
 
 TEST(JobFileErrors, CodecsPointAtTheCharacter) {
@@ -77,8 +79,8 @@ TEST(JobFileErrors, KeysAreGivenOnce) {
 }
 
 TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
-  EXPECT_THAT(ProblemOf("membership: elastic\nmode: local_sgd\nsync_every: 4\n"),
-              HasSubstr("elastic is built for mode sync alone"));
+  EXPECT_THAT(ProblemOf("membership: elastic\nmode: local_sgd\nlocal_steps: 4\n"),
+              HasSubstr("elastic is built only for mode sync"));
 }
 
 TEST(JobFileErrors, WorkersThatComeAndGo) {
@@ -87,7 +89,7 @@ TEST(JobFileErrors, WorkersThatComeAndGo) {
   EXPECT_EQ(ProblemOf(kElastic), "");
   EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("needs a `checkpoint` section"));
   EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "quorum: 1\n")),
-              HasSubstr("quorum: does not go with membership elastic"));
+              HasSubstr("quorum: does not work with membership elastic"));
   EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "compression: {uplink: int8/ef21}\n")),
               HasSubstr("another worker may take a rank"));
 }
@@ -96,9 +98,9 @@ TEST(JobFileErrors, ModesThatDoNotWait) {
   EXPECT_EQ(ProblemOf("mode: async\nstaleness_aware_lr: true\n"), "");
   EXPECT_EQ(ProblemOf("mode: ssp\nstaleness: 2\n"), "");
   EXPECT_THAT(ProblemOf("mode: ssp\n"), HasSubstr("staleness: missing; mode ssp needs it"));
-  EXPECT_THAT(ProblemOf("mode: async\nstaleness: 2\n"), HasSubstr("belongs to mode ssp"));
+  EXPECT_THAT(ProblemOf("mode: async\nstaleness: 2\n"), HasSubstr("is a key of mode ssp"));
   EXPECT_THAT(ProblemOf("staleness_aware_lr: true\n"),
-              HasSubstr("staleness_aware_lr: belongs to modes async and ssp"));
+              HasSubstr("staleness_aware_lr: is a key of modes async and ssp"));
   EXPECT_THAT(ProblemOf("mode: async\ncompression: {uplink: 'intsum:4'}\n"),
               HasSubstr("all workers take their exponents from the last step's mean"));
 }
@@ -129,20 +131,20 @@ TEST(JobFileErrors, WordsGetTheNearest) {
 }
 
 TEST(JobFileErrors, NamesWhatIsMissing) {
-  const std::string problem = Problem(Load("workers: 2\n"));
+  const std::string problem = Problem(Load("workers: 2\nmodel: {}\n"));
   for (const char* key :
        {"name", "model.name", "data.format", "batch_size_per_worker", "optimizer.lr", "epochs"}) {
     EXPECT_THAT(problem, HasSubstr(absl::StrCat(key, ": missing")));
   }
   EXPECT_THAT(Problem(Load(kLeastJob, {"data={format: idx}"})), HasSubstr("data.path: missing"));
   EXPECT_THAT(ProblemOf("lr_schedule: {name: step}\n"), HasSubstr("step_size: missing"));
-  EXPECT_THAT(ProblemOf("checkpoint: {every: 9}\n"), HasSubstr("checkpoint.dir: missing"));
+  EXPECT_THAT(ProblemOf("checkpoint: {interval: 9}\n"), HasSubstr("checkpoint.dir: missing"));
   EXPECT_THAT(ProblemOf("checkpoint: {}\n"), HasSubstr("checkpoint.dir: missing"));
   EXPECT_THAT(ProblemOf("checkpoint: {dir: ''}\n"), HasSubstr("checkpoint.dir: is empty"));
 }
 
 TEST(JobFileErrors, WhatDoesNotGoTogether) {
-  EXPECT_THAT(ProblemOf("epochs: 1\n"), HasSubstr("give one of the two"));
+  EXPECT_THAT(ProblemOf("epochs: 1\n"), HasSubstr("give only one of them"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer={name: adam, lr: 1, momentum: 0.5}"})),
               HasSubstr("adam takes no momentum; remove it (adam takes: lr, beta1"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: simple_cnn, hidden: [2]}"})),
@@ -153,12 +155,13 @@ TEST(JobFileErrors, WhatDoesNotGoTogether) {
               HasSubstr("model.width: must be a multiple of model.heads, 6; found 128"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.nesterov=true"})), HasSubstr("momentum above 0"));
   for (const char* clip : {"clip_norm", "clip_value"}) {
-    EXPECT_THAT(
-        Problem(Load(kLeastJob, {"optimizer.on=shards", absl::StrCat("optimizer.", clip, "=1")})),
-        HasSubstr(
-            absl::StrCat("optimizer.", clip, ": cuts the mean gradient, which no worker has")));
+    EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.location=shards",
+                                         absl::StrCat("optimizer.", clip, "=1")})),
+                HasSubstr(absl::StrCat("optimizer.", clip,
+                                       ": limits the mean gradient, which no worker has")));
   }
-  EXPECT_THAT(ProblemOf("server: {lease: 1s}\n"), HasSubstr("at most half of server.lease"));
+  EXPECT_THAT(ProblemOf("server: {lease_timeout: 1s}\n"),
+              HasSubstr("at most half of server.lease_timeout"));
   EXPECT_THAT(ProblemOf("server: {http_port: 7070}\n"), HasSubstr("is server.port, 7070, too"));
   EXPECT_THAT(ProblemOf("compression: {overrides: [{tensors: a}]}\n"), HasSubstr("needs uplink"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"model.hidden=[]"})), HasSubstr("empty list"));
@@ -174,9 +177,9 @@ TEST(JobFileErrors, RelaysHaveAllWorkersAndASyncJob) {
               HasSubstr("relays.workers: missing"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=2", "relays={workers: [2, 0]}"})),
               HasSubstr("must be"));
-  for (const char* set : {"mode=async", "optimizer.on=shards"}) {
+  for (const char* set : {"mode=async", "optimizer.location=shards"}) {
     EXPECT_THAT(Problem(Load(kLeastJob, {"workers=3", relays, set})),
-                HasSubstr("relays: relays pass on means"))
+                HasSubstr("relays: relays forward means"))
         << set;
   }
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=3", relays, "quorum=2"})),
@@ -215,14 +218,14 @@ TEST(JobFileErrors, ModelsTakeTextOrImages) {
     const std::string set = absl::StrCat("data={format: ", images, ", path: a}");
     EXPECT_THAT(Problem(Load(kLeastJob, {gpt, set})),
                 HasSubstr(absl::StrCat("model.name: char_gpt takes text, and data.format ", images,
-                                       " has images; use data of format text")));
+                                       " has images; use format text")));
   }
-  // The file's place, where the file says it.
+  // If the wrong text is in the file, the error must name its place in the file.
   const std::string job =
       "name: a\nmodel:\n  name: vgg16\ndata: {format: text, path: b}\n"
       "batch_size_per_worker: 8\nsteps: 5\noptimizer: {lr: 0.1}\n";
   EXPECT_THAT(Problem(Load(job)), HasSubstr("job.yaml:3:3: model.name: vgg16 takes images"));
-  // What is misspelt is told, and no more.
+  // Only the misspelling must be reported.
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: char_gtp}"})), Not(HasSubstr("takes")));
 }
 
@@ -244,10 +247,10 @@ TEST(JobFileErrors, LimitsHold) {
                           "optimizer.delayed_momentum=nan",
                           "server.port=65536",
                           "gradient_accumulation_steps=0",
-                          "checkpoint={dir: a, every: 0}",
+                          "checkpoint={dir: a, interval: 0}",
                           "checkpoint={dir: a, keep: 0}",
-                          "average_buffers_every=0",
-                          "server.wait_limit=0"}) {
+                          "buffer_sync_interval=0",
+                          "server.rejoin_timeout=0"}) {
     EXPECT_THAT(Problem(Load(kLeastJob, {set})), HasSubstr("must be")) << set;
   }
 }
@@ -284,7 +287,7 @@ TEST(JobFileErrors, NestingIsLimited) {
   EXPECT_NE(Problem(Load("&x\nname: a\nmodel: *x\nbaseline: {optimizer: *x}\n")), "");
 }
 
-// No bytes crash the loader; what it accepts is whole.
+// No mutated file may crash the loader, and every accepted job must be complete.
 TEST(JobFileErrors, MutatedFilesNeverCrash) {
   constexpr absl::string_view kPieces = "[]{}:,-*&!|>'\"%@#?\n\t \\0123456789eE.+/~\xC3\xFF";
   int accepted = 0;
@@ -324,7 +327,8 @@ TEST(JobFileErrors, MutatedFilesNeverCrash) {
     EXPECT_GE(job->workers, 1u);
     EXPECT_NE(job->epochs > 0, job->steps > 0);
   }
-  EXPECT_GT(accepted, 50);  // Or the edits are too wild to reach what comes after parsing.
+  // If no job were accepted, the mutations would not reach the checks after parsing.
+  EXPECT_GT(accepted, 50);
 }
 
 TEST(JobFileErrors, ControlIsStrict) {
@@ -359,7 +363,7 @@ TEST(JobFileErrors, ControlIsStrict) {
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [powersgd:2]}"),
               HasSubstr("control.candidates[0]: powersgd:2: no plan can choose it; use some of"));
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [int4/noef]}"),
-              HasSubstr("is for `compression` to say; give the codec alone"));
+              HasSubstr("`compression` sets the compensator"));
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [int4, int4]}"),
               HasSubstr("control.candidates[1]: int4 is given twice"));
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [int5]}"), HasSubstr("int5"));
@@ -404,11 +408,11 @@ TEST(JobFileErrors, AccuracyNeedsAReferenceAndOneDensity) {
   EXPECT_THAT(problem(absl::StrCat(points, ", tolerance: 0"), topk),
               HasSubstr("control.tolerance: must be above 0 and at most 100"));
   EXPECT_THAT(problem(points, "{uplink: int8, downlink: 'topk:1%'}"),
-              HasSubstr("control.policy: accuracy sets the density of topk and topk_exact, and "
+              HasSubstr("control.policy: accuracy sets the density of topk and topk_exact, but "
                         "compression.uplink is int8"));
   EXPECT_THAT(problem(points, "{uplink: 'topk:1%', downlink: 'topk:3%'}"),
               HasSubstr("begins with topk:1% up and topk:3% down"));
-  EXPECT_THAT(problem(points, topk, "mode: local_sgd\nsync_every: 4\n"),
+  EXPECT_THAT(problem(points, topk, "mode: local_sgd\nlocal_steps: 4\n"),
               HasSubstr("control.policy: accuracy compares tests by training steps"));
   EXPECT_THAT(problem(absl::StrCat(points, ", candidates: [int8]"), topk),
               HasSubstr("control.candidates: accuracy takes no candidates; remove it"));
@@ -420,7 +424,7 @@ TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
   const std::string control = "control: {policy: schedule, schedule: constant, end: 0.02}\n";
   EXPECT_THAT(ProblemOf(control), HasSubstr("control.policy: schedule sets the density of topk"));
   EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", control)),
-              HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
+              HasSubstr("compression.uplink: topk:1%/ef21: a job with compression plans"));
   for (const char* kind : {"quorum: 1", "mode: async", "mode: ssp\nstaleness: 1",
                            "membership: elastic\ncheckpoint: {dir: c}"}) {
     EXPECT_EQ(ProblemOf(absl::StrCat("workers: 2\n", kind, "\ncompression: {uplink: topk:1%}\n",
@@ -431,9 +435,9 @@ TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
   const std::string bandwidth = "control: {policy: bandwidth}\n";
   EXPECT_EQ(ProblemOf(bandwidth), "");
   EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", bandwidth)),
-              HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
+              HasSubstr("compression.uplink: topk:1%/ef21: a job with compression plans"));
   EXPECT_THAT(ProblemOf(absl::StrCat("workers: 4\nrelays: {workers: [2, 2]}\n", bandwidth)),
-              HasSubstr("relays: plans of compression (control.policy) do not reach"));
+              HasSubstr("relays: compression plans (control.policy) do not work"));
 }
 
 }  // namespace

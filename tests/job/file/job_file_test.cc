@@ -37,7 +37,7 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_EQ(job.lr_schedule.name, "constant");
   EXPECT_EQ(job.device, "auto");
   EXPECT_EQ(job.gpus_per_worker, 1u);
-  EXPECT_EQ(job.encode_on, "device");
+  EXPECT_EQ(job.encode_location, "device");
   EXPECT_EQ(job.compression.uplink, compress::CodecSpec());
   EXPECT_EQ(job.membership, "fixed");
   EXPECT_EQ(job.output, "");
@@ -60,16 +60,16 @@ TEST(JobFile, AQuorumHasNoReplay) {
   const JobSpec job =
       MustLoad(LoadLeastAnd("workers: 4\nquorum: 3\ngrace: 20ms\ncheckpoint: {dir: a}\n"));
   EXPECT_EQ(job.quorum, 3u);
-  EXPECT_EQ(job.grace, absl::Milliseconds(20));
+  EXPECT_EQ(job.straggler_timeout, absl::Milliseconds(20));
   EXPECT_EQ(job.checkpoint.replay_limit, 0u);
   EXPECT_THAT(WhyNoReplay(job), HasSubstr("quorum"));
   EXPECT_EQ(WhyNoReplay(MustLoad(Load(kLeastJob))), "");
-  // Receivers that remember each worker do not go with it.
+  // A quorum must be refused with codecs whose receivers keep a memory for each worker.
   for (const char* uplink : {"lsh", "int8/ef21", "qsgd:4/diana"}) {
     const std::string text =
         absl::StrCat("workers: 4\nquorum: 3\ncompression: {uplink: \"", uplink, "\"}\n");
     EXPECT_THAT(std::string(LoadLeastAnd(text).status().message()),
-                HasSubstr("may go without a worker"))
+                HasSubstr("may have no contribution from a worker"))
         << uplink;
   }
   EXPECT_TRUE(LoadLeastAnd("workers: 4\nquorum: 3\ncompression: {uplink: intsum:4}\n").ok());
@@ -80,27 +80,27 @@ TEST(JobFile, AQuorumHasNoReplay) {
 TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   const JobSpec job = MustLoad(Load(kLeastJob));
   const ServerSpec server;
-  EXPECT_EQ(job.server.lease, server.lease);
-  EXPECT_EQ(job.server.heartbeat, server.heartbeat);
+  EXPECT_EQ(job.server.lease_timeout, server.lease_timeout);
+  EXPECT_EQ(job.server.heartbeat_interval, server.heartbeat_interval);
   EXPECT_EQ(job.server.join_timeout, server.join_timeout);
   EXPECT_EQ(job.server.connect_timeout, server.connect_timeout);
   EXPECT_EQ(job.server.window_bytes, server.window_bytes);
   EXPECT_EQ(job.server.max_memory, server.max_memory);
   EXPECT_EQ(job.server.port, server.port);
   EXPECT_EQ(job.server.http_port, server.http_port);
-  EXPECT_EQ(job.server.wait_limit, server.wait_limit);
-  EXPECT_EQ(job.server.stall_limit, server.stall_limit);
+  EXPECT_EQ(job.server.rejoin_timeout, server.rejoin_timeout);
+  EXPECT_EQ(job.server.stall_timeout, server.stall_timeout);
   const JobSpec with_checkpoints = MustLoad(LoadLeastAnd("checkpoint: {dir: a}\n"));
   const protocol::CheckpointSpec checkpoint;
   EXPECT_EQ(with_checkpoints.checkpoint.dir, "a");
-  EXPECT_EQ(with_checkpoints.checkpoint.every, checkpoint.every);
+  EXPECT_EQ(with_checkpoints.checkpoint.interval, checkpoint.interval);
   EXPECT_EQ(with_checkpoints.checkpoint.keep, checkpoint.keep);
   EXPECT_EQ(with_checkpoints.checkpoint.store, checkpoint.store);
-  EXPECT_EQ(job.average_buffers_every, JobSpec().average_buffers_every);
+  EXPECT_EQ(job.buffer_sync_interval, JobSpec().buffer_sync_interval);
   const protocol::CompressionSpec compression;
   EXPECT_EQ(job.compression.min_elements, compression.min_elements);
   EXPECT_EQ(job.compression.layout.chunk_elements, compression.layout.chunk_elements);
-  EXPECT_EQ(job.compression.layout.bundle_elements, 1u << 18);  // The least job has codec none.
+  EXPECT_EQ(job.compression.layout.bundle_elements, 1u << 18);  // The minimal job has codec none.
   const JobSpec adam = MustLoad(Load(kLeastJob, {"optimizer={name: adam, lr: 0.1}"}));
   const OptimizerSpec optimizer;
   EXPECT_EQ(adam.optimizer.beta1, optimizer.beta1);
@@ -153,23 +153,23 @@ TEST(JobFile, ReadsEverySection) {
   EXPECT_EQ(job.compression.layout.chunk_elements, 16384u);
   EXPECT_TRUE(job.checkpoint.enabled());
   EXPECT_EQ(job.checkpoint.dir, "/ckpt/a b");
-  EXPECT_EQ(job.checkpoint.every, 50u);
+  EXPECT_EQ(job.checkpoint.interval, 50u);
   EXPECT_EQ(job.checkpoint.keep, 3u);
-  EXPECT_EQ(job.average_buffers_every, 40u);
+  EXPECT_EQ(job.buffer_sync_interval, 40u);
   EXPECT_EQ(job.output, "results");
-  EXPECT_EQ(job.server.lease, absl::Seconds(5));
-  EXPECT_EQ(job.server.heartbeat, absl::Milliseconds(500));
+  EXPECT_EQ(job.server.lease_timeout, absl::Seconds(5));
+  EXPECT_EQ(job.server.heartbeat_interval, absl::Milliseconds(500));
   EXPECT_EQ(job.server.join_timeout, absl::Minutes(2));
   EXPECT_EQ(job.server.connect_timeout, absl::Milliseconds(250));
   EXPECT_EQ(job.server.window_bytes, 1000000u);
   EXPECT_EQ(job.server.http_port, 0u);
-  EXPECT_EQ(job.server.wait_limit, absl::Hours(1));
+  EXPECT_EQ(job.server.rejoin_timeout, absl::Hours(1));
   EXPECT_FALSE(job.metrics_enabled);
 }
 
 TEST(JobFile, ReadsDataOfEveryFormat) {
   const auto data = [](const std::string& section) {
-    // A model that takes images and text.
+    // The custom model takes both images and text.
     return MustLoad(Load(kLeastJob, {"model={name: custom}", absl::StrCat("data=", section)})).data;
   };
   const DataSpec folder = data(
@@ -240,13 +240,13 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
                           "compression.uplink=topk:2%+int4",
                           "compression.overrides=[]",
                           "compression.chunk_bytes=32KiB",
-                          "server.lease=6s",
+                          "server.lease_timeout=6s",
                           "epochs=4",
                           "steps=4",
-                          "checkpoint.every=60",
+                          "checkpoint.interval=60",
                           "checkpoint.keep=1",
-                          "average_buffers_every=7",
-                          "server.wait_limit=5m",
+                          "buffer_sync_interval=7",
+                          "server.rejoin_timeout=5m",
                           "precision=bf16",
                           "label_smoothing=0.1",
                           "ema_decay=0.9"}) {
@@ -255,7 +255,7 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
   for (const char* set :
        {"output=elsewhere", "server.port=1", "server.http_port=2", "data.path=/mnt",
         "data.prefetch=0", "checkpoint.dir=/mnt", "baseline.optimizer.lr=3", "device=auto",
-        "gpus_per_worker=2", "encode_on=host", "scalars_every=3"}) {
+        "gpus_per_worker=2", "encode_location=host", "log_interval=3"}) {
     EXPECT_FALSE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
   EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);
@@ -297,8 +297,8 @@ TEST(JobFileSet, NamesTheArgument) {
   EXPECT_THAT(Problem(Load(kLeastJob, {"seed="})), HasSubstr("--set seed=: seed: has no value"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"seed.x=1"})), HasSubstr("seed has no keys"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"seed=[1"})), HasSubstr("not YAML"));
-  EXPECT_THAT(Problem(Load(kLeastJob, {"checkpoint.every=9"})),
-              HasSubstr("--set checkpoint.every=9: checkpoint.dir: missing"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"checkpoint.interval=9"})),
+              HasSubstr("--set checkpoint.interval=9: checkpoint.dir: missing"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=0"})), HasSubstr("must be 1 to 1024, found 0"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"..=1"})), HasSubstr("unknown key ''"));
 }
@@ -319,10 +319,12 @@ TEST(JobFileDense, AppliesTheBaseline) {
   const JobSpec dense = MustLoad(Load(kFullJob, {}, true));
   EXPECT_EQ(dense.optimizer.lr, 0.1);
   EXPECT_EQ(dense.optimizer.momentum, 0.9);
-  EXPECT_EQ(dense.optimizer.weight_decay, 1e-4);  // Not named: as in the job.
+  // This key was not given in the baseline, so it keeps the job's value.
+  EXPECT_EQ(dense.optimizer.weight_decay, 1e-4);
   EXPECT_TRUE(dense.optimizer.nesterov);
   EXPECT_EQ(dense.lr_schedule.name, "constant");
-  EXPECT_EQ(dense.lr_schedule.warmup_steps, 0u);  // Another schedule starts from its defaults.
+  // The baseline has a different schedule, which starts from its own defaults.
+  EXPECT_EQ(dense.lr_schedule.warmup_steps, 0u);
   EXPECT_EQ(MustLoad(Load(kFullJob)).optimizer.lr, 0.5);
   const JobSpec off =
       MustLoad(Load(kFullJob, {"baseline.optimizer={nesterov: false, weight_decay: 0}"}, true));
@@ -335,6 +337,25 @@ TEST(JobFileDense, BaselineIsCheckedInEveryRun) {
               HasSubstr("job.yaml:9:5: baseline.optimizer.beta1: sgd takes no beta1"));
   EXPECT_THAT(Problem(LoadLeastAnd("baseline: {optimizer: {name: adam}}\n")),
               HasSubstr("baseline.optimizer.lr: missing"));
+}
+
+TEST(JobFile, AProgramOfTheUsersBringsModelDataAndLength) {
+  // JSON is also valid YAML.
+  const absl::string_view text =
+      R"({"name": "mine", "workers": 2, "compression": {"uplink": "int8"}})";
+  const JobSpec job = MustLoad(Load(text));
+  EXPECT_EQ(job.model.name, "custom");
+  EXPECT_EQ(job.data.format, "custom");
+  EXPECT_EQ(job.workers, 2u);
+  EXPECT_EQ(job.steps, 0u);
+  EXPECT_EQ(ToString(job.compression.uplink), "int8");
+  // The resolved text must load to the same job.
+  const absl::StatusOr<std::string> resolved = ResolvedJobTextFromText(text, "job.yaml", {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(MustLoad(Load(*resolved)).hash, job.hash);
+  EXPECT_EQ(MustLoad(Load("name: mine\nmodel: {name: custom}\ndata: {format: custom}\n")).name,
+            "mine");
+  EXPECT_THAT(Problem(Load("name: mine\nmodel: {name: mlp}\n")), HasSubstr("data.format: missing"));
 }
 
 TEST(JobFile, ExamplesLoad) {
@@ -350,11 +371,11 @@ TEST(JobFile, ExamplesLoad) {
   EXPECT_GE(count, 1);
 }
 
-// Every key of the schema, and of every section in it, has a place on the page.
+// Checks that the page lists every key of the schema and of its sections.
 void ExpectDocumented(const google::protobuf::Descriptor& section, const std::string& page) {
   for (int i = 0; i < section.field_count(); ++i) {
     const google::protobuf::FieldDescriptor& key = *section.field(i);
-    // Not by a matcher, which would show the whole page.
+    // A matcher would print the whole page, so the test uses find.
     EXPECT_NE(page.find(absl::StrCat("`", key.name(), "`")), std::string::npos) << key.full_name();
     if (key.message_type() != nullptr) ExpectDocumented(*key.message_type(), page);
   }

@@ -1,4 +1,4 @@
-// Job texts that the tests of reading job files share.
+// Job texts that several tests of job files share.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace sluice::job {
 
-// The least that a job must say.
+// The minimal job.
 inline constexpr absl::string_view kLeastJob =
     "name: tiny\n"
     "model: {name: mlp}\n"
@@ -18,7 +18,7 @@ inline constexpr absl::string_view kLeastJob =
     "steps: 5\n"
     "optimizer: {lr: 0.1}\n";
 
-// Something in every section.
+// A job that uses every section.
 inline constexpr absl::string_view kFullJob = R"(# A comment.
 name: full-1.0
 mode: sync
@@ -48,14 +48,14 @@ compression:
   chunk_bytes: 64KiB
   bundle_bytes: 128KiB
 membership: fixed
-checkpoint: {dir: "/ckpt/a b", every: 50, keep: 3, store: shards}
-average_buffers_every: 40
+checkpoint: {dir: "/ckpt/a b", interval: 50, keep: 3, store: shards}
+buffer_sync_interval: 40
 output: results
 baseline:
   optimizer: {lr: 0.1, momentum: 0.9}
   lr_schedule: {name: constant}
-server: {lease: 5s, heartbeat: 500ms, join_timeout: 2m, connect_timeout: 0.25, window_bytes: 1MB,
-         max_memory: 1GiB, port: 9000, http_port: 0, wait_limit: 1h}
+server: {lease_timeout: 5s, heartbeat_interval: 500ms, join_timeout: 2m, connect_timeout: 0.25, window_bytes: 1MB,
+         max_memory: 1GiB, port: 9000, http_port: 0, rejoin_timeout: 1h}
 metrics: {enabled: false}
 )";
 
@@ -64,12 +64,12 @@ inline absl::StatusOr<JobSpec> Load(absl::string_view text, std::vector<std::str
   return LoadJobFromText(text, "job.yaml", {"", std::move(set), dense});
 }
 
-// kLeastJob and more lines.
+// Loads kLeastJob with additional lines.
 inline absl::StatusOr<JobSpec> LoadLeastAnd(absl::string_view lines) {
   return Load(std::string(kLeastJob) + std::string(lines));
 }
 
-// The message of what must be an error; empty, which no test expects, if it is none.
+// Returns the error's message. Returns an empty text, which no test expects, if there is no error.
 inline std::string Problem(const absl::StatusOr<JobSpec>& job) {
   return job.ok() ? "" : std::string(job.status().message());
 }

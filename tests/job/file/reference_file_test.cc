@@ -48,12 +48,10 @@ TEST(ReferenceFile, OthersAreRefusedWithTheLine) {
               HasSubstr(":2: there are 2 cells, and 5 columns"));
   for (const char* row :
        {"x,0,1,0.5,1", "-1,0,1,0.5,1", "1,0,1,nan,1", "1,0,1,1.5,1", "1,0,1,-0.1,1"}) {
-    EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, row, "\n")),
-                HasSubstr(":2: step and test_accuracy"))
-        << row;
+    EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, row, "\n")), HasSubstr(":2: step must be")) << row;
   }
   EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, "20,0,1,0.5,1\n10,0,1,0.5,1\n")),
-              HasSubstr("not after the one before it"));
+              HasSubstr("not after the previous one"));
   EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, std::string(5000, '1'), "\n")),
               HasSubstr("has a line of 4096 bytes or more"));
   EXPECT_THAT(ReadReferenceFile(::testing::TempDir()).status().message(),
@@ -75,7 +73,7 @@ TEST(ReferenceFile, StandsInTheResolvedJobAsPoints) {
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_THAT(*text, HasSubstr("reference_points:"));
   EXPECT_THAT(*text, Not(HasSubstr(path)));
-  // Which is the same job, without the file.
+  // The resolved text must give the same job without the reference file.
   const auto job = LoadJobFromText(JobWith(path), "job.yaml", {});
   const auto again = LoadJobFromText(*text, "resolved.yaml", {});
   ASSERT_TRUE(job.ok() && again.ok()) << job.status() << again.status();
@@ -86,7 +84,7 @@ TEST(ReferenceFile, StandsInTheResolvedJobAsPoints) {
   EXPECT_EQ(again->control.tolerance, 0.5);
 }
 
-// That is the run that leaves the file.
+// A dense run must not need the reference file, because such a run writes it.
 TEST(ReferenceFile, ADenseRunNeedsNone) {
   EXPECT_TRUE(LoadJobFromText(JobWith("/no/such.csv"), "job.yaml", {"", {}, true}).ok());
 }

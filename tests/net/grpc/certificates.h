@@ -1,4 +1,4 @@
-// Certificates for tests: a tiny CA, and whom it certifies, as PEM files.
+// Certificates for tests: a small CA, and certificates that it signs, as PEM files.
 #pragma once
 
 #include <openssl/evp.h>
@@ -20,11 +20,11 @@ class TestCa {
  public:
   struct Certified {
     std::string subject_alt_name = "DNS:localhost,IP:127.0.0.1";
-    absl::Duration valid_from = -absl::Hours(1);  // From now.
+    absl::Duration valid_from = -absl::Hours(1);  // Relative to the current time.
     absl::Duration valid_until = absl::Hours(1);
   };
 
-  // Writes `name`.pem into `folder`.
+  // Creates a CA and writes `name`.pem into `folder`.
   TestCa(std::string folder, const std::string& name)
       : folder_(std::move(folder)), name_(name), key_(EVP_EC_gen("P-256")) {
     certificate_ = Sign(name, key_.get(), key_.get(), nullptr, {.subject_alt_name = ""});
@@ -33,8 +33,8 @@ class TestCa {
 
   std::string path() const { return absl::StrCat(folder_, "/", name_, ".pem"); }
 
-  // Writes NAME.pem and NAME.key, each in one move: whoever reads meanwhile sees the old or the new
-  // one. Returns the serial number.
+  // Writes NAME.pem and NAME.key. Each is replaced atomically, so a concurrent reader sees either
+  // the old or the new file. Returns the serial number.
   long Certify(const std::string& name, const Certified& what) {
     const Key key(EVP_EC_gen("P-256"));
     const Certificate certificate = Sign(name, key.get(), key_.get(), certificate_.get(), what);

@@ -60,8 +60,10 @@ class TransportTest : public ::testing::Test {
 };
 
 TEST_F(TransportTest, WrongFilesAreNamedBeforeAnybodyConnects) {
-  EXPECT_THAT(Refusal(With("good.pem", "", "", "")), HasSubstr("--tls-cert and --tls-key go"));
-  EXPECT_THAT(Refusal(With("", "good.key", "", "")), HasSubstr("--tls-cert and --tls-key go"));
+  EXPECT_THAT(Refusal(With("good.pem", "", "", "")),
+              HasSubstr("--tls-cert and --tls-key are needed"));
+  EXPECT_THAT(Refusal(With("", "good.key", "", "")),
+              HasSubstr("--tls-cert and --tls-key are needed"));
   EXPECT_THAT(Refusal(With("none", "good.key", "", "")),
               HasSubstr("--tls-cert: cannot read " + folder_.Path("none") + " (No such file"));
   EXPECT_THAT(Refusal(With("rubbish", "good.key", "", "")), HasSubstr("no certificate in PEM"));
@@ -69,7 +71,7 @@ TEST_F(TransportTest, WrongFilesAreNamedBeforeAnybodyConnects) {
   EXPECT_THAT(Refusal(With("good.pem", "unrelated.key", "", "")),
               HasSubstr("is not the key of the certificate in " + folder_.Path("good.pem")));
   EXPECT_THAT(Refusal(With("expired.pem", "expired.key", "", "")), HasSubstr("has expired"));
-  EXPECT_THAT(Refusal(With("early.pem", "early.key", "", "")), HasSubstr("does not count yet"));
+  EXPECT_THAT(Refusal(With("early.pem", "early.key", "", "")), HasSubstr("is not valid yet"));
   EXPECT_THAT(Refusal(With("", "", "rubbish", "")), HasSubstr("--tls-ca: "));
   EXPECT_THAT(Refusal(With("", "", "", "rubbish")), HasSubstr("--token-file: token 1"));
   EXPECT_THAT(Refusal(With("", "", folder_.path() + "/..", "")), HasSubstr("--tls-ca: "));
@@ -90,7 +92,7 @@ TEST_F(TransportTest, WhoeverReachesAPortIsLetInOnlyWhenAskedFor) {
   EXPECT_THAT(refusal(Open(With("", "", "", "token"))), IsEmpty());
   const absl::Status trusting =
       Open(With("", "", "ca.pem", "token"))->MayListen("127.0.0.1:7070", true);
-  EXPECT_THAT(std::string(trusting.message()), HasSubstr("needs a certificate of its own"));
+  EXPECT_THAT(std::string(trusting.message()), HasSubstr("also needs its own certificate"));
 }
 
 TEST_F(TransportTest, ATokenInPlaintextIsWarnedOf) {

@@ -1,4 +1,4 @@
-// HttpClient: a client for tests that writes and reads bytes as a test says, in plaintext or TLS.
+// HttpClient: a test client that writes and reads arbitrary bytes, in plaintext or with TLS.
 #pragma once
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@ namespace sluice::net {
 
 class HttpClient {
  public:
-  // A CA and, with `name`, NAME.pem and NAME.key of `folder`, which it shows.
+  // A CA and, if `name` is set, the client's NAME.pem and NAME.key in `folder`.
   struct Tls {
     std::string ca{};
     std::string cert{};
@@ -26,7 +26,8 @@ class HttpClient {
   };
 
   explicit HttpClient(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    const timeval limit{.tv_sec = 20, .tv_usec = 0};  // A hang fails with what came until then.
+    // After this time, a read that hangs ends with the bytes received so far, and the test fails.
+    const timeval limit{.tv_sec = 20, .tv_usec = 0};
     (void)::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -53,7 +54,7 @@ class HttpClient {
 
   bool connected() const { return connected_; }
 
-  // False once the other side takes no more.
+  // Returns false if the peer accepts no more bytes.
   bool Send(absl::string_view bytes) {
     if (ssl_ != nullptr) {
       return connected_ && SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size())) > 0;
@@ -65,7 +66,7 @@ class HttpClient {
     }
     return true;
   }
-  // What comes until the other side closes.
+  // Returns all bytes until the peer closes the connection.
   std::string Rest() {
     std::string all;
     char buffer[4096];

@@ -16,7 +16,7 @@ HttpRequest Taken(const std::string& text) {
   return request == nullptr ? HttpRequest() : *request;
 }
 
-// 0: taken.
+// Returns the status of a refusal, or 0 if the request is accepted.
 int Refused(const std::string& text) {
   const auto parsed = ParseRequest(text);
   const auto* const answer = std::get_if<HttpAnswer>(&parsed);
@@ -91,7 +91,7 @@ TEST(HostNames, ANameOfAnotherSiteIsNone) {
 }
 
 TEST(ContentPolicy, NamesScriptsAndStylesByTheirHashes) {
-  // printf '' | openssl dgst -sha256 -binary | base64
+  // Computed with: printf '' | openssl dgst -sha256 -binary | base64
   const std::string hash_of_nothing = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='";
   const std::string policy = PolicyOf("<style></style><script></script><script>1</script>");
   EXPECT_NE(policy.find("; style-src " + hash_of_nothing + ";"), std::string::npos) << policy;

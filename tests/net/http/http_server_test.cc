@@ -93,7 +93,7 @@ TEST(HttpServer, ARequestWithoutEndIsRefused) {
     client.Send(beginning + std::string(kRequestBytesMax, 'a'));
     EXPECT_THAT(client.Rest(), StartsWith("HTTP/1.1 431"));
   }
-  // It stops reading such a request: the client cannot send on for ever.
+  // The server must stop reading a request that is too long, so that a client cannot send forever.
   HttpClient client(server->port());
   client.Send("GET /");
   size_t sent = 0;
@@ -103,7 +103,7 @@ TEST(HttpServer, ARequestWithoutEndIsRefused) {
 
 TEST(HttpServer, ASlowRequestIsGivenUp) {
   const auto server = StartServer({.patience = std::chrono::milliseconds(200)});
-  // A byte now and then does not help.
+  // Occasional bytes must not extend the time limit.
   HttpClient drips(server->port());
   drips.Send("GET /livez HTTP/1.1\r\nX: ");
   std::thread dripping([&] {
@@ -140,7 +140,8 @@ TEST(HttpServer, ManySilentClientsKeepNoOtherOut) {
 }
 
 TEST(HttpServer, AnswersThatAreNotTakenAreBounded) {
-  const auto server = StartServer({.untaken_bytes_max = size_t{20} << 20});  // Two, not three.
+  // Two answers are within the limit, three are not.
+  const auto server = StartServer({.untaken_bytes_max = size_t{20} << 20});
   std::vector<std::unique_ptr<HttpClient>> readers;
   for (int i = 0; i < 5; ++i) {
     readers.push_back(std::make_unique<HttpClient>(server->port()));
@@ -166,7 +167,7 @@ TEST(HttpServer, APageThatTakesLongHoldsUpNoProbe) {
   client.Send("GET /long HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   begun.get_future().wait();
   EXPECT_THAT(Get(server->port(), "/livez"), EndsWith("alive\n"));
-  // Nor do many who wait for it.
+  // Many clients that wait for the long page must not delay /livez either.
   std::vector<std::unique_ptr<HttpClient>> more;
   for (int i = 0; i < 100; ++i) {
     more.push_back(std::make_unique<HttpClient>(server->port()));

@@ -30,7 +30,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 class CheckpointFolder : public ::testing::Test {
  protected:
-  // Two folders that are not there yet.
+  // Two nested folders, neither of which exists yet.
   std::string dir() const { return folder_.path() + "/a/b"; }
 
   CheckpointManifest WriteSample(uint64_t step) {
@@ -56,25 +56,26 @@ class CheckpointFolder : public ::testing::Test {
     return manifest;
   }
 
-  // The sample's manifest with `from` for `to`, and the checksum of that.
+  // Writes the sample's manifest with `from` replaced by `to` and a matching checksum, and reads
+  // the result.
   absl::Status ReadEdited(absl::string_view from, absl::string_view to) {
     WriteSample(1000);
     const std::string text = ReadText(dir() + kManifest);
     std::string edited = absl::StrReplaceAll(text, {{from, to}});
     EXPECT_NE(text, edited) << from;
-    // The first try tells the right checksum nobody but the writer: compute it as documented.
+    // The library does not reveal the right checksum, so the test computes it as documented.
     WriteText(dir() + kManifest, Sealed(edited));
     return ReadManifest(dir(), 1000).status();
   }
 
-  // As docs/checkpoints.md says it: over the rest, keys sorted, no white space. The sample's values
-  // hold none.
+  // Inserts the checksum that docs/checkpoints.md defines: over all other fields, with sorted keys
+  // and no white space. The sample's values contain no white space.
   static std::string Sealed(const std::string& text);
 
   TemporaryFolder folder_;
 };
 
-// Sorts the keys of our own flat record without a JSON library: one line a key.
+// Sorts the keys of the sample's flat record without a JSON library. Each line has one key.
 std::string CheckpointFolder::Sealed(const std::string& text) {
   std::vector<std::string> lines;
   const size_t end = text.find(",\n  \"checksum\"");
@@ -91,7 +92,7 @@ std::string CheckpointFolder::Sealed(const std::string& text) {
   }
   std::string list = text.substr(parts, end - parts);
   list = absl::StrReplaceAll(list, {{" ", ""}, {"\n", ""}});
-  // Keys within a part in order: bytes, checksum, name.
+  // The order of keys within a part is bytes, checksum, name.
   std::string sorted;
   for (size_t at = 0; at < list.size();) {
     const size_t open = list.find("{\"name\":", at);
@@ -187,7 +188,7 @@ TEST_F(CheckpointFolder, KeepsTheRunRecord) {
   EXPECT_THAT(AllFiles(dir()), ElementsAre("run.json"));
 }
 
-// As a version before wrote it.
+// A record from an earlier version, which did not count coordinators, must be readable.
 TEST_F(CheckpointFolder, ReadsARunRecordThatCountsNoCoordinators) {
   ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 0, false}).ok());
   WriteText(dir() + "/run.json", R"({
@@ -290,7 +291,8 @@ TEST_F(CheckpointFolder, DamageOfAPartIsNamed) {
   expect_damage("it has 0 bytes");
   WriteText(path, good + "x");
   expect_damage("it has 34 bytes");
-  std::filesystem::resize_file(path, uint64_t{1} << 40);  // Takes no room, and none is asked for.
+  // The file takes no disk space, and the reader must not allocate its size.
+  std::filesystem::resize_file(path, uint64_t{1} << 40);
   expect_damage("it has 1099511627776 bytes");
   std::filesystem::remove(path);
   expect_damage("No such file");
@@ -317,7 +319,7 @@ TEST_F(CheckpointFolder, EveryDamagedManifestIsSeen) {
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
     WriteText(path, flipped);
     const absl::StatusOr<CheckpointManifest> read = ReadManifest(dir(), 1000);
-    // White space that became other white space does no harm.
+    // The flipped bit may only replace white space by other white space.
     if (read.ok()) {
       EXPECT_EQ(*read, manifest) << "bit " << bit;
     } else {
@@ -333,7 +335,8 @@ TEST_F(CheckpointFolder, EveryDamagedManifestIsSeen) {
 }
 
 TEST_F(CheckpointFolder, AnEditedManifestMustStillBeOne) {
-  EXPECT_TRUE(ReadEdited("sample", "ample").ok());  // The test's own checksums are right.
+  // This shows that the test computes right checksums.
+  EXPECT_TRUE(ReadEdited("sample", "ample").ok());
   EXPECT_TRUE(ReadEdited("\"version\": 1", "\"version\": 2").ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(ReadEdited("\"version\": 1", "\"version\": 3")));
   EXPECT_THAT(Message(ReadEdited("\"step\": 1000", "\"step\": 1001")), HasSubstr("of step 1001"));

@@ -17,7 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Files of this process end at so many bytes; what is over is refused, as on a full disk.
+// Limits the size of this process's files. The system refuses bytes beyond the limit, as on a full
+// disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -46,7 +47,7 @@ std::string Noise(size_t size) {
 TEST(DurableFile, WritesAndReads) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/file";
-  // Around the pieces that it is written in.
+  // These sizes are around the piece size of writes.
   for (const size_t size : {0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20}) {
     const std::string bytes = Noise(size);
     const uint32_t checksum = Crc32c(bytes);
@@ -87,7 +88,8 @@ TEST(DurableFile, AFullDiskIsResourceExhaustedAndLeavesNothing) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("step-000000000002/large"));
   EXPECT_THAT(AllFiles(disk.path()), ElementsAre("small"));
-  // Filled to the last block: not even the record fits, and the old one stays.
+  // The disk is filled to the last block. Even a small record must not fit, and the old record must
+  // stay.
   ASSERT_TRUE(WriteRunRecord(dir, {"sample", 1, 0, false}).ok());
   WriteText(disk.path() + "/filler", Noise(300000));
   const absl::Status record = WriteRunRecord(dir, {"sample", 1, 1, false});
@@ -97,7 +99,7 @@ TEST(DurableFile, AFullDiskIsResourceExhaustedAndLeavesNothing) {
   manifest.step = 1;
   EXPECT_TRUE(absl::IsResourceExhausted(WriteManifest(dir, manifest)));
   EXPECT_TRUE(absl::IsNotFound(ReadManifest(dir, 1).status()));
-  // Room again, and all is well.
+  // When there is free space again, writing must work.
   std::filesystem::remove(disk.path() + "/filler");
   EXPECT_TRUE(WriteRunRecord(dir, {"sample", 1, 1, false}).ok());
   EXPECT_TRUE(WritePart(dir, 0, 2, "large", Noise(100000)).ok());
@@ -112,7 +114,7 @@ TEST(DurableFile, OtherTroubleIsUnavailableAndNamed) {
   EXPECT_TRUE(absl::IsUnavailable(MakeFolder(folder.path() + "/file")));
   std::filesystem::create_directory(folder.path() + "/folder");
   EXPECT_TRUE(absl::IsUnavailable(WriteDurably(folder.path() + "/folder", "x").status()));
-  // As when a checkpoint is removed while a late writer is still at it.
+  // The folder of a checkpoint may be removed while a late writer still writes into it.
   EXPECT_TRUE(absl::IsUnavailable(WriteDurably(folder.path() + "/gone/file", "x").status()));
   EXPECT_TRUE(absl::IsUnavailable(MakeFolder("/proc/no/such")));
   EXPECT_THAT(AllFiles(folder.path()), ElementsAre("file"));

@@ -1,4 +1,4 @@
-// What becomes of complete files when something else is written in their place, or fails to be.
+// Tests that complete files survive a failed or repeated write of another file with the same name.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,9 +15,9 @@
 #include "protocol/checkpoint/durable_file.h"
 #include "tests/temporary_folder.h"
 
-// While it is set, no file of a run's record can be opened for reading in this process.
+// While this is true, this process cannot open run records for reading.
 static std::atomic<bool> record_is_unreadable{false};
-// While it is set, the file system has no second names.
+// While this is true, the file system has no hard links.
 static std::atomic<bool> has_no_links{false};
 
 extern "C" int link(const char* from, const char* to) noexcept {

@@ -64,7 +64,8 @@ TEST(SnapshotFormat, KeepsEveryBitOfANumber) {
   EXPECT_EQ(FormatShardSnapshot(again), file);
 }
 
-// The layout of version 1, byte for byte: files that exist must stay readable.
+// The layout of version 1 must stay the same byte for byte, because existing files must stay
+// readable.
 TEST(SnapshotFormat, LooksAsItAlwaysDid) {
   ShardSnapshot shard;
   shard.job_uid = 0x0102030405060708;
@@ -98,7 +99,8 @@ TEST(SnapshotFormat, LooksAsItAlwaysDid) {
   EXPECT_EQ(ParseShardSnapshot(file).value(), shard);
 }
 
-// The seeds are made from the description, by another program (tests/fuzz/make_corpus.py).
+// Reads snapshots that another program has written from the description alone
+// (tests/fuzz/make_corpus.py).
 TEST(SnapshotFormat, ReadsWhatOthersWrote) {
   const std::string seeds = SLUICE_SNAPSHOT_SEEDS;
   const ShardSnapshot shard = ParseShardSnapshot(ReadText(seeds + "/shard")).value();
@@ -121,7 +123,7 @@ TEST(SnapshotFormat, EveryFlippedBitIsSeen) {
       flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
       const absl::Status status = file == &shard ? ParseShardSnapshot(flipped).status()
                                                  : ParseWorkerSnapshot(flipped).status();
-      // Another magic number is another kind of file.
+      // A different magic number means a different kind of file.
       EXPECT_EQ(status.code(),
                 bit < 64 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kDataLoss)
           << "bit " << bit;
@@ -138,7 +140,7 @@ TEST(SnapshotFormat, EveryLengthButItsOwnIsSeen) {
     }
     EXPECT_FALSE(CheckAnySnapshot(file + '\0'));
     EXPECT_FALSE(CheckAnySnapshot(file + file));
-    // As a power cut may leave it: the right length, the end never written.
+    // A power cut may leave a file of the right length whose end was never written.
     std::string holed = file;
     std::memset(holed.data() + holed.size() / 2, 0, holed.size() - holed.size() / 2);
     EXPECT_FALSE(CheckAnySnapshot(holed));
@@ -241,7 +243,7 @@ TEST(SnapshotFormat, ACodecOfAnotherProgramIsNamed) {
   EXPECT_THAT(status.message(), HasSubstr("powersgx"));
 }
 
-// Counts are believed only as far as there are bytes: no memory is asked for that is not there.
+// A wrong count must not cause a large allocation: a count is trusted only if enough bytes follow.
 TEST(SnapshotFormat, LyingCountsAskForNoMemory) {
   ShardSnapshot shard;
   shard.downlink.chunks = {{SampleChunk("topk:1%", 2, 3, 0), {{"r", {1.0f, -2.0f}}}}};
@@ -259,7 +261,8 @@ TEST(SnapshotFormat, LyingCountsAskForNoMemory) {
   EXPECT_GT(refused, file.size());
 }
 
-// Changes of any kind, with checksums that fit.
+// Files are changed at random, and their checksums are made valid. Reading must give an error or a
+// snapshot that is written as the same bytes.
 TEST(SnapshotFormat, SealedDamageIsRefusedOrMeansWhatItSays) {
   const std::string files[] = {FormatShardSnapshot(SampleShard()),
                                FormatWorkerSnapshot(SampleWorker())};
@@ -288,8 +291,8 @@ TEST(SnapshotFormat, SealedDamageIsRefusedOrMeansWhatItSays) {
     SealSnapshot(&file);
     if (CheckAnySnapshot(file)) ++read;
   }
-  EXPECT_GT(read, 2000u);   // Changed numbers are numbers.
-  EXPECT_LT(read, 18000u);  // Changed counts are not.
+  EXPECT_GT(read, 2000u);   // Files with changed numbers are still valid.
+  EXPECT_LT(read, 18000u);  // Files with changed counts are not valid.
 }
 
 TEST(SnapshotFormat, NoiseIsRefused) {

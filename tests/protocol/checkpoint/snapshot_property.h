@@ -1,5 +1,5 @@
-// What any bytes at all must keep to when they are read as a snapshot: an error, or a snapshot that
-// is written as those very bytes.
+// The property that must hold for any bytes that are read as a snapshot: they give either an error
+// or a snapshot that is written as the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,15 @@ inline absl::Span<const std::byte> SnapshotBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// Puts the right checksum into the header.
+// Writes the right checksum into the header.
 inline void SealHeader(std::string* file) {
   const uint32_t checksum = Crc32c(SnapshotBytes(*file).first(24));
   std::memcpy(file->data() + 24, &checksum, sizeof(checksum));
 }
 
-// Gives the file a header of version 1 that fits, and each section's checksum, as far as their
-// sizes lead: whoever means harm can compute checksums too. Nothing if there is no room for a
-// header.
+// Gives the file a matching header of version 1, and matching checksums of all sections that can be
+// found from the sizes, because an attacker can also compute checksums. Does nothing if the file is
+// shorter than a header.
 inline void SealSnapshot(std::string* file) {
   if (file->size() < 28) return;
   const uint16_t version = 1;
@@ -56,7 +56,7 @@ inline void CheckSnapshotStatus(const absl::Status& status) {
   Check(!status.message().empty(), "errors say something");
 }
 
-// True if either kind of snapshot was read.
+// Returns true if the bytes were read as a snapshot of either kind.
 inline bool CheckAnySnapshot(absl::string_view bytes) {
   const absl::StatusOr<ShardSnapshot> shard = ParseShardSnapshot(bytes);
   if (!shard.ok()) CheckSnapshotStatus(shard.status());

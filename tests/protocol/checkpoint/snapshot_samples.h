@@ -1,4 +1,4 @@
-// Snapshots that the tests of checkpoints share.
+// Snapshots that several tests of checkpoints share.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -24,7 +24,7 @@ inline compress::ChunkConfig SampleChunk(const std::string& spec, size_t count, 
   return config;
 }
 
-// Several codecs, compensators and groups, after two steps.
+// A compressor with several codecs, compensators and groups, after two steps.
 inline compress::SavedCompressor SampleCompressor() {
   const std::vector<compress::ChunkConfig> chunks = {
       SampleChunk("topk:25%+int4", 8, 0, 0),    SampleChunk("topk:25%+int4", 5, 1, 0),

@@ -16,7 +16,8 @@ v1::ExchangeRequest Parsed(grpc::ByteBuffer buffer) {
   return request;
 }
 
-// Lengths on both sides of where a length takes another byte and where bytes are no longer copied.
+// The lengths include those at which a length field needs another byte, and those at which bytes
+// are no longer copied. The result must equal protobuf's own serialization.
 TEST(MessageSlicesTest, IsTheMessageThatProtobufWouldHaveMade) {
   for (const size_t size : {1, 120, 127, 128, 1000, 1024, 1025, 16383, 16384, 300000}) {
     v1::ExchangeRequest wanted;

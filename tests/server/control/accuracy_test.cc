@@ -47,24 +47,27 @@ TEST(Accuracy, SendsMoreAtOnceWhereARunFallsBehind) {
   ASSERT_TRUE(more.has_value());
   EXPECT_NEAR(more->down.codecs[0].level, 0.002, 1e-12);
   EXPECT_NE(more->reason.find("89.30 % at step 5000"), std::string::npos) << more->reason;
-  // The further below, the more; what scatters counts less.
+  // Density rises more if the metric is further below the reference. Scattered reports have less
+  // effect.
   EXPECT_NEAR(policy->Next(At(5000, 88.4))->down.codecs[0].level, 0.004, 1e-12);
   EXPECT_NEAR(policy->Next(At(5000, 40))->down.codecs[0].level, 0.016, 1e-12);
   for (int i = 0; i < 10; ++i) policy->Next(At(5000 + i, 0));
   EXPECT_FALSE(policy->Next(At(6000, 0)).has_value()) << "no more than density_max";
 }
 
-// Early, where the metric rises fast, every run is behind for a while.
+// Early in a run, the metric rises fast and every run lags. The test expects that the allowed lag
+// shrinks towards the end of the run.
 TEST(Accuracy, ARunMayBeBehindInTimeAndLessSoTowardsTheEnd) {
   auto policy = *MakeAccuracyPolicy(Options("topk:1%"));
-  // A quarter of 1000 steps by four fifths that are left: as the reference was at step 800.
+  // The allowed lag is a quarter of 1000 steps x the four fifths that remain, so the policy
+  // compares with the reference at step 800.
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(policy->Next(At(1000, 73)).has_value());
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(policy->Next(At(1000, 72.7)).has_value());
   const auto more = policy->Next(At(1000, 72.7));
   ASSERT_TRUE(more.has_value());
   EXPECT_NE(more->reason.find("the reference has 73.33 % at step 800"), std::string::npos)
       << more->reason;
-  // Of 4900 steps 24.
+  // At step 4900, the allowed lag is only 24 steps.
   policy = *MakeAccuracyPolicy(Options("topk:1%"));
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(policy->Next(At(4900, 89.3)).has_value());
   policy = *MakeAccuracyPolicy(Options("topk:1%"));
@@ -88,14 +91,15 @@ TEST(Accuracy, APointOfTheReferenceThatStandsOutDoesNotCount) {
   options.reference = {{100, 50}, {1000, 80}, {2000, 95}, {3000, 82}, {4000, 84}};
   auto policy = *MakeAccuracyPolicy(options);
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(policy->Next(At(2000, 81)).has_value());
-  // But the last one does.
+  // At the end of the reference, no lag is allowed: the last point counts.
   policy = *MakeAccuracyPolicy(options);
   EXPECT_FALSE(policy->Next(At(4000, 83)).has_value());
   EXPECT_TRUE(policy->Next(At(4000, 83)).has_value());
 }
 
-// A made-up job whose metric lags behind the reference by what its density costs, and by noise; not
-// a proof that training behaves so.
+// A synthetic job, whose metric lags behind the reference because of its density and of noise. The
+// test expects that the run ends within the tolerance from a density that is too low or too high.
+// It does not prove that real training behaves like this job.
 TEST(Accuracy, EndsWithinTheToleranceFromEitherSide) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     for (const char* first : {"topk:0.05%", "topk:10%"}) {

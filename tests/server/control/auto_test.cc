@@ -1,5 +1,5 @@
-// The policy `auto` on traces, against every fixed choice on the same. SLUICE_SIM_SEED=<seed> runs
-// one seed.
+// Tests the policy `auto` on traces and compares it with every fixed choice on the same traces.
+// SLUICE_SIM_SEED=<seed> runs one seed.
 #include "server/control/auto.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "server/control/spending.h"
+#include "server/control/bit_allocation.h"
 #include "tests/server/control/fixed_policy.h"
 #include "tests/server/control/simulated_job.h"
 #include "tests/sim/seeds.h"
@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint64_t kAutoSeeds = SLUICE_SHORT_RUNS ? 1 : 5;
 
-// Times of 25 million elements, as processors of today have them.
-std::vector<CodecCost> MakeCosts() {
+// Times for 25 million elements on current processors.
+std::vector<CodecCpuTime> MakeCosts() {
   const struct {
     const char* spec;
     double encode_s;
@@ -28,20 +28,20 @@ std::vector<CodecCost> MakeCosts() {
               {"int8", 0.006, 0.006},          {"int4", 0.007, 0.006},
               {"ternary:0.5", 0.010, 0.007},   {"topk:1%+int4", 0.012, 0.002},
               {"topk:0.1%+int4", 0.012, 0.001}};
-  std::vector<CodecCost> costs;
+  std::vector<CodecCpuTime> costs;
   for (const auto& row : rows) {
     costs.push_back({*compress::ParseCodecSpec(row.spec), row.encode_s, row.server_s, 0});
   }
   return costs;
 }
 
-const std::vector<CodecCost>& Costs() {
-  static const std::vector<CodecCost> costs = MakeCosts();
+const std::vector<CodecCpuTime>& Costs() {
+  static const std::vector<CodecCpuTime> costs = MakeCosts();
   return costs;
 }
 
 CodecTimes TimesOf(const compress::CodecSpec& spec) {
-  for (const CodecCost& cost : Costs()) {
+  for (const CodecCpuTime& cost : Costs()) {
     if (cost.spec == spec) return {cost.encode_s, cost.server_s};
   }
   return {};
@@ -64,7 +64,8 @@ AutoOptions OptionsOfAuto(const SimulatedJob& job) {
           .first = *compress::ParseCodecSpec("topk:1%+int4")};
 }
 
-// Time to get as far as a dense step does, by the price of error; from when links are known on.
+// Returns the time for as much progress as steps without error make, starting when links are known.
+// The price of error converts errors to additional steps.
 double Cost(const SimulatedRun& run) {
   double time = 0;
   double progress = 0;
@@ -87,7 +88,7 @@ struct BestFixed {
 };
 BestFixed FindBestFixed(const SimulatedJob& job) {
   BestFixed best;
-  for (const CodecCost& cost : Costs()) {
+  for (const CodecCpuTime& cost : Costs()) {
     const double fixed = Cost(Simulate(job, Fixed(job, cost.spec)));
     if (fixed < best.cost) best = {fixed, ToString(cost.spec)};
   }
@@ -118,8 +119,9 @@ TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
   EXPECT_LT(best_of_all, 0.99) << "it beats all of them on none";
 }
 
-// The simulator is built as the policy reckons. Here it is not: less can be hidden, encoding and
-// the shards' work take half as long again, and frames are not of the size that was planned.
+// Normally the simulator follows the policy's model. Here it deviates: less communication can be
+// hidden, encoding and the shards' work take 1.5 times as long, and frames differ from their
+// planned size. The policy must still be near the best fixed choice.
 TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kAutoSeeds); ++seed) {
     for (const Trace& trace : {StepTrace(), RampTrace(), SineTrace(), BurstTrace(),
@@ -139,8 +141,8 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
   }
 }
 
-// Bytes cost more than links tell. By its model alone it would take up to 1.7 times as long as the
-// best.
+// Bytes cost more time than measurements of the links show. With its model alone, the policy would
+// need up to 1.7 times as long as the best choice, so it must learn from the step times.
 TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kAutoSeeds); ++seed) {
     for (const double gigabits : {1.0, 3.0, 10.0, 40.0}) {
@@ -156,7 +158,7 @@ TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
   }
 }
 
-// In plain time, whatever error is worth.
+// Compares plain step times, without the price of error.
 TEST(Auto, IsNeverSlowerThanDense) {
   for (const double gigabits : {0.1, 0.3, 1.0, 3.0, 10.0, 40.0, 200.0}) {
     const SimulatedJob job = JobOnAuto(SteadyTrace(gigabits * kGigabit, 0.001), 1);
@@ -167,7 +169,7 @@ TEST(Auto, IsNeverSlowerThanDense) {
   }
 }
 
-// But for what it tries now and then.
+// The policy must choose dense codecs here, except in occasional trials.
 TEST(Auto, IsDenseWhereThatIsHidden) {
   const SimulatedJob job = JobOnAuto(SteadyTrace(200 * kGigabit, 0.0001), 1);
   const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
@@ -177,11 +179,12 @@ TEST(Auto, IsDenseWhereThatIsHidden) {
   EXPECT_GT(steps, 0.95 * static_cast<double>(run.steps.size()));
 }
 
-// Where nothing else is faster: encoding costs more than the bytes that it saves.
+// Encoding takes longer than the transfer of the bytes that it saves, so the policy must not choose
+// expensive codecs.
 TEST(Auto, CountsWhatEncodingCosts) {
   const SimulatedJob job = JobOnAuto(SteadyTrace(20 * kGigabit, 0.0001), 1);
   AutoOptions options = OptionsOfAuto(job);
-  for (CodecCost& cost : options.choices) {
+  for (CodecCpuTime& cost : options.choices) {
     if (cost.spec.codec != compress::CodecId::kNone) cost.encode_s = 0.5;
   }
   EXPECT_EQ(Simulate(job, *MakeAutoPolicy(options)).plans.back().choice.up[0].codecs[0].codec,
@@ -191,7 +194,7 @@ TEST(Auto, CountsWhatEncodingCosts) {
 TEST(Auto, CountsWhatTheShardsWorkCosts) {
   const SimulatedJob job = JobOnAuto(SteadyTrace(5 * kGigabit, 0.0001), 1);
   AutoOptions options = OptionsOfAuto(job);
-  for (CodecCost& cost : options.choices) {
+  for (CodecCpuTime& cost : options.choices) {
     cost.server_s = cost.spec.codec == compress::CodecId::kInt8 ? 0 : 0.5;
   }
   EXPECT_EQ(Simulate(job, *MakeAutoPolicy(options)).plans.back().choice.down.codecs[0].codec,
@@ -207,7 +210,7 @@ TEST(Auto, OneSlowLinkTakesNothingFromTheOthersUp) {
   EXPECT_GT(choice.down.bytes, 3 * choice.up[2].bytes);
 }
 
-// Rank 2 has a tenth of rank 0's link, and rank 3 a thousandth.
+// Returns the choice when rank 2 has a tenth of the rate of rank 0's link, and rank 3 a thousandth.
 Choice ChoiceOverUnevenLinks(bool lockstep) {
   const SimulatedJob job = JobOnAuto(SteadyTrace(1 * kGigabit, 0.0001), 1);
   AutoOptions options = OptionsOfAuto(job);
@@ -241,7 +244,8 @@ TEST(Auto, WhoeverGoesOnByItselfSendsWhatItsOwnLinkIsWorth) {
   EXPECT_GE(alone.down.bytes, together.down.bytes) << "the slowest rank is one of four";
 }
 
-// What a link lets through at once is no rate: few bytes seem to travel at any speed.
+// A few bytes seem to travel at any speed, so a burst must not count as a link's rate. Bytes may
+// only grow by one choice at a time, and never in an emergency.
 TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
   const SimulatedJob job = JobOnAuto(SteadyTrace(1 * kGigabit, 0.0001), 1);
   const std::unique_ptr<Policy> policy = *MakeAutoPolicy(OptionsOfAuto(job));
@@ -263,7 +267,7 @@ TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
   uint64_t step = 0;
   for (; !now && step < 10; ++step) now = policy->Next(measured(step, 1e8, 1e8));
   ASSERT_TRUE(now);
-  // Up is a tenth of what it was, and what comes down seems to take no time.
+  // The uplink drops to a tenth of its rate, and downlink transfers seem to take no time.
   std::optional<Choice> next;
   for (const uint64_t end = step + 5; !next && step < end; ++step) {
     next = policy->Next(measured(step, 1e7, 1e12));
@@ -271,13 +275,13 @@ TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
   ASSERT_TRUE(next);
   EXPECT_LT(next->up[0].bytes, now->up[0].bytes);
   EXPECT_LE(next->down.bytes, now->down.bytes);
-  // It grows later, a choice at a time.
+  // The downlink's bytes grow later, one choice at a time.
   for (const uint64_t end = step + 200; step < end; ++step) {
     now = std::exchange(next, std::nullopt);
     for (; !next && step < end; ++step) next = policy->Next(measured(step, 1e7, 1e12));
     if (!next) break;
     size_t between = 0;
-    for (const CodecCost& cost : Costs()) {
+    for (const CodecCpuTime& cost : Costs()) {
       const double bytes = SpendEvenly(job.tensors, cost.spec)->coding.bytes;
       between += bytes > now->down.bytes && bytes < next->down.bytes;
     }
@@ -289,7 +293,7 @@ TEST(Auto, SaysWhy) {
   const SimulatedJob job = JobOnAuto(StepTrace(), 1);
   const SimulatedRun run = Simulate(job, *MakeAutoPolicy(OptionsOfAuto(job)));
   EXPECT_GT(run.plans.size(), 2u);
-  for (const Plan& plan : run.plans) {
+  for (const PolicyDecision& plan : run.plans) {
     EXPECT_FALSE(plan.choice.reason.empty());
     GTEST_LOG_(INFO) << "plan " << plan.id << " from step " << plan.effective_step << ": "
                      << plan.choice.reason;

@@ -1,5 +1,5 @@
-// The policy `bandwidth` on traces, against an oracle that knows the links. SLUICE_SIM_SEED=<seed>
-// runs one seed, SLUICE_SIM_SEEDS=<count> so many.
+// Tests the policy `bandwidth` on traces and compares it with an oracle that knows the links.
+// SLUICE_SIM_SEED=<seed> runs one seed; SLUICE_SIM_SEEDS=<count> runs that many seeds.
 #include "server/control/bandwidth.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ BandwidthOptions OptionsOfBandwidth(const SimulatedJob& job) {
   options.ranks = static_cast<uint32_t>(job.ranks.size());
   options.tensors = job.tensors;
   options.candidates = {*compress::ParseCodecSpec("topk:1%")};
-  // Any bytes that links may ask for: what is proved here is the law of budgets.
+  // The densities allow any number of bytes, because these tests check only the budgets.
   options.sparse.density_min = 1e-6;
   options.sparse.density_max = 1;
   options.first = *compress::ParseCodecSpec("topk:1%");
@@ -89,7 +89,7 @@ TEST(Bandwidth, UnderNoiseAndBurstsKeepsCalm) {
   }
 }
 
-// What each rank is told to send, once links are known.
+// Returns the budget of each rank in the last plan.
 std::vector<double> LastBudgets(const SimulatedRun& run) {
   std::vector<double> budgets;
   for (const Coding& up : run.plans.back().choice.up) budgets.push_back(up.bytes);
@@ -128,7 +128,7 @@ TEST(Bandwidth, OnAsymmetricLinksUsesBothDirections) {
 
 TEST(Bandwidth, TellsLatencyFromRate) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
-    // Up to 0.9 of the target of 56 ms, and far above it.
+    // Latencies up to 0.9 of the target time of 56 ms, and far above the target.
     for (const double latency_s : {0.001, 0.010, 0.020, 0.0252, 0.050, 0.100}) {
       const SimulatedJob job = JobOnBandwidth(SteadyTrace(kGigabit, latency_s / 2), seed);
       const SimulatedRun run = RunBandwidth(job);
@@ -139,8 +139,8 @@ TEST(Bandwidth, TellsLatencyFromRate) {
   }
 }
 
-// Whoever reads a rate off bytes / time sees it fall with the bytes that are sent, and sends less,
-// and so on.
+// An estimate of bytes / time falls with the bytes sent. A policy that used it would send less and
+// less. This policy must not.
 TEST(Bandwidth, DoesNotSpiralDownWhenLatencyIsNearlyAllOfTheTarget) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     const double time_s = 0.7 * kCompute_s - 0.001;
@@ -193,7 +193,8 @@ TEST(Bandwidth, ASlowLinkTakesNothingFromTheOthersUp) {
   }
 }
 
-// How slow it is makes no difference, step for step.
+// A slow processor must not change any budget, however slow it is. The test compares the plans step
+// by step.
 TEST(Bandwidth, AComputeStragglerChangesNoBudget) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     SimulatedJob job = JobOnBandwidth(SteadyTrace(5 * kGigabit, 0.001), seed);
@@ -244,7 +245,7 @@ TEST(Bandwidth, SpendsOverCodecs) {
 TEST(Bandwidth, SaysWhy) {
   const SimulatedJob job = JobOnBandwidth(StepTrace(), 1);
   const SimulatedRun run = RunBandwidth(job);
-  for (const Plan& plan : run.plans) {
+  for (const PolicyDecision& plan : run.plans) {
     EXPECT_FALSE(plan.choice.reason.empty());
     GTEST_LOG_(INFO) << "plan " << plan.id << " from step " << plan.effective_step << ": "
                      << plan.choice.reason;

@@ -31,7 +31,7 @@ TEST(Controller, NumbersPlansAndCarriesMomentum) {
   Controller controller(
       std::make_unique<Scripted>(std::vector<const char*>{"fp16", "topk:1%", "topk:1%", "fp16"}),
       {{.elements = 1000}}, {.base = 0.9});
-  const Plan first = controller.First();
+  const PolicyDecision first = controller.First();
   EXPECT_EQ(first.id, 1u);
   EXPECT_EQ(first.effective_step, 0u);
   EXPECT_EQ(first.momentum, 0.9);
@@ -50,7 +50,7 @@ TEST(Controller, NumbersPlansAndCarriesMomentum) {
   EXPECT_FALSE(controller.Next(measured).has_value());
 }
 
-// One for the job: what the most delayed of ranks and directions wants.
+// The job has one momentum, so the most delayed rank or direction determines it.
 TEST(Controller, TakesTheLeastMomentumOfAllRanksAndDirections) {
   const std::vector<ControlledTensor> tensors = {{.elements = 1000000}, {.elements = 5000}};
   const Coding dense{.codecs = {ControllerSpec("int8"), ControllerSpec("int8")}};

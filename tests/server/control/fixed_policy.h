@@ -1,4 +1,4 @@
-// FixedPolicy: always decides the same, so that a test sees what a Controller adds.
+// FixedPolicy: always makes the same choice, so that a test covers only the Controller.
 #pragma once
 
 #include <memory>

@@ -19,7 +19,7 @@ double Normal(CounterRandom* random) {
   return radius * std::cos(2 * std::numbers::pi * random->Uniform());
 }
 
-// Six bundles and a heartbeat of a step that sends `bytes` in all.
+// Returns the transfers of six bundles and a heartbeat. They send about `bytes` in total.
 std::vector<Transfer> Step(double bytes, double rate, double latency_s,
                            CounterRandom* random = nullptr, double noise = 0) {
   std::vector<Transfer> transfers;
@@ -60,7 +60,8 @@ TEST(LinkEstimate, IsNearUnderNoise) {
   }
 }
 
-// Sending less must not make the link look slower, nor sending more faster.
+// The estimate must not depend on the bytes sent: it must neither fall if the sender sends less nor
+// rise if it sends more.
 TEST(LinkEstimate, DoesNotDependOnWhatIsSent) {
   for (const double bytes : {10 * kMega, 1 * kMega, 0.1 * kMega}) {
     LinkEstimate link;
@@ -120,7 +121,7 @@ TEST(LinkEstimate, PassesOverWhatCannotBe) {
                                      {5, std::numeric_limits<double>::infinity(), false}});
   EXPECT_FALSE(link.known());
   EXPECT_EQ(link.rate(), 0);
-  // All of one size: no latency, and still a rate.
+  // Transfers of equal size give a rate, but no latency.
   link.AddStep(std::vector<Transfer>{{1000, 0.001, false}, {1000, 0.001, false}});
   EXPECT_EQ(link.latency_s(), 0);
   EXPECT_NEAR(link.rate(), kMega, 1);

@@ -1,10 +1,10 @@
-// What frames come to under a plan.
+// Tests the expected bytes of frames under a plan.
 #include "server/control/plan_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/control/codec_price.h"
+#include "server/control/codec_rate_distortion.h"
 
 namespace sluice::server {
 namespace {
@@ -18,7 +18,7 @@ protocol::TensorTable Table() {
 
 protocol::CompressionSpec Compression() {
   protocol::CompressionSpec compression;
-  compression.min_elements = 100;  // Below that fp16 at most.
+  compression.min_elements = 100;  // Smaller tensors use at most fp16.
   compression.uplink = *compress::ParseCodecSpec("none");
   compression.downlink = *compress::ParseCodecSpec("fp16");
   return compression;

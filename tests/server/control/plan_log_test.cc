@@ -1,4 +1,4 @@
-// What pages and terminals show of a job's compression plans.
+// Tests the log of compression plans for pages and terminals.
 #include "server/control/plan_log.h"
 
 #include <gmock/gmock.h>

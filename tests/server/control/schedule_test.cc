@@ -27,16 +27,16 @@ job::ScheduleSpec Dgc() {
           .stages = 4};
 }
 
-// The density that each step is coded with, by the plans that a job gets.
+// Returns the density in each step under the plans that the schedule makes.
 std::vector<double> Densities(const job::ScheduleSpec& spec, uint64_t steps, size_t* plans) {
   auto policy = MakeSchedulePolicy(spec, Base("topk:1%+int4"), kScheduleTensors, 2);
   EXPECT_TRUE(policy.ok()) << policy.status();
   Controller controller(*std::move(policy), kScheduleTensors, {});
-  std::vector<Plan> made = {controller.First()};
+  std::vector<PolicyDecision> made = {controller.First()};
   std::vector<double> densities;
   for (uint64_t step = 0; step < steps; ++step) {
-    const Plan* plan = &made[0];
-    for (const Plan& later : made) plan = later.effective_step <= step ? &later : plan;
+    const PolicyDecision* plan = &made[0];
+    for (const PolicyDecision& later : made) plan = later.effective_step <= step ? &later : plan;
     const compress::CodecSpec& codec = plan->choice.up[1].codecs[0];
     EXPECT_EQ(codec, plan->choice.down.codecs[0]);
     EXPECT_EQ(plan->choice.up[0].codecs[1].codec, compress::CodecId::kFp16);

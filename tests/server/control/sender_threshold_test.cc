@@ -1,5 +1,5 @@
-// A sender turns one density into one threshold over all of its tensors, or into one for each
-// tensor with scope=tensor.
+// Tests how a sender converts one density to one threshold for all of its tensors or, with
+// scope=tensor, to one threshold for each tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "compress/compressor.h"
-#include "server/control/codec_price.h"
-#include "server/control/spending.h"
+#include "server/control/bit_allocation.h"
+#include "server/control/codec_rate_distortion.h"
 #include "tests/server/control/small_tensors.h"
 
 namespace sluice::server {
@@ -19,21 +19,21 @@ namespace {
 constexpr size_t kSizes[] = {200000, 50000, 20000};
 constexpr double kScales[] = {1e-3, 1e-2, 4e-3};
 constexpr size_t kSenderThresholdTensors = 3;
-constexpr uint64_t kSteps = 30;  // Until residuals and thresholds are settled.
+constexpr uint64_t kSteps = 30;  // Enough steps for residuals and thresholds to settle.
 
 double Cost(size_t elements, double sent) {
   const auto all = static_cast<double>(elements);
   return all * SparseBits(sent / all, compress::ValueFormat::kFp16) / 8;
 }
 
-// What was sent of a step's accumulators, and what was lost.
+// Bytes sent and energy lost for the accumulators of one step.
 struct Outcome {
   double bytes = 0;
   double lost = 0;
-  double first_sent = 0;  // Values of tensor 0.
+  double first_sent = 0;  // Number of values sent from tensor 0.
 };
 
-// One sender of one spec, over tensors of very different scale.
+// A sender that uses one spec for tensors of very different scale.
 class Sender {
  public:
   explicit Sender(const std::string& spec) : compressor_(Chunks(spec), {}) {}
@@ -52,7 +52,7 @@ class Sender {
       double sent = 0;
       const absl::Span<const float> left = compressor_.residual(i);
       for (size_t j = 0; j < left.size(); ++j) {
-        // What was sent is left but for the rounding of fp16.
+        // A sent value leaves only the rounding error of fp16.
         if (std::abs(left[j]) < 0.01F * std::abs(accumulators_[i][j])) {
           ++sent;
         } else {
@@ -80,7 +80,8 @@ class Sender {
   std::vector<std::vector<float>> accumulators_;
 };
 
-// As under Adam-like rules: the quiet tensor gets its share.
+// With scope=tensor, a tensor with small values must also send its share of values. Rules like Adam
+// need this.
 TEST(SenderThreshold, OfEachTensorGivesQuietOnesTheirShare) {
   Sender all("topk:1%"), each("topk:1%,scope=tensor");
   double of_all = 0, of_each = 0;

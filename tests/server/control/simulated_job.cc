@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/control/codec_price.h"
+#include "server/control/codec_rate_distortion.h"
 #include "server/control/median.h"
 #include "tests/server/control/small_tensors.h"
 
@@ -23,7 +23,7 @@ class Clockwork {
     }
   }
 
-  // What fits, by the links as they will be.
+  // Returns the bytes that fit, computed from the links' future rates.
   Coding OracleBytes(double at_s, std::vector<double>* up) const {
     std::vector<double> up_rates;
     std::vector<double> down_rates;
@@ -90,7 +90,7 @@ class Clockwork {
   }
 
  private:
-  // When the last of them is there.
+  // Returns the time when the last bytes have arrived.
   double Send(const SimulatedLink& link, double at_s, double bytes, CounterRandom* random,
               std::vector<Transfer>* seen) const {
     bytes *= std::exp(job_.byte_jitter * Normal(random));

@@ -1,4 +1,4 @@
-// Tensors as tests of control have them, and what lies in them.
+// Tensors and values for tests of compression control.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ inline double Normal(CounterRandom* random) {
   return radius * std::cos(2 * std::numbers::pi * random->Uniform());
 }
 
-// Like accumulators: many small values, few large ones.
+// Returns values distributed like accumulators: many small values and few large ones.
 inline std::vector<float> Values(uint64_t seed, size_t count, double scale) {
   CounterRandom random(seed);
   std::vector<float> values(count);

@@ -10,7 +10,7 @@ namespace {
 CodecPick Pick(size_t up, size_t down) { return {.up = {up, up}, .down = down}; }
 ByteLimits Bytes(double up, double down) { return {.up = {up, up}, .down = down}; }
 
-// In use for some steps, each of which took so many seconds more than was reckoned.
+// Uses `pick` for some steps. Each step takes `beyond_s` seconds longer than predicted.
 void Use(StepMemory* memory, const CodecPick& pick, const ByteLimits& bytes, double beyond_s,
          uint64_t step, size_t steps = StepMemory::kStepsMin) {
   memory->Begin(pick, bytes);

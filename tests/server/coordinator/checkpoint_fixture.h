@@ -1,4 +1,4 @@
-// Drives the coordinator of a job with checkpoints by hand.
+// Fixture that drives the coordinator of a job with checkpoints.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@
 namespace sluice::server {
 
 inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
-  options.checkpoint_every = 100;
+  options.checkpoint_interval = 100;
   return options;
 }
 
-// Complete ones, as an earlier coordinator of ExampleOptions' job left them.
+// Returns complete checkpoints that an earlier coordinator of the job of ExampleOptions left.
 inline std::vector<protocol::CheckpointManifest> TwoCheckpoints() {
   std::vector<protocol::CheckpointManifest> checkpoints;
   for (const uint64_t step : {100, 200}) {
@@ -28,7 +28,7 @@ inline std::vector<protocol::CheckpointManifest> TwoCheckpoints() {
   return checkpoints;
 }
 
-// A job of two ranks and two shards with a checkpoint every 100 steps.
+// A job of two ranks and two shards, with a checkpoint every 100 steps.
 class RollbackTest : public CoordinatorTest {
  protected:
   RollbackTest() : RollbackTest(WithCheckpoints(ExampleOptions())) {}
@@ -37,13 +37,14 @@ class RollbackTest : public CoordinatorTest {
     Collect();
   }
 
-  // If it is the newest command there.
+  // Returns the newest command on the stream if it has this type, otherwise null.
   template <typename Command>
   const Command* LastOf(ControlStreamId stream) const {
     const auto command = commands_.find(stream);
     return command == commands_.end() ? nullptr : std::get_if<Command>(&command->second.command);
   }
-  // The newest of its kind; null: none since the last ForgetCommands.
+  // Returns the newest command of this type on the stream. Returns null if there was none since the
+  // last ForgetCommands.
   template <typename Command>
   const CommandShard* NewestOf(ControlStreamId stream) const {
     for (auto command = history_.rbegin(); command != history_.rend(); ++command) {
@@ -81,7 +82,7 @@ class RollbackTest : public CoordinatorTest {
     coordinator_.RequestCheckpoint(token, &effects_);
     Collect();
   }
-  // From both shards (streams 11 and 12) and ranks.
+  // Reports the parts of both shards (streams 11 and 12) and of both ranks.
   void GiveAllParts(uint64_t step) {
     for (uint32_t i = 0; i < 2; ++i) {
       ShardPart(11 + i, PartOf(protocol::ShardPartName(i, coordinator_.term()), step));
@@ -95,23 +96,23 @@ class RollbackTest : public CoordinatorTest {
     ASSERT_EQ(manifests_.back().step, step);
     Written(step);
   }
-  // Both ranks with new nonces, answered as Join tokens 1 and 2; both shards acknowledge.
+  // Both ranks join with new nonces as Join tokens 1 and 2, and both shards acknowledge.
   void ComeAgain() {
     answers_.clear();
     const uint64_t nonce = 5000 + uint64_t{100} * coordinator_.term();
     for (uint32_t rank = 0; rank < 2; ++rank) Join(1 + rank, JoinOf(rank, nonce + rank));
     AcknowledgeAll();
-    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+    ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   }
   void AcknowledgeAll() {
     for (const auto& [stream, command] : std::map(commands_)) Acknowledge(stream, command.sequence);
   }
-  // With heartbeats of everybody but one rank (or none: 9).
+  // Advances the time with heartbeats of all ranks except `silent_rank` (9 means none).
   void PassWithout(uint32_t silent_rank, absl::Duration time) {
     for (absl::Duration done; done < time; done += absl::Seconds(1)) {
       Tick(absl::Seconds(1));
       for (uint32_t rank = 0; rank < 2; ++rank) {
-        if (rank == silent_rank || coordinator_.phase() != JobPhase::kRunning) continue;
+        if (rank == silent_rank || coordinator_.phase() != protocol::JobPhase::kRunning) continue;
         EXPECT_TRUE(Beat(BeatOf(rank)).ok());
       }
       for (const auto& [stream, command] : commands_) coordinator_.ShardHealth(stream, {}, now_);

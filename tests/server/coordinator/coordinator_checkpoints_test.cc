@@ -1,4 +1,5 @@
-// How the coordinator of a job with checkpoints gathers them, and answers those who ask for one.
+// Tests how the coordinator of a job with checkpoints collects parts and answers requests for
+// checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +21,8 @@ TEST_F(RollbackTest, ANewRunIsOnDiskBeforeAnybodyIsTold) {
   StartJob();
   EXPECT_EQ(answers_.at(1)->term, 0u);
   EXPECT_EQ(answers_.at(1)->restore_step, 0u);
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 100u);
-  EXPECT_EQ(LastOf<NameCheckpoint>(12), nullptr) << "shard 0 names it";
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 100u);
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(12), nullptr) << "shard 0 names it";
 }
 
 TEST_F(RollbackTest, ACheckpointIsWrittenWhenAllPartsAreThereAndTheNextIsAskedFor) {
@@ -44,7 +45,7 @@ TEST_F(RollbackTest, ACheckpointIsWrittenWhenAllPartsAreThereAndTheNextIsAskedFo
   now_ += absl::Seconds(7);
   EXPECT_EQ(coordinator_.Status(now_).checkpoint_step, 100u);
   EXPECT_EQ(coordinator_.Status(now_).checkpoint_age, absl::Seconds(7));
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 200u);
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 200u);
   CompleteCheckpoint(200);
   EXPECT_THAT(dropped_, IsEmpty());
   CompleteCheckpoint(300);
@@ -56,19 +57,19 @@ TEST_F(RollbackTest, APartWithAnErrorGivesUpThatCheckpointAndTheNextOneIsTried) 
   protocol::CheckpointPart bad = PartOf(protocol::WorkerPartName(1, 0), 100);
   bad.error = "worker-1-term-0.state: no space left on device";
   EXPECT_TRUE(WorkerPart(1, bad).ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "a full disk is no crash";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "a full disk is no crash";
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("after step 100 is given up: rank 1 (host a, pid 121): "
+  EXPECT_THAT(warnings_[0], HasSubstr("after step 100 was abandoned: rank 1 (host a, pid 121): "
                                       "worker-1-term-0.state: no space left"));
   EXPECT_THAT(dropped_, ElementsAre(100));
   EXPECT_THAT(coordinator_.Status(now_).checkpoint_trouble, HasSubstr("no space left on device"));
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 200u);
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 200u);
   GiveAllParts(100);
   EXPECT_THAT(manifests_, IsEmpty()) << "the rest of it comes late";
   GiveAllParts(200);
   Written(200, absl::ResourceExhaustedError("manifest.json: no space left on device"));
   EXPECT_EQ(coordinator_.Status(now_).checkpoint_step, 0u);
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 300u);
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 300u);
   EXPECT_THAT(warnings_.back(), HasSubstr("manifest.json"));
   CompleteCheckpoint(300);
   EXPECT_EQ(coordinator_.Status(now_).checkpoint_trouble, "") << "it was repaired";
@@ -79,8 +80,8 @@ TEST_F(RollbackTest, APartThatNeverComesGivesTheCheckpointUpInTheEnd) {
   ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 100));
   PassWithout(9, absl::Minutes(10) + absl::Seconds(2));
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("worker-1-term-0.state did not come in 10m"));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_THAT(warnings_[0], HasSubstr("worker-1-term-0.state did not arrive within 10m"));
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
 
 TEST_F(RollbackTest, PartsOfOthersAreRefused) {
@@ -100,7 +101,7 @@ TEST_F(RollbackTest, ARequestIsAnsweredWhenTheCheckpointIsDurable) {
   EXPECT_EQ(checkpoint_answers_.at(1).status().code(), absl::StatusCode::kUnavailable);
   StartJob();
   Request(2);
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 1u) << "as soon as can be";
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 1u) << "as soon as can be";
   coordinator_.ShardNamedCheckpoint(11, 42);
   Request(3);
   GiveAllParts(42);
@@ -108,7 +109,8 @@ TEST_F(RollbackTest, ARequestIsAnsweredWhenTheCheckpointIsDurable) {
   Written(42);
   EXPECT_EQ(*checkpoint_answers_.at(2), 42u);
   EXPECT_EQ(*checkpoint_answers_.at(3), 42u);
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 100u) << "the regular one is still to come";
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 100u)
+      << "the regular one is still to come";
   Request(4);
   EXPECT_TRUE(Leave(0, false, "no memory").ok());
   EXPECT_EQ(checkpoint_answers_.at(4).status().code(), absl::StatusCode::kFailedPrecondition);
@@ -146,17 +148,17 @@ TEST_F(RollbackTest, AFailureThatOnlyHeartbeatsTellCostsThatCheckpoint) {
   for (uint32_t shard = 0; shard < 2; ++shard) {
     ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   }
-  WorkerHeartbeat beat = BeatOf(1);
+  protocol::WorkerHeartbeat beat = BeatOf(1);
   beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 0), 100));
   beat.parts[0].error = "no space left on device";
   ForgetCommands();
   for (int times = 0; times < 3; ++times) EXPECT_TRUE(Beat(beat).ok());
   EXPECT_EQ(std::count_if(warnings_.begin(), warnings_.end(),
                           [](const std::string& warning) {
-                            return warning.find("step 100 is given up") != std::string::npos;
+                            return warning.find("step 100 was abandoned") != std::string::npos;
                           }),
             1);
-  ASSERT_NE(NewestOf<NameCheckpoint>(11), nullptr) << "the next one is asked for";
+  ASSERT_NE(NewestOf<protocol::NameCheckpoint>(11), nullptr) << "the next one is asked for";
 }
 
 class AtTheirOwnPaceTest : public RollbackTest {
@@ -175,18 +177,20 @@ TEST_F(AtTheirOwnPaceTest, APartThatNeverComesCostsOneCheckpoint) {
   coordinator_.ShardNamedCheckpoint(11, 100);
   EXPECT_TRUE(WorkerPart(0, PartOf(protocol::WorkerPartName(0, 0), 100)).ok());
   ForgetCommands();
-  commands_[11];  // Whose shards PassWithout speaks for.
+  // PassWithout reports health for the shards in commands_, so both shards must be there.
+  commands_[11];
   commands_[12];
   PassWithout(9, absl::Minutes(20));
-  EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr) << "rank 1 may be that far behind";
+  EXPECT_EQ(NewestOf<protocol::NameCheckpoint>(11), nullptr) << "rank 1 may be that far behind";
   for (uint32_t shard = 0; shard < 2; ++shard) {
     ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   }
   PassWithout(9, absl::Minutes(9));
-  EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr);
+  EXPECT_EQ(NewestOf<protocol::NameCheckpoint>(11), nullptr);
   PassWithout(9, absl::Minutes(2));
-  EXPECT_NE(NewestOf<NameCheckpoint>(11), nullptr);
-  EXPECT_THAT(warnings_.back(), ::testing::HasSubstr("worker-1-term-0.state did not come in 10m"));
+  EXPECT_NE(NewestOf<protocol::NameCheckpoint>(11), nullptr);
+  EXPECT_THAT(warnings_.back(),
+              ::testing::HasSubstr("worker-1-term-0.state did not arrive within 10m"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How workers come and go in a job of membership `elastic`.
+// Tests how workers join and leave in a job with membership `elastic`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ CoordinatorOptions WithElastic(CoordinatorOptions options) {
   return options;
 }
 
-// Two of at most four ranks begin (tokens 1 and 2); the least is one.
+// The job begins with two ranks (tokens 1 and 2) of at most four. The minimum is one rank.
 class ElasticTest : public RepairTest {
  protected:
   ElasticTest() : ElasticTest(WithElastic(ExampleOptions())) {}
@@ -38,7 +38,7 @@ class ElasticTest : public RepairTest {
 TEST_F(ElasticTest, BeginsWithAsManyAsTheJobSays) {
   StartJob();
   EXPECT_EQ(answers_.at(1)->world_size, 4u);
-  EXPECT_FALSE(answers_.at(1)->learner);
+  EXPECT_FALSE(answers_.at(1)->late_joiner);
   EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(Incarnation(1), Incarnation(2), 0u, 0u));
 }
 
@@ -49,24 +49,23 @@ TEST_F(ElasticTest, AnyRanksMayBegin) {
   EXPECT_THAT(notices_.back(), HasSubstr("waiting for 1 of 2 workers"));
   Join(2, JoinOf(1));
   AcknowledgeAll();
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(0u, Incarnation(2), 0u, Incarnation(1)));
 }
 
 TEST_F(ElasticTest, GoesOnWithoutWhoIsLost) {
   StartJob();
-  WorkerHeartbeat beat = BeatOfHolder(2, 40);
+  protocol::WorkerHeartbeat beat = BeatOfHolder(2, 40);
   beat.progress.residual_energy = 2.5;
   ASSERT_TRUE(Beat(beat).ok());
   PassWith({1}, {11, 12}, absl::Seconds(12), 50);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 0u);
   ASSERT_NE(MembersOf(11), nullptr);
   EXPECT_EQ(MembersOf(11)->generation, 2u);
   EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), 0u, 0u, 0u));
-  EXPECT_THAT(warnings_.back(),
-              AllOf(HasSubstr("rank 1 (host a, pid 121) was not heard of for 10s"),
-                    HasSubstr("goes on with 1 workers")));
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("rank 1 (host a, pid 121) did not report for 10s"),
+                                      HasSubstr("continues with 1 workers")));
   EXPECT_EQ(Now().lost_workers, 1u);
   EXPECT_EQ(Now().lost_residual_energy, 2.5);
   EXPECT_EQ(records_.back().members[1].incarnation, 0u);
@@ -76,7 +75,7 @@ TEST_F(ElasticTest, GoesOnWithoutWhoIsLost) {
 TEST_F(ElasticTest, WaitsWhenTooFewAreLeft) {
   StartJob();
   PassWith({}, {11, 12}, absl::Seconds(12), 50);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(MembersOf(11), nullptr);
   EXPECT_THAT(warnings_.back(), HasSubstr("wait up to"));
   EXPECT_TRUE(Beat(BeatOfHolder(1, 50)).ok()) << "it is back";
@@ -97,7 +96,7 @@ TEST_F(ElasticTest, ANewcomerLearnsFromTheNewestCheckpoint) {
               ElementsAre(Incarnation(1), Incarnation(2), ::testing::Ne(0u), 0u));
   AcknowledgeMembersEverywhere();
   ASSERT_TRUE(answers_.contains(3));
-  EXPECT_TRUE(answers_.at(3)->learner);
+  EXPECT_TRUE(answers_.at(3)->late_joiner);
   EXPECT_EQ(answers_.at(3)->first_step, 101u);
   EXPECT_EQ(answers_.at(3)->restore_step, 100u);
   EXPECT_EQ(answers_.at(3)->generation, 2u);
@@ -116,10 +115,11 @@ TEST_F(ElasticTest, ALearnerThatWasNotToldOfItBeginsTheNextTermAsAllOthers) {
   AcknowledgeAll();
   ASSERT_TRUE(answers_.contains(3));
   EXPECT_EQ(answers_.at(3)->term, 1u);
-  EXPECT_FALSE(answers_.at(3)->learner);
+  EXPECT_FALSE(answers_.at(3)->late_joiner);
 }
 
-// With `keep: 1`: the next one is complete while the newcomer still reads.
+// With `keep: 1`, the next checkpoint becomes complete while the newcomer still reads the previous
+// one.
 class KeepOneTest : public RepairTest {
  protected:
   static CoordinatorOptions KeepOne() {
@@ -135,9 +135,9 @@ class KeepOneTest : public RepairTest {
     AcknowledgeMembers(11);
     AcknowledgeMembers(12);
   }
-  // A heartbeat of the newcomer, whose part of later checkpoints is not waited for.
+  // Sends a heartbeat of the newcomer. Later checkpoints do not need the newcomer's part.
   void BeatOfNewcomer(uint64_t restoring_step) {
-    WorkerHeartbeat beat = BeatOfHolder(3, 100);
+    protocol::WorkerHeartbeat beat = BeatOfHolder(3, 100);
     beat.restoring_step = restoring_step;
     ASSERT_TRUE(Beat(beat).ok());
   }
@@ -182,16 +182,17 @@ TEST_F(ElasticTest, WhoComesWhenShardsAreToldWhoBeginsIsANewcomer) {
   Attach(12, ArrivalOf(1));
   Join(3, JoinOf(2));
   AcknowledgeAll();
-  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_TRUE(answers_.contains(1));
   EXPECT_FALSE(answers_.contains(3)) << "no shard knows it";
   CompleteCheckpoint(7);
   AcknowledgeMembersEverywhere();
   ASSERT_TRUE(answers_.contains(3));
-  EXPECT_TRUE(answers_.at(3)->learner);
+  EXPECT_TRUE(answers_.at(3)->late_joiner);
 }
 
-// Its own coordinator may forget a generation only while nobody has heard of it.
+// Two generations begin in one batch of effects. Each generation must be recorded before it is
+// announced, because a coordinator may only forget a generation that was not announced.
 TEST_F(ElasticTest, TwoGenerationsAtOnceAreOnDiskInTheirOrder) {
   StartJob();
   CompleteCheckpoint(100);
@@ -205,8 +206,9 @@ TEST_F(ElasticTest, TwoGenerationsAtOnceAreOnDiskInTheirOrder) {
   for (const CoordinatorEffect& effect : effects) {
     if (const auto* record = std::get_if<PersistRun>(&effect)) on_disk = record->record.generation;
     const auto* command = std::get_if<CommandShard>(&effect);
-    if (command == nullptr || !std::holds_alternative<SetMembers>(command->command)) continue;
-    told = std::get<SetMembers>(command->command).generation;
+    if (command == nullptr || !std::holds_alternative<protocol::SetMembers>(command->command))
+      continue;
+    told = std::get<protocol::SetMembers>(command->command).generation;
     EXPECT_EQ(told, on_disk);
   }
   EXPECT_GE(told, 2u);
@@ -215,7 +217,7 @@ TEST_F(ElasticTest, TwoGenerationsAtOnceAreOnDiskInTheirOrder) {
 TEST_F(ElasticTest, BeforeTheFirstCheckpointTooFewBeginAnew) {
   StartJob();
   PassWith({}, {11, 12}, absl::Seconds(12), 50);
-  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning) << "it waits";
+  ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "it waits";
   Join(3, JoinOf(1, /*nonce=*/77));
   EXPECT_EQ(coordinator_.term(), 0u);
   Tick(absl::Milliseconds(500));
@@ -233,7 +235,7 @@ TEST_F(ElasticTest, AWorkerThatWasStartedAgainComesBackAsALearner) {
   PassWith({1}, {11, 12}, absl::Seconds(2), 142);
   AcknowledgeMembersEverywhere();
   ASSERT_TRUE(answers_.contains(3));
-  EXPECT_TRUE(answers_.at(3)->learner);
+  EXPECT_TRUE(answers_.at(3)->late_joiner);
   EXPECT_THAT(warnings_, Contains(HasSubstr("rank 1 (host a, pid 121) is replaced")));
   EXPECT_EQ(Now().lost_workers, 1u);
   EXPECT_EQ(Now().rollbacks, 0u);
@@ -242,10 +244,10 @@ TEST_F(ElasticTest, AWorkerThatWasStartedAgainComesBackAsALearner) {
 TEST_F(ElasticTest, WhoGivesUpIsMissedByNobody) {
   StartJob();
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_THAT(warnings_.back(), HasSubstr("left: got SIGTERM"));
   EXPECT_TRUE(Leave(0, /*finished=*/true).ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
 }
 
 TEST_F(ElasticTest, TheLastOneThatGivesUpIsAwaitedLikeOneThatIsLost) {
@@ -253,13 +255,13 @@ TEST_F(ElasticTest, TheLastOneThatGivesUpIsAwaitedLikeOneThatIsLost) {
   CompleteCheckpoint(100);
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   EXPECT_TRUE(Leave(0, /*finished=*/false, "out of disk").ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   Tick(absl::Milliseconds(500));
   EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 0 (host a, pid 120) left: out of disk"),
-                                        HasSubstr("wait up to 10m (server.wait_limit)"))));
+                                        HasSubstr("wait up to 10m (server.rejoin_timeout)"))));
   Join(7, JoinOf(3));
   AcknowledgeMembersEverywhere();
-  EXPECT_TRUE(answers_.at(7)->learner);
+  EXPECT_TRUE(answers_.at(7)->late_joiner);
 }
 
 TEST_F(ElasticTest, ACheckpointIsCompleteWithoutWhoIsGone) {
@@ -307,19 +309,19 @@ TEST_F(ElasticTest, ACheckpointHasSomebodysState) {
 }
 
 TEST_F(ElasticTest, TheParametersOfTheStartAreNotLostWithTheirGiver) {
-  WorkerJoin other = JoinOf(1);
+  protocol::WorkerJoin other = JoinOf(1);
   other.parameters_sha256 = "another";
   Join(1, JoinOf(0));
   Join(2, other);
   Attach(11, ArrivalOf(0));
   Attach(12, ArrivalOf(1));
   AcknowledgeAll();
-  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   ASSERT_FALSE(answers_.at(1)->parameters_agree);
   EXPECT_THAT(answers_.at(1)->members, ElementsAre(0, 1));
   EXPECT_TRUE(Leave(0, /*finished=*/false, "got SIGTERM").ok());
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   EXPECT_EQ(MembersOf(11), nullptr);
 }
 
@@ -331,7 +333,7 @@ TEST_F(ElasticTest, ALostShardTakesARollbackToWhichThoseWhoWereHereComeBack) {
   Attach(13, ArrivalOf(1, 60));
   EXPECT_EQ(coordinator_.term(), 1u);
   Join(5, JoinOf(0));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering) << "two were here";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering) << "two were here";
   Join(6, JoinOf(3));
   EXPECT_THAT(StartOf(13)->incarnations, SizeIs(4));
   EXPECT_EQ(StartOf(13)->restore_step, 100u);
@@ -351,7 +353,7 @@ TEST_F(ElasticTest, AfterAWhileFewerDo) {
   EXPECT_EQ(StartOf(13)->incarnations[1], 0u);
 }
 
-// Both of the two that begin are needed; there may be four.
+// Both initial ranks are needed; the maximum is four ranks.
 class ElasticAtTheLeastTest : public ElasticTest {
  protected:
   ElasticAtTheLeastTest() : ElasticTest(AtTheLeast()) {}
@@ -366,14 +368,14 @@ class ElasticAtTheLeastTest : public ElasticTest {
 TEST_F(ElasticAtTheLeastTest, WhoGivesUpIsAwaitedLikeOneThatIsLost) {
   StartJob();
   CompleteCheckpoint(100);
-  const WorkerHeartbeat late = BeatOfHolder(2, 110);
+  const protocol::WorkerHeartbeat late = BeatOfHolder(2, 110);
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   Tick(absl::Milliseconds(500));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(MembersOf(11), nullptr) << "nobody is removed";
   EXPECT_TRUE(Now().members[1].lost);
   EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 1 (host a, pid 121) left: got SIGTERM"),
-                                        HasSubstr("wait up to 10m (server.wait_limit)"))));
+                                        HasSubstr("wait up to 10m (server.rejoin_timeout)"))));
   const absl::Status refused = Beat(late).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << "a late heartbeat of it: " << refused;
   EXPECT_TRUE(Now().members[1].lost);
@@ -388,7 +390,7 @@ TEST_F(ElasticAtTheLeastTest, ANewcomerTakesAtOnceTheRankOfWhoGaveUp) {
   Tick(absl::Milliseconds(500));
   AcknowledgeMembersEverywhere();
   ASSERT_TRUE(answers_.contains(7)) << "it is certain that the one before is gone";
-  EXPECT_TRUE(answers_.at(7)->learner);
+  EXPECT_TRUE(answers_.at(7)->late_joiner);
   EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), Incarnation(7), 0u, 0u));
   EXPECT_EQ(coordinator_.term(), 0u);
   EXPECT_EQ(Now().lost_workers, 1u);
@@ -403,7 +405,7 @@ TEST_F(ElasticAtTheLeastTest, ANewcomerOfAnotherRankLetsWhoGaveUpGo) {
   AcknowledgeMembersEverywhere();
   EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), 0u, Incarnation(7), 0u));
   EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 1 (host a, pid 121) left: got SIGTERM"),
-                                        HasSubstr("goes on with 2 workers"))));
+                                        HasSubstr("continues with 2 workers"))));
   EXPECT_EQ(coordinator_.term(), 0u);
 }
 
@@ -423,12 +425,12 @@ TEST_F(ElasticAtTheLeastTest, WhereNobodyComesTheEndSaysWhyTheOneLeft) {
   CompleteCheckpoint(100);
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   PassWith({1}, {11, 12}, absl::Seconds(590), 110);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   PassWith({1}, {11, 12}, absl::Seconds(20), 110);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_THAT(coordinator_.failure(),
               AllOf(HasSubstr("waited 10m: rank 1 (host a, pid 121), which left (got SIGTERM)"),
-                    HasSubstr("server.wait_limit")));
+                    HasSubstr("server.rejoin_timeout")));
 }
 
 TEST_F(ElasticTest, ANewcomerLeavesThePartsOfOthersInPlace) {
@@ -473,21 +475,22 @@ TEST_F(ElasticTest, APartThatANewcomerCannotReadTakesTheCheckpointBefore) {
   EXPECT_TRUE(coordinator_.HasCheckpoint(50));
 }
 
-// It was told to begin with one that newer ones have replaced meanwhile: it may ask again.
+// A newcomer was to restore a checkpoint that newer ones have replaced in the meantime. Its report
+// must not cause a rollback, because the newcomer can ask again.
 TEST_F(ElasticTest, ACheckpointThatIsNoLongerKeptIsNoReasonToGoBack) {
   StartJob();
   CompleteCheckpoint(100);
-  Attach(13, ArrivalOf(1, 60));  // So that the term begins with that checkpoint.
+  Attach(13, ArrivalOf(1, 60));  // Causes a rollback to this checkpoint.
   answers_.clear();
   Join(1, JoinOf(0, /*nonce=*/500));
   Join(2, JoinOf(1, /*nonce=*/501));
   AcknowledgeAll();
-  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   Join(3, JoinOf(2));
   AcknowledgeMembers(11);
   AcknowledgeMembers(13);
   ASSERT_EQ(answers_.at(3)->restore_step, 100u);
-  // All have read it, so that it is not held for them.
+  // All members have read the checkpoint, so it is no longer kept for them.
   for (const JoinToken holder : {1, 2, 3}) EXPECT_TRUE(Beat(BeatOfHolder(holder, 100)).ok());
   for (const uint64_t step : {200, 300}) {
     for (const uint32_t rank : {0u, 1u}) {
@@ -537,7 +540,7 @@ TEST_F(ElasticTest, WhereCheckpointsFailANewcomerAsksForOneLessAndLessOften) {
 
 TEST_F(ElasticTest, ParametersAreComparedAmongThoseWhoAreHere) {
   StartJob();
-  WorkerHeartbeat beat = BeatOfHolder(1, 100);
+  protocol::WorkerHeartbeat beat = BeatOfHolder(1, 100);
   beat.parameters_hash_step = 100;
   beat.parameters_sha256 = "a";
   EXPECT_TRUE(Beat(beat).ok());
@@ -545,7 +548,7 @@ TEST_F(ElasticTest, ParametersAreComparedAmongThoseWhoAreHere) {
   beat.parameters_hash_step = 100;
   beat.parameters_sha256 = "b";
   (void)Beat(beat);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Drives a Coordinator by hand and keeps its effects apart.
+// Fixture that drives a Coordinator and sorts its effects.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace sluice::server {
 
-inline WorkerJoin JoinOf(uint32_t rank, uint64_t nonce = 0) {
+inline protocol::WorkerJoin JoinOf(uint32_t rank, uint64_t nonce = 0) {
   return {.job_name = "demo",
           .job_hash = 9,
           .nonce = nonce == 0 ? 1000 + rank : nonce,
@@ -25,7 +25,7 @@ inline WorkerJoin JoinOf(uint32_t rank, uint64_t nonce = 0) {
           .pid = 120 + rank};
 }
 
-inline ShardArrival ArrivalOf(uint32_t shard, uint64_t incarnation = 50) {
+inline protocol::ShardArrival ArrivalOf(uint32_t shard, uint64_t incarnation = 50) {
   return {.job_name = "demo",
           .job_hash = 9,
           .shard = shard,
@@ -34,8 +34,8 @@ inline ShardArrival ArrivalOf(uint32_t shard, uint64_t incarnation = 50) {
           .software_version = "1"};
 }
 
-// Two ranks (Join tokens 1 and 2) and two shards (streams 11 and 12) unless told otherwise;
-// remembers effects.
+// A job of two ranks (Join tokens 1 and 2) and two shards (streams 11 and 12), unless a test uses
+// others. Records all effects.
 class CoordinatorTest : public ::testing::Test {
  protected:
   explicit CoordinatorTest(CoordinatorOptions options = ExampleOptions())
@@ -51,11 +51,11 @@ class CoordinatorTest : public ::testing::Test {
             .job_uid = 77};
   }
 
-  void Join(JoinToken token, WorkerJoin join) {
+  void Join(JoinToken token, protocol::WorkerJoin join) {
     coordinator_.Join(token, std::move(join), now_, &effects_);
     Collect();
   }
-  void Attach(ControlStreamId stream, const ShardArrival& arrival) {
+  void Attach(ControlStreamId stream, const protocol::ShardArrival& arrival) {
     coordinator_.AttachShard(stream, arrival, now_, &effects_);
     Collect();
   }
@@ -68,7 +68,7 @@ class CoordinatorTest : public ::testing::Test {
     coordinator_.Tick(now_, &effects_);
     Collect();
   }
-  // In ticks that are no gap.
+  // Advances the time in ticks that are too short to count as a gap.
   void Pass(absl::Duration time) {
     for (absl::Duration done; done < time; done += absl::Milliseconds(500)) {
       Tick(absl::Milliseconds(500));
@@ -81,10 +81,10 @@ class CoordinatorTest : public ::testing::Test {
     Attach(12, ArrivalOf(1));
     Acknowledge(11, commands_.at(11).sequence);
     Acknowledge(12, commands_.at(12).sequence);
-    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+    ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   }
-  WorkerHeartbeat BeatOf(uint32_t rank) {
-    const JoinGrant& grant = *answers_.at(rank + 1);
+  protocol::WorkerHeartbeat BeatOf(uint32_t rank) {
+    const protocol::JoinGrant& grant = *answers_.at(rank + 1);
     return {.sender = {.job_uid = grant.job_uid,
                        .term = grant.term,
                        .rank = rank,
@@ -94,24 +94,25 @@ class CoordinatorTest : public ::testing::Test {
             .parameters_hash_step = 0,
             .parameters_sha256 = ""};
   }
-  absl::StatusOr<JobState> Beat(const WorkerHeartbeat& heartbeat) {
-    absl::StatusOr<JobState> state = coordinator_.Heartbeat(heartbeat, now_, &effects_);
+  absl::StatusOr<protocol::JobState> Beat(const protocol::WorkerHeartbeat& heartbeat) {
+    absl::StatusOr<protocol::JobState> state = coordinator_.Heartbeat(heartbeat, now_, &effects_);
     Collect();
     return state;
   }
-  absl::StatusOr<JobState> Leave(uint32_t rank, bool finished, std::string reason = "") {
-    absl::StatusOr<JobState> state =
+  absl::StatusOr<protocol::JobState> Leave(uint32_t rank, bool finished, std::string reason = "") {
+    absl::StatusOr<protocol::JobState> state =
         coordinator_.Leave({BeatOf(rank), finished, std::move(reason)}, now_, &effects_);
     Collect();
     return state;
   }
-  // What the term or the membership is. (A suspension says which term comes, not what is in it.)
+  // Returns true if the effect announces the term or the membership. (A suspension only contains
+  // the number of the next term.)
   static bool Announces(const CoordinatorEffect& effect) {
     const auto* const command = std::get_if<CommandShard>(&effect);
     return std::holds_alternative<AnswerJoin>(effect) ||
-           (command != nullptr && (std::holds_alternative<StartShard>(command->command) ||
-                                   std::holds_alternative<SetMembers>(command->command) ||
-                                   std::holds_alternative<EndShard>(command->command)));
+           (command != nullptr && (std::holds_alternative<protocol::StartShard>(command->command) ||
+                                   std::holds_alternative<protocol::SetMembers>(command->command) ||
+                                   std::holds_alternative<protocol::EndShard>(command->command)));
   }
   void Collect() {
     bool told = false;
@@ -147,7 +148,7 @@ class CoordinatorTest : public ::testing::Test {
   absl::Time now_ = absl::UnixEpoch();
   Coordinator coordinator_;
   Coordinator::Effects effects_;
-  std::map<JoinToken, absl::StatusOr<JoinGrant>> answers_;
+  std::map<JoinToken, absl::StatusOr<protocol::JoinGrant>> answers_;
   std::map<ControlStreamId, CommandShard> commands_;
   std::vector<CommandShard> history_;
   std::map<ControlStreamId, absl::Status> refusals_;

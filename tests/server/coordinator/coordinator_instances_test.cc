@@ -1,4 +1,5 @@
-// Which process is the newer one: of shards, of coordinators, and where workers find it.
+// Tests how the coordinator decides which process of a shard or of a coordinator is newer, and how
+// workers find the newer one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// The coordinator of a run whose record is this one.
+// Returns the coordinator of a run with this record.
 Coordinator CoordinatorAfter(const protocol::RunRecord& record) {
   CoordinatorOptions options = WithRepair({.job_name = "demo",
                                            .job_hash = 9,
@@ -79,10 +80,11 @@ TEST_F(RepairTest, TheProcessThatWasReplacedIsRefusedAndTheOtherStays) {
   EXPECT_TRUE(absl::IsAborted(refusals_.at(13))) << "a new connection of the same process";
 }
 
-// A process of another run that outlived it; its number may be one of ours.
+// A process of another run is still alive, and its number equals one of this run's. It must be
+// refused, because the number alone does not identify a process.
 TEST_F(RepairTest, ANumberAloneIsNotTheProcess) {
   StartJob();
-  ShardArrival other = ArrivalOf(1);
+  protocol::ShardArrival other = ArrivalOf(1);
   other.nonce = 5;
   Attach(13, other);
   EXPECT_EQ(refusals_.at(13).code(), absl::StatusCode::kFailedPrecondition);
@@ -91,13 +93,13 @@ TEST_F(RepairTest, ANumberAloneIsNotTheProcess) {
 
 TEST_F(RepairTest, WorkersAreToldWhereAProcessIsThatTookThePlaceOfAnother) {
   StartJob();
-  WorkerHeartbeat beat = BeatOfHolder(1);
+  protocol::WorkerHeartbeat beat = BeatOfHolder(1);
   beat.known_shards = {50, 50};
   EXPECT_THAT(Beat(beat)->shards, IsEmpty()) << "Join has told it";
-  ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
+  protocol::ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
   moved.address = "elsewhere:1";
   Attach(13, moved);
-  const std::vector<ShardPlace> places = Beat(beat)->shards;
+  const std::vector<protocol::ShardPlace> places = Beat(beat)->shards;
   ASSERT_THAT(places, SizeIs(2));
   EXPECT_EQ(places[0].server_incarnation, 50u);
   EXPECT_EQ(places[1].shard, 1u);
@@ -107,17 +109,18 @@ TEST_F(RepairTest, WorkersAreToldWhereAProcessIsThatTookThePlaceOfAnother) {
   EXPECT_THAT(Beat(beat)->shards, IsEmpty());
 }
 
-// Two servers start at the same time; the one with the lower number is the last to attach.
+// Two servers start at the same time, and the one with the lower number attaches last. Workers must
+// learn of both.
 TEST_F(RepairTest, AProcessBelowTheNewestOfAnotherShardIsAnnouncedToo) {
   StartJob();
   Attach(13, ArrivalOf(0, /*incarnation=*/61));
-  WorkerHeartbeat beat = BeatOfHolder(1);
+  protocol::WorkerHeartbeat beat = BeatOfHolder(1);
   beat.known_shards = {61, 50};
   EXPECT_THAT(Beat(beat)->shards, IsEmpty());
-  ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
+  protocol::ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
   moved.address = "elsewhere:1";
   Attach(14, moved);
-  const std::vector<ShardPlace> places = Beat(beat)->shards;
+  const std::vector<protocol::ShardPlace> places = Beat(beat)->shards;
   ASSERT_THAT(places, SizeIs(2));
   EXPECT_EQ(places[1].address, "elsewhere:1");
 }

@@ -1,4 +1,4 @@
-// How the coordinator brings lost processes back in the term that runs, and when it rolls back.
+// Tests how the coordinator repairs losses in the current term, and when it rolls back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST_F(RepairTest, TheTermAndItsMembersAreOnDiskBeforeTheyAreAnnounced) {
-  StartJob();  // The fixture checks the order.
+  StartJob();  // The fixture checks the order of the effects.
   ASSERT_EQ(records_.size(), 2u);
   EXPECT_EQ(records_[0].generation, 0u);
   const protocol::RunRecord& record = records_[1];
@@ -37,7 +37,7 @@ TEST_F(RepairTest, ARestartedShardTakesUpItsStepsInTheSameTerm) {
   PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
   ForgetCommands();
   Attach(13, ArrivalOf(1, /*incarnation=*/60));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 0u);
   EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted) << "what is left of the old one";
   ASSERT_NE(StartOf(13), nullptr);
@@ -49,11 +49,12 @@ TEST_F(RepairTest, ARestartedShardTakesUpItsStepsInTheSameTerm) {
   EXPECT_EQ(StartOf(13)->generation, 1u);
   EXPECT_THAT(StartOf(13)->incarnations,
               ElementsAre(answers_.at(1)->incarnation, answers_.at(2)->incarnation));
-  EXPECT_EQ(NewestOf<SuspendShard>(11), nullptr) << "the others just wait";
+  EXPECT_EQ(NewestOf<protocol::SuspendShard>(11), nullptr) << "the others just wait";
   EXPECT_EQ(Now().repairs, 1u);
-  EXPECT_EQ(Now().last_repair,
-            "shard 1 (h:7071) was started again; it takes up step 101 again from what the workers "
-            "kept (repair 1); nothing is lost");
+  EXPECT_EQ(
+      Now().last_repair,
+      "shard 1 (h:7071) was restarted; it replays from step 101 with the data that the workers "
+      "kept (repair 1); nothing is lost");
   EXPECT_THAT(notices_, Contains(Now().last_repair));
   EXPECT_EQ(Now().rollbacks, 0u);
   AcknowledgeStart(13);
@@ -88,7 +89,7 @@ TEST_F(RepairTest, WithoutACheckpointEverythingIsRepeatedFromTheStart) {
 }
 
 TEST_F(RepairTest, ParametersThatWereAgreedOnInStepZeroCannotBeRepeated) {
-  WorkerJoin different = JoinOf(1);
+  protocol::WorkerJoin different = JoinOf(1);
   different.parameters_sha256 = "other";
   Join(1, JoinOf(0));
   Join(2, different);
@@ -113,10 +114,10 @@ TEST_F(RepairTest, WhatTheWorkersDoNotKeepTakesARollback) {
   ASSERT_TRUE(Beat(BeatOfHolder(2, 140, 103)).ok());
   Attach(13, ArrivalOf(1, 60));
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(),
-              AllOf(HasSubstr("shard 1 (h:7071) was started again, and rank 1 (host a, pid 121) "
-                              "keeps only what came from step 103 on"),
+              AllOf(HasSubstr("shard 1 (h:7071) was restarted, and rank 1 (host a, pid 121) "
+                              "keeps only contributions from step 103 on"),
                     HasSubstr("step 101 would be needed"), HasSubstr("replay_limit is 1048576"),
                     HasSubstr("40 steps are lost")));
   EXPECT_EQ(records_.back().generation, 0u);
@@ -140,33 +141,33 @@ TEST_F(RepairTest, TheClassFallsAtALimitAndRisesWithTheNextCheckpoint) {
   Tick(absl::Milliseconds(100));
   ASSERT_EQ(warnings_.size(), 1u) << "said once";
   EXPECT_THAT(warnings_[0], HasSubstr("recovery class rollback): rank 0 (host a, pid 120) keeps "
-                                      "only what came from step 7 on of what it sent"));
+                                      "only contributions from step 7 on"));
   EXPECT_EQ(Now().recovery_class, RecoveryClass::kRollback);
   CompleteCheckpoint(100);
   Tick(absl::Milliseconds(100));
   EXPECT_THAT(notices_, Contains(HasSubstr("recovery class replay")));
   Health(12, 150, 120);
   Tick(absl::Milliseconds(100));
-  EXPECT_THAT(warnings_.back(),
-              HasSubstr("shard 1 (h:7071) keeps only what came from step 120 on of its results"));
+  EXPECT_THAT(warnings_.back(), HasSubstr("shard 1 (h:7071) keeps only results from step 120 on"));
   Health(12, 150, 0);
-  EXPECT_THAT(Now().recovery_reason, HasSubstr("keeps nothing of its results"));
+  EXPECT_THAT(Now().recovery_reason, HasSubstr("keeps no results"));
 }
 
 TEST_F(RepairTest, AShardThatIsSilentIsAwaited) {
   StartJob();
   CompleteCheckpoint(100);
   PassWith({1, 2}, {11}, absl::Seconds(11), 140);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted) << "it is not here";
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_EQ(warnings_[0],
-            "shard 1 (h:7071) was not heard of for 10s (server.lease); the others wait up to 10m "
-            "(server.wait_limit) for it to come back");
+  EXPECT_EQ(
+      warnings_[0],
+      "shard 1 (h:7071) did not report for 10s (server.lease_timeout); the others wait up to 10m "
+      "(server.rejoin_timeout) for it to return");
   EXPECT_TRUE(Now().shards[1].lost);
   EXPECT_FALSE(Now().shards[0].lost);
   ForgetCommands();
-  AttachRunning(14, 1, 0);  // It only hung.
+  AttachRunning(14, 1, 0);  // The process did not die; it was only stalled.
   EXPECT_EQ(StartOf(14), nullptr);
   EXPECT_EQ(ReleaseOf(14)->durable_step, 100u) << "it may not have heard it";
   EXPECT_FALSE(Now().shards[1].lost);
@@ -178,15 +179,15 @@ TEST_F(RepairTest, WhoIsLostIsAwaitedUpToTheWaitLimit) {
   StartJob();
   CompleteCheckpoint(100);
   PassWith({1}, {11}, absl::Minutes(9), 140);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("shard 1 (h:7071) and rank 1 (host a, pid 121) was "
-                                               "not heard of for 10s")));
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("shard 1 (h:7071) and rank 1 (host a, pid 121) did "
+                                               "not report for 10s")));
   EXPECT_TRUE(Now().members[1].lost);
   PassWith({1}, {11}, absl::Minutes(1) + absl::Seconds(1), 140);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_EQ(coordinator_.failure(),
-            "waited 10m: shard 1 (h:7071) and rank 1 (host a, pid 121) did not come back; start "
-            "the job again with --resume, or wait longer with server.wait_limit");
+            "waited 10m: shard 1 (h:7071) and rank 1 (host a, pid 121) did not come back; "
+            "restart the job with --resume, or raise server.rejoin_timeout");
   EXPECT_FALSE(records_.back().finished);
 }
 
@@ -208,10 +209,10 @@ TEST_F(RepairTest, TheJobBeginsThoughTheWordThatAShardHasBegunIsLost) {
   Attach(12, ArrivalOf(1));
   Acknowledge(11, commands_.at(11).sequence);
   coordinator_.ShardDetached(12);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kWaiting);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kWaiting);
   AttachRunning(13, 1, 0);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
-  EXPECT_EQ(NewestOf<StartShard>(13), nullptr) << "it runs";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
+  EXPECT_EQ(NewestOf<protocol::StartShard>(13), nullptr) << "it runs";
   ASSERT_TRUE(answers_.contains(1) && answers_.contains(2));
   EXPECT_EQ(answers_.at(2)->first_step, 1u);
   EXPECT_NE(NameOf(11), nullptr) << "checkpoints are asked for";
@@ -230,9 +231,9 @@ TEST_F(RepairTest, ATermBeginsThoughTheWordThatAShardHasBegunIsLost) {
   Join(2, JoinOf(1, 501));
   AcknowledgeStart(11);
   coordinator_.ShardDetached(13);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   AttachRunning(14, 1, 1, 60);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(answers_.at(1)->restore_step, 100u);
 }
 
@@ -247,10 +248,9 @@ TEST_F(RepairTest, ALossThatCannotBeRepairedIsNotAwaited) {
     Health(12, 140, 1);
   }
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_THAT(warnings_.back(),
-              AllOf(HasSubstr("rank 1 (host a, pid 121) was not heard of for 10s"),
-                    HasSubstr("shard 0 (h:7070) keeps only what came from step "
-                              "120 on of its results")));
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("rank 1 (host a, pid 121) did not report for 10s"),
+                                      HasSubstr("shard 0 (h:7070) keeps only results from step "
+                                                "120 on")));
 }
 
 TEST_F(RepairTest, WorkerAndShardKilledTogether) {
@@ -288,7 +288,7 @@ TEST_F(RepairTest, AShardThatBeganBeforeTheNewGenerationIsToldOfIt) {
   EXPECT_FALSE(answers_.contains(7)) << "that start was of generation 1";
   ASSERT_NE(MembersOf(13), nullptr);
   EXPECT_EQ(MembersOf(13)->generation, 2u);
-  // Lost with the stream: told again.
+  // The command was lost with the stream and must be sent again.
   coordinator_.ShardDetached(13);
   AttachRunning(14, 1, 0, 60);
   ASSERT_NE(MembersOf(14), nullptr);
@@ -325,7 +325,7 @@ TEST_F(RepairTest, Shard0PausedBeyondTheLease) {
 TEST_F(RepairTest, ACheckpointDoesNotPassWhoIsBeingBroughtBack) {
   StartJob();
   CompleteCheckpoint(100);
-  // All but rank 0 have theirs of 200 when rank 1 and shard 1 die.
+  // All parts of checkpoint 200 except rank 0's have arrived when rank 1 and shard 1 die.
   ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 200));
   ShardPart(12, PartOf(protocol::ShardPartName(1, 0), 200));
   EXPECT_TRUE(WorkerPart(1, PartOf(protocol::WorkerPartName(1, 0), 200)).ok());
@@ -383,16 +383,17 @@ TEST_F(RepairTest, PartsThatAreRepeatedAreTakenOnce) {
   ShardPart(12, PartOf(protocol::ShardPartName(1, 0), 100));
   for (int i = 0; i < 3; ++i) {
     for (const uint32_t rank : {0, 1}) {
-      WorkerHeartbeat beat = BeatOfHolder(1 + rank);
+      protocol::WorkerHeartbeat beat = BeatOfHolder(1 + rank);
       beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 0), 100));
       EXPECT_TRUE(Beat(beat).ok());
     }
   }
   EXPECT_EQ(manifests_.size(), 1u);
   Written(100);
-  WorkerHeartbeat beat = BeatOfHolder(1);
+  protocol::WorkerHeartbeat beat = BeatOfHolder(1);
   beat.parts.push_back(PartOf(protocol::WorkerPartName(0, 0), 100));
-  beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 0), 200));  // Not its own.
+  // This part belongs to another worker.
+  beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 0), 200));
   EXPECT_TRUE(Beat(beat).ok());
   GiveAllParts(200);
   EXPECT_EQ(manifests_.size(), 2u);
@@ -430,7 +431,7 @@ TEST_F(RepairTest, TrainingThatComesOutDifferentlyTakesARollback) {
 TEST_F(RepairTest, HashesThatAreToldAgainMustBeTheSame) {
   StartJob();
   const auto tell = [&](JoinToken holder, uint64_t step, const std::string& sha256) {
-    WorkerHeartbeat beat = BeatOfHolder(holder);
+    protocol::WorkerHeartbeat beat = BeatOfHolder(holder);
     beat.parameters_hash_step = step;
     beat.parameters_sha256 = sha256;
     return Beat(beat)->phase;
@@ -440,29 +441,29 @@ TEST_F(RepairTest, HashesThatAreToldAgainMustBeTheSame) {
     tell(2, step, "x");
   }
   for (uint64_t step = 1; step <= 200; ++step) {
-    EXPECT_EQ(tell(2, step, "x"), JobPhase::kRunning) << step;
+    EXPECT_EQ(tell(2, step, "x"), protocol::JobPhase::kRunning) << step;
   }
   CompleteCheckpoint(180);
-  EXPECT_EQ(tell(2, 180, "of a step that nobody goes back to"), JobPhase::kRunning);
-  EXPECT_EQ(tell(2, 199, "y"), JobPhase::kFailed);
+  EXPECT_EQ(tell(2, 180, "of a step that nobody goes back to"), protocol::JobPhase::kRunning);
+  EXPECT_EQ(tell(2, 199, "y"), protocol::JobPhase::kFailed);
   EXPECT_THAT(coordinator_.failure(), HasSubstr("after step 199"));
 }
 
 TEST_F(RepairTest, WhoHasFinishedIsNeededAgainByARestartedShard) {
   StartJob();
   CompleteCheckpoint(100);
-  WorkerLeave leave{
+  protocol::WorkerLeave leave{
       .last = BeatOfHolder(1, 150, /*replay_from=*/0), .finished = true, .reason = ""};
-  EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, protocol::JobPhase::kRunning);
   EXPECT_EQ(Now().recovery_class, RecoveryClass::kReplay) << "a Leave does not say what it keeps";
   Attach(13, ArrivalOf(1, 60));
   AcknowledgeStart(13);
   PassWith({2}, {11, 13}, absl::Seconds(12), 150);
   EXPECT_TRUE(Now().members[0].lost) << "it would have to send its part again";
-  EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, protocol::JobPhase::kRunning);
   EXPECT_FALSE(Now().members[0].lost);
   leave.last = BeatOfHolder(2);
-  EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, protocol::JobPhase::kFinished);
   Collect();
   EXPECT_TRUE(records_.back().finished);
 }

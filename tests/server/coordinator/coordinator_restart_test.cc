@@ -1,4 +1,5 @@
-// How a coordinator that was started again goes on with the term, or with the end, that it finds.
+// Tests how a restarted coordinator continues a term, or reports the end of a run, from the record
+// that it finds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,9 +42,9 @@ class RestartInTermTest : public RepairTest {
   RestartInTermTest() : RestartInTermTest(CoordinatorRestartAfterARestart()) {}
   explicit RestartInTermTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
 
-  // Of the members as the record has them.
-  WorkerHeartbeat OldBeat(uint32_t rank, uint64_t step = 240) {
-    WorkerHeartbeat beat;
+  // Returns a heartbeat of a member from the record.
+  protocol::WorkerHeartbeat OldBeat(uint32_t rank, uint64_t step = 240) {
+    protocol::WorkerHeartbeat beat;
     beat.sender = {.job_uid = 77, .term = 3, .rank = rank, .incarnation = 900 + rank};
     beat.progress.step = step;
     beat.replay_from = 201;
@@ -64,10 +65,10 @@ TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
   protocol::RunRecord record = *CoordinatorRestartAfterARestart().run;
   record.coordinator_incarnation = 7;
   EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_EQ(Now().generation, 4u);
-  EXPECT_THAT(notices_.back(), HasSubstr("term 3 goes on where it was"));
+  EXPECT_THAT(notices_.back(), HasSubstr("term 3 continues"));
   AttachRunning(12, 1, 3);
   EXPECT_EQ(StartOf(12), nullptr) << "it runs";
   ASSERT_NE(MembersOf(12), nullptr) << "the coordinator before may not have got to it";
@@ -90,7 +91,7 @@ TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
 TEST_F(RestartInTermTest, AcknowledgementsOfTheCoordinatorBeforeAreNotOurs) {
   AttachRunning(12, 1, 3);
   Acknowledge(12, uint64_t{3} << 32 | 7);
-  Join(7, JoinOf(1, 1001));  // Its first call was not answered.
+  Join(7, JoinOf(1, 1001));  // The worker's first call was not answered.
   Attach(11, ArrivalOf(0, 60));
   AcknowledgeStart(11);
   EXPECT_FALSE(answers_.contains(7)) << "shard 1 has not acknowledged the membership";
@@ -118,7 +119,7 @@ TEST_F(RestartInTermTest, Shard0NamesNoCheckpointBeforeItIsWhereTheOthersAre) {
   ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 243));
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 243));
   for (const uint32_t rank : {0, 1}) {
-    WorkerHeartbeat beat = OldBeat(rank, 250);
+    protocol::WorkerHeartbeat beat = OldBeat(rank, 250);
     beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 243));
     EXPECT_TRUE(Beat(beat).ok());
   }
@@ -132,13 +133,13 @@ TEST_F(RestartInTermTest, PartsOfACheckpointThatWasForgottenAreGatheredAgain) {
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   Attach(11, ArrivalOf(0, 60));
   for (const uint32_t rank : {0, 1}) {
-    WorkerHeartbeat beat = OldBeat(rank);
+    protocol::WorkerHeartbeat beat = OldBeat(rank);
     beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 230));
     EXPECT_TRUE(Beat(beat).ok());
   }
   AcknowledgeStart(11);
   EXPECT_THAT(manifests_, IsEmpty());
-  ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 230));  // It has taken the steps up again.
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 230));  // The shard has replayed the steps.
   ASSERT_EQ(manifests_.size(), 1u);
   EXPECT_EQ(manifests_[0].step, 230u);
 }
@@ -148,10 +149,10 @@ TEST_F(RestartInTermTest, ThePartOfAShardThatWasReplacedIsNotThatOfTheNewOne) {
   AttachRunning(12, 1, 3);
   ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 230));
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
-  // The coordinator before has started it; it takes up its steps from 201 on.
+  // The previous coordinator started this process, which replays its steps from 201 on.
   AttachRunning(13, 1, 3, 60);
   for (const uint32_t rank : {0, 1}) {
-    WorkerHeartbeat beat = OldBeat(rank);
+    protocol::WorkerHeartbeat beat = OldBeat(rank);
     beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 230));
     EXPECT_TRUE(Beat(beat).ok());
   }
@@ -172,9 +173,10 @@ TEST_F(RestartInTermTest, AForgottenCheckpointThatCannotBecomeCompleteIsGivenUpS
   EXPECT_THAT(warnings_, IsEmpty());
   PassWithOld({0, 1}, {11, 12}, absl::Seconds(10), 240);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], AllOf(HasSubstr("after step 230 is given up"),
-                                  HasSubstr("worker-1-term-3.state did not come in 1m, and the "
-                                            "coordinator that asked for it is gone")));
+  EXPECT_THAT(warnings_[0],
+              AllOf(HasSubstr("after step 230 was abandoned"),
+                    HasSubstr("worker-1-term-3.state did not arrive within 1m, and the "
+                              "coordinator that requested it was replaced")));
   ASSERT_NE(NameOf(11), nullptr);
   EXPECT_EQ(NameOf(11)->minimum_step, 300u);
 }
@@ -183,11 +185,11 @@ TEST_F(RestartInTermTest, ALaterCheckpointShowsThatTheOneBeforeWasGivenUp) {
   AttachRunning(12, 1, 3);
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   EXPECT_TRUE(Beat(OldBeat(0)).ok());
-  WorkerHeartbeat beat = OldBeat(1, 260);
+  protocol::WorkerHeartbeat beat = OldBeat(1, 260);
   beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 3), 250));
   EXPECT_TRUE(Beat(beat).ok());
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("after step 230 is given up: the one after step 250"));
+  EXPECT_THAT(warnings_[0], HasSubstr("after step 230 was abandoned: the one after step 250"));
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   EXPECT_EQ(warnings_.size(), 1u) << "too late";
 }
@@ -234,14 +236,14 @@ TEST_F(RestartInTermTest, AWorkerThatIsSilentIsAwaited) {
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_TRUE(Now().members[1].lost);
   PassWithOld({0}, {11, 12}, absl::Minutes(10));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_THAT(coordinator_.failure(), HasSubstr("rank 1 (host a, pid 121) did not come back"));
 }
 
 TEST_F(RestartInTermTest, AShardThatNeverComesBackEndsTheJob) {
   AttachRunning(11, 0, 3);
   PassWithOld({0, 1}, {11}, absl::Minutes(10) + absl::Seconds(2));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 1 did not come back"));
 }
 
@@ -269,20 +271,20 @@ TEST_F(RestartInTermTest, NobodyComesBackAtAll) {
   Pass(absl::Seconds(11));
   EXPECT_EQ(coordinator_.term(), 3u) << "they may be cut off";
   Pass(absl::Minutes(11));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
 }
 
 TEST_F(RestartInTermTest, WorkersThatKeepTooLittleTakeARollback) {
   AttachRunning(12, 1, 3);
-  WorkerHeartbeat beat = OldBeat(0);
+  protocol::WorkerHeartbeat beat = OldBeat(0);
   beat.replay_from = 230;
   EXPECT_TRUE(Beat(beat).ok());
   Attach(11, ArrivalOf(0, 60));
   EXPECT_EQ(coordinator_.term(), 4u);
-  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("keeps only what came from step 230"),
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("keeps only contributions from step 230"),
                                       HasSubstr("from step 240 to step 200: 40 steps are lost")));
-  EXPECT_EQ(NewestOf<SuspendShard>(12)->command.index(),
-            NewestOf<SuspendShard>(11)->command.index());
+  EXPECT_EQ(NewestOf<protocol::SuspendShard>(12)->command.index(),
+            NewestOf<protocol::SuspendShard>(11)->command.index());
 }
 
 CoordinatorOptions AfterTheEnd() {
@@ -299,26 +301,26 @@ class FinishedRunTest : public RepairTest {
 TEST_F(FinishedRunTest, ItsWorkersAndShardsAreTold) {
   ASSERT_EQ(records_.size(), 1u) << "this coordinator is counted";
   EXPECT_TRUE(records_[0].finished);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
   AttachRunning(12, 1, 3);
-  ASSERT_NE(LastOf<EndShard>(12), nullptr);
-  EXPECT_EQ(LastOf<EndShard>(12)->phase, JobPhase::kFinished);
+  ASSERT_NE(LastOf<protocol::EndShard>(12), nullptr);
+  EXPECT_EQ(LastOf<protocol::EndShard>(12)->phase, protocol::JobPhase::kFinished);
   Attach(11, ArrivalOf(0, 60));
-  EXPECT_NE(LastOf<EndShard>(11), nullptr);
+  EXPECT_NE(LastOf<protocol::EndShard>(11), nullptr);
   AcknowledgeAll();
   EXPECT_FALSE(coordinator_.AnyToldEnd());
   EXPECT_FALSE(coordinator_.Drained());
   for (const uint32_t rank : {0, 1}) {
-    WorkerLeave leave{.last = {}, .finished = true, .reason = ""};
+    protocol::WorkerLeave leave{.last = {}, .finished = true, .reason = ""};
     leave.last.sender = {.job_uid = 77, .term = 3, .rank = rank, .incarnation = 900 + rank};
-    EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, JobPhase::kFinished);
+    EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, protocol::JobPhase::kFinished);
     EXPECT_TRUE(coordinator_.AnyToldEnd());
   }
   EXPECT_TRUE(coordinator_.Drained());
   Join(7, JoinOf(1, 7777));
   EXPECT_THAT(AnswerText(7), HasSubstr("job demo has finished"));
   Pass(absl::Minutes(20));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
 }
 
 CoordinatorOptions AfterARestartBeforeTheAnnouncement() {
@@ -332,7 +334,7 @@ CoordinatorOptions AfterARestartBeforeTheAnnouncement() {
 TEST(RestartedCoordinator, ATermThatWasNotAnnouncedIsFollowedByTheNext) {
   Coordinator coordinator(AfterARestartBeforeTheAnnouncement(), absl::UnixEpoch());
   EXPECT_EQ(coordinator.term(), 4u);
-  EXPECT_EQ(coordinator.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator.phase(), protocol::JobPhase::kRecovering);
 }
 
 TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
@@ -342,7 +344,7 @@ TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
   options.checkpoints.clear();
   const Coordinator coordinator(options, absl::UnixEpoch());
   EXPECT_EQ(coordinator.term(), 4u) << "nobody keeps anything of steps 1 to 100";
-  EXPECT_EQ(coordinator.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator.phase(), protocol::JobPhase::kRecovering);
 }
 
 TEST(RestartedCoordinator, ARecordOfAnotherWorldOrWithoutAReplayLimitIsFollowedByTheNextTerm) {
@@ -354,8 +356,8 @@ TEST(RestartedCoordinator, ARecordOfAnotherWorldOrWithoutAReplayLimitIsFollowedB
   EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
 }
 
-// There is no checkpoint, and the shards had their parameters from rank 0: a shard that is started
-// again takes the job to its start, as soon as a worker is heard of.
+// There is no checkpoint, and the shards got their parameters from rank 0. If a shard is restarted,
+// the job must return to its start as soon as a worker reports.
 class RestartAtTheStartTest : public RestartInTermTest {
  protected:
   RestartAtTheStartTest() : RestartInTermTest(AtTheStart()) {}
@@ -368,8 +370,8 @@ class RestartAtTheStartTest : public RestartInTermTest {
     options.run->parameters_agree = false;
     return options;
   }
-  absl::StatusOr<JobState> LeaveFinished(const WorkerHeartbeat& last) {
-    absl::StatusOr<JobState> state =
+  absl::StatusOr<protocol::JobState> LeaveFinished(const protocol::WorkerHeartbeat& last) {
+    absl::StatusOr<protocol::JobState> state =
         coordinator_.Leave({last, /*finished=*/true, ""}, now_, &effects_);
     Collect();
     return state;
@@ -379,7 +381,7 @@ class RestartAtTheStartTest : public RestartInTermTest {
 TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
   AttachRunning(12, 1, 3);
   Attach(11, ArrivalOf(0, 60));
-  const absl::StatusOr<JobState> state = LeaveFinished(OldBeat(0));
+  const absl::StatusOr<protocol::JobState> state = LeaveFinished(OldBeat(0));
   ASSERT_EQ(coordinator_.term(), 4u);
   ASSERT_TRUE(state.ok());
   EXPECT_EQ(state->term, 4u);
@@ -387,9 +389,9 @@ TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
   ComeAgain();
   EXPECT_FALSE(Now().members[0].left) << "rank 0 goes through the job again";
   EXPECT_TRUE(LeaveFinished(BeatOfHolder(2, 50)).ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "rank 0 has not finished";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "rank 0 has not finished";
   EXPECT_TRUE(LeaveFinished(BeatOfHolder(1, 50)).ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// How the coordinator gives the ranks of lost workers to others, and when it rolls back instead.
+// Tests how the coordinator gives the ranks of lost workers to other workers, and when it rolls
+// back instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   CompleteCheckpoint(100);
   PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
   const uint64_t before = answers_.at(2)->incarnation;
-  WorkerJoin join = JoinOf(1, 9999);
+  protocol::WorkerJoin join = JoinOf(1, 9999);
   join.host = "b";
   join.pid = 9;
   join.parameters_sha256 = "of a new process";
@@ -25,7 +26,7 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   EXPECT_EQ(MembersOf(11), nullptr) << "its holder may be alive";
   PassWith({1}, {11, 12}, absl::Seconds(1), 140);
   EXPECT_EQ(coordinator_.term(), 0u);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(records_.back().generation, 2u);
   EXPECT_EQ(records_.back().members[1].nonce, 9999u);
   ASSERT_NE(MembersOf(11), nullptr);
@@ -38,7 +39,7 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   EXPECT_FALSE(answers_.contains(7)) << "shard 1 does not know it yet";
   AcknowledgeMembers(12);
   ASSERT_TRUE(answers_.at(7).ok()) << answers_.at(7).status();
-  const JoinGrant& grant = *answers_.at(7);
+  const protocol::JoinGrant& grant = *answers_.at(7);
   EXPECT_EQ(grant.term, 0u);
   EXPECT_EQ(grant.generation, 2u);
   EXPECT_EQ(grant.restore_step, 100u);
@@ -46,30 +47,30 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   EXPECT_TRUE(grant.parameters_agree);
   EXPECT_EQ(grant.incarnation, MembersOf(12)->incarnations[1]);
   EXPECT_EQ(Now().last_repair,
-            "rank 1 (host a, pid 121) was replaced by b pid 9, which goes through the steps after "
-            "100 again (repair 1); nothing is lost");
+            "rank 1 (host a, pid 121) was replaced by b pid 9, which replays the steps after "
+            "100 (repair 1); nothing is lost");
   EXPECT_EQ(Beat(BeatOfHolder(2)).status().code(), absl::StatusCode::kFailedPrecondition)
       << "the holder before is fenced";
   EXPECT_TRUE(Beat(BeatOfHolder(7, 101, 101)).ok());
   EXPECT_EQ(Now().recovery_class, RecoveryClass::kReplay);
 }
 
-// Tells the hash of rank 1's holder, which is then lost with all that it knew, and replaced by Join
-// token 7. With a checkpoint after step 100.
+// The holder of rank 1 reports a parameter hash and is then lost with all its state. Join token 7
+// replaces it. There is a checkpoint after step 100.
 class SuccessorHashTest : public RepairTest {
  protected:
-  void TellAndReplace() {
+  void ReportAndReplace() {
     StartJob();
     CompleteCheckpoint(100);
-    Tell(2, 120, "x");
+    ReportParameters(2, 120, "x");
     Join(7, JoinOf(1, 9999));
     PassWith({1}, {11, 12}, absl::Seconds(3), 140);
     AcknowledgeMembers(11);
     AcknowledgeMembers(12);
     ASSERT_TRUE(answers_.at(7).ok()) << answers_.at(7).status();
   }
-  JobPhase Tell(JoinToken holder, uint64_t step, const std::string& sha256) {
-    WorkerHeartbeat beat = BeatOfHolder(holder, step);
+  protocol::JobPhase ReportParameters(JoinToken holder, uint64_t step, const std::string& sha256) {
+    protocol::WorkerHeartbeat beat = BeatOfHolder(holder, step);
     beat.parameters_hash_step = step;
     beat.parameters_sha256 = sha256;
     return Beat(beat)->phase;
@@ -77,8 +78,8 @@ class SuccessorHashTest : public RepairTest {
 };
 
 TEST_F(SuccessorHashTest, OtherParametersThanItsPredecessorHadTakeTheJobBack) {
-  TellAndReplace();
-  EXPECT_EQ(Tell(7, 120, "y"), JobPhase::kRecovering);
+  ReportAndReplace();
+  EXPECT_EQ(ReportParameters(7, 120, "y"), protocol::JobPhase::kRecovering);
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_EQ(coordinator_.failure(), "");
   EXPECT_THAT(warnings_.back(),
@@ -89,26 +90,27 @@ TEST_F(SuccessorHashTest, OtherParametersThanItsPredecessorHadTakeTheJobBack) {
 }
 
 TEST_F(SuccessorHashTest, SoDoOtherParametersOfTheOtherRank) {
-  TellAndReplace();
-  EXPECT_EQ(Tell(1, 120, "y"), JobPhase::kRecovering);
+  ReportAndReplace();
+  EXPECT_EQ(ReportParameters(1, 120, "y"), protocol::JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 0 (host a, pid 120) differ from "
                                           "those of an earlier process of rank 1"));
 }
 
 TEST_F(SuccessorHashTest, ASuccessorThatDiffersFromOneThatWasNotLostTakesTheJobBack) {
-  TellAndReplace();
-  EXPECT_EQ(Tell(1, 130, "x"), JobPhase::kRunning);
-  EXPECT_EQ(Tell(7, 130, "y"), JobPhase::kRecovering);
+  ReportAndReplace();
+  EXPECT_EQ(ReportParameters(1, 130, "x"), protocol::JobPhase::kRunning);
+  EXPECT_EQ(ReportParameters(7, 130, "y"), protocol::JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 1 (host a, pid 121) differ from "
                                           "those of rank 0 (host a, pid 120)"));
-  // In the new term nothing was repaired: whoever differs again computes something else.
+  // The new term has no repairs. If a rank differs again, its training itself is different, and the
+  // job must fail.
   ComeAgain();
-  EXPECT_EQ(Tell(1, 130, "x"), JobPhase::kRunning);
-  EXPECT_EQ(Tell(2, 130, "y"), JobPhase::kFailed);
+  EXPECT_EQ(ReportParameters(1, 130, "x"), protocol::JobPhase::kRunning);
+  EXPECT_EQ(ReportParameters(2, 130, "y"), protocol::JobPhase::kFailed);
 }
 
 TEST_F(SuccessorHashTest, ADifferenceThatACheckpointHasEndsTheJob) {
-  TellAndReplace();
+  ReportAndReplace();
   for (uint32_t i = 0; i < 2; ++i) {
     ShardPart(11 + i, PartOf(protocol::ShardPartName(i, 0), 125));
     const protocol::Sender sender = BeatOfHolder(i == 0 ? 1 : 7).sender;
@@ -117,7 +119,7 @@ TEST_F(SuccessorHashTest, ADifferenceThatACheckpointHasEndsTheJob) {
     Collect();
   }
   Written(125);
-  EXPECT_EQ(Tell(1, 120, "y"), JobPhase::kFailed);
+  EXPECT_EQ(ReportParameters(1, 120, "y"), protocol::JobPhase::kFailed);
   EXPECT_EQ(coordinator_.term(), 0u);
   EXPECT_THAT(coordinator_.failure(), HasSubstr("from those of an earlier process of rank 1"));
 }
@@ -125,18 +127,18 @@ TEST_F(SuccessorHashTest, ADifferenceThatACheckpointHasEndsTheJob) {
 TEST_F(RepairTest, RetryAcrossAGenerationChange) {
   StartJob();
   CompleteCheckpoint(100);
-  const WorkerHeartbeat old = BeatOfHolder(1, 140);
+  const protocol::WorkerHeartbeat old = BeatOfHolder(1, 140);
   Join(7, JoinOf(1, 9999));
   PassWith({1}, {11, 12}, absl::Seconds(3), 140);
-  const JobState state = *Beat(old);
+  const protocol::JobState state = *Beat(old);
   EXPECT_EQ(state.generation, 2u);
   EXPECT_EQ(state.term, 0u) << "the generation does not concern who stays";
-  Join(8, JoinOf(1, 9999));  // The newcomer's call broke; it tries again.
+  Join(8, JoinOf(1, 9999));  // The newcomer's call broke, so it joins again.
   EXPECT_EQ(answers_.at(7).status().code(), absl::StatusCode::kAborted);
   AcknowledgeMembers(11);
   AcknowledgeMembers(12);
   ASSERT_TRUE(answers_.at(8).ok());
-  Join(9, JoinOf(1, 9999));  // And again: the answer was lost.
+  Join(9, JoinOf(1, 9999));  // The answer was lost, so the newcomer joins once more.
   ASSERT_TRUE(answers_.at(9).ok());
   EXPECT_EQ(answers_.at(9)->incarnation, answers_.at(8)->incarnation);
   EXPECT_EQ(answers_.at(9)->first_step, 101u);
@@ -167,12 +169,12 @@ TEST_F(RepairTest, WithoutACheckpointASuccessorMustBeginAsItsPredecessorDid) {
   AcknowledgeMembers(12);
   EXPECT_EQ(answers_.at(7)->first_step, 1u);
   EXPECT_TRUE(answers_.at(7)->parameters_agree);
-  WorkerJoin other = JoinOf(1, 8888);
+  protocol::WorkerJoin other = JoinOf(1, 8888);
   other.parameters_sha256 = "other";
   Join(8, other);
   PassWith({1}, {11, 12}, absl::Seconds(4), 40);
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_THAT(warnings_.back(), HasSubstr("it begins with other parameters than the one before"));
+  EXPECT_THAT(warnings_.back(), HasSubstr("it begins with other parameters than its predecessor"));
 }
 
 TEST_F(RepairTest, ASuccessorWhoseResultsAreGoneTakesARollback) {
@@ -189,7 +191,7 @@ TEST_F(RepairTest, ASuccessorWhoseResultsAreGoneTakesARollback) {
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_THAT(warnings_.back(),
               AllOf(HasSubstr("rank 1 (host a, pid 121) was replaced by a pid 121, and shard 1 "
-                              "(h:7071) keeps only what came from step 102"),
+                              "(h:7071) keeps only results from step 102"),
                     HasSubstr("40 steps are lost")));
 }
 
@@ -208,7 +210,8 @@ TEST_F(RepairTest, AllWorkersLostTakeARollback) {
   EXPECT_EQ(answers_.at(8)->restore_step, 100u);
 }
 
-// It may be the coordinator that was cut off.
+// If all workers are silent for a lease, the coordinator itself may have been disconnected. It must
+// wait for the workers instead of rolling back.
 TEST_F(RepairTest, AllWorkersSilentForALeaseAreAwaited) {
   StartJob();
   CompleteCheckpoint(100);
@@ -217,7 +220,7 @@ TEST_F(RepairTest, AllWorkersSilentForALeaseAreAwaited) {
   EXPECT_THAT(warnings_.back(), HasSubstr("the others wait up to"));
   PassWith({1, 2}, {11, 12}, absl::Seconds(20), 140);
   EXPECT_EQ(coordinator_.term(), 0u);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
 
 TEST_F(RepairTest, ASuccessorAmongSilentWorkersWaitsForThemALease) {

@@ -17,7 +17,7 @@ TEST_F(CoordinatorTest, NobodyIsAnsweredBeforeAllShardsAcknowledgedThePlanOfTheJ
   EXPECT_TRUE(commands_.empty()) << "shard 1 is not there";
   Attach(12, ArrivalOf(1));
   ASSERT_EQ(commands_.size(), 2u);
-  const StartShard& start = std::get<StartShard>(commands_[12].command);
+  const protocol::StartShard& start = std::get<protocol::StartShard>(commands_[12].command);
   EXPECT_EQ(start.generation, 1u);
   EXPECT_EQ(start.incarnations.size(), 2u);
   EXPECT_TRUE(start.parameters_agree);
@@ -25,7 +25,7 @@ TEST_F(CoordinatorTest, NobodyIsAnsweredBeforeAllShardsAcknowledgedThePlanOfTheJ
   EXPECT_TRUE(answers_.empty()) << "shard 0 has not acknowledged";
   Acknowledge(11, commands_[11].sequence);
   ASSERT_EQ(answers_.size(), 2u);
-  const JoinGrant& grant = *answers_.at(2);
+  const protocol::JoinGrant& grant = *answers_.at(2);
   EXPECT_EQ(grant.rank, 1u);
   EXPECT_EQ(grant.incarnation, start.incarnations[1]);
   EXPECT_EQ(grant.shards.at(1).address, "h:7071");
@@ -42,12 +42,12 @@ TEST_F(CoordinatorTest, ARepeatedJoinIsOneMember) {
   Acknowledge(11, 1);
   Acknowledge(12, 1);
   const uint64_t incarnation = answers_.at(5)->incarnation;
-  Join(6, JoinOf(0));  // The reply was lost.
+  Join(6, JoinOf(0));  // The reply was lost, so the worker joins again.
   EXPECT_EQ(answers_.at(6)->incarnation, incarnation);
 }
 
 TEST_F(CoordinatorTest, RefusesAShardOfAnotherVersion) {
-  ShardArrival other = ArrivalOf(1);
+  protocol::ShardArrival other = ArrivalOf(1);
   other.software_version = "2";
   Attach(12, other);
   EXPECT_THAT(std::string(refusals_.at(12).message()),
@@ -56,11 +56,11 @@ TEST_F(CoordinatorTest, RefusesAShardOfAnotherVersion) {
 
 TEST_F(CoordinatorTest, RefusesWhoDoesNotFit) {
   Join(1, JoinOf(0));
-  WorkerJoin other = JoinOf(1);
+  protocol::WorkerJoin other = JoinOf(1);
   other.table[0].shape = {5};
   Join(2, other);
   EXPECT_EQ(answers_.at(2).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(AnswerText(2), HasSubstr("rank 1 trains another model than rank 0"));
+  EXPECT_THAT(AnswerText(2), HasSubstr("rank 1 trains a different model than rank 0"));
   EXPECT_THAT(AnswerText(2), HasSubstr("w [5]"));
   other = JoinOf(1);
   other.job_hash = 8;
@@ -97,29 +97,30 @@ TEST_F(CoordinatorTest, WhoNeverCameIsNamed) {
   Join(1, JoinOf(0));
   Attach(11, ArrivalOf(0));
   Pass(absl::Seconds(61));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(AnswerText(1), HasSubstr("waited 1m: rank 1 and shard 1 never came"));
-  EXPECT_EQ(std::get<EndShard>(commands_.at(11).command).phase, JobPhase::kFailed);
+  EXPECT_THAT(AnswerText(1), HasSubstr("waited 1m: rank 1 and shard 1 did not join"));
+  EXPECT_EQ(std::get<protocol::EndShard>(commands_.at(11).command).phase,
+            protocol::JobPhase::kFailed);
 }
 
 TEST_F(CoordinatorTest, ACancelledJoinFreesItsRank) {
   Join(1, JoinOf(0));
   coordinator_.JoinCancelled(1);
-  WorkerJoin other = JoinOf(0, /*nonce=*/5);
-  other.table[0].shape = {7};  // Even the model may be another one: nobody else is there.
+  protocol::WorkerJoin other = JoinOf(0, /*nonce=*/5);
+  other.table[0].shape = {7};  // No other worker is present, so even the model may differ.
   Join(2, other);
   EXPECT_FALSE(answers_.contains(2));
 }
 
 TEST_F(CoordinatorTest, DifferentParametersAreAgreedOnInStepZero) {
-  WorkerJoin other = JoinOf(1);
+  protocol::WorkerJoin other = JoinOf(1);
   other.parameters_sha256 = "other";
   Join(1, JoinOf(0));
   Join(2, other);
   Attach(11, ArrivalOf(0));
   Attach(12, ArrivalOf(1));
-  EXPECT_FALSE(std::get<StartShard>(commands_.at(11).command).parameters_agree);
+  EXPECT_FALSE(std::get<protocol::StartShard>(commands_.at(11).command).parameters_agree);
   Acknowledge(11, 1);
   Acknowledge(12, 1);
   EXPECT_FALSE(answers_.at(1)->parameters_agree);
@@ -133,13 +134,13 @@ TEST_F(CoordinatorTest, ALostWorkerEndsTheJob) {
     coordinator_.ShardHealth(11, {}, now_);
     coordinator_.ShardHealth(12, {}, now_);
   }
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
-  EXPECT_EQ(
-      coordinator_.failure(),
-      "rank 1 (host a, pid 121) was not heard of for 10s (server.lease); the job cannot go on "
-      "without it");
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.failure(),
+            "rank 1 (host a, pid 121) did not report for 10s (server.lease_timeout); the job "
+            "cannot continue "
+            "without it");
   EXPECT_EQ(Beat(BeatOf(0))->failure, coordinator_.failure());
-  EXPECT_EQ(std::get<EndShard>(commands_.at(12).command).reason, coordinator_.failure());
+  EXPECT_EQ(std::get<protocol::EndShard>(commands_.at(12).command).reason, coordinator_.failure());
 }
 
 class StallTest : public CoordinatorTest {
@@ -149,14 +150,15 @@ class StallTest : public CoordinatorTest {
 
   static CoordinatorOptions OptionsWithLimit() {
     CoordinatorOptions options = ExampleOptions();
-    options.stall_limit = absl::Seconds(30);
+    options.stall_timeout = absl::Seconds(30);
     return options;
   }
-  // A second in which all are heard of; rank 1 has done nothing for so long.
+  // Advances the time by a second in which all processes report. Rank 1 reports no progress for
+  // `stalled`.
   void PassSecond(absl::Duration stalled) {
     Tick(absl::Seconds(1));
     (void)Beat(BeatOf(0));
-    WorkerHeartbeat beat = BeatOf(1);
+    protocol::WorkerHeartbeat beat = BeatOf(1);
     beat.since_progress = stalled;
     (void)Beat(beat);
     coordinator_.ShardHealth(11, {}, now_);
@@ -166,12 +168,14 @@ class StallTest : public CoordinatorTest {
 
 TEST_F(StallTest, ARankThatLivesAndDoesNothingIsFencedLikeALostOne) {
   StartJob();
-  for (int seconds = 1; coordinator_.phase() == JobPhase::kRunning && seconds < 60; ++seconds) {
+  for (int seconds = 1; coordinator_.phase() == protocol::JobPhase::kRunning && seconds < 60;
+       ++seconds) {
     PassSecond(absl::Seconds(seconds));
   }
-  EXPECT_EQ(coordinator_.failure(),
-            "rank 1 (host a, pid 121) lives, but has done nothing for 38s (server.stall_limit); "
-            "the job cannot go on without it");
+  EXPECT_EQ(
+      coordinator_.failure(),
+      "rank 1 (host a, pid 121) is alive, but has made no progress for 38s (server.stall_timeout); "
+      "the job cannot continue without it");
 }
 
 TEST_F(StallTest, OneThatGoesOnInTimeIsNot) {
@@ -180,21 +184,21 @@ TEST_F(StallTest, OneThatGoesOnInTimeIsNot) {
     for (int seconds = 1; seconds < 38; ++seconds) PassSecond(absl::Seconds(seconds));
     PassSecond(absl::ZeroDuration());
   }
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
 
 TEST_F(CoordinatorTest, WithoutALimitARankMayTakeItsTime) {
   StartJob();
   for (int seconds = 0; seconds < 100; ++seconds) {
     Tick(absl::Seconds(1));
-    WorkerHeartbeat beat = BeatOf(1);
+    protocol::WorkerHeartbeat beat = BeatOf(1);
     beat.since_progress = absl::Hours(1);
     (void)Beat(beat);
     (void)Beat(BeatOf(0));
     coordinator_.ShardHealth(11, {}, now_);
     coordinator_.ShardHealth(12, {}, now_);
   }
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
 
 TEST_F(CoordinatorTest, ALostShardEndsTheJobButANewConnectionDoesNot) {
@@ -208,51 +212,53 @@ TEST_F(CoordinatorTest, ALostShardEndsTheJobButANewConnectionDoesNot) {
     EXPECT_TRUE(Beat(BeatOf(1)).ok());
     coordinator_.ShardHealth(13, {}, now_);
   }
-  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 0 (h:7070) was not heard of"));
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 0 (h:7070) did not report"));
 }
 
 TEST_F(CoordinatorTest, ARestartedShardEndsARunningJob) {
   StartJob();
   coordinator_.ShardDetached(12);
   Attach(13, ArrivalOf(1, /*incarnation=*/60));
-  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 1 (h:7071) was started again"));
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 1 (h:7071) was restarted"));
   EXPECT_EQ(refusals_.at(13).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(CoordinatorTest, Shard0PausedBeyondTheLease) {
   StartJob();
   Pass(absl::Seconds(3));
-  Tick(absl::Seconds(60));  // It stood still; nobody else did.
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Tick(absl::Seconds(60));  // Only the coordinator was suspended during this time.
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   Pass(absl::Seconds(6));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "3 s before and 6 s after are within 10 s";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning)
+      << "3 s before and 6 s after are within 10 s";
   Pass(absl::Seconds(2));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
 }
 
 TEST_F(CoordinatorTest, DifferingParametersEndTheJobAndNameTheRanks) {
   StartJob();
-  WorkerHeartbeat first = BeatOf(0);
+  protocol::WorkerHeartbeat first = BeatOf(0);
   first.parameters_hash_step = 200;
   first.parameters_sha256 = "x";
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Beat(first)->phase, JobPhase::kRunning);
-  WorkerHeartbeat second = BeatOf(1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Beat(first)->phase, protocol::JobPhase::kRunning);
+  protocol::WorkerHeartbeat second = BeatOf(1);
   second.parameters_hash_step = 200;
   second.parameters_sha256 = "y";
-  const JobState state = *Beat(second);
-  EXPECT_EQ(state.phase, JobPhase::kFailed);
+  const protocol::JobState state = *Beat(second);
+  EXPECT_EQ(state.phase, protocol::JobPhase::kFailed);
   EXPECT_THAT(state.failure, HasSubstr("after step 200 the parameters of rank 1 (host a, pid 121) "
                                        "differ from those of rank 0 (host a, pid 120)"));
 }
 
 TEST_F(CoordinatorTest, AllLeftMeansFinishedAndDrainedOnceShardsKnow) {
   StartJob();
-  EXPECT_EQ(Leave(0, true)->phase, JobPhase::kRunning);
+  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning);
   Pass(absl::Seconds(5));
   EXPECT_TRUE(Beat(BeatOf(1)).ok());
-  EXPECT_EQ(Leave(1, true)->phase, JobPhase::kFinished);
-  EXPECT_EQ(Leave(1, true)->phase, JobPhase::kFinished) << "a repeat";
-  EXPECT_EQ(std::get<EndShard>(commands_.at(11).command).phase, JobPhase::kFinished);
+  EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished);
+  EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished) << "a repeat";
+  EXPECT_EQ(std::get<protocol::EndShard>(commands_.at(11).command).phase,
+            protocol::JobPhase::kFinished);
   EXPECT_FALSE(coordinator_.Drained());
   Acknowledge(11, commands_.at(11).sequence);
   Acknowledge(12, commands_.at(12).sequence);
@@ -261,20 +267,20 @@ TEST_F(CoordinatorTest, AllLeftMeansFinishedAndDrainedOnceShardsKnow) {
 
 TEST_F(CoordinatorTest, AWorkerThatGivesUpEndsTheJobWithItsReason) {
   StartJob();
-  const JobState state = *Leave(1, false, "disk full");
+  const protocol::JobState state = *Leave(1, false, "disk full");
   EXPECT_EQ(state.failure, "rank 1 (host a, pid 121) gave up: disk full");
   coordinator_.ShardFailed(11, "later", &effects_);
   EXPECT_EQ(coordinator_.failure(), state.failure) << "the first reason stays";
   Acknowledge(11, 2);
   Acknowledge(12, 2);
   EXPECT_FALSE(coordinator_.Drained()) << "rank 0 has not heard";
-  EXPECT_EQ(Beat(BeatOf(0))->phase, JobPhase::kFailed);
+  EXPECT_EQ(Beat(BeatOf(0))->phase, protocol::JobPhase::kFailed);
   EXPECT_TRUE(coordinator_.Drained());
 }
 
 TEST_F(CoordinatorTest, HeartbeatsOfStrangersAreRefused) {
   StartJob();
-  WorkerHeartbeat stranger = BeatOf(0);
+  protocol::WorkerHeartbeat stranger = BeatOf(0);
   stranger.sender.incarnation ^= 2;
   EXPECT_EQ(Beat(stranger).status().code(), absl::StatusCode::kFailedPrecondition);
   stranger = BeatOf(0);
@@ -287,12 +293,12 @@ TEST_F(CoordinatorTest, HeartbeatsOfStrangersAreRefused) {
 
 TEST_F(CoordinatorTest, StatusShowsMembersAndShards) {
   StartJob();
-  WorkerHeartbeat beat = BeatOf(1);
+  protocol::WorkerHeartbeat beat = BeatOf(1);
   beat.progress.step = 17;
   ASSERT_TRUE(Beat(beat).ok());
   now_ += absl::Seconds(2);
   const JobStatus status = coordinator_.Status(now_);
-  EXPECT_EQ(status.phase, JobPhase::kRunning);
+  EXPECT_EQ(status.phase, protocol::JobPhase::kRunning);
   EXPECT_EQ(status.members.at(1).progress.step, 17u);
   EXPECT_EQ(status.members.at(1).since_heartbeat, absl::Seconds(2));
   EXPECT_TRUE(status.shards.at(0).attached);
@@ -300,7 +306,7 @@ TEST_F(CoordinatorTest, StatusShowsMembersAndShards) {
 
 TEST_F(CoordinatorTest, StatusShowsWhereTimeWent) {
   StartJob();
-  WorkerHeartbeat beat = BeatOf(1);
+  protocol::WorkerHeartbeat beat = BeatOf(1);
   beat.timings = {.steps = 4, .compute_seconds = 3, .exchange_seconds = 2};
   ASSERT_TRUE(Beat(beat).ok());
   coordinator_.ShardHealth(11, {.waited_seconds = {0.5, 1, 99}}, now_);
@@ -313,14 +319,16 @@ TEST_F(CoordinatorTest, StatusShowsWhereTimeWent) {
 
 TEST_F(CoordinatorTest, StatusShowsTheSlowestLinkEachWay) {
   StartJob();
-  const LinkFigures unknown;
-  const LinkFigures one{.up_rate = 5, .up_latency_s = 0.5, .down_rate = 9, .down_latency_s = 0.9};
-  const LinkFigures other{.up_rate = 7, .up_latency_s = 0.7, .down_rate = 8, .down_latency_s = 0.8};
+  const protocol::LinkFigures unknown;
+  const protocol::LinkFigures one{
+      .up_rate = 5, .up_latency_s = 0.5, .down_rate = 9, .down_latency_s = 0.9};
+  const protocol::LinkFigures other{
+      .up_rate = 7, .up_latency_s = 0.7, .down_rate = 8, .down_latency_s = 0.8};
   coordinator_.ShardHealth(11, {.links = {unknown, one}}, now_);
   coordinator_.ShardHealth(12, {.links = {unknown, other, other, other}}, now_);
   const JobStatus status = coordinator_.Status(now_);
   EXPECT_EQ(status.members.at(0).link.up_rate, 0);
-  const LinkFigures& link = status.members.at(1).link;
+  const protocol::LinkFigures& link = status.members.at(1).link;
   EXPECT_EQ(link.up_rate, 5);
   EXPECT_EQ(link.up_latency_s, 0.5);
   EXPECT_EQ(link.down_rate, 8);

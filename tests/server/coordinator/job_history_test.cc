@@ -16,7 +16,7 @@ void ExpectSplit(const StepSplit& split, const StepSplit& expected) {
   EXPECT_NEAR(split.transfer, expected.transfer, 1e-9);
 }
 
-// Ten steps a second of all workers.
+// Advances all workers by ten steps per second.
 void GoOn(double begin, double end, JobStatus* status, JobHistory* history) {
   for (double second = begin; second < end; ++second) {
     for (MemberStatus& member : status->members) Step(10, kSplit, &member);
@@ -87,7 +87,7 @@ TEST(JobHistory, AStandstillShowsInBytesAndSteps) {
   EXPECT_EQ(history.since_step(), absl::Seconds(40));
   const HistoryPoint last = history.Points().back();
   EXPECT_EQ(last.bytes_up_per_second, 0);
-  ExpectSplit(*last.split, kSplit);  // Of the last steps that there were.
+  ExpectSplit(*last.split, kSplit);  // The split still comes from the last steps.
 }
 
 TEST(JobHistory, SlowStepsAreSeenToo) {

@@ -1,4 +1,4 @@
-// A job's status as it goes on, second by second.
+// Samples of a job's status that advance second by second.
 #pragma once
 
 #include "server/coordinator/job_history.h"
@@ -10,7 +10,7 @@ inline absl::Time SecondOf(double seconds) { return absl::UnixEpoch() + absl::Se
 
 inline JobStatus RunningJob(uint32_t workers) {
   JobStatus status;
-  status.phase = JobPhase::kRunning;
+  status.phase = protocol::JobPhase::kRunning;
   status.world_size = workers;
   for (uint32_t rank = 0; rank < workers; ++rank) {
     status.members.push_back({.rank = rank, .host = "h", .joined = true});
@@ -19,7 +19,8 @@ inline JobStatus RunningJob(uint32_t workers) {
   return status;
 }
 
-// `rank` has done `steps` more, each made of `split`; 100 bytes up and 50 down for 4000 dense ones.
+// Adds `steps` steps with `split` to `member`. Each step sends 100 bytes up and 50 down for 4000
+// dense bytes.
 inline void Step(uint64_t steps, const StepSplit& split, MemberStatus* member) {
   const auto count = static_cast<double>(steps);
   member->progress.step += steps;

@@ -24,7 +24,7 @@ std::vector<std::string> Texts(const JobStatus& status, const JobHistory& histor
   return texts;
 }
 
-// Of a job whose workers' steps have been so for some seconds.
+// Returns the warnings for a job whose workers have had these splits for 12 seconds.
 std::vector<std::string> TextsOfSteps(const std::vector<StepSplit>& splits) {
   JobStatus status = RunningJob(static_cast<uint32_t>(splits.size()));
   JobHistory history;
@@ -38,7 +38,7 @@ std::vector<std::string> TextsOfSteps(const std::vector<StepSplit>& splits) {
 TEST(JobWarnings, ThereAreNoneWhereAllIsWell) {
   EXPECT_THAT(TextsOfSteps({kFine, kFine}), IsEmpty());
   JobStatus finished = RunningJob(1);
-  finished.phase = JobPhase::kFinished;
+  finished.phase = protocol::JobPhase::kFinished;
   finished.members[0].since_heartbeat = absl::Seconds(100);
   EXPECT_THAT(Texts(finished, JobHistory()), IsEmpty());
 }
@@ -54,15 +54,15 @@ TEST(JobWarnings, NameLongWaitsForDisksAndWhatFails) {
   EXPECT_THAT(Texts(status, JobHistory()),
               ElementsAre("problem: shard 1 has been waiting for its part to be written for 1m10s",
                           "problem: the coordinator has been waiting for the record of term 1 for "
-                          "2s, and tries again: no space left on device"));
+                          "2s, and retries: no space left on device"));
 }
 
 TEST(JobWarnings, TellThatMembersAreRelays) {
   JobStatus status = RunningJob(2);
   status.relays = true;
   EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("note: what counts as a worker here is a relay, for all workers of its "
-                          "rack; those are seen at the relay's own address"));
+              ElementsAre("note: each worker here is a relay for the workers of its rack, which "
+                          "the relay's own status page shows"));
 }
 
 TEST(JobWarnings, NameAWorkerWithASlowLinkAndThoseWhoWaitForIt) {
@@ -112,12 +112,12 @@ TEST(JobWarnings, NameWhoIsSilentLostOrAwaited) {
   status.members[2].lost = true;
   status.shards[0].since_report = absl::Seconds(6);
   EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("problem: worker 1 (h) has not been heard of for 7s",
-                          "problem: worker 2 (h) has not been heard of for 12s: it is lost, and "
+              ElementsAre("problem: worker 1 (h) has not reported for 7s",
+                          "problem: worker 2 (h) has not reported for 12s: it is lost, and "
                           "the job waits for it",
-                          "problem: shard 0 (h:1) has not been heard of for 6s"));
+                          "problem: shard 0 (h:1) has not reported for 6s"));
   JobStatus waiting = RunningJob(4);
-  waiting.phase = JobPhase::kWaiting;
+  waiting.phase = protocol::JobPhase::kWaiting;
   for (const uint32_t rank : {1, 2, 3}) waiting.members[rank].joined = false;
   waiting.shards[0].attached = false;
   EXPECT_THAT(Texts(waiting, JobHistory()),
@@ -127,14 +127,15 @@ TEST(JobWarnings, NameWhoIsSilentLostOrAwaited) {
 TEST(JobWarnings, TellWhatElseIsWrong) {
   JobStatus status = RunningJob(2);
   status.members[1].progress.loss = std::numeric_limits<double>::quiet_NaN();
-  status.checkpoint_trouble = "the checkpoint after step 5 is given up: disk full";
+  status.checkpoint_trouble = "the checkpoint after step 5 was abandoned: disk full";
   status.recovery_reason = "rank 0 keeps too little";
-  EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("problem: the loss of worker 1 is not finite: training has diverged",
-                          "problem: the checkpoint after step 5 is given up: disk full",
-                          "note: the next process that is lost takes the job back to its "
-                          "checkpoint: rank 0 keeps too little"));
-  status.phase = JobPhase::kFailed;
+  EXPECT_THAT(
+      Texts(status, JobHistory()),
+      ElementsAre(
+          "problem: the loss of worker 1 is not finite: training has diverged",
+          "problem: the checkpoint after step 5 was abandoned: disk full",
+          "note: the next loss rolls the job back to its checkpoint: rank 0 keeps too little"));
+  status.phase = protocol::JobPhase::kFailed;
   status.failure = "worker 0 gave up";
   EXPECT_THAT(Texts(status, JobHistory()),
               ElementsAre("problem: the job has failed: worker 0 gave up"));

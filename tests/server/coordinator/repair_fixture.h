@@ -1,4 +1,4 @@
-// RepairTest: a job whose losses are repaired in the term that runs, on top of RollbackTest.
+// RepairTest: extends RollbackTest with a job whose losses are repaired in the current term.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,15 +16,16 @@ inline CoordinatorOptions WithRepair(CoordinatorOptions options) {
   return options;
 }
 
-// Two ranks and two shards, of which all is kept unless a test says otherwise.
+// A job of two ranks and two shards. They keep all results unless a test changes that.
 class RepairTest : public RollbackTest {
  protected:
   RepairTest() : RollbackTest(WithRepair(ExampleOptions())) {}
   explicit RepairTest(CoordinatorOptions options) : RollbackTest(std::move(options)) {}
 
-  WorkerHeartbeat BeatOfHolder(JoinToken token, uint64_t step = 0, uint64_t replay_from = 1) {
-    const JoinGrant& grant = *answers_.at(token);
-    WorkerHeartbeat beat;
+  protocol::WorkerHeartbeat BeatOfHolder(JoinToken token, uint64_t step = 0,
+                                         uint64_t replay_from = 1) {
+    const protocol::JoinGrant& grant = *answers_.at(token);
+    protocol::WorkerHeartbeat beat;
     beat.sender = {.job_uid = grant.job_uid,
                    .term = grant.term,
                    .rank = grant.rank,
@@ -41,13 +42,13 @@ class RepairTest : public RollbackTest {
                               .results_from = results_from},
                              now_);
   }
-  // With word of those holders and shards each second.
+  // Advances the time. Each second, these holders and shards report.
   void PassWith(const std::vector<JoinToken>& holders, const std::vector<ControlStreamId>& shards,
                 absl::Duration time, uint64_t step = 0) {
     for (absl::Duration done; done < time; done += absl::Seconds(1)) {
       Tick(absl::Seconds(1));
       for (const JoinToken holder : holders) {
-        if (coordinator_.phase() == JobPhase::kRunning) {
+        if (coordinator_.phase() == protocol::JobPhase::kRunning) {
           EXPECT_TRUE(Beat(BeatOfHolder(holder, step)).ok());
         }
       }
@@ -56,35 +57,35 @@ class RepairTest : public RollbackTest {
   }
   void AttachRunning(ControlStreamId stream, uint32_t shard, uint32_t term,
                      uint64_t incarnation = 50) {
-    ShardArrival arrival = ArrivalOf(shard, incarnation);
+    protocol::ShardArrival arrival = ArrivalOf(shard, incarnation);
     arrival.running = true;
     arrival.job_uid = 77;
     arrival.term = term;
     Attach(stream, arrival);
   }
   void AcknowledgeStart(ControlStreamId stream) {
-    ASSERT_NE(NewestOf<StartShard>(stream), nullptr);
-    Acknowledge(stream, NewestOf<StartShard>(stream)->sequence);
+    ASSERT_NE(NewestOf<protocol::StartShard>(stream), nullptr);
+    Acknowledge(stream, NewestOf<protocol::StartShard>(stream)->sequence);
   }
   void AcknowledgeMembers(ControlStreamId stream) {
-    ASSERT_NE(NewestOf<SetMembers>(stream), nullptr);
-    Acknowledge(stream, NewestOf<SetMembers>(stream)->sequence);
+    ASSERT_NE(NewestOf<protocol::SetMembers>(stream), nullptr);
+    Acknowledge(stream, NewestOf<protocol::SetMembers>(stream)->sequence);
   }
-  const StartShard* StartOf(ControlStreamId stream) const {
-    const CommandShard* const command = NewestOf<StartShard>(stream);
-    return command == nullptr ? nullptr : &std::get<StartShard>(command->command);
+  const protocol::StartShard* StartOf(ControlStreamId stream) const {
+    const CommandShard* const command = NewestOf<protocol::StartShard>(stream);
+    return command == nullptr ? nullptr : &std::get<protocol::StartShard>(command->command);
   }
-  const SetMembers* MembersOf(ControlStreamId stream) const {
-    const CommandShard* const command = NewestOf<SetMembers>(stream);
-    return command == nullptr ? nullptr : &std::get<SetMembers>(command->command);
+  const protocol::SetMembers* MembersOf(ControlStreamId stream) const {
+    const CommandShard* const command = NewestOf<protocol::SetMembers>(stream);
+    return command == nullptr ? nullptr : &std::get<protocol::SetMembers>(command->command);
   }
-  const ReleaseResults* ReleaseOf(ControlStreamId stream) const {
-    const CommandShard* const command = NewestOf<ReleaseResults>(stream);
-    return command == nullptr ? nullptr : &std::get<ReleaseResults>(command->command);
+  const protocol::ReleaseResults* ReleaseOf(ControlStreamId stream) const {
+    const CommandShard* const command = NewestOf<protocol::ReleaseResults>(stream);
+    return command == nullptr ? nullptr : &std::get<protocol::ReleaseResults>(command->command);
   }
-  const NameCheckpoint* NameOf(ControlStreamId stream) const {
-    const CommandShard* const command = NewestOf<NameCheckpoint>(stream);
-    return command == nullptr ? nullptr : &std::get<NameCheckpoint>(command->command);
+  const protocol::NameCheckpoint* NameOf(ControlStreamId stream) const {
+    const CommandShard* const command = NewestOf<protocol::NameCheckpoint>(stream);
+    return command == nullptr ? nullptr : &std::get<protocol::NameCheckpoint>(command->command);
   }
   JobStatus Now() const { return coordinator_.Status(now_); }
 };

@@ -1,4 +1,4 @@
-// How the coordinator of a job with checkpoints goes back to them.
+// Tests how the coordinator of a job with checkpoints rolls back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,11 +29,12 @@ class LocalStepsRollbackTest : public RollbackTest {
   }
 };
 
-// Workers tell of their own steps; checkpoints and shards count exchanges.
+// Workers report their own steps, but checkpoints and shards count exchanges. The coordinator must
+// convert the workers' steps.
 TEST_F(LocalStepsRollbackTest, OwnStepsAreNotTakenForExchanges) {
   StartJob();
   CompleteCheckpoint(100);
-  WorkerHeartbeat far = BeatOf(0);
+  protocol::WorkerHeartbeat far = BeatOf(0);
   far.progress.step = 2810;
   ASSERT_TRUE(Beat(far).ok());
   PassWithout(1, absl::Seconds(11));
@@ -43,35 +44,36 @@ TEST_F(LocalStepsRollbackTest, OwnStepsAreNotTakenForExchanges) {
 TEST_F(RollbackTest, ALostWorkerBringsAllBackToTheCheckpoint) {
   StartJob();
   CompleteCheckpoint(100);
-  WorkerHeartbeat far = BeatOf(0);
+  protocol::WorkerHeartbeat far = BeatOf(0);
   far.progress.step = 140;
   ASSERT_TRUE(Beat(far).ok());
-  const WorkerHeartbeat old = BeatOf(0);
+  const protocol::WorkerHeartbeat old = BeatOf(0);
   PassWithout(1, absl::Seconds(11));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   EXPECT_EQ(records_.back().term, 1u);
   EXPECT_FALSE(records_.back().finished);
-  EXPECT_EQ(LastOf<SuspendShard>(11)->term, 1u);
-  EXPECT_EQ(LastOf<SuspendShard>(12)->term, 1u);
-  EXPECT_EQ(warnings_.back(),
-            "rank 1 (host a, pid 121) was not heard of for 10s (server.lease); the job goes back "
-            "from step 140 to step 100: 40 steps are lost (term 1)");
+  EXPECT_EQ(LastOf<protocol::SuspendShard>(11)->term, 1u);
+  EXPECT_EQ(LastOf<protocol::SuspendShard>(12)->term, 1u);
+  EXPECT_EQ(
+      warnings_.back(),
+      "rank 1 (host a, pid 121) did not report for 10s (server.lease_timeout); the job goes back "
+      "from step 140 to step 100: 40 steps are lost (term 1)");
   EXPECT_EQ(coordinator_.Status(now_).rollbacks, 1u);
   EXPECT_THAT(coordinator_.Status(now_).last_rollback, HasSubstr("40 steps are lost"));
 
-  const JobState told = *Beat(old);
+  const protocol::JobState told = *Beat(old);
   EXPECT_EQ(told.term, 1u) << "no error: it is to join again";
-  EXPECT_EQ(told.phase, JobPhase::kRecovering);
+  EXPECT_EQ(told.phase, protocol::JobPhase::kRecovering);
   EXPECT_EQ(coordinator_.Leave({old, true, ""}, now_, &effects_)->term, 1u);
 
   ComeAgain();
-  const JoinGrant& grant = *answers_.at(2);
+  const protocol::JoinGrant& grant = *answers_.at(2);
   EXPECT_EQ(grant.term, 1u);
   EXPECT_EQ(grant.restore_step, 100u);
   EXPECT_EQ(grant.first_step, 101u);
   EXPECT_EQ(grant.job_uid, 77u);
-  EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 200u);
-  WorkerHeartbeat stranger = BeatOf(0);
+  EXPECT_EQ(LastOf<protocol::NameCheckpoint>(11)->minimum_step, 200u);
+  protocol::WorkerHeartbeat stranger = BeatOf(0);
   stranger.sender.incarnation = old.sender.incarnation;
   EXPECT_EQ(Beat(stranger).status().code(), absl::StatusCode::kFailedPrecondition)
       << "our term, but not the rank's holder";
@@ -83,14 +85,14 @@ TEST_F(RollbackTest, ShardsAreStartedFromTheCheckpointAndOnlyOnce) {
   StartJob();
   CompleteCheckpoint(100);
   PassWithout(1, absl::Seconds(11));
-  AcknowledgeAll();  // The suspension.
+  AcknowledgeAll();  // Acknowledges the suspension.
   answers_.clear();
   Join(1, JoinOf(0, 7000));
-  EXPECT_EQ(LastOf<StartShard>(11), nullptr) << "rank 1 is awaited";
-  WorkerJoin different = JoinOf(1, 7001);
+  EXPECT_EQ(LastOf<protocol::StartShard>(11), nullptr) << "rank 1 is awaited";
+  protocol::WorkerJoin different = JoinOf(1, 7001);
   different.parameters_sha256 = "as it was before the restore";
   Join(2, different);
-  const StartShard& start = *LastOf<StartShard>(12);
+  const protocol::StartShard& start = *LastOf<protocol::StartShard>(12);
   EXPECT_EQ(start.term, 1u);
   EXPECT_EQ(start.restore_step, 100u);
   EXPECT_EQ(start.first_step, 101u);
@@ -99,9 +101,10 @@ TEST_F(RollbackTest, ShardsAreStartedFromTheCheckpointAndOnlyOnce) {
   EXPECT_TRUE(answers_.empty());
   coordinator_.ShardDetached(12);
   Attach(13, ArrivalOf(1));
-  EXPECT_EQ(LastOf<StartShard>(13)->restore_step, 100u) << "it may not have heard the first";
+  EXPECT_EQ(LastOf<protocol::StartShard>(13)->restore_step, 100u)
+      << "it may not have heard the first";
   Acknowledge(13, commands_.at(13).sequence);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
 
 TEST_F(RollbackTest, WithoutACheckpointTheJobGoesBackToItsStart) {
@@ -117,13 +120,13 @@ TEST_F(RollbackTest, WithoutACheckpointTheJobGoesBackToItsStart) {
 TEST_F(RollbackTest, ARestartedShardIsTakenBack) {
   StartJob();
   CompleteCheckpoint(100);
-  // Its old connection may still look alive.
+  // The old connection of the shard may still appear alive.
   Attach(13, ArrivalOf(1, /*incarnation=*/60));
   EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(refusals_.contains(13));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
-  EXPECT_THAT(warnings_.back(), HasSubstr("shard 1 (h:7071) was started again; the job goes back"));
-  EXPECT_EQ(LastOf<SuspendShard>(13)->term, 1u);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
+  EXPECT_THAT(warnings_.back(), HasSubstr("shard 1 (h:7071) was restarted; the job goes back"));
+  EXPECT_EQ(LastOf<protocol::SuspendShard>(13)->term, 1u);
   Attach(12, ArrivalOf(1, /*incarnation=*/50));
   EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kFailedPrecondition) << "the older one";
   commands_.erase(12);
@@ -140,17 +143,17 @@ TEST_F(RollbackTest, ALostShardIsAwaited) {
     EXPECT_TRUE(Beat(BeatOf(1)).ok());
     coordinator_.ShardHealth(11, {}, now_);
   }
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted) << "it is not here";
   commands_.erase(12);
   answers_.clear();
   Join(1, JoinOf(0, 8000));
   Join(2, JoinOf(1, 8001));
-  EXPECT_EQ(LastOf<StartShard>(11), nullptr);
-  Attach(14, ArrivalOf(1));  // It only hung.
-  EXPECT_EQ(LastOf<StartShard>(14)->term, 1u);
+  EXPECT_EQ(LastOf<protocol::StartShard>(11), nullptr);
+  Attach(14, ArrivalOf(1));  // The process did not die; it was only stalled.
+  EXPECT_EQ(LastOf<protocol::StartShard>(14)->term, 1u);
   AcknowledgeAll();
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
 
 TEST_F(RollbackTest, TwoLostAtOnceAreOneRollback) {
@@ -162,7 +165,8 @@ TEST_F(RollbackTest, TwoLostAtOnceAreOneRollback) {
     coordinator_.ShardHealth(11, {}, now_);
   }
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_THAT(warnings_.back(), HasSubstr("shard 1 (h:7071) and rank 1 (host a, pid 121) was not"));
+  EXPECT_THAT(warnings_.back(),
+              HasSubstr("shard 1 (h:7071) and rank 1 (host a, pid 121) did not report"));
 }
 
 TEST_F(RollbackTest, ASuccessorWaitsUntilTheOldOneIsSilent) {
@@ -171,13 +175,13 @@ TEST_F(RollbackTest, ASuccessorWaitsUntilTheOldOneIsSilent) {
   Join(7, JoinOf(1, 9999));
   EXPECT_FALSE(answers_.contains(7));
   PassWithout(1, absl::Seconds(2));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   PassWithout(1, absl::Seconds(1));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("rank 1 (host a, pid 121) was replaced by a pid 121"));
   Join(8, JoinOf(0, 9998));
   AcknowledgeAll();
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(answers_.at(7)->restore_step, 100u);
   EXPECT_EQ(answers_.at(8)->term, 1u);
 }
@@ -190,11 +194,11 @@ TEST_F(RollbackTest, ASuccessorOfALivingWorkerIsRefused) {
   PassWithout(9, absl::Seconds(1));
   EXPECT_EQ(answers_.at(8).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(AnswerText(8), HasSubstr("rank 1 (host a, pid 121) holds the rank"));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   Join(9, JoinOf(1, 9999));
   coordinator_.JoinCancelled(9);
   PassWithout(1, absl::Seconds(5));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "nobody wants the rank any more";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "nobody wants the rank any more";
 }
 
 TEST_F(RollbackTest, WhoDiesWhileWaitingToComeBackIsReplaced) {
@@ -203,7 +207,7 @@ TEST_F(RollbackTest, WhoDiesWhileWaitingToComeBackIsReplaced) {
   AcknowledgeAll();
   answers_.clear();
   Join(21, JoinOf(0, 600));
-  Join(22, JoinOf(0, 601));  // The first one's connection is not known to be dead yet.
+  Join(22, JoinOf(0, 601));  // The connection of the first newcomer is not known to be broken yet.
   EXPECT_TRUE(answers_.empty());
   coordinator_.JoinCancelled(21);
   Tick(absl::Milliseconds(100));
@@ -219,9 +223,9 @@ TEST_F(RollbackTest, WhoDoesNotComeWithinTheWaitLimitEndsTheJob) {
   answers_.clear();
   Join(1, JoinOf(0, 600));
   Pass(absl::Minutes(9));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   Pass(absl::Minutes(2));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(coordinator_.failure(), HasSubstr("waited 10m: rank 1 did not come back"));
   EXPECT_FALSE(records_.back().finished) << "--resume goes on";
@@ -241,11 +245,11 @@ TEST_F(RollbackTest, AShardLostWhileStartingAgainRaisesTheTermAgain) {
   Attach(13, ArrivalOf(1, /*incarnation=*/60));
   EXPECT_EQ(coordinator_.term(), 2u);
   EXPECT_TRUE(answers_.empty()) << "the workers have begun nothing; their calls still wait";
-  EXPECT_EQ(LastOf<StartShard>(11)->term, 2u) << "all are here";
-  EXPECT_EQ(LastOf<StartShard>(13)->term, 2u);
-  Acknowledge(11, commands_.at(11).sequence - 2);  // Of term 1.
+  EXPECT_EQ(LastOf<protocol::StartShard>(11)->term, 2u) << "all are here";
+  EXPECT_EQ(LastOf<protocol::StartShard>(13)->term, 2u);
+  Acknowledge(11, commands_.at(11).sequence - 2);  // This acknowledgement belongs to term 1.
   Acknowledge(13, commands_.at(13).sequence);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   Acknowledge(11, commands_.at(11).sequence);
   EXPECT_EQ(answers_.at(1)->term, 2u);
 }
@@ -259,7 +263,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   answers_.clear();
   Join(1, JoinOf(0, 600));
   Join(2, JoinOf(1, 601));
-  ASSERT_EQ(LastOf<StartShard>(12)->restore_step, 200u);
+  ASSERT_EQ(LastOf<protocol::StartShard>(12)->restore_step, 200u);
   protocol::CheckpointPart damaged = PartOf(protocol::ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
   damaged.unreadable = true;
@@ -268,8 +272,9 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 200 cannot be used (shard 1 "
                                           "(h:7071): section 2: the checksum differs); the job "
                                           "goes back from step 200 to step 100: 100 steps"));
-  EXPECT_EQ(LastOf<StartShard>(12)->restore_step, 100u) << "all are here already";
-  ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 200));  // Too late to matter.
+  EXPECT_EQ(LastOf<protocol::StartShard>(12)->restore_step, 100u) << "all are here already";
+  // This part arrives too late, so it must have no effect.
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 200));
   AcknowledgeAll();
   ASSERT_EQ(answers_.at(1)->restore_step, 100u);
   damaged = PartOf(protocol::WorkerPartName(1, 0), 100);
@@ -282,7 +287,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
 
 TEST_F(RollbackTest, HashesOfTheStepsThatAreLostAreForgotten) {
   StartJob();
-  WorkerHeartbeat hash = BeatOf(0);
+  protocol::WorkerHeartbeat hash = BeatOf(0);
   hash.parameters_hash_step = 50;
   hash.parameters_sha256 = "x";
   ASSERT_TRUE(Beat(hash).ok());
@@ -290,35 +295,37 @@ TEST_F(RollbackTest, HashesOfTheStepsThatAreLostAreForgotten) {
   ComeAgain();
   hash = BeatOf(1);
   hash.parameters_hash_step = 50;
-  hash.parameters_sha256 = "y";  // Another run of those steps, of a non-deterministic model.
-  EXPECT_EQ(Beat(hash)->phase, JobPhase::kRunning);
+  // The hash differs because the steps ran again after the rollback and the model is not
+  // deterministic.
+  hash.parameters_sha256 = "y";
+  EXPECT_EQ(Beat(hash)->phase, protocol::JobPhase::kRunning);
 }
 
 TEST_F(RollbackTest, LeavingIsOverWhenAllHaveLeft) {
   StartJob();
   CompleteCheckpoint(100);
-  EXPECT_EQ(Leave(0, true)->phase, JobPhase::kRunning);
-  EXPECT_EQ(Leave(0, true)->phase, JobPhase::kRunning) << "it asks again";
-  const WorkerHeartbeat first = BeatOf(0);
+  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning);
+  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning) << "it asks again";
+  const protocol::WorkerHeartbeat first = BeatOf(0);
   PassWithout(1, absl::Seconds(11));
-  const JobState state = *coordinator_.Leave({first, true, ""}, now_, &effects_);
+  const protocol::JobState state = *coordinator_.Leave({first, true, ""}, now_, &effects_);
   EXPECT_EQ(state.term, 1u) << "rank 1 is lost, and needs rank 0 again";
   ComeAgain();
-  EXPECT_EQ(Leave(0, true)->phase, JobPhase::kRunning);
-  EXPECT_EQ(Leave(1, true)->phase, JobPhase::kFinished);
+  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning);
+  EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished);
   EXPECT_TRUE(records_.back().finished);
   EXPECT_EQ(records_.back().term, 1u);
   AcknowledgeAll();
-  EXPECT_EQ(Beat(BeatOf(0))->phase, JobPhase::kFinished);
+  EXPECT_EQ(Beat(BeatOf(0))->phase, protocol::JobPhase::kFinished);
   EXPECT_FALSE(coordinator_.Drained()) << "rank 0 asks by Leave until it knows";
-  EXPECT_EQ(Leave(0, true)->phase, JobPhase::kFinished);
+  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kFinished);
   EXPECT_TRUE(coordinator_.Drained());
 }
 
 TEST_F(RollbackTest, WhoGivesUpWithAnErrorStillEndsTheJob) {
   StartJob();
   CompleteCheckpoint(100);
-  EXPECT_EQ(Leave(1, false, "out of memory")->phase, JobPhase::kFailed);
+  EXPECT_EQ(Leave(1, false, "out of memory")->phase, protocol::JobPhase::kFailed);
   EXPECT_FALSE(records_.back().finished);
 }
 
@@ -345,24 +352,24 @@ TEST_F(RestartTest, TheRunGoesOnInTheNextTerm) {
   EXPECT_EQ(records_[0],
             (protocol::RunRecord{
                 .job_name = "demo", .job_uid = 77, .term = 4, .coordinator_incarnation = 1}));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the job goes back to step 200"));
-  // A worker and a shard of before, which have not noticed.
-  WorkerHeartbeat old{.sender = {.job_uid = 77, .term = 3, .rank = 1, .incarnation = 5},
-                      .progress = {},
-                      .parameters_hash_step = 0,
-                      .parameters_sha256 = ""};
+  // A worker and a shard of an earlier term, which have not noticed the rollback.
+  protocol::WorkerHeartbeat old{.sender = {.job_uid = 77, .term = 3, .rank = 1, .incarnation = 5},
+                                .progress = {},
+                                .parameters_hash_step = 0,
+                                .parameters_sha256 = ""};
   EXPECT_EQ(Beat(old)->term, 4u);
   Attach(11, ArrivalOf(0));
   Attach(12, ArrivalOf(1));
-  EXPECT_EQ(LastOf<SuspendShard>(12)->term, 4u);
-  Acknowledge(12, 900);  // Of a command of the coordinator before.
+  EXPECT_EQ(LastOf<protocol::SuspendShard>(12)->term, 4u);
+  Acknowledge(12, 900);  // This acknowledges a command of the previous coordinator.
   Join(1, JoinOf(0));
   Join(2, JoinOf(1));
-  EXPECT_EQ(LastOf<StartShard>(12)->restore_step, 200u);
+  EXPECT_EQ(LastOf<protocol::StartShard>(12)->restore_step, 200u);
   Acknowledge(11, commands_.at(11).sequence);
   Acknowledge(12, uint64_t{3} << 32 | 9);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
   Acknowledge(12, commands_.at(12).sequence);
   EXPECT_EQ(answers_.at(2)->term, 4u);
   EXPECT_EQ(answers_.at(2)->restore_step, 200u);
@@ -372,10 +379,10 @@ TEST_F(RestartTest, TheRunGoesOnInTheNextTerm) {
 }
 
 TEST_F(RestartTest, AnotherModelThanTheCheckpointsIsRefused) {
-  WorkerJoin other = JoinOf(0);
+  protocol::WorkerJoin other = JoinOf(0);
   other.table[0].shape = {9};
   Join(1, other);
-  EXPECT_THAT(AnswerText(1), HasSubstr("another model than the checkpoint after step 200"));
+  EXPECT_THAT(AnswerText(1), HasSubstr("a different model than the checkpoint after step 200"));
 }
 
 TEST_F(RestartTest, AWorkerThatIsOnItsWayBackHearsOfAFailure) {
@@ -388,7 +395,7 @@ TEST_F(RestartTest, AWorkerThatIsOnItsWayBackHearsOfAFailure) {
 }
 
 CoordinatorOptions AtShards(CoordinatorOptions options) {
-  options.checkpoint_every = 100;
+  options.checkpoint_interval = 100;
   options.checkpoints_at_shards = true;
   return options;
 }
@@ -397,12 +404,12 @@ class StoreRollbackTest : public RollbackTest {
  protected:
   StoreRollbackTest() : RollbackTest(AtShards(ExampleOptions())) {}
 
-  std::pair<std::vector<uint64_t>, uint64_t> ToldToKeep() const {
-    const auto* keep = LastOf<KeepCheckpoints>(12);
+  std::pair<std::vector<uint64_t>, uint64_t> KeptCheckpoints() const {
+    const auto* keep = LastOf<protocol::KeepCheckpoints>(12);
     if (keep == nullptr) return {};
     return {keep->steps, keep->before};
   }
-  // Each with the server of its number.
+  // Each part is on the server with the same number.
   void Complete(uint64_t step) {
     for (uint32_t i = 0; i < 2; ++i) {
       protocol::CheckpointPart part = PartOf(protocol::ShardPartName(i, coordinator_.term()), step);
@@ -421,21 +428,22 @@ TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
   StartJob();
   Complete(100);
   EXPECT_TRUE(manifests_.back().at_shards);
-  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{100}, uint64_t{101}));
+  EXPECT_EQ(KeptCheckpoints(), std::pair(std::vector<uint64_t>{100}, uint64_t{101}));
   Complete(200);
   Complete(300);
-  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{301}));
+  EXPECT_EQ(KeptCheckpoints(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{301}));
   protocol::CheckpointPart bad = PartOf(protocol::WorkerPartName(1, 0), 400);
   bad.error = "no space left";
   EXPECT_TRUE(WorkerPart(1, bad).ok());
-  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{401}));
+  EXPECT_EQ(KeptCheckpoints(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{401}));
   EXPECT_TRUE(Leave(0, true).ok());
   EXPECT_TRUE(Leave(1, true).ok());
-  EXPECT_NE(LastOf<EndShard>(12), nullptr);
+  EXPECT_NE(LastOf<protocol::EndShard>(12), nullptr);
 }
 
-// A rollback may have left parts of later steps, which the job comes to once more: a command to
-// remove them may be overtaken by a part of the new term.
+// Before a rollback, shard 0 wrote a part of step 200, and the job will reach that step again. A
+// part of the new term may arrive before a command to remove old parts. Therefore the command for
+// step 150 must not remove parts of step 200.
 TEST_F(StoreRollbackTest, PartsOfStepsToComeAreNotSwept) {
   StartJob();
   Complete(100);
@@ -446,9 +454,9 @@ TEST_F(StoreRollbackTest, PartsOfStepsToComeAreNotSwept) {
   ComeAgain();
   Request(7);
   Complete(150);
-  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{100, 150}, uint64_t{151}));
+  EXPECT_EQ(KeptCheckpoints(), std::pair(std::vector<uint64_t>{100, 150}, uint64_t{151}));
   Complete(200);
-  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{150, 200}, uint64_t{201}));
+  EXPECT_EQ(KeptCheckpoints(), std::pair(std::vector<uint64_t>{150, 200}, uint64_t{201}));
 }
 
 TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {
@@ -457,18 +465,18 @@ TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {
   PassWithout(1, absl::Seconds(11));
   AcknowledgeAll();
   ComeAgain();
-  const JoinGrant& grant = *answers_.at(2);
+  const protocol::JoinGrant& grant = *answers_.at(2);
   EXPECT_EQ(grant.restore_world_size, 2u);
   ASSERT_EQ(grant.restore_parts.size(), 1u) << "its own";
   EXPECT_EQ(grant.restore_parts[0].name, "worker-1-term-0.state");
   EXPECT_EQ(grant.restore_parts[0].server, 1u);
   EXPECT_EQ(grant.restore_parts[0].step, 100u);
-  // A server that was away hears of it with the next command.
+  // A server that was absent learns of the checkpoints to keep with the next command.
   coordinator_.ShardDetached(12);
   Attach(13, ArrivalOf(1));
   seat_[1] = 13;
   Complete(200);
-  EXPECT_EQ(LastOf<KeepCheckpoints>(13)->steps, (std::vector<uint64_t>{100, 200}));
+  EXPECT_EQ(LastOf<protocol::KeepCheckpoints>(13)->steps, (std::vector<uint64_t>{100, 200}));
 }
 
 TEST_F(StoreRollbackTest, AServerThatDoesNotExistHasNoPart) {
@@ -478,7 +486,7 @@ TEST_F(StoreRollbackTest, AServerThatDoesNotExistHasNoPart) {
   EXPECT_EQ(WorkerPart(1, part).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// A checkpoint of three ranks, in a job of two.
+// Returns the options of a job of two ranks that restores a checkpoint of three ranks.
 CoordinatorOptions OfThreeRanks(CoordinatorOptions options) {
   options = AtShards(std::move(options));
   options.run = protocol::RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
@@ -510,11 +518,11 @@ TEST_F(OtherRanksTest, GoOnWithThePartsOfAll) {
   AcknowledgeAll();
   Join(1, JoinOf(0));
   Join(2, JoinOf(1));
-  ASSERT_NE(LastOf<StartShard>(12), nullptr);
-  EXPECT_EQ(LastOf<StartShard>(12)->restore_world_size, 3u);
-  EXPECT_EQ(LastOf<StartShard>(12)->restore_part.name, "shard-1-term-3.state");
+  ASSERT_NE(LastOf<protocol::StartShard>(12), nullptr);
+  EXPECT_EQ(LastOf<protocol::StartShard>(12)->restore_world_size, 3u);
+  EXPECT_EQ(LastOf<protocol::StartShard>(12)->restore_part.name, "shard-1-term-3.state");
   AcknowledgeAll();
-  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   std::vector<std::string> names;
   for (const protocol::CheckpointPart& part : answers_.at(2)->restore_parts)
     names.push_back(part.name);
@@ -523,7 +531,7 @@ TEST_F(OtherRanksTest, GoOnWithThePartsOfAll) {
   EXPECT_EQ(answers_.at(2)->restore_world_size, 3u);
   EXPECT_EQ(answers_.at(2)->world_size, 2u);
   EXPECT_THAT(warnings_.back(),
-              HasSubstr("the run had 3 workers and goes on with 2 after step 100"));
+              HasSubstr("the run had 3 workers and continues with 2 after step 100"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ HttpView ExampleView() {
   view.stats.wait_seconds = 400;
   view.stages[static_cast<size_t>(protocol::Stage::kEncode)] = 1.5;
   view.job.emplace();
-  view.job->phase = JobPhase::kFailed;
+  view.job->phase = protocol::JobPhase::kFailed;
   view.job->failure = "rank 1 <script>";
   view.job->members.push_back({.rank = 0, .host = "\"h\"", .joined = true});
   view.job->members[0].progress.bytes_up = 10;
@@ -64,10 +64,8 @@ TEST(MetricsText, NamesCarryJobAndShard) {
       text,
       HasSubstr("sluice_aggregation_wait_seconds_count{training_job=\"de<m>o\",shard=\"0\"} 3"));
   EXPECT_THAT(text, HasSubstr("phase=\"failed\"} 1"));
-  EXPECT_THAT(
-      text,
-      HasSubstr(
-          "sluice_stage_seconds_total{training_job=\"de<m>o\",shard=\"0\",stage=\"encode\"} 1.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_stage_cpu_seconds_total{training_job=\"de<m>o\",shard=\"0\","
+                              "stage=\"encode\"} 1.5"));
   EXPECT_THAT(text, Not(HasSubstr("stage=\"apply\"")));
 }
 
@@ -143,16 +141,16 @@ TEST(MetricsText, TellsWhatBecameOfSnapshots) {
 HttpView ViewWithCheckpoints() {
   HttpView view = ExampleView();
   view.job->has_checkpoints = true;
-  view.job->phase = JobPhase::kRecovering;
+  view.job->phase = protocol::JobPhase::kRecovering;
   view.job->term = 3;
   view.job->checkpoint_step = 1000;
   view.job->checkpoint_age = absl::Milliseconds(61500);
   view.job->rollbacks = 1;
-  view.job->last_rollback = "rank 1 (host <b>) was not heard of";
+  view.job->last_rollback = "rank 1 (host <b>) did not report";
   view.job->recovery_class = RecoveryClass::kRollback;
   view.job->recovery_reason = "rank 0 (host <c>) keeps too little";
   view.job->repairs = 2;
-  view.job->last_repair = "shard 1 (host <d>) was started again";
+  view.job->last_repair = "shard 1 (host <d>) was restarted";
   view.job->shards.push_back({.shard = 1, .address = "h", .lost = true});
   return view;
 }
@@ -162,15 +160,15 @@ TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
   const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
   EXPECT_THAT(text, HasSubstr("sluice_checkpoint_step" + labels + "} 1000"));
   EXPECT_THAT(text, HasSubstr("sluice_checkpoint_age_seconds" + labels + "} 61.5"));
-  EXPECT_THAT(text, HasSubstr("sluice_checkpoint_given_up" + labels + "} 0"));
+  EXPECT_THAT(text, HasSubstr("sluice_checkpoint_last_attempt_failed" + labels + "} 0"));
   EXPECT_THAT(text, HasSubstr("sluice_term" + labels + "} 3"));
   EXPECT_THAT(text, HasSubstr("sluice_rollbacks_total" + labels + "} 1"));
   EXPECT_THAT(text, HasSubstr("sluice_job_phase" + labels + ",phase=\"recovering\"} 1"));
   EXPECT_THAT(text, HasSubstr("sluice_repairs_total" + labels + "} 2"));
   EXPECT_THAT(text, HasSubstr("sluice_recovery_class" + labels + ",class=\"rollback\"} 1"));
   EXPECT_THAT(text, HasSubstr("sluice_recovery_class" + labels + ",class=\"replay\"} 0"));
-  EXPECT_THAT(text, HasSubstr("sluice_lost" + labels + ",kind=\"shard\"} 1"));
-  EXPECT_THAT(text, HasSubstr("sluice_lost" + labels + ",kind=\"worker\"} 0"));
+  EXPECT_THAT(text, HasSubstr("sluice_missing_processes" + labels + ",kind=\"shard\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_missing_processes" + labels + ",kind=\"worker\"} 0"));
   const std::string without = MetricsText(ExampleView());
   EXPECT_THAT(without, Not(HasSubstr("sluice_checkpoint")));
   EXPECT_THAT(without, Not(HasSubstr("recovering")));
@@ -187,8 +185,8 @@ TEST(StatusJson, ShowsCheckpointsAndTheLastRollback) {
   EXPECT_EQ(checkpoint["repairs"], 2);
   EXPECT_EQ(checkpoint["recovery_class"], "rollback");
   EXPECT_EQ(checkpoint["recovery_reason"], "rank 0 (host <c>) keeps too little");
-  EXPECT_EQ(checkpoint["last_rollback"], "rank 1 (host <b>) was not heard of");
-  EXPECT_EQ(checkpoint["last_repair"], "shard 1 (host <d>) was started again");
+  EXPECT_EQ(checkpoint["last_rollback"], "rank 1 (host <b>) did not report");
+  EXPECT_EQ(checkpoint["last_repair"], "shard 1 (host <d>) was restarted");
   EXPECT_EQ(ParsedStatus(ViewWithCheckpoints())["servers"][0]["state"], "lost");
   EXPECT_TRUE(ParsedStatus(ExampleView())["checkpoint"].is_null());
 }
@@ -205,7 +203,7 @@ TEST(StatusJson, ShowsThePlanThatHoldsAndTheNewestFirst) {
   EXPECT_EQ(compression["plans_made"], 2);
   ASSERT_EQ(compression["plans"].size(), 2u);
   EXPECT_EQ(compression["plans"][0]["reason"], "half of it is over");
-  view.job->members[0].progress.step = 49;  // It is in step 50 now.
+  view.job->members[0].progress.step = 49;  // The worker is now in step 50.
   EXPECT_EQ(ParsedStatus(view)["compression"]["plan"], 2);
   EXPECT_THAT(MetricsText(view),
               HasSubstr("sluice_plan_id{training_job=\"de<m>o\",shard=\"0\"} 2"));
@@ -296,7 +294,7 @@ TEST(StatusPage, AllowsItsOwnScriptAndStyleAlone) {
   EXPECT_THAT(page.policy, HasSubstr("script-src 'sha256-"));
   EXPECT_THAT(page.policy, HasSubstr("style-src 'sha256-"));
   EXPECT_THAT(page.policy, Not(HasSubstr("unsafe")));
-  // Hashes cover elements, not attributes.
+  // Hashes in the policy cover elements but not attributes.
   EXPECT_THAT(page.body, Not(HasSubstr(" style=")));
   EXPECT_THAT(page.body, Not(HasSubstr(" onclick=")));
   EXPECT_THAT(page.body, Not(HasSubstr("setAttribute(\"style\"")));
@@ -328,7 +326,7 @@ TEST(ServerPage, IsOfItsPaths) {
   EXPECT_THAT(get("/metrics").type, StartsWith("text/plain; version=0.0.4"));
   view.metrics_enabled = false;
   EXPECT_EQ(get("/metrics").status, 404);
-  EXPECT_THAT(get("/").body, HasSubstr("What holds it up"));
+  EXPECT_THAT(get("/").body, HasSubstr("Problems and bottlenecks"));
   EXPECT_THAT(get("/status.json").type, HasSubstr("application/json"));
   EXPECT_THAT(get("/status.json").body, HasSubstr("\"job\":\"de<m>o\""));
   EXPECT_EQ(get("/nothing").status, 404);

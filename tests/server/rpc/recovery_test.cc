@@ -1,4 +1,4 @@
-// A job with checkpoints through real servers: what is on disk when, and how it goes on after
+// Tests a job with checkpoints on real servers: the order of records on disk, and recovery after
 // losses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 constexpr uint32_t kRecoveryShards = 2;
 constexpr uint32_t kWorkers = 2;
 
-// As if the disk were full, while it lives.
+// Makes all writes fail while it exists, as a full disk would.
 class NoFileGrows {
  public:
   NoFileGrows() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -41,7 +41,7 @@ class NoFileGrows {
   rlimit before_{};
 };
 
-// Two fake workers, which keep only their parts of checkpoints, and two servers.
+// Two fake workers, which only keep their parts of checkpoints, and two servers.
 class RecoveryTest : public ::testing::Test {
  protected:
   RecoveryTest() {
@@ -51,9 +51,9 @@ class RecoveryTest : public ::testing::Test {
     job_.shards = kRecoveryShards;
     job_.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
     job_.compression.min_elements = 0;
-    job_.server.heartbeat = absl::Milliseconds(50);
-    job_.server.lease = absl::Seconds(60);  // The workers beat only when a test does it.
-    job_.checkpoint.every = 3;
+    job_.server.heartbeat_interval = absl::Milliseconds(50);
+    job_.server.lease_timeout = absl::Seconds(60);  // Only tests send heartbeats.
+    job_.checkpoint.interval = 3;
     job_.checkpoint.replay_limit = 0;
     job_.checkpoint.dir =
         absl::StrCat(::testing::TempDir(), "/recovery/",
@@ -61,7 +61,7 @@ class RecoveryTest : public ::testing::Test {
     std::filesystem::remove_all(job_.checkpoint.dir);
     servers_.resize(kRecoveryShards);
   }
-  // Shard 0 last: it waits a while for streams that are still open.
+  // Shard 0 is destroyed last, because it waits a while for open streams.
   void TearDown() override {
     streams_.clear();
     while (!servers_.empty()) servers_.pop_back();
@@ -69,7 +69,7 @@ class RecoveryTest : public ::testing::Test {
   const std::string& dir() const { return job_.checkpoint.dir; }
 
   absl::Status StartServer(uint32_t shard) {
-    // On a fixed port after the first time, as in a real job: those who were there find it again.
+    // A restarted server uses its first port again, as in a real job, so that others find it.
     ServerOptions options{.job = job_,
                           .shard = shard,
                           .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
@@ -91,7 +91,7 @@ class RecoveryTest : public ::testing::Test {
       ASSERT_TRUE(started.ok()) << started;
     }
   }
-  // New sessions of both workers, each with a stream to every shard.
+  // Opens new sessions of both workers. Each worker has a stream to every shard.
   void JoinAll() {
     streams_.clear();
     workers_.clear();
@@ -157,7 +157,7 @@ class RecoveryTest : public ::testing::Test {
     for (uint64_t step = first; step <= last; ++step) ExchangeStep(step);
   }
   uint64_t Newest() { return servers_[0]->Status()->checkpoint_step; }
-  // From step `next` on, however many it takes; the next checkpoint is not under way then.
+  // Runs steps from step `next` on until a checkpoint is complete and the next has not begun.
   void ExchangeUntilCheckpoint(uint64_t next) {
     const uint64_t before = Newest();
     while (Newest() == before) ExchangeStep(next++);
@@ -166,13 +166,13 @@ class RecoveryTest : public ::testing::Test {
   void AwaitTerm(uint32_t term) {
     AwaitThat([&] { return workers_[0]->Beat().term() == term; });
   }
-  // Others are removed in the background.
+  // Other checkpoints are removed in the background.
   void AwaitCheckpoints(const std::vector<uint64_t>& steps) {
     AwaitThat([&] { return *protocol::ListCheckpoints(dir()) == steps; });
   }
   void LeaveUntilFinished() {
     EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_RUNNING);
-    // It is on disk before anybody is told.
+    // The end is recorded on disk before any worker learns of it.
     for (const uint32_t rank : {1, 0}) {
       AwaitThat([&] { return workers_[rank]->Leave(true).phase() == v1::JOB_PHASE_FINISHED; });
     }
@@ -188,7 +188,7 @@ class RecoveryTest : public ::testing::Test {
   absl::Duration finished_patience_ = absl::Seconds(10);
   bool supervised_ = false;
   uint64_t checkpoint_step_ = 0;
-  uint64_t next_ = 1;  // Step, after ExchangeUntilCheckpoint.
+  uint64_t next_ = 1;  // The step that follows ExchangeUntilCheckpoint.
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::vector<FakeWorker::OpenStream> streams_;  // By rank and shard.
@@ -209,7 +209,7 @@ TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
   const uint64_t second = Newest();
   EXPECT_GE(second, first + 3);
   ExchangeUntilCheckpoint(next_);
-  AwaitCheckpoints({second, Newest()});  // The last two are kept.
+  AwaitCheckpoints({second, Newest()});  // The last two checkpoints are kept.
   const v1::GetStatusReply status = workers_[0]->Status();
   EXPECT_EQ(status.checkpoint_step(), Newest());
   EXPECT_GT(status.seconds_since_checkpoint(), 0);
@@ -238,7 +238,7 @@ TEST_F(RecoveryTest, ARestartedShardBringsTheJobBackToTheCheckpoint) {
   EXPECT_EQ(workers_[0]->grant().first_step(), checkpoint + 1);
   ExchangeUntilCheckpoint(checkpoint + 1);
   EXPECT_EQ(workers_[0]->Status().rollbacks(), 1u);
-  EXPECT_THAT(workers_[0]->Status().last_rollback(), HasSubstr("was started again"));
+  EXPECT_THAT(workers_[0]->Status().last_rollback(), HasSubstr("was restarted"));
   LeaveUntilFinished();
 }
 
@@ -276,7 +276,7 @@ TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
   const absl::Status started = StartServer(0);
   ASSERT_TRUE(started.ok()) << started;
   EXPECT_EQ(protocol::ReadRunRecord(dir())->term, 1u);
-  // Shard 1 has lived on; it dials again and is told the term.
+  // Shard 1 stayed alive. It connects again and learns the new term.
   JoinAll();
   EXPECT_EQ(workers_[0]->grant().job_uid(), 77u);
   EXPECT_EQ(workers_[0]->grant().term(), 1u);
@@ -286,7 +286,7 @@ TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
 }
 
 TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
-  job_.checkpoint.every = 1000;
+  job_.checkpoint.interval = 1000;
   for (uint32_t stopped : {0u, 1u}) {
     StartServers();
     JoinAll();
@@ -309,7 +309,7 @@ TEST_F(RecoveryTest, ATermThatCannotBeRecordedIsAnnouncedOnceItCan) {
   StartServers();
   JoinAll();
   ExchangeUntilCheckpoint(1);
-  // A folder in the record's place, which no rename replaces.
+  // The record is replaced by a folder, which a rename cannot replace.
   std::filesystem::remove(dir() + "/run.json");
   std::filesystem::create_directories(dir() + "/run.json/in-the-way");
   servers_[1].reset();
@@ -358,7 +358,7 @@ TEST_F(RecoveryTest, ACoordinatorThatIsStartedAgainOnAFullDiskWaitsForSpace) {
   AwaitTerm(1);
 }
 
-// Of workers that keep all they sent.
+// In this job, workers keep everything that they sent.
 class ExactRecoveryTest : public RecoveryTest {
  protected:
   ExactRecoveryTest() { job_.checkpoint.replay_limit = 1 << 20; }
@@ -377,7 +377,7 @@ class ExactRecoveryTest : public RecoveryTest {
       return servers_[shard]->ready();
     });
   }
-  // To a shard that was started again, as sessions do it.
+  // Resends the steps from `first` to `last` to a restarted shard, as sessions do.
   void SendAgain(uint32_t shard, uint64_t first, uint64_t last) {
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
       StreamOf(rank, shard) = workers_[rank]->Open(shard);
@@ -392,7 +392,7 @@ class ExactRecoveryTest : public RecoveryTest {
       }
     }
   }
-  // Shard 0 names one only when the workers were heard of.
+  // Sends heartbeats too, because shard 0 names a checkpoint only after workers have reported.
   void ExchangeAndBeatUntilCheckpoint() {
     const uint64_t before = Newest();
     while (Newest() == before) {
@@ -419,7 +419,7 @@ TEST_F(ExactRecoveryTest, ARestartedShardIsBroughtBackInTheSameTerm) {
   EXPECT_EQ(status.repairs(), 1u);
   EXPECT_EQ(status.rollbacks(), 0u);
   EXPECT_EQ(status.recovery_class(), "replay") << status.recovery_reason();
-  EXPECT_THAT(status.last_repair(), HasSubstr("was started again; it takes up step"));
+  EXPECT_THAT(status.last_repair(), HasSubstr("was restarted; it replays from step"));
   EXPECT_EQ(*protocol::ReadRunRecord(dir()), before);
   LeaveUntilFinished();
 }

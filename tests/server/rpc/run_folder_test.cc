@@ -101,7 +101,8 @@ TEST_F(RunFolderTest, AnUnfinishedRunGoesOnFromTheNewestThatIsWhole) {
       << "a person may want to look";
 }
 
-// In a term that goes on, parts are reported again; but perhaps after they were removed.
+// When a term continues, parts are reported again, possibly after they were removed. A manifest
+// with missing parts must be refused.
 TEST_F(RunFolderTest, RefusesAManifestWhosePartsAreGone) {
   WriteRun();
   WriteComplete(10);
@@ -120,7 +121,8 @@ TEST_F(RunFolderTest, RefusesAManifestWhosePartsAreGone) {
   EXPECT_FALSE(std::filesystem::exists(protocol::StepFolder(dir(), 20) + "/manifest.json"));
 }
 
-// Its lock is gone (a file server that was started again), and another coordinator leads the run.
+// The folder's lock is lost (by a restart of a file server, for example), and another coordinator
+// has taken over the run. The replaced coordinator must not change anything.
 TEST_F(RunFolderTest, ACoordinatorThatWasReplacedChangesNothing) {
   WriteRun();
   WriteComplete(10);
@@ -155,7 +157,7 @@ TEST_F(RunFolderTest, ACoordinatorThatWasReplacedChangesNothing) {
   EXPECT_TRUE((*folder)->Write(manifest).ok());
 }
 
-// Whichever process wrote them.
+// Files for people must have the names that people look for, whichever process wrote the files.
 TEST_F(RunFolderTest, PeopleFindFilesUnderTheirNames) {
   WriteRun();
   const auto folder = Open();
@@ -181,12 +183,12 @@ TEST_F(RunFolderTest, PeopleFindFilesUnderTheirNames) {
 TEST_F(RunFolderTest, PartsOfAnUnknownRunAreNotRemoved) {
   ASSERT_TRUE(
       protocol::WritePart(dir(), 0, 10, protocol::WorkerPartName(0, 0), "of some run").ok());
-  EXPECT_THAT(WhyNot(), HasSubstr("no run.json says of which run"));
+  EXPECT_THAT(WhyNot(), HasSubstr("no run.json that names their run"));
   EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10));
 }
 
-// Processes that were late with a part of a checkpoint that was given up made its folder again. On
-// a full disk nobody else would ever make room.
+// Late processes created the folder of an abandoned checkpoint again. The next Drop must remove it,
+// because on a full disk nothing else would free its space.
 TEST_F(RunFolderTest, WhatLateWritersLeaveGoesWithTheNextDrop) {
   WriteRun();
   WriteComplete(10);
@@ -217,9 +219,9 @@ TEST_F(RunFolderTest, WhenNoneCanBeUsedAPersonDecides) {
 
 TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   WriteRun(/*finished=*/true);
-  EXPECT_EQ(WhyNot(), dir() +
-                          " holds a finished run of job demo; give another checkpoint.dir, or "
-                          "remove it");
+  EXPECT_EQ(
+      WhyNot(),
+      dir() + " holds a finished run of job demo; use another checkpoint.dir, or remove this one");
   WriteRun();
   job_.name = "other";
   EXPECT_THAT(WhyNot(), HasSubstr("holds a run of job demo, not of other"));
@@ -243,7 +245,7 @@ TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
 TEST_F(RunFolderTest, AFolderThatCannotBeMadeIsNamed) {
   std::filesystem::create_directories(std::filesystem::path(dir()).parent_path());
   std::ofstream(dir()) << "a file";
-  EXPECT_THAT(WhyNot(), HasSubstr("checkpoint.dir " + dir() + " cannot be made"));
+  EXPECT_THAT(WhyNot(), HasSubstr("checkpoint.dir " + dir() + " cannot be created"));
   std::filesystem::remove(dir());
 }
 

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr uint32_t kServerShards = 2;
 constexpr size_t kMessageBytesMax = 64 << 10;
 
-// A job of `workers` fake workers and two real servers on free ports.
+// A job with `workers` fake workers and two real servers on free ports.
 class ServerTest : public ::testing::Test {
  protected:
   void StartServers(uint32_t workers) {
@@ -31,8 +31,9 @@ class ServerTest : public ::testing::Test {
     job.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
     job.compression.downlink.codec = compress::CodecId::kNone;
     job.compression.min_elements = 0;
-    job.server.heartbeat = absl::Milliseconds(50);
-    job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
+    job.server.heartbeat_interval = absl::Milliseconds(50);
+    // The lease is so long that a busy machine causes no loss.
+    job.server.lease_timeout = absl::Hours(1);
     for (uint32_t shard = 0; shard < kServerShards; ++shard) {
       ServerOptions options{.job = job,
                             .shard = shard,
@@ -50,7 +51,7 @@ class ServerTest : public ::testing::Test {
       workers_.push_back(std::make_unique<FakeWorker>(servers_[0]->address(), rank));
     }
   }
-  // Shard 0 last: it waits a while for streams that are still open.
+  // Shard 0 is destroyed last, because it waits a while for open streams.
   void TearDown() override {
     while (!servers_.empty()) servers_.pop_back();
   }
@@ -98,7 +99,7 @@ TEST_F(ServerTest, ItSaysWhatItHasUsed) {
     EXPECT_TRUE(stub->GetUsage(&context, {}, &reply).ok());
     return reply;
   };
-  // Sending ends after the answer may have come.
+  // Processor time for sending may be recorded after the answer has arrived.
   while (ask(1).stages(3).processor_seconds() == 0) {
   }
   const v1::GetUsageReply used = ask(1);
@@ -174,7 +175,7 @@ TEST_F(ServerTest, AnotherTableIsRefusedByName) {
 
 TEST_F(ServerTest, AJoinThatIsCancelledFreesItsRank) {
   StartServers(1);
-  servers_.pop_back();  // So that nobody's Join is answered.
+  servers_.pop_back();  // Without the second server, no Join is answered.
   FakeWorker first(servers_[0]->address(), 0);
   std::thread joining([&] {
     EXPECT_EQ(first.Join(std::chrono::system_clock::now() + std::chrono::seconds(1)).error_code(),
@@ -298,26 +299,6 @@ TEST_F(ServerTest, BeforeTheJobStartedAWorkerIsAskedToWait) {
   EXPECT_FALSE(stream->Finish().ok());
 }
 
-TEST_F(ServerTest, PullGivesWhatIsLogged) {
-  StartServers(1);
-  JoinAll();
-  auto open = workers_[0]->Open(0);
-  Ask(&open, workers_[0]->Contribution(1, 2));
-  auto stub = v1::ParameterShard::NewStub(TestChannel(servers_[0]->address()));
-  v1::PullRequest request;
-  *request.mutable_sender() = workers_[0]->Sender();
-  v1::PullReply reply;
-  grpc::ClientContext context;
-  ASSERT_TRUE(stub->Pull(&context, request, &reply).ok());
-  ASSERT_EQ(reply.results_size(), 1);
-  EXPECT_THAT(ValuesOf(reply.results(0)), ElementsAre(2, 2, 2, 2));
-  EXPECT_EQ(reply.oldest_step(), 1u);
-  request.mutable_sender()->set_incarnation(1);
-  grpc::ClientContext stranger;
-  EXPECT_EQ(stub->Pull(&stranger, request, &reply).error_code(),
-            grpc::StatusCode::FAILED_PRECONDITION);
-}
-
 TEST_F(ServerTest, StoppingAShardTellsEverybodyWhy) {
   StartServers(1);
   JoinAll();
@@ -343,14 +324,14 @@ TEST_F(ServerTest, ARankThatIsShutOutEndsTheJobWithItsName) {
   EXPECT_EQ(Ask(&open, bad).outcome(), v1::OUTCOME_INVALID);
   EXPECT_EQ(Ask(&open, bad).outcome(), v1::OUTCOME_FENCED);
   AwaitThat([&] { return workers_[0]->Beat().phase() == v1::JOB_PHASE_FAILED; });
-  EXPECT_THAT(workers_[0]->Beat().failure(), HasSubstr("rank 0 was refused 3 times running"));
+  EXPECT_THAT(workers_[0]->Beat().failure(), HasSubstr("rank 0 was refused 3 times"));
 }
 
 TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
   SimulatedClock clock;
   job::JobSpec job;
   job.name = "test";
-  job.server.heartbeat = absl::Seconds(60);
+  job.server.heartbeat_interval = absl::Seconds(60);
   const auto server = Server::Start(
       {.job = job, .listen = "127.0.0.1:0", .software_version = "1", .job_uid = 77}, &clock);
   ASSERT_TRUE(server.ok()) << server.status();
@@ -360,14 +341,14 @@ TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
   const absl::Time failed = clock.Now();
   (*server)->Fail("on purpose");
   std::optional<absl::Status> outcome;
-  // The shard's agent hears of it in its own time, while the clock goes on.
+  // The agent of the shard learns of the end in real time while the clock advances.
   AwaitThat([&] {
     clock.Advance(absl::Seconds(5));
     outcome = (*server)->Outcome();
     return outcome.has_value();
   });
   EXPECT_TRUE(absl::IsAborted(*outcome)) << *outcome;
-  EXPECT_GE(clock.Now() - failed, 2 * job.server.heartbeat);
+  EXPECT_GE(clock.Now() - failed, 2 * job.server.heartbeat_interval);
 }
 
 TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {

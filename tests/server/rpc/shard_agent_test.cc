@@ -6,7 +6,8 @@
 #include <functional>
 #include <thread>
 
-#include "server/rpc/convert.h"
+#include "protocol/wire/common_messages.h"
+#include "protocol/wire/shard_messages.h"
 #include "server/rpc/parameter_service.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/host_fixture.h"
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 
 using ReportCase = v1::ShardReport::ReportCase;
 
-// The coordinator's end of Attach, by hand.
+// A fake coordinator that tests drive: the other end of Attach.
 class FakeControl final : public v1::ShardControl::Service {
  public:
   using Stream = grpc::ServerReaderWriter<v1::ShardCommand, v1::ShardReport>;
@@ -40,6 +41,7 @@ class FakeControl final : public v1::ShardControl::Service {
         ++refused_;
         return refuses_;
       }
+      if (!holds_) stream->SendInitialMetadata();
       stream_ = stream;
       context_ = context;
       changed_.SignalAll();
@@ -56,13 +58,13 @@ class FakeControl final : public v1::ShardControl::Service {
     return grpc::Status::OK;
   }
 
-  // Of the present stream, or the next.
-  void Command(uint64_t sequence, decltype(CommandShard::command) command) {
+  // Sends a command on the current stream, or on the next stream if there is none.
+  void Command(uint64_t sequence, const protocol::ShardCommand& command) {
     MutexLock lock(&mutex_);
     while (stream_ == nullptr) changed_.Wait(&mutex_);
-    stream_->Write(CommandToProto({.stream = 1, .sequence = sequence, .command = command}));
+    stream_->Write(protocol::CommandToProto(sequence, command));
   }
-  // The next report of this kind; others before it are dropped.
+  // Returns the next report of this kind. Drops all reports before it.
   v1::ShardReport Await(ReportCase kind) {
     MutexLock lock(&mutex_);
     for (;;) {
@@ -72,7 +74,7 @@ class FakeControl final : public v1::ShardControl::Service {
       if (report.report_case() == kind) return report;
     }
   }
-  // Whether so many of this kind have come, of those that no Await has dropped.
+  // Returns whether `count` reports of this kind have arrived since reports were last dropped.
   bool Has(size_t count, ReportCase kind) {
     MutexLock lock(&mutex_);
     return std::count_if(reports_.begin(), reports_.end(), [kind](const v1::ShardReport& report) {
@@ -83,12 +85,12 @@ class FakeControl final : public v1::ShardControl::Service {
     MutexLock lock(&mutex_);
     reports_.clear();
   }
-  // Until it acknowledges this one.
+  // Waits until the agent acknowledges this command.
   void AwaitAcknowledged(uint64_t sequence) {
     while (Await(ReportCase::kAcknowledged).acknowledged() != sequence) {
     }
   }
-  // Breaks the stream; while away, others are refused.
+  // Breaks the stream. While away, the fake coordinator refuses new streams.
   void GoAway(bool away) {
     MutexLock lock(&mutex_);
     away_ = away;
@@ -101,7 +103,17 @@ class FakeControl final : public v1::ShardControl::Service {
     MutexLock lock(&mutex_);
     away_ = false;
   }
-  // What processes are refused with from now on, those that are here too; OK: none is.
+  // Delays the next stream until Begin is called.
+  void Hold() {
+    MutexLock lock(&mutex_);
+    holds_ = true;
+  }
+  void Begin() {
+    MutexLock lock(&mutex_);
+    holds_ = false;
+    stream_->SendInitialMetadata();
+  }
+  // Refuses all processes with `status` from now on, also the connected one. OK refuses none.
   void Refuse(const grpc::Status& status) {
     MutexLock lock(&mutex_);
     refuses_ = status;
@@ -116,6 +128,7 @@ class FakeControl final : public v1::ShardControl::Service {
   Mutex mutex_;
   CondVar changed_;
   bool away_ ABSL_GUARDED_BY(mutex_) = false;
+  bool holds_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status refuses_ ABSL_GUARDED_BY(mutex_);
   int refused_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t numbered_ ABSL_GUARDED_BY(mutex_) = 4;
@@ -124,10 +137,10 @@ class FakeControl final : public v1::ShardControl::Service {
   std::vector<v1::ShardReport> reports_ ABSL_GUARDED_BY(mutex_);
 };
 
-// An agent and its host, served to workers, under a coordinator by hand.
+// An agent with its host, which serves workers, and a fake coordinator.
 class ShardAgentTest : public HostFixture {
  protected:
-  void Serve(absl::Duration wait_limit) {
+  void Serve(absl::Duration rejoin_timeout) {
     host_ = MakeHost();
     parameters_ = std::make_unique<ParameterService>(
         host_.get(),
@@ -143,7 +156,7 @@ class ShardAgentTest : public HostFixture {
     options.heartbeat = absl::Milliseconds(20);
     options.lease = absl::Milliseconds(300);
     options.join_timeout = absl::Milliseconds(300);
-    options.wait_limit = wait_limit;
+    options.rejoin_timeout = rejoin_timeout;
     options.has_successors = true;
     agent_ = std::make_unique<ShardAgent>(std::move(options), server_->InProcessChannel({}),
                                           host_.get(), &clock_, Logger("test"));
@@ -152,7 +165,7 @@ class ShardAgentTest : public HostFixture {
   void TearDown() override {
     if (server_ != nullptr) Kill();
   }
-  // As when its process dies: nobody is told anything.
+  // Ends the shard as if its process died, without a message to any party.
   void Kill() {
     agent_.reset();
     server_->Shutdown(TestDeadline());
@@ -165,7 +178,7 @@ class ShardAgentTest : public HostFixture {
   void StartAndSave() {
     control_.Command(1, StartOf(0, 0));
     control_.AwaitAcknowledged(1);
-    control_.Command(2, NameCheckpoint{.minimum_step = 3});
+    control_.Command(2, protocol::NameCheckpoint{.minimum_step = 3});
     control_.AwaitAcknowledged(2);
     for (uint64_t step = 1; step <= 3; ++step) RunStep(host_.get(), 0, step);
   }
@@ -217,7 +230,7 @@ TEST_F(ShardAgentTest, KeepsItsLeaseWhileASnapshotIsCopied) {
   Serve(absl::Seconds(100));
   std::thread training([&] { StartAndSave(); });
   EXPECT_TRUE(copy.AwaitBegin()) << "no snapshot was taken after step 3";
-  // Several leases long. One report may have been under way before.
+  // Waits several leases. One report may have been in flight before Forget.
   control_.Forget();
   const absl::Time begin = clock_.Now();
   constexpr size_t kHeartbeats = 50;
@@ -232,6 +245,15 @@ TEST_F(ShardAgentTest, KeepsItsLeaseWhileASnapshotIsCopied) {
   EXPECT_FALSE(agent_->end().ended);
 }
 
+TEST_F(ShardAgentTest, ReportsOfHealthWaitUntilTheCoordinatorHasBegunTheStream) {
+  control_.Hold();
+  Serve(absl::Seconds(100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // Ten reports are due.
+  EXPECT_FALSE(control_.Has(1, ReportCase::kHealth));
+  control_.Begin();
+  control_.Await(ReportCase::kHealth);
+}
+
 TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {
   Serve(absl::Seconds(100));
   control_.Command(1, StartOf(2, 0));
@@ -241,7 +263,7 @@ TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {
   EXPECT_TRUE(hello.running());
   EXPECT_EQ(hello.job_uid(), kHostJob);
   EXPECT_EQ(hello.term(), 2u);
-  control_.Command(1, SuspendShard{.term = 3, .reason = "rank 1 was lost"});
+  control_.Command(1, protocol::SuspendShard{.term = 3, .reason = "rank 1 was lost"});
   control_.AwaitAcknowledged(1);
   control_.GoAway(false);
   const v1::ShardHello suspended = control_.Await(ReportCase::kHello).hello();
@@ -252,12 +274,12 @@ TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {
 TEST_F(ShardAgentTest, MembersAndReleasesAreTakenAndAcknowledged) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  control_.Command(3, ReleaseResults{.durable_step = 1});
+  control_.Command(3, protocol::ReleaseResults{.durable_step = 1});
   control_.AwaitAcknowledged(3);
   EXPECT_EQ(host_->Health().results_from, 2u);
   while (control_.Await(ReportCase::kHealth).health().results_from() != 2) {
   }
-  control_.Command(4, SetMembers{.generation = 2, .incarnations = {200}});
+  control_.Command(4, protocol::SetMembers{.generation = 2, .incarnations = {200}});
   control_.AwaitAcknowledged(4);
 
   const auto stub = v1::ParameterShard::NewStub(server_->InProcessChannel({}));
@@ -274,20 +296,17 @@ TEST_F(ShardAgentTest, MembersAndReleasesAreTakenAndAcknowledged) {
   EXPECT_EQ(told.step(), 2u);
   EXPECT_THAT(told.reason(), HasSubstr("not deterministic"));
   control_.GoAway(false);
-  control_.Await(ReportCase::kNotReproducible);  // Told again: the one before may be lost.
+  // The report is sent again, because the previous one may have been lost.
+  control_.Await(ReportCase::kNotReproducible);
   stream->WritesDone();
-
-  v1::ShardCommand wrong = CommandToProto({.command = SetMembers{3, {200}}});
-  wrong.mutable_membership()->mutable_members(0)->set_rank(1);
-  EXPECT_THAT(std::string(MembersFromProto(wrong.membership()).status().message()),
-              HasSubstr("found rank 1 where rank 0 belongs"));
 }
 
-// A shard's process that dies under real streams, and the next, which goes through the steps again.
+// The process of a shard dies while its streams are open, and the next process replays the steps.
+// It must resume from what the workers send.
 TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend) {
   Serve(absl::Seconds(100));
   control_.Command(1, StartOf(0, 0));
-  control_.Command(2, NameCheckpoint{.minimum_step = 3});
+  control_.Command(2, protocol::NameCheckpoint{.minimum_step = 3});
   control_.AwaitAcknowledged(2);
   std::vector<v1::ExchangeReply> before(1);
   {
@@ -299,7 +318,7 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
       before.push_back(AskOn(stream.get(), Request(0, step)));
       ASSERT_EQ(before.back().outcome(), v1::OUTCOME_RESULT);
     }
-    Complete(PartFromProto(control_.Await(ReportCase::kPart).part()));
+    Complete(protocol::CheckedPartFromProto(control_.Await(ReportCase::kPart).part()));
     context.TryCancel();
   }
   control_.GoAway(true);
@@ -307,7 +326,7 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
   control_.ComeBack();
 
   Serve(absl::Seconds(100));
-  StartShard start = StartOf(0, 3);
+  protocol::StartShard start = StartOf(0, 3);
   start.replay = true;
   control_.Command(1, start);
   control_.AwaitAcknowledged(1);
@@ -323,7 +342,8 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
     v1::ExchangeReply again = AskOn(stream.get(), Request(0, step));
     EXPECT_EQ(again.server_incarnation(), 6u);
     again.set_server_incarnation(5);
-    EXPECT_GT(again.ready_ns(), before[step].ready_ns());  // Measured anew; all else is as it was.
+    // ready_ns is measured again. Everything else must be unchanged.
+    EXPECT_GT(again.ready_ns(), before[step].ready_ns());
     again.set_ready_ns(before[step].ready_ns());
     EXPECT_EQ(again.SerializeAsString(), before[step].SerializeAsString()) << step;
   }
@@ -334,7 +354,8 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
 TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  const protocol::CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
+  const protocol::CheckpointPart part =
+      protocol::CheckedPartFromProto(control_.Await(ReportCase::kPart).part());
   Complete(part);
   const std::string fourth = RunStep(host_.get(), 0, 4);
 
@@ -343,7 +364,7 @@ TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint
   context.set_deadline(TestDeadline());
   const std::unique_ptr<FakeWorker::Stream> stream = stub->Exchange(&context);
   EXPECT_EQ(AskOn(stream.get(), Request(0, 5)).outcome(), v1::OUTCOME_RESULT);
-  control_.Command(7, SuspendShard{.term = 1, .reason = "rank 1 was lost"});
+  control_.Command(7, protocol::SuspendShard{.term = 1, .reason = "rank 1 was lost"});
   v1::ExchangeReply told;
   ASSERT_TRUE(stream->Read(&told)) << "without having asked";
   EXPECT_EQ(told.outcome(), v1::OUTCOME_FENCED);
@@ -362,10 +383,10 @@ TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint
   EXPECT_EQ(fenced.term(), 1u);
   EXPECT_EQ(RunStep(host_.get(), 1, 4), fourth);
   stream->WritesDone();
-  // News of the term before is not told again.
+  // Reports of the previous term must not be repeated.
   control_.GoAway(false);
   control_.Await(ReportCase::kHello);
-  control_.Command(9, NameCheckpoint{.minimum_step = 7});
+  control_.Command(9, protocol::NameCheckpoint{.minimum_step = 7});
   control_.AwaitAcknowledged(9);
   RunStep(host_.get(), 1, 5);
   EXPECT_EQ(control_.Await(ReportCase::kCheckpointNamed).checkpoint_named(), 7u);
@@ -374,7 +395,8 @@ TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint
 TEST_F(ShardAgentTest, ADamagedPartIsReportedNotAcknowledgedAndNotTheEnd) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  const protocol::CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
+  const protocol::CheckpointPart part =
+      protocol::CheckedPartFromProto(control_.Await(ReportCase::kPart).part());
   Complete(part);
   Damage(part);
   control_.Command(7, StartOf(1, 3));
@@ -391,8 +413,8 @@ TEST_F(ShardAgentTest, ADamagedPartIsReportedNotAcknowledgedAndNotTheEnd) {
 TEST_F(ShardAgentTest, WhatCannotBeRestoredForAnotherReasonIsAFailure) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  Complete(PartFromProto(control_.Await(ReportCase::kPart).part()));
-  StartShard other = StartOf(1, 3);
+  Complete(protocol::CheckedPartFromProto(control_.Await(ReportCase::kPart).part()));
+  protocol::StartShard other = StartOf(1, 3);
   other.table[0].shape[0] = 9;
   control_.Command(7, other);
   EXPECT_THAT(control_.Await(ReportCase::kFailed).failed(), HasSubstr("chunk 0 was saved as"));
@@ -401,7 +423,7 @@ TEST_F(ShardAgentTest, WhatCannotBeRestoredForAnotherReasonIsAFailure) {
 TEST_F(ShardAgentTest, WaitsForACoordinatorThatComesBackWithinTheLimit) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  Complete(PartFromProto(control_.Await(ReportCase::kPart).part()));
+  Complete(protocol::CheckedPartFromProto(control_.Await(ReportCase::kPart).part()));
   control_.GoAway(true);
   const absl::Time gone = clock_.Now();
   while (clock_.Now() - gone < absl::Seconds(1)) {
@@ -411,15 +433,16 @@ TEST_F(ShardAgentTest, WaitsForACoordinatorThatComesBackWithinTheLimit) {
   EXPECT_FALSE(RunStep(host_.get(), 0, 4).empty()) << "the shard serves meanwhile";
   control_.ComeBack();
   control_.Await(ReportCase::kHello);
-  control_.Command(1, SuspendShard{.term = 1, .reason = "the coordinator was restarted"});
-  StartShard start = StartOf(1, 3);
+  control_.Command(1, protocol::SuspendShard{.term = 1, .reason = "the coordinator was restarted"});
+  protocol::StartShard start = StartOf(1, 3);
   start.coordinator_incarnation = 9;
   control_.Command(2, start);
   control_.AwaitAcknowledged(2);
   EXPECT_EQ(host_->Health().highest_closed_step, 3u);
 }
 
-// Another process serves the shard: workers are to find that one.
+// Another process serves the shard. The refused shard must break its streams without FENCED, so
+// that workers look for the other process.
 TEST_F(ShardAgentTest, ARefusedShardBreaksItsStreamsAndFencesNobody) {
   Serve(absl::Seconds(100));
   StartAndSave();
@@ -478,7 +501,7 @@ TEST_F(ShardAgentTest, WithoutCheckpointsACoordinatorThatIsGoneForALeaseIsTheEnd
   control_.AwaitAcknowledged(1);
   control_.GoAway(true);
   AwaitEnd();
-  EXPECT_EQ(agent_->end().phase, JobPhase::kFailed);
+  EXPECT_EQ(agent_->end().phase, protocol::JobPhase::kFailed);
   EXPECT_THAT(agent_->end().reason, HasSubstr("could not be reached for 300ms"));
 }
 

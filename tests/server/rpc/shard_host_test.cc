@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 class ShardHostTest : public HostFixture {
  protected:
-  // One that has run `steps` steps of term 0 and named a checkpoint after step 3.
+  // Returns a host that has run `steps` steps of term 0 and has named a checkpoint after step 3.
   std::unique_ptr<ShardHost> SavedAfterThree(uint64_t steps) {
     std::unique_ptr<ShardHost> host = MakeHost();
     Check(host->Start(StartOf(0, 0)).ok(), "a job starts");
@@ -43,11 +43,11 @@ TEST_F(ShardHostTest, WritesItsPartAndGoesOnFromItBitForBit) {
   EXPECT_EQ(part.bytes, std::filesystem::file_size(PathOf(part)));
   Complete(part);
 
-  // In the same process after a rollback, in the same process that missed the word of it, and in a
-  // new one.
+  // The shard must continue in three cases: in the same process after a rollback, in the same
+  // process that missed the suspension, and in a new process.
   host->Suspend(1, "rank 0 was lost");
   EXPECT_FALSE(host->started());
-  EXPECT_EQ(host->Pull(SenderOf(0), 0, {}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(host->CheckSender(SenderOf(0)).code(), absl::StatusCode::kUnavailable);
   for (const uint32_t term : {1u, 2u, 3u}) {
     if (term == 3) host = MakeHost();
     const absl::Status started = host->Start(StartOf(term, 3));
@@ -64,7 +64,7 @@ TEST_F(ShardHostTest, TheStepsAfterwardsWouldDifferWithoutTheSnapshot) {
   const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   const std::string fourth = RunStep(host.get(), 0, 4);
   const std::unique_ptr<ShardHost> fresh = MakeHost();
-  StartShard start = StartOf(0, 0);
+  protocol::StartShard start = StartOf(0, 0);
   start.first_step = 4;
   ASSERT_TRUE(fresh->Start(start).ok());
   EXPECT_NE(RunStep(fresh.get(), 0, 4), fourth);
@@ -82,7 +82,7 @@ TEST_F(ShardHostTest, ACheckpointThatIsNotThereYetIsAwaited) {
   EXPECT_EQ(host->Health().disk_wait.what, "");
 }
 
-// However large the core is: no lease may be lost by it, and no thread of gRPC held.
+// While a large core is copied, the lease must not expire and gRPC threads must not block.
 TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
   const std::unique_ptr<ShardHost> undisturbed = MakeHost();
   ASSERT_TRUE(undisturbed->Start(StartOf(0, 0)).ok());
@@ -94,7 +94,7 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
   const std::unique_ptr<ShardHost> host = SavedAfterThree(2);
   std::thread third([&] { host->Handle(/*stream=*/1, WorkOf(0, 3)); });
   EXPECT_TRUE(copy.AwaitBegin()) << "no snapshot was taken after step 3";
-  std::future<ShardHealthReport> others = std::async(std::launch::async, [&] {
+  std::future<protocol::ShardHealthReport> others = std::async(std::launch::async, [&] {
     host->Tick();
     host->Handle(/*stream=*/1, WorkOf(0, 4));
     host->Closed(/*stream=*/1);
@@ -105,7 +105,7 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
   });
   EXPECT_EQ(others.wait_for(kCopyPatience), std::future_status::ready)
       << "a call waits for the copy";
-  // What changes the core and is told how that went waits.
+  // Only changes of the core that return a result wait for the copy.
   std::future<absl::Status> members =
       std::async(std::launch::async, [&] { return host->SetMembership(2, {100}); });
   copy.LetEnd();
@@ -114,18 +114,19 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
       << "step 4 does not close before the copy is made";
   EXPECT_TRUE(members.get().ok());
   EXPECT_EQ(host->Health().highest_closed_step, 4u);
-  const auto fourth = host->Pull(SenderOf(0), 3, {});
-  ASSERT_TRUE(fourth.ok() && fourth->size() == 1) << fourth.status();
-  EXPECT_EQ(fourth->at(0)->results.at(0), expected);
+  protocol::ExchangeRequest fourth = WorkOf(0, 4);
+  fourth.sender.generation = 2;
+  EXPECT_EQ(ResultOf(host.get(), fourth), expected);
 
-  // Nothing of step 4 is in it.
+  // The snapshot contains nothing of step 4.
   Complete(AwaitPart());
   ASSERT_TRUE(host->Start(StartOf(1, 3)).ok());
   EXPECT_EQ(RunStep(host.get(), 1, 4), expected);
 }
 
 TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
-  job_.server.wait_limit = absl::ZeroDuration();  // What is not there is lost.
+  // With this setting, a missing part counts as lost.
+  job_.server.rejoin_timeout = absl::ZeroDuration();
   std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   const protocol::CheckpointPart third = AwaitPart();
   Complete(third);
@@ -158,7 +159,7 @@ TEST_F(ShardHostTest, AnotherCodecIsRefusedRatherThanTakenForDamage) {
   job_.compression.downlink = *compress::ParseCodecSpec("topk:50%/ef");
   const absl::Status refused = MakeHost()->Start(StartOf(1, 3));
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot go on from the checkpoint"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot continue from the checkpoint"));
   EXPECT_EQ(untold_parts(), 0u);
   job_.checkpoint.dir.clear();
   EXPECT_EQ(MakeHost()->Start(StartOf(1, 3)).code(), absl::StatusCode::kFailedPrecondition);
@@ -173,7 +174,7 @@ TEST_F(ShardHostTest, TermsOnlyRiseAndEachHasOneCoordinator) {
   host->Suspend(1, "long over");
   EXPECT_EQ(host->Health().highest_closed_step, 1u) << "nothing changed";
   EXPECT_EQ(host->Start(StartOf(1, 0)).code(), absl::StatusCode::kFailedPrecondition);
-  StartShard usurper = StartOf(2, 0);
+  protocol::StartShard usurper = StartOf(2, 0);
   usurper.coordinator_incarnation = 4;
   EXPECT_TRUE(host->Start(usurper).ok()) << "the coordinator was started again";
   EXPECT_EQ(host->Health().highest_closed_step, 1u) << "and nothing else changed";
@@ -190,20 +191,20 @@ TEST_F(ShardHostTest, ACoordinatorThatWasStartedAgainBringsTheMembership) {
   const std::unique_ptr<ShardHost> host = MakeHost();
   EXPECT_FALSE(host->work().running);
   ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
-  RunStep(host.get(), 0, 1);
+  const std::string first = RunStep(host.get(), 0, 1);
   EXPECT_TRUE(host->work().running);
   EXPECT_EQ(host->work().job_uid, kHostJob);
-  StartShard again = StartOf(0, 0);
+  protocol::StartShard again = StartOf(0, 0);
   again.coordinator_incarnation = 4;
   again.replay = true;
   again.generation = 2;
   again.incarnations = {200};
   ASSERT_TRUE(host->Start(again).ok());
-  protocol::Sender successor = SenderOf(0);
-  EXPECT_EQ(host->Pull(successor, 0, {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  successor.incarnation = 200;
-  successor.generation = 2;
-  EXPECT_EQ(host->Pull(successor, 0, {})->size(), 1u) << "what was there is still there";
+  EXPECT_EQ(host->CheckSender(SenderOf(0)).code(), absl::StatusCode::kFailedPrecondition);
+  protocol::ExchangeRequest of_successor = WorkOf(0, 1);
+  of_successor.sender.incarnation = 200;
+  of_successor.sender.generation = 2;
+  EXPECT_EQ(ResultOf(host.get(), of_successor), first) << "what was there is still there";
   host->Suspend(1, "");
   EXPECT_FALSE(host->work().running);
   EXPECT_EQ(host->work().term, 1u);
@@ -240,7 +241,7 @@ TEST_F(ShardHostTest, ASuccessorThatSendsOtherBytesIsReported) {
   ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
   RunStep(host.get(), 0, 1);
   ASSERT_TRUE(host->SetMembership(2, {200}).ok());
-  protocol::Exchange other;
+  protocol::ExchangeRequest other;
   other.sender = SenderOf(0);
   other.sender.incarnation = 200;
   other.step = 1;
@@ -259,7 +260,8 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
   RunStep(host.get(), 0, 4);
 }
 
-// With store `shards` a folder is of one run. Which one, only run.json says.
+// With store `shards`, a folder belongs to one run, and only run.json names that run. If run.json
+// is missing, the folder must be refused and stay unchanged.
 TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
   job_.checkpoint.store = "shards";
   const std::string folder = protocol::PartsFolder(job_.checkpoint, 0);
@@ -281,7 +283,8 @@ TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
   }
 }
 
-// What is written before the folder is known to be this run's could not be told from another's.
+// A folder must be claimed before a part is written there. Otherwise the part could not be
+// distinguished from those of another run.
 TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
   job_.checkpoint.store = "shards";
   std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
@@ -293,14 +296,14 @@ TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
     ASSERT_LT(step, 1000u) << part.error;
     ASSERT_TRUE(host->NameCheckpoint(step).ok());
     for (uint64_t i = 0; i < 3; ++i) RunStep(host.get(), 0, step + i);
-    part = AwaitPart();  // The writer may not have done with the one before.
+    part = AwaitPart();  // The writer may still be busy with the previous part.
   }
   EXPECT_EQ(protocol::ReadRunRecord(protocol::PartsFolder(job_.checkpoint, 0)).value().job_uid,
             kHostJob);
 }
 
 TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
-  job_.shards = 2;  // One chunk: shard 0 has it.
+  job_.shards = 2;  // There is only one chunk, which shard 0 has.
   const auto started = [&](uint32_t shard) {
     ShardHost host({.shard = shard,
                     .job = job_,

@@ -1,4 +1,4 @@
-// SlowCopy: a snapshot's copy that takes as long as a test wants.
+// SlowCopy: delays the copy for a snapshot until a test releases it.
 #pragma once
 
 #include <chrono>
@@ -11,14 +11,14 @@ inline constexpr std::chrono::seconds kCopyPatience{30};
 
 class SlowCopy {
  public:
-  // For ShardHost::Options::before_copy, of the one copy that is made slow.
+  // Returns a function for ShardHost::Options::before_copy. It delays one copy.
   std::function<void()> hook() {
     return [this] {
       begun_.set_value();
       end_.get_future().wait();
     };
   }
-  // False: no copy had begun when the patience was over.
+  // Returns false if no copy began within kCopyPatience.
   bool AwaitBegin() {
     return begun_.get_future().wait_for(kCopyPatience) == std::future_status::ready;
   }

@@ -31,7 +31,8 @@ TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
         MutexLock lock(&mutex_);
         parts_.push_back(part);
         told_.SignalAll();
-        // The coordinator's connection is slow: the first is not over until it knows.
+        // Simulates a slow connection to the coordinator: the first write is not over until the
+        // coordinator has received the report.
         while (part.step == 1 && !go_on) told_.Wait(&mutex_);
       },
       &clock_, Logger("test"));

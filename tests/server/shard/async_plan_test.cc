@@ -1,4 +1,4 @@
-// What a shard whose ranks do not wait for each other does with compression plans.
+// Tests compression plans on a shard whose ranks do not wait for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Densities 50% from step 1, 25% from step 4, of the slowest rank.
+// Returns a shard with density 50 % from step 1 on, and 25 % from step 4 of the slowest rank on.
 ShardOptions PlannedShard(uint32_t shard = 0) {
   ShardOptions options = SmallShard(2, "topk:10%");
   options.mode = "async";
@@ -28,18 +28,19 @@ ShardOptions PlannedShard(uint32_t shard = 0) {
   return options;
 }
 
-protocol::Exchange PushAsyncPlan(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
-  protocol::Exchange exchange =
+protocol::ExchangeRequest PushAsyncPlan(uint32_t rank, uint64_t step, uint32_t bundle,
+                                        uint64_t plan) {
+  protocol::ExchangeRequest exchange =
       step == 0 && rank > 0 ? SkipOf(rank, step, bundle) : Contribution(rank, step, bundle, 1);
   exchange.rate = 1;
   exchange.plan_id = plan;
   return exchange;
 }
 
-// A rank's step, coded by `plan`. What its result of bundle 0 says.
-protocol::ExchangeAnswer Step(ShardUnderTest* shard, uint32_t rank, uint64_t step,
-                              uint64_t plan = 1) {
-  const protocol::ExchangeAnswer answer = shard->Ask(PushAsyncPlan(rank, step, 0, plan));
+// Runs a rank's step with contributions coded by `plan`. Returns the result of bundle 0.
+protocol::ExchangeReply Step(ShardUnderTest* shard, uint32_t rank, uint64_t step,
+                             uint64_t plan = 1) {
+  const protocol::ExchangeReply answer = shard->Ask(PushAsyncPlan(rank, step, 0, plan));
   shard->Send(PushAsyncPlan(rank, step, 1, plan));
   return answer;
 }
@@ -79,7 +80,7 @@ TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
   Step(&shard, 1, 1);
   Step(&shard, 0, 2);
   EXPECT_EQ(Step(&shard, 1, 2).plan, nullptr) << "of bundle 0: it came before the step was over";
-  const protocol::ExchangeAnswer told = Step(&shard, 0, 3);
+  const protocol::ExchangeReply told = Step(&shard, 0, 3);
   ASSERT_NE(told.plan, nullptr);
   EXPECT_EQ(told.plan->id, 2u);
   EXPECT_EQ(told.record.plan_id, 2u);
@@ -89,12 +90,13 @@ TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
   EXPECT_NE(Step(&shard, 1, 4).plan, nullptr) << "until it codes by it";
 }
 
-const Replica& ReplicaOf(ShardUnderTest* shard) {
+const ShardParameters& ReplicaOf(ShardUnderTest* shard) {
   return static_cast<const AsyncShard*>(shard->operator->())->replica();
 }
 
-// The job's optimizer is here, and a plan's momentum its; or workers have it, and what they send
-// are moves, which add up whatever the plan.
+// If the shards run the job's optimizer, a plan's momentum must apply to it. If the workers run it,
+// they send parameter changes. The shards must then simply add these changes, whatever momentum the
+// plan has.
 TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
   float moved[2];
   for (const bool on_shards : {false, true}) {
@@ -119,16 +121,16 @@ TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
 TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
   ShardUnderTest shard(PlannedShard(1));
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  protocol::Exchange exchange = PushAsyncPlan(0, 1, 0, 4);
+  protocol::ExchangeRequest exchange = PushAsyncPlan(0, 1, 0, 4);
   exchange.plan = PlanOf(4);
   EXPECT_EQ(shard.Ask(exchange).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard->plan()->id, 4u);
-  // Of a rank that has not heard of it yet.
+  // This request comes from a rank that does not know the newest plan yet.
   exchange = PushAsyncPlan(1, 1, 0, 3);
   exchange.plan = PlanOf(3);
   EXPECT_EQ(shard.Ask(exchange).record.plan_id, 4u);
   EXPECT_EQ(shard->plan()->id, 4u);
-  const protocol::ExchangeAnswer result = shard.Ask(PushAsyncPlan(0, 2, 0, 4));
+  const protocol::ExchangeReply result = shard.Ask(PushAsyncPlan(0, 2, 0, 4));
   ASSERT_FALSE(result.results.empty());
   EXPECT_EQ(result.plan, nullptr) << "shard 0 says it";
 }
@@ -136,7 +138,7 @@ TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
 TEST(AsyncPlans, NumbersGoOnAfterThoseOfACheckpointThatIsFurther) {
   ShardUnderTest shard(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  const protocol::ExchangeAnswer told = Step(&shard, 0, 1, 8);
+  const protocol::ExchangeReply told = Step(&shard, 0, 1, 8);
   EXPECT_EQ(told.outcome, protocol::Outcome::kResult);
   ASSERT_NE(told.plan, nullptr);
   EXPECT_EQ(told.plan->id, 1u) << "what shard 0 has holds";
@@ -155,7 +157,7 @@ TEST(AsyncPlans, AreInSnapshots) {
     for (uint32_t bundle : {0, 1}) before.Send(PushAsyncPlan(0, step, bundle, 1));
     before.Send(PushAsyncPlan(1, step, 0, 1));
     for (const ShardEffect& effect : before.Send(PushAsyncPlan(1, step, 1, 1))) {
-      if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot = taken->snapshot;
+      if (const auto* taken = std::get_if<WriteSnapshot>(&effect)) snapshot = taken->snapshot;
     }
   }
   ASSERT_NE(snapshot, nullptr);
@@ -174,18 +176,18 @@ TEST(AsyncPlans, AreInSnapshots) {
 TEST(AsyncPlans, ThatCannotBeAreRefused) {
   ShardUnderTest shard(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  protocol::Exchange exchange = PushAsyncPlan(0, 1, 0, 3);
+  protocol::ExchangeRequest exchange = PushAsyncPlan(0, 1, 0, 3);
   exchange.plan = PlanOf(4);
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("it is coded by plan 3"));
   auto plan = PlanOf(3);
   plan->entries[0].tensors = {7};
   exchange.plan = plan;
-  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("plan 3, which cannot be"));
+  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("plan 3, which is invalid"));
   EXPECT_THAT(shard.Ask(PushAsyncPlan(0, 1, 0, ~uint64_t{0})).message,
               HasSubstr("the newest is 1"));
   exchange = PushAsyncPlan(1, 1, 0, 1);
   exchange.answered = true;
-  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("goes through steps again"));
+  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("do not replay steps"));
   ShardOptions options = PlannedShard();
   options.control = {};
   ShardUnderTest fixed(options);

@@ -1,4 +1,4 @@
-// A shard whose ranks do not wait for each other: modes async and ssp.
+// Tests a shard whose ranks do not wait for each other: modes async and ssp.
 #include "server/shard/async_shard.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Plain descent on SmallShard; parameters are 100 everywhere after step 0.
+// Returns SmallShard with plain gradient descent. All parameters are 100 after step 0.
 ShardOptions AsyncOptions(uint32_t ranks, absl::string_view downlink = "none") {
   ShardOptions options = SmallShard(ranks, downlink);
   options.mode = "async";
@@ -33,21 +33,21 @@ ShardOptions SspOptions(uint32_t ranks, uint32_t staleness) {
   return options;
 }
 
-protocol::Exchange PushAsyncShard(uint32_t rank, uint64_t step, uint32_t bundle, float value,
-                                  uint64_t base) {
-  protocol::Exchange exchange = Contribution(rank, step, bundle, value);
+protocol::ExchangeRequest PushAsyncShard(uint32_t rank, uint64_t step, uint32_t bundle, float value,
+                                         uint64_t base) {
+  protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, value);
   exchange.base_version = base;
   exchange.rate = 1;
   return exchange;
 }
 
-protocol::Exchange SkipOn(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t base) {
-  protocol::Exchange exchange = SkipOf(rank, step, bundle);
+protocol::ExchangeRequest SkipOn(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t base) {
+  protocol::ExchangeRequest exchange = SkipOf(rank, step, bundle);
   exchange.base_version = base;
   return exchange;
 }
 
-// Step 0 of all ranks: everybody is at version 1.
+// Runs step 0 of all ranks. All ranks then have version 1.
 void Begin(ShardUnderTest* shard) {
   for (uint32_t bundle = 0; bundle < (*shard)->bundles(); ++bundle) {
     shard->Send(Contribution(0, 0, bundle, 100));
@@ -57,10 +57,10 @@ void Begin(ShardUnderTest* shard) {
   }
 }
 
-std::vector<const protocol::ExchangeAnswer*> ResultsIn(const std::vector<ShardEffect>& effects) {
-  std::vector<const protocol::ExchangeAnswer*> results;
+std::vector<const protocol::ExchangeReply*> ResultsIn(const std::vector<ShardEffect>& effects) {
+  std::vector<const protocol::ExchangeReply*> results;
   for (const ShardEffect& effect : effects) {
-    const auto* reply = std::get_if<Reply>(&effect);
+    const auto* reply = std::get_if<SendReply>(&effect);
     if (reply != nullptr && reply->answer->outcome == protocol::Outcome::kResult) {
       results.push_back(reply->answer.get());
     }
@@ -68,12 +68,12 @@ std::vector<const protocol::ExchangeAnswer*> ResultsIn(const std::vector<ShardEf
   return results;
 }
 
-// What a worker's parameters of bundle 0 are after a result.
+// Tracks a worker's parameters of bundle 0 after each result.
 struct Holder {
   uint64_t version = 0;
   std::vector<float> values = {0, 0};
 
-  void Take(const protocol::ExchangeAnswer& answer) {
+  void Take(const protocol::ExchangeReply& answer) {
     if (!answer.results.empty()) {
       if (answer.exact) {
         values = {0, 0};
@@ -108,7 +108,7 @@ TEST(AsyncShard, GivesRankZerosParametersToAll) {
   const auto effects = shard.Send(Contribution(0, 0, 0, 100));
   const auto results = ResultsIn(effects);
   ASSERT_THAT(results, SizeIs(2)) << "rank 0 and who waited";
-  for (const protocol::ExchangeAnswer* result : results) {
+  for (const protocol::ExchangeReply* result : results) {
     EXPECT_TRUE(result->exact);
     EXPECT_EQ(result->version, 1u);
     EXPECT_THAT(DecodedFrame(result->results.at(0), 2), ElementsAre(100, 100));
@@ -117,7 +117,7 @@ TEST(AsyncShard, GivesRankZerosParametersToAll) {
     EXPECT_EQ(result->record.included[0].checksum,
               protocol::BundleChecksum(Contribution(0, 0, 0, 100).frames));
   }
-  EXPECT_EQ(std::get<Reply>(effects[1]).stream, 2u);
+  EXPECT_EQ(std::get<SendReply>(effects[1]).stream, 2u);
   ASSERT_THAT(results[1]->record.included, SizeIs(2));
   EXPECT_TRUE(results[1]->record.included[1].skipped);
   EXPECT_EQ(shard.Ask(SkipOf(2, 0, 0)).version, 1u) << "who is late";
@@ -126,7 +126,7 @@ TEST(AsyncShard, GivesRankZerosParametersToAll) {
 TEST(AsyncShard, ClosesEveryContributionByItself) {
   ShardUnderTest shard(AsyncOptions(3));
   Begin(&shard);
-  const protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
   ASSERT_EQ(answer.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(answer.record.n, 1u);
   EXPECT_EQ(answer.record.rate, 1);
@@ -147,7 +147,7 @@ TEST(AsyncShard, ClosesEveryContributionByItself) {
 TEST(AsyncShard, UpdatesAtTheSendersRate) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  protocol::Exchange exchange = PushAsyncShard(1, 1, 0, 3, 1);
+  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 3, 1);
   exchange.rate = 0.5f;
   EXPECT_THAT(DecodedFrame(shard.Ask(exchange).results.at(0), 2), ElementsAre(-1.5, -1.5));
 }
@@ -155,11 +155,11 @@ TEST(AsyncShard, UpdatesAtTheSendersRate) {
 TEST(AsyncShard, TakesARepeatOnceWhateverItsBytes) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const protocol::ExchangeAnswer first = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
-  const protocol::ExchangeAnswer again = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply first = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply again = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
   EXPECT_EQ(again.record, first.record);
   EXPECT_EQ(again.version, 2u);
-  const protocol::ExchangeAnswer other = shard.Ask(PushAsyncShard(1, 1, 0, 5, 1));
+  const protocol::ExchangeReply other = shard.Ask(PushAsyncShard(1, 1, 0, 5, 1));
   EXPECT_EQ(other.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(other.version, 2u) << "nothing new";
   EXPECT_EQ(other.record.n, 0u);
@@ -176,7 +176,7 @@ TEST(AsyncShard, RefusesWhatIsAhead) {
   EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 3, 0)).outcome, protocol::Outcome::kInvalid)
       << "no parameters";
   Begin(&shard);
-  const protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(1, 2, 0, 3, 1));
+  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 2, 0, 3, 1));
   EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(answer.message, HasSubstr("rank 1, step 2, bundle 0: is ahead of step 1"));
 }
@@ -185,13 +185,13 @@ TEST(AsyncShard, RefusesAVersionThatIsNot) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
   EXPECT_THAT(shard.Ask(PushAsyncShard(1, 1, 0, 3, 2)).message,
-              HasSubstr("was made on version 2; the newest is 1"));
+              HasSubstr("version 2; the newest is 1"));
 }
 
 TEST(AsyncShard, ASkipMovesTheClockAndNothingElse) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const protocol::ExchangeAnswer answer = shard.Ask(SkipOn(1, 1, 0, 1));
+  const protocol::ExchangeReply answer = shard.Ask(SkipOn(1, 1, 0, 1));
   EXPECT_EQ(answer.record.n, 0u);
   EXPECT_EQ(answer.version, 1u);
   EXPECT_THAT(answer.results, IsEmpty());
@@ -203,7 +203,7 @@ TEST(AsyncShard, AsksForThePayloadOfWhatItHasNot) {
   Begin(&shard);
   EXPECT_EQ(shard.Ask(KeysOf(PushAsyncShard(1, 1, 0, 3, 1))).outcome, protocol::Outcome::kNeed);
   shard.Send(PushAsyncShard(1, 1, 0, 3, 1));
-  const protocol::ExchangeAnswer answer = shard.Ask(KeysOf(PushAsyncShard(1, 1, 0, 3, 1)));
+  const protocol::ExchangeReply answer = shard.Ask(KeysOf(PushAsyncShard(1, 1, 0, 3, 1)));
   EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(answer.record.n, 1u);
 }
@@ -218,7 +218,7 @@ TEST(AsyncShard, ARoundOfAllRanksCostsEachAboutOneFrame) {
   uint64_t frames = 0;
   for (uint64_t step = 1; step <= kRounds; ++step) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      const protocol::ExchangeAnswer answer =
+      const protocol::ExchangeReply answer =
           shard.Ask(PushAsyncShard(rank, step, 0, 1, versions[rank]));
       if (!answer.results.empty()) {
         EXPECT_FALSE(answer.exact);
@@ -236,8 +236,8 @@ TEST(AsyncShard, ARoundOfAllRanksCostsEachAboutOneFrame) {
 TEST(AsyncShard, PublishesWhenAllCouldHaveContributed) {
   ShardUnderTest shard(AsyncOptions(3, "fp16"));
   Begin(&shard);
-  // Two repeat what they have, so that nobody who has the newest asks.
-  protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(1, 1, 0, 1, 1));
+  // Two ranks repeat their old version, so no request comes from a rank with the newest version.
+  protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 1, 0, 1, 1));
   EXPECT_EQ(answer.version, 2u);
   EXPECT_EQ(shard.Ask(PushAsyncShard(2, 1, 0, 1, 1)).version, 2u);
   EXPECT_EQ(shard.Ask(PushAsyncShard(2, 2, 0, 1, 1)).version, 2u);
@@ -251,13 +251,14 @@ TEST(AsyncShard, BringsWhoIsBehindWhatItLacksOneAfterTheOther) {
   Holder slow{.version = 1, .values = {100, 100}};
   Holder fast = slow;
   fast.Take(shard.Ask(PushAsyncShard(1, 1, 0, 1.25f, fast.version)));
-  const protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(0, 1, 0, 0.5f, slow.version));
+  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(0, 1, 0, 0.5f, slow.version));
   slow.Take(answer);
   EXPECT_EQ(slow.values, fast.values);
   EXPECT_EQ(slow.version, fast.version);
 }
 
-// Bundle 1 has 4 elements, 16 bytes and two headers: three frames of topk fit in no log.
+// The parameters of bundle 0 are smaller than the publications that a rank lacks, so the log evicts
+// publications. The shard must then send the exact parameters.
 TEST(AsyncShard, GivesParametersWhereThatIsLess) {
   ShardUnderTest shard(AsyncOptions(4));
   Begin(&shard);
@@ -266,7 +267,7 @@ TEST(AsyncShard, GivesParametersWhereThatIsLess) {
     version = shard.Ask(PushAsyncShard(1, step, 0, 1, version)).version;
     EXPECT_LE(shard->Stats().log_bytes, shard->Stats().log_limit);
   }
-  const protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(2, 1, 0, 1, 1));
+  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(2, 1, 0, 1, 1));
   EXPECT_TRUE(answer.exact);
   EXPECT_THAT(DecodedFrame(answer.results.at(0), 2), ElementsAre(97, 97));
   EXPECT_EQ(answer.version, 4u) << "of what is published; its own is not yet";
@@ -276,7 +277,7 @@ TEST(AsyncShard, GivesParametersWhereThatIsLess) {
 TEST(AsyncShard, GivesParametersToWhomItKnowsNothingOf) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(1, 1, 0, 3, 0));
+  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 1, 0, 3, 0));
   EXPECT_TRUE(answer.exact);
   EXPECT_EQ(answer.version, 1u);
 }
@@ -302,7 +303,7 @@ TEST(AsyncShard, DividesTheRateByTheStalenessIfAsked) {
   Begin(&shard);
   EXPECT_EQ(shard.Ask(PushAsyncShard(0, 1, 0, 1, 1)).record.rate, 1);
   EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 1, 1)).record.rate, 0.5f);
-  const protocol::ExchangeAnswer answer = shard.Ask(PushAsyncShard(0, 2, 0, 0, 2));
+  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(0, 2, 0, 0, 2));
   EXPECT_THAT(DecodedFrame(answer.results.at(0), 2), ElementsAre(-0.5, -0.5));
 }
 
@@ -310,7 +311,7 @@ TEST(AsyncShard, EverythingOwedIsSentInTheEnd) {
   ShardUnderTest shard(AsyncOptions(2, "topk:50%"));
   Begin(&shard);
   Holder holder{.version = 1, .values = {100, 100}};
-  protocol::Exchange exchange = PushAsyncShard(1, 1, 0, 0, 1);
+  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 0, 1);
   exchange.frames = {EncodedFrame({4, 1})};
   holder.Take(shard.Ask(exchange));
   EXPECT_GT(shard->ResidualEnergy(), 0);
@@ -324,7 +325,7 @@ TEST(AsyncShard, EverythingOwedIsSentInTheEnd) {
 TEST(AsyncShard, SaysThatTrainingDiverged) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  protocol::Exchange exchange = PushAsyncShard(1, 1, 0, 3e38f, 1);
+  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 3e38f, 1);
   exchange.rate = 100;
   const auto effects = shard.Send(exchange);
   const auto is_alarm = [](const ShardEffect& e) { return std::holds_alternative<Alarm>(e); };
@@ -349,8 +350,8 @@ TEST(SspShard, HoldsWhoIsAheadUntilTheSlowestFollows) {
   const auto effects = shard.Send(PushAsyncShard(2, 1, 0, 1, 1));
   const auto results = ResultsIn(effects);
   ASSERT_THAT(results, SizeIs(2));
-  EXPECT_EQ(std::get<Reply>(effects[0]).stream, 3u);
-  EXPECT_EQ(std::get<Reply>(effects[1]).stream, 1u);
+  EXPECT_EQ(std::get<SendReply>(effects[0]).stream, 3u);
+  EXPECT_EQ(std::get<SendReply>(effects[1]).stream, 1u);
   EXPECT_EQ(results[1]->step, 2u);
   EXPECT_EQ(results[1]->version, 5u) << "what is newest by then";
   EXPECT_EQ(shard->Stats().wait_seconds, 2);
@@ -383,11 +384,11 @@ TEST(SspShard, AnswersOnTheStreamThatCameLast) {
   EXPECT_THAT(ResultsIn(shard.Send(PushAsyncShard(1, 1, 0, 1, 1))), SizeIs(1));
   const auto effects = shard.SendOn(9, PushAsyncShard(0, 1, 0, 1, 1));
   ASSERT_THAT(ResultsIn(effects), SizeIs(1)) << "asked again, it is answered";
-  EXPECT_EQ(std::get<Reply>(effects[0]).stream, 9u);
+  EXPECT_EQ(std::get<SendReply>(effects[0]).stream, 9u);
   EXPECT_EQ(ResultsIn(effects)[0]->record.n, 1u);
 }
 
-// With bundle 1 as buffers.
+// In this job, bundle 1 holds buffers.
 TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
   ShardOptions options = AsyncOptions(2);
   options.table[0].role = protocol::TensorRole::kBuffer;
@@ -398,7 +399,7 @@ TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
   EXPECT_THAT(shard.Ask(PushAsyncShard(1, 1, 1, 3, 1)).message,
               HasSubstr("buffers are not exchanged in mode async"));
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    const protocol::ExchangeAnswer answer = shard.Ask(SkipOn(rank, 1, 1, 1));
+    const protocol::ExchangeReply answer = shard.Ask(SkipOn(rank, 1, 1, 1));
     EXPECT_THAT(answer.results, IsEmpty());
     EXPECT_EQ(answer.version, 1u);
   }
@@ -408,12 +409,12 @@ TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
 TEST(AsyncShard, FencesAndEndsAsAnyShard) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  protocol::Exchange stranger = PushAsyncShard(1, 1, 0, 3, 1);
+  protocol::ExchangeRequest stranger = PushAsyncShard(1, 1, 0, 3, 1);
   stranger.sender.incarnation = 5;
   EXPECT_EQ(shard.Ask(stranger).outcome, protocol::Outcome::kFenced);
   const auto effects = shard->Suspend(3, "back");
   ASSERT_THAT(effects, SizeIs(2));
-  EXPECT_EQ(std::get<Reply>(effects[0]).answer->term, 3u);
+  EXPECT_EQ(std::get<SendReply>(effects[0]).answer->term, 3u);
   EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 3, 1)).outcome, protocol::Outcome::kFenced);
 }
 
@@ -423,9 +424,9 @@ TEST(AsyncShard, RefusesAJobThatDoesNotFit) {
   EXPECT_TRUE(absl::IsResourceExhausted(Shard::Create(options).status()));
 }
 
-const TakeSnapshot* SnapshotIn(const std::vector<ShardEffect>& effects) {
+const WriteSnapshot* SnapshotIn(const std::vector<ShardEffect>& effects) {
   for (const ShardEffect& effect : effects) {
-    if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) return taken;
+    if (const auto* taken = std::get_if<WriteSnapshot>(&effect)) return taken;
   }
   return nullptr;
 }
@@ -448,7 +449,7 @@ TEST(AsyncShard, NamesACheckpointAheadOfTheFurthest) {
   EXPECT_EQ(shard->NameCheckpoint(100), 7u) << "one at a time";
 }
 
-// Rank 1 is two steps ahead of the checkpoint when rank 0 gets there, or at step `ahead`.
+// Returns the snapshot after step 3. Rank 1 is at step `ahead` when rank 0 reaches step 3.
 std::shared_ptr<const protocol::ShardSnapshot> SnapshotAfterThree(ShardUnderTest* shard,
                                                                   uint64_t ahead = 5) {
   Begin(shard);
@@ -458,7 +459,7 @@ std::shared_ptr<const protocol::ShardSnapshot> SnapshotAfterThree(ShardUnderTest
     for (uint64_t step = 1; step <= last; ++step) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
         const auto effects = shard->Send(PushAsyncShard(rank, step, bundle, 1, 1));
-        const TakeSnapshot* const taken = SnapshotIn(effects);
+        const WriteSnapshot* const taken = SnapshotIn(effects);
         if (taken != nullptr) snapshot = taken->snapshot;
         EXPECT_EQ(taken != nullptr, rank == 0 && step == 3 && bundle == 1);
       }
@@ -484,18 +485,19 @@ TEST(AsyncShard, GoesOnFromASnapshotAndTakesNothingTwice) {
   ShardUnderTest shard(options);
   const float owed = before->DownlinkResidual(0, 0)[0];
   EXPECT_EQ(shard->DownlinkResidual(0, 0)[0], owed);
-  const protocol::ExchangeAnswer repeat = shard.Ask(PushAsyncShard(1, 4, 0, 7, 0));
+  const protocol::ExchangeReply repeat = shard.Ask(PushAsyncShard(1, 4, 0, 7, 0));
   EXPECT_EQ(repeat.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(repeat.record.n, 0u) << "step 4 of rank 1 is in the snapshot";
   EXPECT_TRUE(repeat.exact);
   EXPECT_EQ(shard.Ask(PushAsyncShard(1, 5, 0, 7, repeat.version)).record.n, 0u);
-  const protocol::ExchangeAnswer taken = shard.Ask(PushAsyncShard(1, 6, 0, 7, repeat.version));
+  const protocol::ExchangeReply taken = shard.Ask(PushAsyncShard(1, 6, 0, 7, repeat.version));
   EXPECT_EQ(taken.record.n, 1u);
   EXPECT_EQ(shard.Ask(PushAsyncShard(0, 4, 0, 7, repeat.version)).record.n, 1u);
   EXPECT_EQ(shard->open_step(), 4u);
 }
 
-// Its clock came with the snapshot, so that the shard's part is taken without it.
+// A restored rank is behind its restored clock, so the shard takes its own part of a checkpoint
+// without waiting for that rank. The shard must still announce the checkpoint to the rank.
 TEST(AsyncShard, WhoIsBehindItsClockHearsOfACheckpointToo) {
   ShardUnderTest before(AsyncOptions(2));
   ShardOptions options = AsyncOptions(2);
@@ -508,7 +510,7 @@ TEST(AsyncShard, WhoIsBehindItsClockHearsOfACheckpointToo) {
     return shard.Send(PushAsyncShard(rank, number, 1, 7, 0));
   };
   shard->NameCheckpoint(5);
-  // Rank 1, whose clock is at 9, has not come yet.
+  // The restored clock of rank 1 is at 9, but rank 1 has sent nothing yet.
   for (const uint64_t number : {4, 5}) EXPECT_EQ(SnapshotIn(step(0, number)), nullptr);
   ASSERT_NE(SnapshotIn(step(0, 6)), nullptr);
   EXPECT_EQ(ResultsIn(step(1, 4))[0]->checkpoint_step, 6u);
@@ -536,7 +538,7 @@ TEST(AsyncShard, RefusesASnapshotThatDoesNotFit) {
   EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->versions[0] = 99; }),
               HasSubstr("version 99"));
   EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->replica.clear(); }),
-              HasSubstr("cannot go on"));
+              HasSubstr("cannot continue"));
 }
 
 TEST(AsyncShard, OfOtherRanksBeginsAfterTheCheckpointsStep) {
@@ -552,13 +554,14 @@ TEST(AsyncShard, OfOtherRanksBeginsAfterTheCheckpointsStep) {
   }
 }
 
-// Not shard 0, which names them.
+// Shard 0 names the checkpoints itself. It must refuse a request that refers to a checkpoint which
+// it has not named.
 TEST(AsyncShard, LearnsOfACheckpointFromRequests) {
   ShardOptions options = AsyncOptions(2);
   options.shard = 0;
   ShardUnderTest shard(options);
   Begin(&shard);
-  protocol::Exchange exchange = PushAsyncShard(1, 1, 0, 1, 1);
+  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 1, 1);
   exchange.checkpoint_step = 3;
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("which this shard has not named"));
 }

@@ -57,7 +57,8 @@ TEST(DescriptorNeedTest, AJobThatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("shard 0 of this job needs 1327 file descriptors"));
   EXPECT_THAT(refused.message(), HasSubstr("workers: 338 with 3 connections each"));
-  EXPECT_THAT(refused.message(), HasSubstr("this process may have 1024: raise the hard limit"));
+  EXPECT_THAT(refused.message(),
+              HasSubstr("this process may have only 1024: raise the hard limit"));
 }
 
 TEST(DescriptorNeedTest, ServersOfOneProcessShareTheRest) {

@@ -1,4 +1,4 @@
-// A shard whose workers come and go, by scripted schedules.
+// Tests a shard whose workers join and leave, with scripted schedules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Ranks 0 to 2, of whom `begin` begin; as many results are kept as a newcomer may need.
+// Returns a shard for ranks 0 to 2, of which the first `begin` are present at the start. The shard
+// keeps as many results as a newcomer may need.
 ShardOptions ElasticShard(uint32_t begin, uint64_t replay_bytes = 1 << 20) {
   ShardOptions options = SmallShard(3);
   options.elastic = true;
@@ -34,14 +35,14 @@ std::vector<std::string> WhoIsIn(const protocol::ClosingRecord& record) {
   return places;
 }
 
-// Of a newcomer: its incarnation is 200 + rank.
-protocol::Exchange Newcomer(protocol::Exchange exchange) {
+// Changes the sender of the request to a newcomer, whose incarnation is 200 + rank.
+protocol::ExchangeRequest Newcomer(protocol::ExchangeRequest exchange) {
   exchange.sender.incarnation += 100;
   exchange.sender.generation = 2;
   return exchange;
 }
 
-// Ranks `first` to before `end` contribute `value` to both bundles of the step.
+// Ranks from `first` to below `end` contribute `value` to both bundles of the step.
 void RunStepOf(ShardUnderTest* shard, uint32_t first, uint32_t end, uint64_t step, float value) {
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     for (uint32_t rank = first; rank < end; ++rank) {
@@ -88,7 +89,7 @@ TEST(ElasticShard, RemovedWhileItsContributionIsInTheOpenBundle) {
   EXPECT_THAT(WhoIsIn(results.at(1).record), ElementsAre("0", "1", "2"));
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(6, 6));
-  // The bundle after it goes without.
+  // The next bundle closes without the rank that left.
   shard.Send(Contribution(0, 1, 1, 3));
   EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 1, 1, 6))).at(1).record.n, 2u);
 }
@@ -96,14 +97,14 @@ TEST(ElasticShard, RemovedWhileItsContributionIsInTheOpenBundle) {
 TEST(ElasticShard, AZombieIsRefusedByName) {
   ShardUnderTest shard(ElasticShard(3));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 0}).ok());
-  const protocol::ExchangeAnswer removed = shard.Ask(Contribution(2, 1, 0, 9));
+  const protocol::ExchangeReply removed = shard.Ask(Contribution(2, 1, 0, 9));
   EXPECT_EQ(removed.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(removed.message, HasSubstr("rank 2 was taken from"));
-  protocol::Exchange nobody = Contribution(2, 1, 0, 9);
+  protocol::ExchangeRequest nobody = Contribution(2, 1, 0, 9);
   nobody.sender.incarnation = 0;
   EXPECT_EQ(shard.Ask(nobody).outcome, protocol::Outcome::kFenced) << "no incarnation is one's own";
   ASSERT_TRUE(shard->SetMembership(3, {100, 101, 202}).ok());
-  const protocol::ExchangeAnswer replaced = shard.Ask(Contribution(2, 1, 0, 9));
+  const protocol::ExchangeReply replaced = shard.Ask(Contribution(2, 1, 0, 9));
   EXPECT_EQ(replaced.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(replaced.message, HasSubstr("held by another worker"));
   EXPECT_EQ(shard->Stats().contributions, 0u);
@@ -115,13 +116,13 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   for (uint64_t step = 2; step <= 3; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      const protocol::ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, step, bundle)));
+      const protocol::ExchangeReply answer = shard.Ask(Newcomer(SkipOf(2, step, bundle)));
       EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
       EXPECT_EQ(answer.open_step, 4u) << "so far nobody waits for it";
       EXPECT_THAT(WhoIsIn(answer.record), ElementsAre("0", "1"));
     }
   }
-  // Step 4: bundle 0 goes without it, bundle 1 has it in time.
+  // Step 4: bundle 0 closes without the newcomer, but the newcomer is in time for bundle 1.
   RunStepOf(&shard, 0, 1, 4, 4);
   shard.Send(Contribution(1, 4, 0, 4));
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 4, 0))).open_step, 5u);
@@ -131,14 +132,14 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   EXPECT_EQ(results.at(3).open_step, 4u);
   EXPECT_THAT(WhoIsIn(results.at(3).record), ElementsAre("0", "1", "2 skipped"));
   EXPECT_EQ(results.at(3).record.n, 2u);
-  // Step 5: bundle 1 waits for it, bundle 0 does not.
+  // Step 5: bundle 1 waits for the newcomer, and bundle 0 does not.
   shard.Send(Contribution(0, 5, 0, 4));
   EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 5, 0, 4))).size(), 2u);
   shard.Send(Contribution(0, 5, 1, 4));
   EXPECT_THAT(ResultsByStream(shard.Send(Contribution(1, 5, 1, 4))), IsEmpty());
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 5, 0))).open_step, 6u);
   shard.Send(Newcomer(SkipOf(2, 5, 1)));
-  // Step 6: in time for both, and from here on it works.
+  // Step 6: the newcomer is in time for both bundles and contributes from the next step on.
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 6, 0))).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 6, 1))).outcome, protocol::Outcome::kPending);
   RunStepOf(&shard, 0, 2, 6, 4);
@@ -166,7 +167,7 @@ TEST(ElasticShard, ALearnersWorkIsRefused) {
   ShardUnderTest shard(ElasticShard(2));
   RunStepOf(&shard, 0, 2, 1, 4);
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  const protocol::ExchangeAnswer late = shard.Ask(Newcomer(Contribution(2, 1, 0, 9)));
+  const protocol::ExchangeReply late = shard.Ask(Newcomer(Contribution(2, 1, 0, 9)));
   EXPECT_EQ(late.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(late.message, HasSubstr("has to skip"));
   EXPECT_EQ(shard.Ask(Newcomer(Contribution(2, 2, 0, 9))).outcome, protocol::Outcome::kInvalid);
@@ -187,7 +188,7 @@ TEST(ElasticShard, APredecessorsPartStaysAndStandsForTheRank) {
   ShardUnderTest shard(ElasticShard(3));
   for (uint32_t bundle = 0; bundle < 2; ++bundle) shard.Send(Contribution(2, 1, bundle, 9));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  // Its successor has a stream, and has said nothing of bundle 1 yet.
+  // The successor of rank 2 has a stream, but has sent nothing for bundle 1 yet.
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending) << "again";
   RunStepOf(&shard, 0, 1, 1, 3);
@@ -214,7 +215,7 @@ TEST(ElasticShard, AllWhoBeganLeaveAndLearnersGoOn) {
       << "somebody must want the result";
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).outcome, protocol::Outcome::kResult);
-  const protocol::ExchangeAnswer first = shard.Ask(Newcomer(SkipOf(2, 2, 0)));
+  const protocol::ExchangeReply first = shard.Ask(Newcomer(SkipOf(2, 2, 0)));
   EXPECT_EQ(first.outcome, protocol::Outcome::kResult);
   EXPECT_THAT(WhoIsIn(first.record), ElementsAre("0", "2 skipped"));
   EXPECT_EQ(first.record.n, 1u);
@@ -232,9 +233,9 @@ TEST(ElasticShard, ItSaysThatItWaitsForNewcomers) {
   shard->Tick(shard.now());
   shard.Send(Newcomer(SkipOf(2, 1, 0)));
   shard.Send(Newcomer(SkipOf(2, 1, 1)));
-  shard.Send(Newcomer(SkipOf(2, 2, 0)));  // In time, and so a member.
+  shard.Send(Newcomer(SkipOf(2, 2, 0)));  // The newcomer is in time, so it becomes a member.
   EXPECT_EQ(shard->open_step(), 2u);
-  protocol::Exchange zombie = Contribution(2, 2, 1, 5);
+  protocol::ExchangeRequest zombie = Contribution(2, 2, 1, 5);
   EXPECT_EQ(shard.Ask(zombie).outcome, protocol::Outcome::kFenced);
   shard.Advance(absl::Seconds(6));
   EXPECT_THAT(shard->Tick(shard.now()), IsEmpty()) << "nothing has come that waits";
@@ -254,7 +255,7 @@ TEST(ElasticShard, TooFarBehindForTheLogIsToldSo) {
   ShardUnderTest shard(ElasticShard(2, /*replay_bytes=*/1));
   for (uint64_t step = 1; step <= 6; ++step) RunStepOf(&shard, 0, 2, step, 4);
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  const protocol::ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, 1, 0)));
+  const protocol::ExchangeReply answer = shard.Ask(Newcomer(SkipOf(2, 1, 0)));
   EXPECT_EQ(answer.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(answer.message, HasSubstr("too far behind"));
   EXPECT_THAT(answer.message, HasSubstr("checkpoint.replay_limit"));
@@ -303,7 +304,7 @@ TEST(ElasticShard, TheLowestRankThatBeginsBringsTheParameters) {
   EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard.Ask(Contribution(2, 0, 0, 1)).outcome, protocol::Outcome::kInvalid);
   shard.Send(SkipOf(2, 0, 0));
-  // It is gone before it could: nobody else has what the others began with.
+  // Rank 1 leaves before it has sent the initial parameters, which no other rank has.
   ASSERT_TRUE(shard->SetMembership(2, {0, 0, 102}).ok());
   EXPECT_THAT(ResultsByStream(shard->Tick(shard.now())), IsEmpty());
   EXPECT_EQ(shard->open_step(), 0u);
@@ -323,13 +324,13 @@ TEST(ElasticShard, DoesNotGoWithWhatItIsNot) {
 TEST(ElasticShard, UpdatesOnTheShardsGoOn) {
   ShardOptions options = ElasticShard(2);
   options.parameters_agree = false;
-  options.rule = job::OptimizerSpec{.name = "sgd", .on = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .location = "shards"};
   ShardUnderTest shard(std::move(options));
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     shard.Send(Contribution(0, 0, bundle, 10));
     shard.Send(SkipOf(1, 0, bundle));
   }
-  protocol::Exchange first = Contribution(0, 1, 0, 2);
+  protocol::ExchangeRequest first = Contribution(0, 1, 0, 2);
   first.rate = 0.5f;
   first.acked_step = 0;
   shard.Send(first);

@@ -1,5 +1,5 @@
-// Update rules against LibTorch's optimizers, which workers run: a job may have its updates on
-// either side.
+// Compares update rules with the LibTorch optimizers that workers run. The results must match,
+// because a job may run its updates on either side.
 #include <torch/torch.h>
 
 #include <vector>
@@ -31,9 +31,9 @@ TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
   for (uint64_t step = 1; step <= 100; ++step) {
     const at::Tensor gradient = torch::randn({kCount});
     parameter.mutable_grad() = gradient;
-    // A step without a mean: a worker unsets the gradient, and a shard makes no update.
+    // In a step without a mean, a worker unsets the gradient, and a shard makes no update.
     if (step % 7 == 1) parameter.mutable_grad() = at::Tensor();
-    // As a schedule changes it.
+    // A schedule changes the rate in this way.
     const double rate = GetParam().lr / static_cast<double>(step);
     worker::SetLearningRate(optimizer->get(), rate);
     (*optimizer)->step();

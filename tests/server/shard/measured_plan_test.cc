@@ -1,11 +1,11 @@
-// Plans that go by what is measured (control.policy bandwidth): what is made of measurements, and
-// what becomes of plans that a process had announced which is gone.
+// Tests plans that depend on measurements (control.policy bandwidth): how measurements lead to
+// plans, and how a job handles plans that a lost process had announced.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/control/auto.h"
 #include "server/control/plan_maker.h"
-#include "server/coordinator/link_book.h"
+#include "server/coordinator/link_tracker.h"
 #include "tests/server/shard/shard_fixture.h"
 
 namespace sluice::server {
@@ -36,7 +36,7 @@ job::ControlSpec Bandwidth(std::vector<const char*> candidates) {
   return control;
 }
 
-// All that a rank sends and gets takes as long as its rate says.
+// Returns measurements in which each rank's transfers take the time that its rate implies.
 StepMeasurements Measured(std::vector<double> bytes_per_second) {
   StepMeasurements measured;
   for (const double rate : bytes_per_second) {
@@ -50,7 +50,7 @@ StepMeasurements Measured(std::vector<double> bytes_per_second) {
   return measured;
 }
 
-// Of so many steps, all with these links.
+// Runs this many steps with the same measurements. Returns the plans.
 std::vector<PlanMaker::Plan> PlansOf(PlanMaker* maker, const StepMeasurements& measured,
                                      uint64_t steps) {
   std::vector<PlanMaker::Plan> plans;
@@ -74,7 +74,7 @@ TEST(MeasuredPlans, SpendsWhatFitsAndLeavesSmallTensorsAndOwnCodecsAlone) {
   auto maker = *PlanMaker::Create(Bandwidth({"fp16", "int8", "int4", "ternary:0.5"}), Compression(),
                                   LargeTable(), kMeasuredPlanRanks);
   maker->First();
-  // 35 ms each way at 100 MB/s: 3.5 MB, and fp16 takes 2.
+  // 35 ms in each direction at 100 MB/s allow 3.5 MB. fp16 needs 2 MB.
   const auto fast = PlansOf(maker.get(), Measured({100e6, 100e6}), 10);
   ASSERT_EQ(fast.size(), 1u);
   EXPECT_EQ(fast[0]->id, 2u);
@@ -95,7 +95,7 @@ job::ControlSpec Auto(std::vector<const char*> candidates) {
   return control;
 }
 
-// The codec of the large tensor on a link of that rate; of the job file, if the plan names none.
+// Returns the large tensor's codec on a link of this rate; the job file's if the plan has none.
 std::string ChosenOn(double bytes_per_second) {
   auto maker = *PlanMaker::Create(Auto({"none", "int8", "topk:1%+int4"}), Compression(),
                                   LargeTable(), kMeasuredPlanRanks);
@@ -129,7 +129,7 @@ TEST(MeasuredPlans, ASlowLinkTakesNothingFromOthersUp) {
   EXPECT_GT(entries[0].codec.level, 3 * entries[1].codec.level);
   EXPECT_NEAR(entries[2].codec.level / entries[1].codec.level, 1, 0.1)
       << "the slowest sets results";
-  // Two digits, in the text that travels, too.
+  // Densities have two digits, also as text on the wire.
   EXPECT_EQ(*compress::ParseCodecSpec(ToString(entries[0].codec)), entries[0].codec);
   EXPECT_LE(ToString(entries[0].codec).size(), std::string("topk:0.25%+int4").size());
 }
@@ -157,7 +157,7 @@ TEST(MeasuredPlans, WithNothingToChooseForItIsRefused) {
 }
 
 TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
-  LinkBook book(2);
+  LinkTracker book(2);
   const auto report = [&](uint32_t rank, uint64_t step) {
     book.Arrived(rank, step, absl::UnixEpoch(), absl::ZeroDuration());
     book.Report(rank, {{.bytes = 1000, .seconds = 0.5}},
@@ -186,7 +186,7 @@ TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
 }
 
 TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
-  LinkBook book(2);
+  LinkTracker book(2);
   const auto report = [&](uint32_t rank, uint64_t step, std::optional<double> tested) {
     book.Arrived(rank, step, absl::UnixEpoch(), absl::ZeroDuration());
     book.Report(rank, {}, {.step = step, .tested = tested});
@@ -196,7 +196,7 @@ TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
   EXPECT_FALSE(book.TakeStep()->validation.has_value()) << "rank 1's counts for nothing";
   report(1, 2, std::nullopt);
   report(0, 2, 0.5);
-  report(0, 2, 0.75);  // Sent again.
+  report(0, 2, 0.75);  // This report is a repeat.
   report(0, 3, std::nullopt);
   report(1, 3, std::nullopt);
   std::optional<StepMeasurements> measured = book.TakeStep();
@@ -280,7 +280,7 @@ TEST(MeasuredPlans, AccuracyNeedsADensityAndAReference) {
       HasSubstr("accuracy: the reference has 0 points"));
 }
 
-// --- What a shard 0 that was started again is told. ---
+// --- Reports to a restarted shard 0 ---
 
 ShardOptions MeasuredShard(uint32_t shard, bool replay) {
   ShardOptions options = SmallShard(kMeasuredPlanRanks);
@@ -305,20 +305,20 @@ std::shared_ptr<const protocol::CompressionPlan> PlanFrom(uint64_t step, uint64_
   return plan;
 }
 
-protocol::Exchange SentAgain(uint32_t rank, uint64_t step, bool answered,
-                             std::shared_ptr<const protocol::CompressionPlan> announced) {
-  protocol::Exchange exchange = Contribution(rank, step, 0, 1.5f);
+protocol::ExchangeRequest SentAgain(uint32_t rank, uint64_t step, bool answered,
+                                    std::shared_ptr<const protocol::CompressionPlan> announced) {
+  protocol::ExchangeRequest exchange = Contribution(rank, step, 0, 1.5f);
   exchange.plan_id = 1;
   exchange.answered = answered;
   exchange.announced = std::move(announced);
   return exchange;
 }
 
-// The plan that the result of bundle 0 announces, which the request brings; null: none.
+// Returns the plan that the request contains and the result of bundle 0 announces, or null.
 std::shared_ptr<const protocol::CompressionPlan> Announced(ShardUnderTest* shard,
-                                                           protocol::Exchange exchange) {
+                                                           protocol::ExchangeRequest exchange) {
   for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
-    const auto* reply = std::get_if<Reply>(&effect);
+    const auto* reply = std::get_if<SendReply>(&effect);
     if (reply != nullptr && reply->answer->outcome == protocol::Outcome::kResult)
       return reply->answer->plan;
   }
@@ -343,7 +343,7 @@ TEST(MeasuredPlans, ThatThereIsNoneHoldsLikewise) {
       shard->Measured(Measured({1e9, 1e9}));
       shard.Send(SentAgain(0, step, answered && step == 3, nullptr));
       announced = Announced(&shard, SentAgain(1, step, false, nullptr));
-      protocol::Exchange rest = Contribution(0, step, 1, 1.5f);
+      protocol::ExchangeRequest rest = Contribution(0, step, 1, 1.5f);
       rest.plan_id = 1;
       shard.Send(rest);
       rest = Contribution(1, step, 1, 1.5f);
@@ -355,19 +355,19 @@ TEST(MeasuredPlans, ThatThereIsNoneHoldsLikewise) {
 }
 
 TEST(MeasuredPlans, WhatWorkersSayOfAnnouncementsIsChecked) {
-  const auto refusal = [](const ShardOptions& options, const protocol::Exchange& exchange) {
+  const auto refusal = [](const ShardOptions& options, const protocol::ExchangeRequest& exchange) {
     ShardUnderTest shard(options);
-    const protocol::ExchangeAnswer answer = shard.Ask(exchange);
+    const protocol::ExchangeReply answer = shard.Ask(exchange);
     EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
     return answer.message;
   };
   const auto told = PlanFrom(3, 2, "int8");
   EXPECT_THAT(refusal(MeasuredShard(0, false), SentAgain(0, 1, true, told)),
-              HasSubstr("to whom it does not concern"));
+              HasSubstr("only shard 0 accepts that"));
   EXPECT_THAT(refusal(MeasuredShard(1, true), SentAgain(0, 1, true, told)),
-              HasSubstr("to whom it does not concern"));
+              HasSubstr("only shard 0 accepts that"));
   EXPECT_THAT(refusal(MeasuredShard(0, true), SentAgain(0, 1, false, told)),
-              HasSubstr("to whom it does not concern"));
+              HasSubstr("only shard 0 accepts that"));
   EXPECT_THAT(refusal(MeasuredShard(0, true), SentAgain(0, 1, true, PlanFrom(4, 2, "int8"))),
               HasSubstr("it begins with step 4"));
   EXPECT_THAT(refusal(MeasuredShard(0, true), SentAgain(0, 1, true, PlanFrom(3, 2, "powersgd:2"))),
@@ -375,10 +375,10 @@ TEST(MeasuredPlans, WhatWorkersSayOfAnnouncementsIsChecked) {
   ShardUnderTest shard(MeasuredShard(0, true));
   shard.Send(SentAgain(0, 1, true, told));
   EXPECT_THAT(shard.Ask(SentAgain(1, 1, true, nullptr)).message,
-              HasSubstr("another worker was told something else"));
+              HasSubstr("another worker reported a different plan"));
 }
 
-// Numbers that go back cannot come of anybody who keeps to the rules.
+// Announced numbers decrease, which no correct party does. The job must end, but not the process.
 TEST(MeasuredPlans, AnnouncementsThatDoNotFitTogetherEndTheJobAndNotTheProcess) {
   ShardUnderTest shard(MeasuredShard(0, /*replay=*/true));
   shard.Send(SentAgain(0, 1, true, PlanFrom(3, 1, "int8")));
@@ -389,10 +389,11 @@ TEST(MeasuredPlans, AnnouncementsThatDoNotFitTogetherEndTheJobAndNotTheProcess) 
   EXPECT_TRUE(alarmed);
 }
 
-// Who knew of the plan is lost, with the shard 0 that had made it.
+// The ranks that knew a plan are lost with the process of shard 0 that made it. A shard that knew
+// that plan and receives a different one must ask for a rollback.
 TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
-  protocol::Exchange exchange = SentAgain(0, 2, false, nullptr);
+  protocol::ExchangeRequest exchange = SentAgain(0, 2, false, nullptr);
   exchange.acked_step = 0;
   exchange.plan = PlanFrom(3, 2, "int8");
   shard.Send(exchange);
@@ -409,8 +410,8 @@ TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
   EXPECT_TRUE(back);
 }
 
-// Whether shard 1 asks for the way back when a successor of rank 0 sends this.
-bool AsksForTheWayBack(ShardUnderTest* shard, protocol::Exchange exchange, const char* why) {
+// Returns true if shard 1 asks for a rollback when a successor of rank 0 sends this request.
+bool AsksForTheWayBack(ShardUnderTest* shard, protocol::ExchangeRequest exchange, const char* why) {
   EXPECT_TRUE((*shard)->SetMembership(2, {50, 101}).ok());
   exchange.sender.incarnation = 50;
   exchange.sender.generation = 2;
@@ -424,14 +425,13 @@ bool AsksForTheWayBack(ShardUnderTest* shard, protocol::Exchange exchange, const
   return false;
 }
 
-// Both bundles of both ranks for steps 1 and later; the first ones of step 2 bring a plan, which
-// codes step 3.
+// Closes `steps` steps from step 1 on. The first requests of step 2 contain a plan for step 3.
 void CloseSteps(ShardUnderTest* shard, uint64_t steps,
                 const std::shared_ptr<const protocol::CompressionPlan>& plan) {
   for (uint64_t step = 1; step <= steps; ++step) {
     for (uint32_t rank = 0; rank < kMeasuredPlanRanks; ++rank) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-        protocol::Exchange exchange = Contribution(rank, step, bundle, 1.5f);
+        protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, 1.5f);
         exchange.plan_id = plan != nullptr && step > 2 ? plan->id : 1;
         if (bundle == 0 && step == 2) exchange.plan = plan;
         shard->Send(exchange);
@@ -444,7 +444,7 @@ void CloseSteps(ShardUnderTest* shard, uint64_t steps,
 TEST(MeasuredPlans, APlanForAStepThatHasBegunWithoutItTakesTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
   CloseSteps(&shard, 2, nullptr);
-  protocol::Exchange exchange = SentAgain(0, 2, false, nullptr);
+  protocol::ExchangeRequest exchange = SentAgain(0, 2, false, nullptr);
   exchange.plan = PlanFrom(3, 2, "int8");
   EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "begun without it"));
 }
@@ -452,7 +452,7 @@ TEST(MeasuredPlans, APlanForAStepThatHasBegunWithoutItTakesTheWayBack) {
 TEST(MeasuredPlans, AResultThatWasCodedByAnotherPlanTakesTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
   CloseSteps(&shard, 3, PlanFrom(3, 2, "int8"));
-  protocol::Exchange exchange = SentAgain(0, 3, false, nullptr);
+  protocol::ExchangeRequest exchange = SentAgain(0, 3, false, nullptr);
   EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "is coded by plan 1, and the result was by"));
 }
 

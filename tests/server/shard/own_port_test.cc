@@ -1,4 +1,4 @@
-// /livez and the process's own gRPC port.
+// Tests /livez and the probes of the process's own gRPC port.
 #include "server/own_port.h"
 
 #include <arpa/inet.h>
@@ -35,18 +35,18 @@ TEST(PortHealth, TwoFailuresRunningAreTrouble) {
   health.Note(absl::OkStatus());
   health.Note(kDeaf);
   EXPECT_THAT(health.trouble(), IsEmpty());
-  // A question that could not be asked is neither.
+  // A probe that could not ask must not count as a success or as a failure.
   health.Note(absl::ResourceExhaustedError("no descriptor"));
   EXPECT_THAT(health.trouble(), IsEmpty());
   health.Note(kDeaf);
   EXPECT_THAT(health.trouble(), HasSubstr("says nothing"));
   health.Note(absl::ResourceExhaustedError("no descriptor"));
-  EXPECT_THAT(health.trouble(), HasSubstr("2 times running"));
+  EXPECT_THAT(health.trouble(), HasSubstr("2 times in a row"));
   health.Note(absl::OkStatus());
   EXPECT_THAT(health.trouble(), IsEmpty());
 }
 
-// A port of this process whose connections the kernel takes, and nothing else.
+// A port of this process. The kernel accepts its connections, but the process never serves them.
 class DeafPort {
  public:
   DeafPort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -82,12 +82,12 @@ void AwaitStatus(const OwnPort& own, int status) {
 
 TEST(OwnPort, APortThatNothingAcceptsFromIsDead) {
   const DeafPort deaf;
-  // More questions than its backlog holds, so that some connections do not even come about.
+  // There are more probes than the backlog holds, so some connections are not even established.
   const OwnPort own(net::PortProbe("127.0.0.1:0", deaf.port(), /*tls=*/false),
                     {.pause = absl::ZeroDuration(), .patience = absl::Milliseconds(20)});
   AwaitStatus(own, 503);
   EXPECT_EQ(Livez(own).body.find(absl::StrCat("the gRPC port 127.0.0.1:", deaf.port(), ": ")), 0u);
-  // It recovers by itself.
+  // The port must count as healthy again once it is served.
   std::atomic<bool> stop = false;
   std::thread accepts([&] {
     while (!stop) {
@@ -115,7 +115,7 @@ TEST(OwnPort, APortThatIsGoneIsDead) {
 
 class OwnPortOfServer : public ::testing::Test {
  protected:
-  // What gRPC and the server log while the port is asked a few times.
+  // Returns the log output of gRPC and of the server while the port is probed a few times.
   std::string AskAServer(const std::string& listen, const net::TransportOptions& files) {
     const auto transport = net::Transport::Open(files, Logger("test", {}));
     Check(transport.ok(), transport.status().message());
@@ -138,7 +138,8 @@ class OwnPortOfServer : public ::testing::Test {
       const absl::Status answer = probe.Ask(absl::Seconds(30), stop);
       EXPECT_TRUE(answer.ok()) << listen << ": " << answer;
     }
-    // Not of its end: gRPC logs a handshake that its own end breaks.
+    // The output is read before the server ends, because gRPC logs a handshake that is interrupted
+    // by the end of the server.
     return ::testing::internal::GetCapturedStderr();
   }
 

@@ -1,4 +1,4 @@
-// A shard that closes steps without the late ones, by scripted schedules.
+// Tests a shard that closes steps without late ranks, with scripted schedules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,14 +17,14 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kGrace = absl::Milliseconds(20);
 
-ShardOptions QuorumShard(uint32_t ranks, uint32_t quorum, absl::Duration grace = kGrace) {
+ShardOptions QuorumShard(uint32_t ranks, uint32_t quorum, absl::Duration timeout = kGrace) {
   ShardOptions options = SmallShard(ranks);
   options.quorum = quorum;
-  options.grace = grace;
+  options.straggler_timeout = timeout;
   return options;
 }
 
-// "0@7": rank 0's work of step 7.
+// Returns each contribution as text: "0@7" is the work of rank 0 for step 7.
 std::vector<std::string> Places(const protocol::ClosingRecord& record) {
   std::vector<std::string> places;
   for (const protocol::Included& included : record.included) {
@@ -34,13 +34,20 @@ std::vector<std::string> Places(const protocol::ClosingRecord& record) {
   return places;
 }
 
-// Closes the step by ranks 0 and 1, each sending `value` in both bundles.
-void CloseByTwo(ShardUnderTest* shard, uint64_t step, float value) {
+// Closes the step with ranks 0 and 1, which each send `value` in both bundles. Returns the results
+// for rank 0, by bundle.
+std::map<uint32_t, protocol::ExchangeReply> CloseByTwo(ShardUnderTest* shard, uint64_t step,
+                                                       float value) {
+  std::map<uint32_t, protocol::ExchangeReply> results;
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      shard->Send(Contribution(rank, step, bundle, value));
+      for (const auto& [stream, result] :
+           ResultsByStream(shard->Send(Contribution(rank, step, bundle, value)))) {
+        if (stream == 1) results[bundle] = result;
+      }
     }
   }
+  return results;
 }
 
 TEST(Quorum, ClosesWithoutTheLateOneWhenGraceIsOver) {
@@ -53,7 +60,7 @@ TEST(Quorum, ClosesWithoutTheLateOneWhenGraceIsOver) {
   EXPECT_THAT(shard->Tick(shard.now() + kGrace - absl::Nanoseconds(1)), IsEmpty());
   const auto results = ResultsByStream(shard->Tick(shard.now() + kGrace));
   ASSERT_EQ(results.size(), 2u) << "whoever is not there hears when it comes";
-  const protocol::ExchangeAnswer& result = results.at(1);
+  const protocol::ExchangeReply& result = results.at(1);
   EXPECT_THAT(Places(result.record), ElementsAre("0@1", "2@1"));
   EXPECT_EQ(result.record.n, 2u);
   EXPECT_THAT(DecodedFrame(result.results.at(0), 2), ElementsAre(6, 6));
@@ -88,12 +95,12 @@ TEST(Quorum, ClosesOneBundleAndNotAnother) {
   EXPECT_EQ(shard->open_step(), 1u);
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).record.n, 2u);
   shard.Send(Contribution(1, 1, 1, 6));
-  // Bundle 0 went without rank 2, bundle 1 waits for it still.
+  // Bundle 0 closed without rank 2. Bundle 1 still waits for rank 2.
   const auto results = ResultsByStream(shard.Send(Contribution(2, 1, 1, 9)));
   EXPECT_EQ(results.at(3).record.n, 3u);
   EXPECT_EQ(shard->open_step(), 2u);
-  // Its work of bundle 0 is in the next step.
-  const protocol::ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 9));
+  // Rank 2's work for bundle 0 must join the next step.
+  const protocol::ExchangeReply late = shard.Ask(Contribution(2, 1, 0, 9));
   EXPECT_THAT(Places(late.record), ElementsAre("0@1", "1@1"));
   CloseByTwo(&shard, 2, 0);
   shard->Tick(shard.now() + 2 * kGrace);
@@ -104,7 +111,7 @@ TEST(Quorum, ClosesOneBundleAndNotAnother) {
 TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   for (uint64_t step = 1; step <= 3; ++step) CloseByTwo(&shard, step, 1);
-  const protocol::ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 8));
+  const protocol::ExchangeReply late = shard.Ask(Contribution(2, 1, 0, 8));
   EXPECT_EQ(late.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(late.step, 1u);
   EXPECT_EQ(late.open_step, 4u) << "so far it may skip";
@@ -121,12 +128,13 @@ TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
 
-// 1e8 + 1 - 1e8 is 0 in fp32, 1e8 - 1e8 + 1 is 1: order shows.
+// The values show the order of the additions: in fp32, 1e8 + 1 - 1e8 is 0, but 1e8 - 1e8 + 1 is 1.
 TEST(Quorum, SumsInRankThenStepOrder) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   shard.Send(Contribution(1, 1, 0, 0));
   shard.Send(Contribution(2, 1, 0, 0));
-  shard.Send(Contribution(0, 1, 0, 1e8f));  // Late: it is rank 0's in step 2, before all others'.
+  // This work is late. In step 2 it must come before the work of the other ranks.
+  shard.Send(Contribution(0, 1, 0, 1e8f));
   for (uint32_t rank = 1; rank < 3; ++rank) shard.Send(Contribution(rank, 1, 1, 0));
   ASSERT_EQ(shard->open_step(), 2u);
   shard.Send(Contribution(2, 2, 0, -1e8f));
@@ -164,8 +172,8 @@ TEST(Quorum, ASkipOfAClosedStepChangesNothing) {
   EXPECT_EQ(shard->Stats().late_contributions, 0u);
 }
 
-// Bundle 0 of step 2 is closed, bundle 1 is open: late work of bundle 0 goes to step 3, whatever is
-// there of its rank.
+// Bundle 0 of step 2 is closed and bundle 1 is open. Late work for bundle 0 must join step 3, even
+// if step 3 already has work of the same rank.
 TEST(Quorum, SeveralPiecesOfLateWorkAreInOneStep) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   CloseByTwo(&shard, 1, 1);
@@ -188,7 +196,8 @@ TEST(Quorum, SeveralPiecesOfLateWorkAreInOneStep) {
   EXPECT_EQ(shard->Stats().late_contributions, 3u);
 }
 
-// Each of two ranks is left out of another bundle of step 1, while both are needed for step 2.
+// Two ranks are left out of different bundles of step 1, and step 2 needs both ranks. Neither may
+// wait for the other.
 TEST(Quorum, RanksLeftOutOfDifferentBundlesDoNotWaitForEachOther) {
   ShardUnderTest shard(QuorumShard(4, 3, absl::ZeroDuration()));
   for (const uint32_t rank : {0, 1, 3}) shard.Send(Contribution(rank, 1, 0, 1));
@@ -198,22 +207,29 @@ TEST(Quorum, RanksLeftOutOfDifferentBundlesDoNotWaitForEachOther) {
   EXPECT_EQ(shard.Ask(Contribution(3, 1, 1, 1)).outcome, protocol::Outcome::kResult);
 }
 
-// Each time it comes it finds steps closed, is told so, skips them, and works at the open one: all
-// that it does is in exactly one step.
+// A rank is late in every step. Whenever it sends, some steps have closed. It learns this, skips
+// them, and works on the open step. Each piece of its work must be in exactly one step.
 TEST(Quorum, ARankAlwaysLate) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   uint64_t open = 1;
   uint64_t slow = 1;
   std::vector<uint64_t> worked;
+  // Number of results that contain work of rank 2, by the step of that work.
+  std::map<uint64_t, int> included;
   const auto run_fast = [&](uint64_t steps) {
-    for (uint64_t i = 0; i < steps; ++i) CloseByTwo(&shard, open++, 1);
+    for (uint64_t i = 0; i < steps; ++i) {
+      const auto results = CloseByTwo(&shard, open++, 1);
+      for (const protocol::Included& of : results.at(0).record.included) {
+        included[of.origin_step] += of.rank == 2;
+      }
+    }
   };
   for (int round = 0; round < 10; ++round) {
     run_fast(1 + static_cast<uint64_t>(round) % 4);
     worked.push_back(slow);
     uint64_t behind = 0;
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      const protocol::ExchangeAnswer answer = shard.Ask(Contribution(2, slow, bundle, 5));
+      const protocol::ExchangeReply answer = shard.Ask(Contribution(2, slow, bundle, 5));
       ASSERT_EQ(answer.outcome, protocol::Outcome::kResult) << slow;
       behind = answer.open_step - slow - 1;
     }
@@ -225,14 +241,9 @@ TEST(Quorum, ARankAlwaysLate) {
     EXPECT_EQ(slow, shard->open_step());
   }
   run_fast(1);
-  std::map<uint64_t, int> included;
-  for (const auto& result : shard->ResultsAfter(0, {0})) {
-    for (const protocol::Included& of : result->record.included)
-      included[of.origin_step] += of.rank == 2;
-  }
   EXPECT_EQ(shard->Stats().late_contributions, 2 * worked.size());
-  // The log is let go as ranks acknowledge; what is left of it must not have any twice.
   for (const auto& [step, times] : included) EXPECT_LE(times, 1) << step;
+  for (const uint64_t step : worked) EXPECT_EQ(included[step], 1) << step;
   EXPECT_EQ(shard->Stats().contributions, 3 * (shard->Stats().bundles_closed) - 2)
       << "all but its skip or work of the last step";
 }
@@ -251,7 +262,7 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
   options.table[1].role = protocol::TensorRole::kBuffer;
   options.layout.bundles[0][0].buffers = true;
-  options.average_buffers_every = 2;
+  options.buffer_sync_interval = 2;
   ShardUnderTest shard(options);
   for (uint32_t rank = 0; rank < 2; ++rank) {
     shard.Send(SkipOf(rank, 1, 0));
@@ -261,7 +272,7 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   CloseByTwo(&shard, 2, 4);
   EXPECT_EQ(shard->open_step(), 2u);
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
-  // The late rank catches up, and the buffers of all are averaged.
+  // When the late rank catches up, the buffers of all ranks are averaged.
   EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 1)).outcome, protocol::Outcome::kResult);
   const auto results = ResultsByStream(shard.Send(Contribution(2, 2, 0, 1)));
@@ -287,12 +298,13 @@ TEST(Quorum, AStepThatACheckpointIsDueAfterWaitsForAllAndLeavesNothingOver) {
   const std::vector<ShardEffect> closed = shard.Send(Contribution(2, 3, 1, 1));
   EXPECT_THAT(Places(ResultsByStream(closed).at(1).record),
               ElementsAre("0@3", "1@3", "2@1", "2@3"));
-  ASSERT_TRUE(std::holds_alternative<TakeSnapshot>(closed.back()));
-  EXPECT_EQ(std::get<TakeSnapshot>(closed.back()).snapshot->step, 3u);
+  ASSERT_TRUE(std::holds_alternative<WriteSnapshot>(closed.back()));
+  EXPECT_EQ(std::get<WriteSnapshot>(closed.back()).snapshot->step, 3u);
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
 
-// The log cannot grow for ever for a rank that does not come: then its step waits for it.
+// The log cannot grow without bound for a rank that sends nothing. Before it would evict a result
+// that the rank needs, the step must wait for that rank.
 TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
   options.log.steps = 4;
@@ -302,10 +314,11 @@ TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
   CloseByTwo(&shard, 5, 1);
   EXPECT_EQ(shard->open_step(), 5u) << "waits";
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
-  // Whatever it asks for is there; and when it has it, the others go on.
+  // The log still has every result that the late rank asks for. When the rank has received them,
+  // the others continue.
   for (uint64_t step = 1; step <= 4; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      protocol::Exchange work =
+      protocol::ExchangeRequest work =
           step == 1 ? Contribution(2, step, bundle, 1) : SkipOf(2, step, bundle);
       ASSERT_EQ(shard.Ask(std::move(work)).outcome, protocol::Outcome::kResult) << step;
     }
@@ -317,14 +330,14 @@ TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
 
 TEST(Quorum, TheRateIsThatOfTheStepNotOfLateWork) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
-  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1, .on = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1, .location = "shards"};
   options.parameters_agree = false;
   ShardUnderTest shard(options);
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     shard.Send(Contribution(0, 0, bundle, 1));
     for (uint32_t rank = 1; rank < 3; ++rank) shard.Send(SkipOf(rank, 0, bundle));
   }
-  const auto at_rate = [](protocol::Exchange exchange, float rate) {
+  const auto at_rate = [](protocol::ExchangeRequest exchange, float rate) {
     exchange.rate = rate;
     return exchange;
   };
@@ -344,7 +357,7 @@ TEST(Quorum, GoesWithoutReplay) {
   ShardOptions options = QuorumShard(3, 2);
   options.replay_bytes = 1 << 20;
   EXPECT_THAT(std::string(Shard::Create(options).status().message()),
-              HasSubstr("who was included"));
+              HasSubstr("which ranks were included"));
   EXPECT_FALSE(Shard::Create(QuorumShard(3, 4)).ok());
 }
 

@@ -23,14 +23,16 @@ TEST(RankWaits, TellsWhoWaitsAndWhoIsWaitedFor) {
     waits.Answered(0, step, 1, At(begin + 5));
     waits.Answered(1, step, 1, At(begin + 5));
   }
-  // Of two steps that are over: from 1 to 5, not from 0; the first answer found more open.
+  // Two finished steps count. In each of them, rank 0 waits from its last arrival (second 1) to the
+  // answer that ends the step (second 5). The answer before that leaves a bundle open.
   EXPECT_THAT(waits.seconds(), ElementsAre(8, 0));
 }
 
 TEST(RankWaits, AnAnswerInTheMiddleOfAStepIsNotItsEnd) {
   RankWaits waits(1);
   waits.Arrived(0, 1, 0, At(0));
-  waits.Answered(0, 1, 0, At(5));  // While the worker still computed.
+  // The worker is still computing when this answer arrives, so the worker does not wait.
+  waits.Answered(0, 1, 0, At(5));
   waits.Arrived(0, 1, 1, At(6));
   waits.Answered(0, 1, 1, At(8));
   waits.Arrived(0, 2, 0, At(9));
@@ -39,12 +41,12 @@ TEST(RankWaits, AnAnswerInTheMiddleOfAStepIsNotItsEnd) {
 
 TEST(RankWaits, WhatIsSentAgainOrRefusedOrOfNobodyChangesNothing) {
   RankWaits waits(1);
-  waits.Arrived(0, 0, 0, At(0));  // Parameters.
+  waits.Arrived(0, 0, 0, At(0));  // Step 0 exchanges the parameters.
   waits.Answered(0, 0, 0, At(9));
   waits.Arrived(0, 1, 0, At(10));
-  waits.Refused(0, 1, 0);  // Busy.
+  waits.Refused(0, 1, 0);  // The shard was busy.
   waits.Arrived(0, 1, 0, At(11));
-  waits.Arrived(0, 1, 0, At(12));  // Again.
+  waits.Arrived(0, 1, 0, At(12));  // This arrival is a repeat.
   waits.Answered(0, 1, 0, At(13));
   waits.Answered(0, 1, 0, At(20));
   waits.Arrived(0, 2, 0, At(21));

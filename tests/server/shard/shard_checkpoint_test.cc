@@ -1,5 +1,4 @@
-// What a shard's part of a job checkpoint is worth: a shard that begins with it goes on bit for
-// bit.
+// Tests that a shard continues bit for bit from its part of a job checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +14,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr uint32_t kShardCheckpointRanks = kSmallJobRanks;
-constexpr uint64_t kNamedAt = 2;  // Its open step when the checkpoint is named.
+constexpr uint64_t kNamedAt = 2;  // The shard's open step when the checkpoint is named.
 constexpr uint64_t kShardCheckpointSaved = 4;
 constexpr uint64_t kShardCheckpointSteps = 9;
 
-// The small job's shard, and what its workers remember.
+// The shard of the small job and the state of its workers.
 class SmallJob {
  public:
   explicit SmallJob(const compress::CodecSpec& spec) : options_(SmallJobOptions(spec)) {
@@ -29,13 +28,14 @@ class SmallJob {
     }
   }
 
-  // All ranks' contributions to a step, in an order of its own; what they made it into.
-  std::vector<protocol::ExchangeAnswer> RunStep(uint64_t step) {
-    std::vector<protocol::ExchangeAnswer> results;
+  // Sends the contributions of all ranks for a step, in an order that depends on the step. Returns
+  // the results.
+  std::vector<protocol::ExchangeReply> RunStep(uint64_t step) {
+    std::vector<protocol::ExchangeReply> results;
     for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
       for (uint32_t i = 0; i < kShardCheckpointRanks; ++i) {
         const auto rank = static_cast<uint32_t>((i + step + bundle) % kShardCheckpointRanks);
-        protocol::Exchange sent =
+        protocol::ExchangeRequest sent =
             SmallJobContribution(options_, &workers_[rank], rank, step, bundle);
         for (ShardEffect& effect : shard_->Handle(rank + 1, std::move(sent), {})) {
           Take(std::move(effect), &results);
@@ -49,7 +49,7 @@ class SmallJob {
     return results;
   }
 
-  // As after a rollback to what `other` saved.
+  // Continues from the snapshot of `other`, as after a rollback.
   absl::Status GoBackTo(const SmallJob& other) {
     options_.term = 1;
     options_.first_step = other.snapshot_->step + 1;
@@ -69,9 +69,9 @@ class SmallJob {
   bool has_snapshot() const { return snapshot_ != nullptr; }
 
  private:
-  void Take(ShardEffect effect, std::vector<protocol::ExchangeAnswer>* results) {
-    if (auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot_ = std::move(taken->snapshot);
-    const auto* reply = std::get_if<Reply>(&effect);
+  void Take(ShardEffect effect, std::vector<protocol::ExchangeReply>* results) {
+    if (auto* taken = std::get_if<WriteSnapshot>(&effect)) snapshot_ = std::move(taken->snapshot);
+    const auto* reply = std::get_if<SendReply>(&effect);
     if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult ||
         reply->stream != 1) {
       return;
@@ -87,14 +87,14 @@ class SmallJob {
   std::vector<compress::SavedCompressor> saved_workers_;
 };
 
-// What must be equal; that a checkpoint was spoken of need not be.
-auto Essence(const protocol::ExchangeAnswer& answer) {
+// Returns the parts of an answer that must be equal. The announcement of a checkpoint may differ.
+auto Essence(const protocol::ExchangeReply& answer) {
   return std::make_tuple(answer.step, answer.bundle, answer.results, answer.base_version,
                          answer.version, answer.record.n, answer.record.result_checksum);
 }
 
-void ExpectSameShardCheckpoint(const std::vector<protocol::ExchangeAnswer>& a,
-                               const std::vector<protocol::ExchangeAnswer>& b) {
+void ExpectSameShardCheckpoint(const std::vector<protocol::ExchangeReply>& a,
+                               const std::vector<protocol::ExchangeReply>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(Essence(a[i]), Essence(b[i])) << i;
 }
@@ -104,7 +104,7 @@ class ShardOfCodec : public ::testing::TestWithParam<compress::CodecSpec> {};
 TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
   SmallJob undisturbed(GetParam());
   SmallJob saving(GetParam());
-  std::vector<std::vector<protocol::ExchangeAnswer>> expected(1);
+  std::vector<std::vector<protocol::ExchangeReply>> expected(1);
   for (uint64_t step = 1; step <= kShardCheckpointSteps; ++step) {
     expected.push_back(undisturbed.RunStep(step));
     ASSERT_EQ(expected.back().size(), undisturbed.shard()->bundles());
@@ -115,7 +115,7 @@ TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
     EXPECT_EQ(saving.has_snapshot(), step >= kShardCheckpointSaved);
   }
   EXPECT_FALSE(undisturbed.has_snapshot());
-  // One that was just made, and one that had gone elsewhere.
+  // Restores a new shard, and a shard with a different history.
   for (const uint64_t strayed : {0u, 2u}) {
     SmallJob restored(GetParam());
     for (uint64_t step = 1; step <= strayed; ++step) restored.RunStep(step);
@@ -140,7 +140,7 @@ std::vector<std::shared_ptr<const protocol::ShardSnapshot>> SnapshotsIn(
     const std::vector<ShardEffect>& effects) {
   std::vector<std::shared_ptr<const protocol::ShardSnapshot>> snapshots;
   for (const ShardEffect& effect : effects) {
-    if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+    if (const auto* taken = std::get_if<WriteSnapshot>(&effect)) {
       snapshots.push_back(taken->snapshot);
     }
   }
@@ -158,7 +158,7 @@ TEST(ShardCheckpoint, IsNamedTwoStepsAheadAndNoSoonerThanItMust) {
   const auto effects = shard.Send(Contribution(0, 3, 0, 1));
   ASSERT_EQ(effects.size(), 2u);
   EXPECT_EQ(std::get<CheckpointNamed>(effects[0]).step, 5u);
-  EXPECT_EQ(std::get<Reply>(effects[1]).answer->checkpoint_step, 5u);
+  EXPECT_EQ(std::get<SendReply>(effects[1]).answer->checkpoint_step, 5u);
   EXPECT_EQ(shard->NameCheckpoint(0), 5u) << "it is under way";
   EXPECT_EQ(shard->NameCheckpoint(50), 5u);
 
@@ -181,7 +181,7 @@ TEST(ShardCheckpoint, EveryResultSaysItUntilItsStepIsClosed) {
   shard.Send(Contribution(0, 1, 0, 1));
   EXPECT_EQ(shard->NameCheckpoint(0), 3u);
   const auto effects = shard.Send(Contribution(0, 1, 1, 1));
-  EXPECT_EQ(std::get<Reply>(effects.at(1)).answer->checkpoint_step, 3u)
+  EXPECT_EQ(std::get<SendReply>(effects.at(1)).answer->checkpoint_step, 3u)
       << "known to all by the end of the step in which it was named";
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).checkpoint_step, 3u) << "repeats say it too";
   for (const uint64_t step : {2u, 3u}) {
@@ -198,7 +198,7 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
   options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
   ShardUnderTest shard(options);
   shard.RunStep(1, 1);
-  protocol::Exchange told = Contribution(1, 2, 1, 7);
+  protocol::ExchangeRequest told = Contribution(1, 2, 1, 7);
   told.checkpoint_step = 3;
   EXPECT_EQ(shard.Ask(told).checkpoint_step, 0u) << "only shard 0 announces";
   shard.Send(Contribution(0, 2, 1, 7));
@@ -210,7 +210,7 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
     const auto snapshots = SnapshotsIn(effects);
     ASSERT_EQ(snapshots.size(), bundle);
     if (bundle == 0) continue;
-    EXPECT_TRUE(std::holds_alternative<TakeSnapshot>(effects.back())) << "results go first";
+    EXPECT_TRUE(std::holds_alternative<WriteSnapshot>(effects.back())) << "results go first";
     EXPECT_EQ(snapshots[0]->step, 3u);
     EXPECT_EQ(snapshots[0]->shard, 1u);
     EXPECT_EQ(snapshots[0]->job_uid, kJob);
@@ -229,13 +229,13 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
 
 TEST(ShardCheckpoint, OtherNamesAreRefused) {
   ShardUnderTest first(SmallShard(2));
-  protocol::Exchange told = Contribution(0, 1, 0, 1);
+  protocol::ExchangeRequest told = Contribution(0, 1, 0, 1);
   told.checkpoint_step = 9;
   EXPECT_THAT(first.Ask(told).message, HasSubstr("after step 9, but none is named"));
   first->NameCheckpoint(0);
   first.Send(Contribution(0, 1, 1, 1));
   first.Send(Contribution(1, 1, 1, 1));
-  const protocol::ExchangeAnswer refused = first.Ask(told);
+  const protocol::ExchangeReply refused = first.Ask(told);
   EXPECT_EQ(refused.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(refused.message, HasSubstr("is after step 3"));
   told.checkpoint_step = 3;
@@ -249,7 +249,7 @@ TEST(ShardCheckpoint, WhatCameEarlyOfTheNextStepIsNotInIt) {
     shard->NameCheckpoint(0);
     shard.RunStep(1, 1);
     shard.RunStep(2, 2);
-    protocol::Exchange ahead = Contribution(0, 4, 0, 5);
+    protocol::ExchangeRequest ahead = Contribution(0, 4, 0, 5);
     ahead.acked_step = 2;
     shard.Send(Contribution(0, 3, 0, 1));
     shard.Send(Contribution(1, 3, 0, 2));
@@ -262,9 +262,10 @@ TEST(ShardCheckpoint, WhatCameEarlyOfTheNextStepIsNotInIt) {
     }
     const auto effects = shard.Send(Contribution(1, 3, 1, 2));
     for (const auto& snapshot : SnapshotsIn(effects)) snapshots.push_back(snapshot);
-    // The results of step 3, the snapshot, and only then those of what had come early.
+    // The results of step 3 come first, then the snapshot, and then the results of early
+    // contributions.
     ASSERT_EQ(effects.size(), early ? 5u : 3u);
-    EXPECT_TRUE(std::holds_alternative<TakeSnapshot>(effects[2]));
+    EXPECT_TRUE(std::holds_alternative<WriteSnapshot>(effects[2]));
   }
   ASSERT_EQ(snapshots.size(), 2u);
   EXPECT_EQ(*snapshots[0], *snapshots[1]);
@@ -277,7 +278,7 @@ TEST(ShardCheckpoint, WithoutANameNothingIsSaidOrTaken) {
     for (const uint32_t bundle : {0u, 1u}) {
       const auto effects = shard.Send(Contribution(0, step, bundle, 1));
       ASSERT_EQ(effects.size(), 1u);
-      EXPECT_EQ(std::get<Reply>(effects[0]).answer->checkpoint_step, 0u);
+      EXPECT_EQ(std::get<SendReply>(effects[0]).answer->checkpoint_step, 0u);
     }
   }
 }
@@ -310,7 +311,7 @@ TEST(ShardCheckpoint, WhatDoesNotFitIsRefusedWithTheReason) {
         EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
         EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
       };
-  expect("cannot go on from the checkpoint after step 3: it is of run",
+  expect("cannot continue from the checkpoint after step 3: it is of run",
          [](auto* /*here*/, auto* saved) { saved->job_uid = 1; });
   expect("the term was 3 and is now 2", [](auto* /*here*/, auto* saved) { saved->term = 3; });
   expect("the shard was 1 and is now 0", [](auto* /*here*/, auto* saved) { saved->shard = 1; });
@@ -324,7 +325,7 @@ TEST(ShardCheckpoint, WhatDoesNotFitIsRefusedWithTheReason) {
   expect("topk",
          [](auto* here, auto* /*saved*/) { here->compression.downlink = Spec("topk:20%/ef"); });
   expect("2 elements", [](auto* here, auto* /*saved*/) { here->layout.chunks[2].count = 3; });
-  expect("chunk 1: saved memory belongs to nothing here", [](auto* /*here*/, auto* saved) {
+  expect("chunk 1: saved memory is unknown here", [](auto* /*here*/, auto* saved) {
     saved->aggregators[1]["memory"] = {1, 2};
   });
   expect("finite", [](auto* /*here*/, auto* saved) {
@@ -339,10 +340,10 @@ TEST(ShardCheckpoint, SuspensionSendsEverybodyToTheNewTerm) {
   shard.Send(Contribution(0, 1, 0, 2));
   const auto effects = shard->Suspend(3, "rank 1 was lost at step 1");
   ASSERT_EQ(effects.size(), 1u);
-  const protocol::ExchangeAnswer told = *std::get<Reply>(effects[0]).answer;
+  const protocol::ExchangeReply told = *std::get<SendReply>(effects[0]).answer;
   EXPECT_EQ(told.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(told.term, 3u);
-  const protocol::ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
+  const protocol::ExchangeReply later = shard.Ask(Contribution(1, 1, 0, 2));
   EXPECT_EQ(later.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(later.term, 3u);
   EXPECT_EQ(later.message, "rank 1 was lost at step 1");
@@ -352,13 +353,13 @@ TEST(ShardCheckpoint, SendersOfEarlierTermsHearOfTheirJobsTerm) {
   ShardOptions options = SmallShard(2);
   options.term = 4;
   ShardUnderTest shard(options);
-  const protocol::ExchangeAnswer earlier = shard.Ask(Contribution(0, 1, 0, 2));
+  const protocol::ExchangeReply earlier = shard.Ask(Contribution(0, 1, 0, 2));
   EXPECT_EQ(earlier.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(earlier.term, 4u);
-  protocol::Exchange foreign = Contribution(0, 1, 0, 2);
+  protocol::ExchangeRequest foreign = Contribution(0, 1, 0, 2);
   foreign.sender.job_uid = 1;
   EXPECT_EQ(shard.Ask(foreign).term, 0u) << "of another run: this is no rollback";
-  protocol::Exchange now = Contribution(0, 1, 0, 2);
+  protocol::ExchangeRequest now = Contribution(0, 1, 0, 2);
   now.sender.term = 4;
   EXPECT_EQ(shard.Ask(now).outcome, protocol::Outcome::kPending);
 }

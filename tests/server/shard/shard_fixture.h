@@ -1,4 +1,4 @@
-// A small shard, and workers' requests for it, for tests of the core.
+// A small shard, and requests of its workers, for tests of the core.
 #pragma once
 
 #include <map>
@@ -34,8 +34,8 @@ inline std::vector<float> DecodedFrame(const std::string& frame, size_t count) {
   return values;
 }
 
-// Two bundles in sending order: bundle 0 holds "late" (2 elements), bundle 1 "early" (4, in chunks
-// of 3 and 1).
+// Returns a shard with two bundles in sending order: bundle 0 holds "late" (2 elements); bundle 1
+// holds "early" (4 elements in chunks of 3 and 1).
 inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "none") {
   ShardOptions options;
   options.table = {
@@ -53,9 +53,10 @@ inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "non
   return options;
 }
 
-// What rank `rank` sends for a bundle of SmallShard: every element is `value`.
-inline protocol::Exchange Contribution(uint32_t rank, uint64_t step, uint32_t bundle, float value) {
-  protocol::Exchange exchange;
+// Returns the contribution of `rank` to a bundle of SmallShard. All elements are `value`.
+inline protocol::ExchangeRequest Contribution(uint32_t rank, uint64_t step, uint32_t bundle,
+                                              float value) {
+  protocol::ExchangeRequest exchange;
   exchange.sender = {.job_uid = kJob, .rank = rank, .incarnation = 100 + rank, .generation = 1};
   exchange.step = step;
   exchange.bundle = bundle;
@@ -68,14 +69,14 @@ inline protocol::Exchange Contribution(uint32_t rank, uint64_t step, uint32_t bu
   return exchange;
 }
 
-inline protocol::Exchange SkipOf(uint32_t rank, uint64_t step, uint32_t bundle) {
-  protocol::Exchange exchange = Contribution(rank, step, bundle, 0);
+inline protocol::ExchangeRequest SkipOf(uint32_t rank, uint64_t step, uint32_t bundle) {
+  protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, 0);
   exchange.frames.clear();
   exchange.skip = true;
   return exchange;
 }
 
-inline protocol::Exchange KeysOf(protocol::Exchange exchange) {
+inline protocol::ExchangeRequest KeysOf(protocol::ExchangeRequest exchange) {
   exchange.keys_only = true;
   for (const std::string& frame : exchange.frames) {
     exchange.checksums.push_back(compress::FrameChecksum(protocol::FrameBytes(frame)));
@@ -84,25 +85,25 @@ inline protocol::Exchange KeysOf(protocol::Exchange exchange) {
   return exchange;
 }
 
-// A shard whose rank r talks on stream r + 1 unless told otherwise.
+// A shard under test. Rank r uses stream r + 1 unless a test uses another stream.
 class ShardUnderTest {
  public:
   explicit ShardUnderTest(ShardOptions options) : shard_(*Shard::Create(std::move(options))) {}
 
-  std::vector<ShardEffect> Send(protocol::Exchange exchange) {
+  std::vector<ShardEffect> Send(protocol::ExchangeRequest exchange) {
     const StreamId stream = exchange.sender.rank + 1;
     return SendOn(stream, std::move(exchange));
   }
-  std::vector<ShardEffect> SendOn(StreamId stream, protocol::Exchange exchange) {
+  std::vector<ShardEffect> SendOn(StreamId stream, protocol::ExchangeRequest exchange) {
     return shard_->Handle(stream, std::move(exchange), now_);
   }
-  // The only answer, which must be one.
-  protocol::ExchangeAnswer Ask(protocol::Exchange exchange) {
+  // Sends a request and returns its answer, which must be the first effect.
+  protocol::ExchangeReply Ask(protocol::ExchangeRequest exchange) {
     const std::vector<ShardEffect> effects = Send(std::move(exchange));
-    Check(!effects.empty() && std::holds_alternative<Reply>(effects[0]), "an answer came");
-    return *std::get<Reply>(effects[0]).answer;
+    Check(!effects.empty() && std::holds_alternative<SendReply>(effects[0]), "an answer came");
+    return *std::get<SendReply>(effects[0]).answer;
   }
-  // A whole step in which every rank sends `value` + its rank.
+  // Runs a whole step in which every rank sends `value` plus its rank.
   void RunStep(uint64_t step, float value) {
     for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
       for (uint32_t rank = 0; rank < shard_->options().incarnations.size(); ++rank) {
@@ -119,12 +120,12 @@ class ShardUnderTest {
   absl::Time now_ = absl::UnixEpoch();
 };
 
-// The results among effects, by the stream they go to: at most one to each.
-inline std::map<StreamId, protocol::ExchangeAnswer> ResultsByStream(
+// Returns the results among the effects, at most one for each stream.
+inline std::map<StreamId, protocol::ExchangeReply> ResultsByStream(
     const std::vector<ShardEffect>& effects) {
-  std::map<StreamId, protocol::ExchangeAnswer> results;
+  std::map<StreamId, protocol::ExchangeReply> results;
   for (const ShardEffect& effect : effects) {
-    const auto* reply = std::get_if<Reply>(&effect);
+    const auto* reply = std::get_if<SendReply>(&effect);
     if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult) continue;
     Check(results.emplace(reply->stream, *reply->answer).second, "one answer to each");
   }

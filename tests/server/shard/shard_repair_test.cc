@@ -1,5 +1,5 @@
-// What a shard keeps for those who come back, what it says while it comes back itself, and where
-// repairs end.
+// Tests the results that a shard keeps for workers that return, its answers while it replays, and
+// the limits of repairs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ ShardOptions KeepingShard(uint32_t ranks, absl::string_view downlink = "none") {
   return options;
 }
 
-// One that was started again in the middle of a job, from its checkpoint after `saved` (which with
-// a lossless downlink has nothing in it but versions).
+// Returns a shard that was restarted in the middle of a job from its checkpoint after step `saved`.
+// With a lossless downlink, that checkpoint contains only versions.
 ShardOptions ReplayingShard(uint32_t ranks, uint64_t saved) {
   ShardOptions options = KeepingShard(ranks);
   options.replay = true;
@@ -33,8 +33,8 @@ ShardOptions AsSecondShard(ShardOptions options) {
   return options;
 }
 
-// Of the worker that takes the rank over in generation 2.
-protocol::Exchange OfSuccessor(protocol::Exchange exchange) {
+// Changes the sender to the worker that takes over the rank in generation 2.
+protocol::ExchangeRequest OfSuccessor(protocol::ExchangeRequest exchange) {
   exchange.sender.incarnation += 100;
   exchange.sender.generation = 2;
   return exchange;
@@ -49,15 +49,15 @@ std::vector<Effect> Only(const std::vector<ShardEffect>& effects) {
   return only;
 }
 
-protocol::ExchangeAnswer AnswerTo(ShardUnderTest* shard, protocol::Exchange exchange) {
-  return *Only<Reply>(shard->Send(std::move(exchange))).at(0).answer;
+protocol::ExchangeReply AnswerTo(ShardUnderTest* shard, protocol::ExchangeRequest exchange) {
+  return *Only<SendReply>(shard->Send(std::move(exchange))).at(0).answer;
 }
 
 TEST(ShardRepair, ResultsStayUntilACheckpointReleasesThem) {
   ShardUnderTest shard(KeepingShard(2));
   EXPECT_EQ(shard->results_from(), 1u) << "a worker that begins with the first step finds all";
   for (uint64_t step = 1; step <= 5; ++step) shard.RunStep(step, 1);
-  shard.RunStep(6, 1);  // Acknowledges the fifth.
+  shard.RunStep(6, 1);  // Step 6 acknowledges step 5.
   EXPECT_EQ(shard->Stats().log_results, 12u);
   EXPECT_EQ(shard->results_from(), 1u);
   EXPECT_EQ(AnswerTo(&shard, Contribution(0, 1, 0, 1)).outcome, protocol::Outcome::kResult);
@@ -92,7 +92,7 @@ TEST(ShardRepair, AtTheLimitTheOldestStepsGoAndTheNewestTwoStay) {
   ShardUnderTest unlimited(KeepingShard(2));
   for (uint64_t step = 1; step <= 2; ++step) unlimited.RunStep(step, 1);
   const uint64_t per_step = unlimited->Stats().log_bytes / 2;
-  EXPECT_GT(per_step, 2 * sizeof(protocol::ExchangeAnswer)) << "the record takes memory too";
+  EXPECT_GT(per_step, 2 * sizeof(protocol::ExchangeReply)) << "the record takes memory too";
 
   ShardOptions options = KeepingShard(2);
   options.replay_bytes = 4 * per_step;
@@ -113,7 +113,8 @@ TEST(ShardRepair, AtTheLimitTheOldestStepsGoAndTheNewestTwoStay) {
 TEST(ShardRepair, ResultsTakeNoMoreMemoryThanTheOthersLeave) {
   ShardOptions options = KeepingShard(2);
   options.window_bytes = 1000;
-  options.max_memory = 2 * 4 * 6 + 2 * 1000 + 3000;  // Sums, residuals, windows, and 3000 bytes.
+  // Memory for sums, residuals and windows, plus 3000 bytes.
+  options.max_memory = 2 * 4 * 6 + 2 * 1000 + 3000;
   ShardUnderTest shard(options);
   EXPECT_EQ(shard->Stats().log_limit, 3000u);
   for (uint64_t step = 1; step <= 40; ++step) shard.RunStep(step, 1);
@@ -122,11 +123,12 @@ TEST(ShardRepair, ResultsTakeNoMoreMemoryThanTheOthersLeave) {
   EXPECT_EQ(shard->Stats().refused_busy, 0u) << "training never waits for them";
 }
 
-// Scripted schedule: windows full at the barrier, with a log that is full as well.
+// Scripted schedule: the windows of all ranks are full at the barrier, and the log is full too. No
+// rank may be blocked.
 TEST(ShardRepair, WindowsFullAtTheBarrierAFullLogHoldsUpNobody) {
   ShardOptions options = KeepingShard(2);
   options.window_bytes = 1;
-  options.max_memory = 2 * 4 * 6 + 2;  // Nothing for frames, nothing for results.
+  options.max_memory = 2 * 4 * 6 + 2;  // There is no memory for frames or results.
   ShardUnderTest shard(options);
   EXPECT_EQ(shard->Stats().log_limit, 0u);
   for (uint64_t step = 1; step <= 5; ++step) {
@@ -144,26 +146,26 @@ TEST(ShardRepair, WindowsFullAtTheBarrierAFullLogHoldsUpNobody) {
 
 TEST(ShardRepair, WhatShowsThatTheShardIsBehindIsAnsweredNeedAndChangesNothing) {
   ShardUnderTest shard(ReplayingShard(2, 4));
-  protocol::Exchange with_name = Contribution(1, 9, 0, 1);
+  protocol::ExchangeRequest with_name = Contribution(1, 9, 0, 1);
   with_name.checkpoint_step = 10;
-  protocol::Exchange acknowledges = Contribution(1, 5, 0, 1);
+  protocol::ExchangeRequest acknowledges = Contribution(1, 5, 0, 1);
   acknowledges.acked_step = 5;
-  protocol::Exchange next =
-      Contribution(1, 6, 0, 1);  // Acknowledges the fifth, which is open here.
-  const std::vector<protocol::Exchange> requests = {Contribution(0, 9, 1, 1),
-                                                    KeysOf(Contribution(0, 9, 1, 1)),
-                                                    with_name,
-                                                    acknowledges,
-                                                    next,
-                                                    KeysOf(Contribution(1, 5, 1, 1)),
-                                                    SkipOf(1, 9, 0),
-                                                    KeysOf(Contribution(0, 4, 1, 1)),
-                                                    Contribution(0, 3, 1, 1)};
+  // This request acknowledges step 5, which is open on this shard.
+  protocol::ExchangeRequest next = Contribution(1, 6, 0, 1);
+  const std::vector<protocol::ExchangeRequest> requests = {Contribution(0, 9, 1, 1),
+                                                           KeysOf(Contribution(0, 9, 1, 1)),
+                                                           with_name,
+                                                           acknowledges,
+                                                           next,
+                                                           KeysOf(Contribution(1, 5, 1, 1)),
+                                                           SkipOf(1, 9, 0),
+                                                           KeysOf(Contribution(0, 4, 1, 1)),
+                                                           Contribution(0, 3, 1, 1)};
   for (int round = 0; round < 2; ++round) {
-    for (const protocol::Exchange& request : requests) {
+    for (const protocol::ExchangeRequest& request : requests) {
       const auto effects = shard.Send(request);
       ASSERT_THAT(effects, SizeIs(1));
-      const protocol::ExchangeAnswer answer = *std::get<Reply>(effects[0]).answer;
+      const protocol::ExchangeReply answer = *std::get<SendReply>(effects[0]).answer;
       EXPECT_EQ(answer.outcome, protocol::Outcome::kNeed) << request.step;
       EXPECT_EQ(answer.need_from, 5u) << request.step;
       EXPECT_EQ(answer.step, request.step);
@@ -180,13 +182,14 @@ TEST(ShardRepair, WhatShowsThatTheShardIsBehindIsAnsweredNeedAndChangesNothing) 
 TEST(ShardRepair, AShardThatLostNothingRefusesWhatIsTooFarAhead) {
   ShardUnderTest shard(KeepingShard(1));
   EXPECT_EQ(AnswerTo(&shard, Contribution(0, 3, 0, 1)).outcome, protocol::Outcome::kInvalid);
-  protocol::Exchange acknowledges = Contribution(0, 1, 0, 1);
+  protocol::ExchangeRequest acknowledges = Contribution(0, 1, 0, 1);
   acknowledges.acked_step = 1;
   EXPECT_EQ(AnswerTo(&shard, acknowledges).outcome, protocol::Outcome::kInvalid);
 }
 
-// Scripted schedule: crash after the first result was sent. Rank 0 has it, rank 1 has not, and
-// there is no checkpoint yet: the next process begins with the first step.
+// Scripted schedule: the shard crashes after it has sent a result to rank 0 but not to rank 1.
+// There is no checkpoint yet, so the next process begins with the first step. It must produce the
+// same result again.
 TEST(ShardRepair, CrashAfterTheFirstResultWasSent) {
   ShardUnderTest first(KeepingShard(2, "topk:50%/ef"));
   first.RunStep(1, 1);
@@ -194,10 +197,10 @@ TEST(ShardRepair, CrashAfterTheFirstResultWasSent) {
   first.Send(Contribution(0, 3, 0, 2));
   first->StreamClosed(2);
   const auto effects = first.SendOn(0, Contribution(1, 3, 0, 5));
-  const auto replies = Only<Reply>(effects);
+  const auto replies = Only<SendReply>(effects);
   ASSERT_THAT(replies, SizeIs(1));
   ASSERT_EQ(replies[0].stream, 1u) << "only rank 0 hears of it";
-  const protocol::ExchangeAnswer seen = *replies[0].answer;
+  const protocol::ExchangeReply seen = *replies[0].answer;
 
   ShardOptions options = KeepingShard(2, "topk:50%/ef");
   options.server_incarnation = 6;
@@ -207,31 +210,32 @@ TEST(ShardRepair, CrashAfterTheFirstResultWasSent) {
   EXPECT_EQ(AnswerTo(&second, Contribution(1, 3, 0, 5)).need_from, 1u);
   second.RunStep(1, 1);
   second.RunStep(2, 3);
-  // In another order than before.
+  // The contributions arrive in another order than before.
   EXPECT_EQ(AnswerTo(&second, Contribution(1, 3, 0, 5)).outcome, protocol::Outcome::kPending);
-  const protocol::ExchangeAnswer again = AnswerTo(&second, Contribution(0, 3, 0, 2));
+  const protocol::ExchangeReply again = AnswerTo(&second, Contribution(0, 3, 0, 2));
   EXPECT_EQ(again.results, seen.results);
   EXPECT_EQ(again.record.included, seen.record.included);
   EXPECT_EQ(again.record.result_checksum, seen.record.result_checksum);
   EXPECT_EQ(again.version, seen.version);
 }
 
-// Scripted schedule: two instances of one shard. Who has heard of the newer is not served by the
-// older.
+// Scripted schedule: two processes of one shard are alive. The older one must not serve a worker
+// that knows the newer one.
 TEST(ShardRepair, TwoInstancesOfOneShard) {
   ShardUnderTest older(KeepingShard(1));
   ShardOptions options = ReplayingShard(1, 0);
   options.server_incarnation = 6;
   ShardUnderTest newer(options);
-  protocol::Exchange exchange = Contribution(0, 1, 0, 1);
+  protocol::ExchangeRequest exchange = Contribution(0, 1, 0, 1);
   exchange.sender.server_incarnation = 6;
-  const protocol::ExchangeAnswer fenced = AnswerTo(&older, exchange);
+  const protocol::ExchangeReply fenced = AnswerTo(&older, exchange);
   EXPECT_EQ(fenced.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(fenced.message, HasSubstr("was replaced by a newer one (6)"));
   EXPECT_EQ(AnswerTo(&newer, exchange).outcome, protocol::Outcome::kResult);
 }
 
-// Steps 1 to 3 are closed, of step 4 bundle 0 has rank 1's part; then another worker takes rank 1.
+// Returns a shard on which steps 1 to 3 are closed and bundle 0 of step 4 has the contribution of
+// rank 1. After that, another worker has taken over rank 1.
 ShardUnderTest WithSuccessor(ShardOptions options) {
   ShardUnderTest shard(std::move(options));
   for (uint64_t step = 1; step <= 3; ++step) shard.RunStep(step, 1);
@@ -245,8 +249,8 @@ TEST(ShardRepair, ASuccessorIsAnsweredWhatItsPredecessorWas) {
   EXPECT_EQ(AnswerTo(&shard, Contribution(1, 4, 1, 2)).outcome, protocol::Outcome::kFenced);
   for (uint64_t step = 1; step <= 3; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
-      const protocol::Exchange sent = OfSuccessor(Contribution(1, step, bundle, 2));
-      const protocol::ExchangeAnswer answer = AnswerTo(&shard, sent);
+      const protocol::ExchangeRequest sent = OfSuccessor(Contribution(1, step, bundle, 2));
+      const protocol::ExchangeReply answer = AnswerTo(&shard, sent);
       EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
       EXPECT_EQ(answer.record.result_checksum,
                 AnswerTo(&shard, Contribution(0, step, bundle, 1)).record.result_checksum);
@@ -270,13 +274,13 @@ TEST(ShardRepair, WhatASuccessorStillNeedsIsNotReleasedAndDoesNotGoAtTheLimit) {
   for (uint64_t step = 1; step <= 4; ++step) shard.RunStep(step, 1);
   for (const uint32_t bundle : {0u, 1u}) shard.Send(Contribution(1, 5, bundle, 2));
   ASSERT_TRUE(shard->SetMembership(2, {100, 201}).ok());
-  // The last step that can close without it.
+  // Step 5 is the last step that can close without the successor.
   for (const uint32_t bundle : {0u, 1u}) shard.Send(Contribution(0, 5, bundle, 1));
   EXPECT_EQ(shard->open_step(), 6u);
   EXPECT_EQ(shard->results_from(), 1u);
   for (uint64_t step = 1; step <= 5; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
-      protocol::Exchange sent = OfSuccessor(Contribution(1, step, bundle, 2));
+      protocol::ExchangeRequest sent = OfSuccessor(Contribution(1, step, bundle, 2));
       EXPECT_EQ(AnswerTo(&shard, sent).outcome, protocol::Outcome::kResult) << step;
     }
   }
@@ -293,34 +297,36 @@ TEST(ShardRepair, WhatASuccessorNeedsAndIsGoneEndsTheRepair) {
   ShardUnderTest shard = WithSuccessor(options);
   EXPECT_EQ(shard->results_from(), 2u);
   const auto effects = shard.Send(OfSuccessor(Contribution(1, 1, 0, 2)));
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kBusy);
+  EXPECT_EQ(Only<SendReply>(effects).at(0).answer->outcome, protocol::Outcome::kBusy);
   const auto given_up = Only<NotReproducible>(effects);
   ASSERT_THAT(given_up, SizeIs(1));
   EXPECT_EQ(given_up[0].rank, 1u);
   EXPECT_EQ(given_up[0].step, 1u);
   EXPECT_THAT(given_up[0].text, HasSubstr("kept from step 2 on; raise checkpoint.replay_limit"));
-  // One that it has acknowledged is a late repeat and nothing to worry about.
+  // The successor now acknowledges step 1. A request for that step is then only a late repeat,
+  // which causes no rollback.
   ASSERT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 2, 0, 2))).outcome,
             protocol::Outcome::kResult);
   EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 1, 0, 2))).outcome,
             protocol::Outcome::kInvalid);
 }
 
-// Scripted schedule: rejoin with an old residual. The successor's bytes are not its predecessor's.
+// Scripted schedule: a worker rejoins with an old residual, so its bytes differ from those of its
+// predecessor.
 TEST(ShardRepair, RejoinWithAnOldResidual) {
-  const std::vector<protocol::Exchange> others = {
-      Contribution(1, 2, 0, 7),          // Of a step that is closed,
-      KeysOf(Contribution(1, 3, 1, 7)),  // by its keys,
-      SkipOf(1, 2, 1),                   // skipped now,
-      Contribution(1, 4, 0, 7),          // of the step that is open,
+  const std::vector<protocol::ExchangeRequest> others = {
+      Contribution(1, 2, 0, 7),          // A closed step.
+      KeysOf(Contribution(1, 3, 1, 7)),  // Keys of a closed step.
+      SkipOf(1, 2, 1),                   // A step that the predecessor did not skip.
+      Contribution(1, 4, 0, 7),          // The open step.
       KeysOf(Contribution(1, 4, 0, 7)),
   };
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
   for (int round = 0; round < 3; ++round) {
-    for (const protocol::Exchange& other : others) {
+    for (const protocol::ExchangeRequest& other : others) {
       const auto effects = shard.Send(OfSuccessor(other));
       ASSERT_THAT(effects, SizeIs(2)) << other.step;
-      EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kBusy);
+      EXPECT_EQ(Only<SendReply>(effects).at(0).answer->outcome, protocol::Outcome::kBusy);
       const NotReproducible told = Only<NotReproducible>(effects).at(0);
       EXPECT_EQ(told.rank, 1u);
       EXPECT_EQ(told.step, other.step);
@@ -335,11 +341,11 @@ TEST(ShardRepair, RejoinWithAnOldResidual) {
 
 TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
-  protocol::Exchange damaged = OfSuccessor(Contribution(1, 2, 0, 2));
+  protocol::ExchangeRequest damaged = OfSuccessor(Contribution(1, 2, 0, 2));
   damaged.frames[0].back() ^= 1;
   const auto effects = shard.Send(damaged);
   EXPECT_THAT(Only<NotReproducible>(effects), IsEmpty()) << "bad bytes are not another result";
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(Only<SendReply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
   for (uint64_t step = 4; step <= 6; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
       shard.Send(Contribution(0, step, bundle, 1));
@@ -349,14 +355,14 @@ TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
   shard.Send(OfSuccessor(Contribution(1, 6, 0, 2)));
   const auto own = shard.Send(OfSuccessor(Contribution(1, 6, 0, 3)));
   EXPECT_THAT(Only<NotReproducible>(own), IsEmpty()) << "its predecessor never was there";
-  EXPECT_EQ(Only<Reply>(own).at(0).answer->outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(Only<SendReply>(own).at(0).answer->outcome, protocol::Outcome::kInvalid);
 }
 
 TEST(ShardRepair, WhoeverStayedIsHeldToItsBytesAsBefore) {
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
   const auto effects = shard.Send(Contribution(0, 2, 0, 7));
   EXPECT_THAT(Only<NotReproducible>(effects), IsEmpty());
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(Only<SendReply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
 }
 
 TEST(ShardRepair, ASuccessorOfASuccessorBeginsAnewToo) {
@@ -370,7 +376,7 @@ TEST(ShardRepair, ASuccessorOfASuccessorBeginsAnewToo) {
   EXPECT_EQ(shard->results_from(), 2u);
   ASSERT_TRUE(shard->SetMembership(3, {100, 301}).ok());
   EXPECT_FALSE(shard->SetMembership(2, {100, 201}).ok());
-  protocol::Exchange third = Contribution(1, 2, 0, 2);
+  protocol::ExchangeRequest third = Contribution(1, 2, 0, 2);
   third.acked_step = 0;
   EXPECT_EQ(AnswerTo(&shard, OfSuccessor(third)).outcome, protocol::Outcome::kFenced);
   third.sender.incarnation = 301;
@@ -384,7 +390,7 @@ TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
     ShardOptions options = ReplayingShard(2, 4);
     if (!is_first) options = AsSecondShard(std::move(options));
     ShardUnderTest shard(options);
-    protocol::Exchange knowing = Contribution(0, 5, 0, 1);
+    protocol::ExchangeRequest knowing = Contribution(0, 5, 0, 1);
     knowing.checkpoint_step = 6;
     const auto learned = Only<CheckpointNamed>(shard.Send(knowing));
     EXPECT_THAT(learned, SizeIs(is_first ? 1 : 0)) << "the coordinator may not know either";
@@ -392,10 +398,10 @@ TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
     EXPECT_EQ(AnswerTo(&shard, Contribution(1, 5, 0, 2)).checkpoint_step, 6u)
         << "a rank that lags behind learns it from any shard";
     shard.Send(Contribution(0, 5, 1, 1));
-    EXPECT_THAT(Only<TakeSnapshot>(shard.Send(Contribution(1, 5, 1, 1))), IsEmpty());
+    EXPECT_THAT(Only<WriteSnapshot>(shard.Send(Contribution(1, 5, 1, 1))), IsEmpty());
     for (const uint32_t bundle : {0u, 1u}) shard.Send(Contribution(0, 6, bundle, 1));
     shard.Send(Contribution(1, 6, 0, 1));
-    const auto taken = Only<TakeSnapshot>(shard.Send(Contribution(1, 6, 1, 1)));
+    const auto taken = Only<WriteSnapshot>(shard.Send(Contribution(1, 6, 1, 1)));
     ASSERT_THAT(taken, SizeIs(1));
     EXPECT_EQ(taken[0].snapshot->step, 6u);
     EXPECT_EQ(AnswerTo(&shard, Contribution(0, 7, 0, 1)).checkpoint_step, 0u);
@@ -405,11 +411,11 @@ TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
 TEST(ShardRepair, TwoNamesFromBeforeAndAfterALossDoNotStandInEachOthersWay) {
   ShardUnderTest shard(AsSecondShard(KeepingShard(2)));
   for (const uint64_t name : {3u, 2u, 3u}) {
-    protocol::Exchange knowing = Contribution(name == 2 ? 1 : 0, 1, 0, 1);
+    protocol::ExchangeRequest knowing = Contribution(name == 2 ? 1 : 0, 1, 0, 1);
     knowing.checkpoint_step = name;
     EXPECT_NE(AnswerTo(&shard, knowing).outcome, protocol::Outcome::kInvalid);
   }
-  protocol::Exchange impossible = Contribution(0, 1, 1, 1);
+  protocol::ExchangeRequest impossible = Contribution(0, 1, 1, 1);
   impossible.checkpoint_step = 4;
   EXPECT_THAT(AnswerTo(&shard, impossible).message, HasSubstr("more than two steps ahead"));
   std::vector<uint64_t> steps;
@@ -418,7 +424,7 @@ TEST(ShardRepair, TwoNamesFromBeforeAndAfterALossDoNotStandInEachOthersWay) {
       for (const uint32_t rank : {0u, 1u}) {
         if (step == 1 && bundle == 0) continue;
         for (const auto& taken :
-             Only<TakeSnapshot>(shard.Send(Contribution(rank, step, bundle, 1)))) {
+             Only<WriteSnapshot>(shard.Send(Contribution(rank, step, bundle, 1)))) {
           steps.push_back(taken.snapshot->step);
         }
       }
@@ -427,8 +433,8 @@ TEST(ShardRepair, TwoNamesFromBeforeAndAfterALossDoNotStandInEachOthersWay) {
   EXPECT_THAT(steps, ::testing::ElementsAre(2, 3));
 }
 
-// A name that workers hear when they have passed the step, or only in the step itself, is of no
-// use.
+// A checkpoint is useless if workers learn of it in its step or later. A shard that is behind must
+// therefore not name a checkpoint before it has caught up with the workers.
 TEST(ShardRepair, AShardThatIsBehindNamesNothingBeforeItIsWhereTheWorkersAre) {
   ShardUnderTest shard(ReplayingShard(2, 4));
   EXPECT_EQ(AnswerTo(&shard, Contribution(0, 8, 0, 1)).outcome, protocol::Outcome::kNeed);
@@ -438,7 +444,7 @@ TEST(ShardRepair, AShardThatIsBehindNamesNothingBeforeItIsWhereTheWorkersAre) {
       for (const uint32_t rank : {0u, 1u}) {
         const auto effects = shard.Send(Contribution(rank, step, bundle, 1));
         EXPECT_THAT(Only<CheckpointNamed>(effects), IsEmpty()) << step;
-        EXPECT_EQ(Only<Reply>(effects).at(0).answer->checkpoint_step, 0u) << step;
+        EXPECT_EQ(Only<SendReply>(effects).at(0).answer->checkpoint_step, 0u) << step;
       }
     }
   }
@@ -446,12 +452,12 @@ TEST(ShardRepair, AShardThatIsBehindNamesNothingBeforeItIsWhereTheWorkersAre) {
   const auto effects = shard.Send(Contribution(1, 8, 0, 1));
   ASSERT_THAT(Only<CheckpointNamed>(effects), SizeIs(1));
   EXPECT_EQ(Only<CheckpointNamed>(effects)[0].step, 10u);
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->checkpoint_step, 10u);
+  EXPECT_EQ(Only<SendReply>(effects).at(0).answer->checkpoint_step, 10u);
 }
 
 TEST(ShardRepair, WhoAsksForACheckpointThatIsDueAlreadyIsToldAgain) {
   ShardUnderTest shard(ReplayingShard(1, 4));
-  protocol::Exchange knowing = Contribution(0, 5, 0, 1);
+  protocol::ExchangeRequest knowing = Contribution(0, 5, 0, 1);
   knowing.checkpoint_step = 7;
   EXPECT_THAT(Only<CheckpointNamed>(shard.Send(knowing)), SizeIs(1));
   EXPECT_EQ(shard->NameCheckpoint(0), 7u);
@@ -465,7 +471,7 @@ TEST(ShardRepair, TheParameterAgreementIsNotGoneThroughAgain) {
   ShardOptions options = ReplayingShard(1, 0);
   options.parameters_agree = false;
   EXPECT_THAT(std::string(Shard::Create(options).status().message()),
-              HasSubstr("the job has to begin anew"));
+              HasSubstr("cannot replay the parameter agreement"));
 }
 
 }  // namespace

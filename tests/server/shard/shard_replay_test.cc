@@ -1,5 +1,5 @@
-// A job goes on bit for bit when its shard, one of its workers, or both of them are brought back to
-// where they were by what the others kept, with every codec.
+// Tests, with every codec, that a job continues bit for bit when its shard, one of its workers, or
+// both are lost and restored from the state that the other processes kept.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,42 +9,43 @@ namespace sluice::server {
 namespace {
 
 constexpr uint64_t kShardReplaySaved = 4;
-constexpr uint64_t kLost = 8;  // The step in which somebody is lost.
+constexpr uint64_t kLost = 8;  // The step in which a process is lost.
 constexpr uint64_t kShardReplaySteps = 11;
 constexpr uint32_t kLostRank = 1;
 
-using Step = std::vector<std::vector<protocol::Exchange>>;  // By bundle and rank.
+using Step = std::vector<std::vector<protocol::ExchangeRequest>>;  // By bundle and rank.
 
-// Shard 0 is asked in the same steps in every run.
+// Requests checkpoints from shard 0 in the same steps in every run.
 void AskForCheckpoints(uint64_t step, Shard* shard) {
   if (step == kShardReplaySaved - 2 || step == kLost - 2 || step == kShardReplaySteps - 2)
     shard->NameCheckpoint(0);
 }
 
-// What a job went through in which nobody was lost.
+// The history of a job without losses.
 struct Lived {
   ShardOptions options;
   uint32_t bundles = 0;
-  std::vector<Step> sent;                                      // By step.
-  std::vector<std::vector<protocol::ExchangeAnswer>> results;  // By step and bundle.
-  std::vector<std::shared_ptr<const protocol::ShardSnapshot>>
-      snapshots{};                                   // After kSaved and later ones.
-  std::vector<compress::SavedCompressor> workers{};  // After kSaved.
+  std::vector<Step> sent;                                     // By step.
+  std::vector<std::vector<protocol::ExchangeReply>> results;  // By step and bundle.
+  // Snapshots after step kShardReplaySaved and later.
+  std::vector<std::shared_ptr<const protocol::ShardSnapshot>> snapshots{};
+  // State of the workers after step kShardReplaySaved.
+  std::vector<compress::SavedCompressor> workers{};
 };
 
-// Handles one request, collects what it brings, and returns the answer on the sender's stream.
+// Handles requests, collects their effects, and returns the answer on the sender's stream.
 class Witness {
  public:
   explicit Witness(Shard* shard) : shard_(shard) {}
 
-  protocol::ExchangeAnswer Send(protocol::Exchange exchange) {
+  protocol::ExchangeReply Send(protocol::ExchangeRequest exchange) {
     const StreamId stream = exchange.sender.rank + 1;
-    protocol::ExchangeAnswer own;
+    protocol::ExchangeReply own;
     for (const ShardEffect& effect : shard_->Handle(stream, std::move(exchange), {})) {
-      if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+      if (const auto* taken = std::get_if<WriteSnapshot>(&effect)) {
         snapshots.push_back(taken->snapshot);
       }
-      const auto* reply = std::get_if<Reply>(&effect);
+      const auto* reply = std::get_if<SendReply>(&effect);
       if (reply == nullptr || reply->stream != stream) continue;
       own = *reply->answer;
       if (own.outcome == protocol::Outcome::kResult && own.bundle == results.size())
@@ -53,7 +54,7 @@ class Witness {
     return own;
   }
 
-  std::vector<protocol::ExchangeAnswer> results;  // Of one step, by bundle.
+  std::vector<protocol::ExchangeReply> results;  // Results of one step, by bundle.
   std::vector<std::shared_ptr<const protocol::ShardSnapshot>> snapshots;
 
  private:
@@ -82,7 +83,7 @@ Lived Live(const compress::CodecSpec& spec) {
         witness.Send(sent[bundle][rank]);
       }
     }
-    for (const protocol::ExchangeAnswer& result : witness.results) {
+    for (const protocol::ExchangeReply& result : witness.results) {
       due = std::max(due, result.checkpoint_step);
     }
     for (compress::Compressor& worker : workers) {
@@ -96,12 +97,12 @@ Lived Live(const compress::CodecSpec& spec) {
   return lived;
 }
 
-// What every process must see alike, whoever answers.
-void ExpectSameShardReplay(const std::vector<protocol::ExchangeAnswer>& got,
-                           const std::vector<protocol::ExchangeAnswer>& want) {
+// Compares the parts of the answers that must be the same for every process of the shard.
+void ExpectSameShardReplay(const std::vector<protocol::ExchangeReply>& got,
+                           const std::vector<protocol::ExchangeReply>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    const auto essence = [](const protocol::ExchangeAnswer& answer) {
+    const auto essence = [](const protocol::ExchangeReply& answer) {
       return std::make_tuple(answer.step, answer.bundle, answer.results, answer.base_version,
                              answer.version, answer.record.n, answer.record.included,
                              answer.record.result_checksum);
@@ -117,7 +118,7 @@ class ReplayOfCodec : public ::testing::TestWithParam<compress::CodecSpec> {
     options_.replay_bytes = 1 << 30;
   }
 
-  // The shard's next process, which begins with what was saved.
+  // Returns the next process of the shard, which is restored from the snapshot.
   std::unique_ptr<Shard> Restored() {
     options_.server_incarnation = 6;
     options_.restore = lived_.snapshots[0];
@@ -125,7 +126,7 @@ class ReplayOfCodec : public ::testing::TestWithParam<compress::CodecSpec> {
     options_.replay = true;
     return *Shard::Create(options_);
   }
-  // Another worker for the rank that was lost, which begins with what its predecessor saved.
+  // Returns another worker for the lost rank, which restores the saved state of its predecessor.
   compress::Compressor Successor() {
     options_.generation = 2;
     options_.incarnations[kLostRank] = 201;
@@ -144,7 +145,7 @@ TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
   const std::unique_ptr<Shard> shard = Restored();
   Witness witness(shard.get());
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
-    const protocol::ExchangeAnswer need = witness.Send(lived_.sent[kLost][0][rank]);
+    const protocol::ExchangeReply need = witness.Send(lived_.sent[kLost][0][rank]);
     EXPECT_EQ(need.outcome, protocol::Outcome::kNeed);
     EXPECT_EQ(need.need_from, kShardReplaySaved + 1);
   }
@@ -152,11 +153,11 @@ TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
     witness.results.clear();
     for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
       for (uint32_t i = 0; i < kSmallJobRanks; ++i) {
-        const protocol::Exchange& sent =
+        const protocol::ExchangeRequest& sent =
             lived_.sent[step][bundle][(i + step + bundle) % kSmallJobRanks];
         witness.Send(sent);
-        // Once more, as after a stream that broke.
-        const protocol::ExchangeAnswer repeated = witness.Send(sent);
+        // Sends the request once more, as after a broken stream.
+        const protocol::ExchangeReply repeated = witness.Send(sent);
         EXPECT_EQ(repeated.outcome, i + 1 == kSmallJobRanks ? protocol::Outcome::kResult
                                                             : protocol::Outcome::kPending)
             << repeated.message;
@@ -176,11 +177,11 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
   Witness witness(shard.get());
   for (uint64_t step = 1; step < kLost; ++step) {
     AskForCheckpoints(step, shard.get());
-    for (const std::vector<protocol::Exchange>& bundle : lived_.sent[step]) {
-      for (const protocol::Exchange& sent : bundle) witness.Send(sent);
+    for (const std::vector<protocol::ExchangeRequest>& bundle : lived_.sent[step]) {
+      for (const protocol::ExchangeRequest& sent : bundle) witness.Send(sent);
     }
   }
-  // The others are further in the step than the one that is lost in it.
+  // The other ranks are further in step kLost than the rank that is lost.
   for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
     for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
       if (rank != kLostRank || bundle == 0) witness.Send(lived_.sent[kLost][bundle][rank]);
@@ -196,10 +197,10 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
       for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
         if (rank != kLostRank && step > kLost) witness.Send(lived_.sent[step][bundle][rank]);
       }
-      const protocol::Exchange sent =
+      const protocol::ExchangeRequest sent =
           SmallJobContribution(options_, &worker, kLostRank, step, bundle);
       EXPECT_EQ(sent.frames, lived_.sent[step][bundle][kLostRank].frames);
-      const protocol::ExchangeAnswer answer = witness.Send(sent);
+      const protocol::ExchangeReply answer = witness.Send(sent);
       ASSERT_EQ(answer.outcome, protocol::Outcome::kResult) << answer.message;
     }
     ExpectSameShardReplay(witness.results, lived_.results[step]);
@@ -208,7 +209,7 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
   }
 }
 
-// Scripted schedule: worker and shard killed together.
+// Scripted schedule: a worker and the shard are killed together. Both must continue bit for bit.
 TEST_P(ReplayOfCodec, WorkerAndShardKilledTogether) {
   compress::Compressor worker = Successor();
   const std::unique_ptr<Shard> shard = Restored();

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// One element of codec none that is NaN, with a right checksum.
+// Returns a frame of codec none with one NaN element and a correct checksum.
 std::string NanFrame() {
   std::string frame = EncodedFrame({1.0f});
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -36,9 +36,9 @@ TEST(Shard, AnswersPendingUntilTheLastRankThenTheMeanToAll) {
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, protocol::Outcome::kPending);
   const auto effects = shard.Send(Contribution(1, 1, 0, 6));
   ASSERT_EQ(effects.size(), 3u);
-  const Reply& first = std::get<Reply>(effects[0]);
+  const SendReply& first = std::get<SendReply>(effects[0]);
   for (size_t rank = 0; rank < 3; ++rank) {
-    const Reply& reply = std::get<Reply>(effects[rank]);
+    const SendReply& reply = std::get<SendReply>(effects[rank]);
     EXPECT_EQ(reply.stream, rank + 1);
     EXPECT_EQ(reply.answer, first.answer) << "encoded once, the same object to all";
   }
@@ -56,7 +56,8 @@ TEST(Shard, AnswersPendingUntilTheLastRankThenTheMeanToAll) {
 }
 
 TEST(Shard, SumsInRankOrderWhateverTheArrivalOrder) {
-  // 1e8 + 1 - 1e8 is 0 in fp32, 1e8 - 1e8 + 1 is 1: order shows.
+  // The values show the order of the additions: in fp32, 1e8 + 1 - 1e8 is 0, but 1e8 - 1e8 + 1 is
+  // 1.
   const float values[] = {1e8f, 1.0f, -1e8f};
   std::vector<std::string> results;
   for (const std::vector<uint32_t>& order :
@@ -64,7 +65,7 @@ TEST(Shard, SumsInRankOrderWhateverTheArrivalOrder) {
     ShardUnderTest shard(SmallShard(3));
     std::vector<ShardEffect> last;
     for (const uint32_t rank : order) last = shard.Send(Contribution(rank, 1, 0, values[rank]));
-    results.push_back(std::get<Reply>(last.at(0)).answer->results.at(0));
+    results.push_back(std::get<SendReply>(last.at(0)).answer->results.at(0));
   }
   for (const std::string& result : results) {
     EXPECT_EQ(result, results[0]);
@@ -72,7 +73,7 @@ TEST(Shard, SumsInRankOrderWhateverTheArrivalOrder) {
   }
 }
 
-// A PENDING costs as much as a RESULT; where credits are plenty the RESULT that follows is enough.
+// A PENDING costs as much as a RESULT. With enough credit, the RESULT alone must suffice.
 TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
   const size_t small = Contribution(0, 1, 0, 1).frames[0].size();
   ShardOptions options = SmallShard(2);
@@ -84,14 +85,14 @@ TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
     EXPECT_EQ(shard.Ask(Contribution(0, step, 1, 3)).outcome, protocol::Outcome::kPending)
         << "over it";
     EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, step, 0, 3))).outcome, protocol::Outcome::kPending);
-    // Closing makes room for the next.
+    // When a bundle closes, its bytes become available for the next contribution.
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
       const std::vector<ShardEffect> closed = shard.Send(Contribution(1, step, bundle, 4));
       ASSERT_THAT(closed, SizeIs(2)) << step;
-      EXPECT_EQ(std::get<Reply>(closed[0]).answer->outcome, protocol::Outcome::kResult);
+      EXPECT_EQ(std::get<SendReply>(closed[0]).answer->outcome, protocol::Outcome::kResult);
     }
   }
-  // Another stream: its sender does not know yet to whom it talks.
+  // On a new stream, the sender does not know yet which process answers, so it must get an answer.
   EXPECT_THAT(shard.SendOn(9, Contribution(0, 5, 0, 3)), SizeIs(1));
 }
 
@@ -117,7 +118,7 @@ TEST(Shard, RetryAfterALostReplyGetsTheSameResultAndCountsOnce) {
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kPending);
   shard.Send(Contribution(1, 1, 0, 4));
-  const protocol::ExchangeAnswer again = shard.Ask(Contribution(0, 1, 0, 2));
+  const protocol::ExchangeReply again = shard.Ask(Contribution(0, 1, 0, 2));
   EXPECT_EQ(again.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(again.record.n, 2u);
   EXPECT_THAT(DecodedFrame(again.results.at(0), 2), ElementsAre(3, 3));
@@ -128,11 +129,11 @@ TEST(Shard, RetryAfterALostReplyGetsTheSameResultAndCountsOnce) {
 TEST(Shard, TwoFramesOneKeyIsInvalidBeforeAndAfterTheClose) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(Contribution(0, 1, 0, 2));
-  const protocol::ExchangeAnswer open = shard.Ask(Contribution(0, 1, 0, 3));
+  const protocol::ExchangeReply open = shard.Ask(Contribution(0, 1, 0, 3));
   EXPECT_EQ(open.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(open.message, HasSubstr("rank 0, step 1, bundle 0"));
   const auto effects = shard.Send(Contribution(1, 1, 0, 4));
-  EXPECT_THAT(DecodedFrame(std::get<Reply>(effects[0]).answer->results.at(0), 2),
+  EXPECT_THAT(DecodedFrame(std::get<SendReply>(effects[0]).answer->results.at(0), 2),
               ElementsAre(3, 3));
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, protocol::Outcome::kFenced)
@@ -141,7 +142,7 @@ TEST(Shard, TwoFramesOneKeyIsInvalidBeforeAndAfterTheClose) {
 
 TEST(Shard, KeysOnlyAsksWithoutPayload) {
   ShardUnderTest shard(SmallShard(2));
-  const protocol::ExchangeAnswer need = shard.Ask(KeysOf(Contribution(0, 1, 1, 2)));
+  const protocol::ExchangeReply need = shard.Ask(KeysOf(Contribution(0, 1, 1, 2)));
   EXPECT_EQ(need.outcome, protocol::Outcome::kNeed);
   EXPECT_EQ(need.need_from, 1u);
   shard.Send(Contribution(0, 1, 1, 2));
@@ -156,9 +157,9 @@ TEST(Shard, KeysOnlyAsksWithoutPayload) {
 TEST(Shard, FencesOtherJobsTermsHoldersAndNewerServers) {
   ShardUnderTest shard(SmallShard(2));
   const auto refused = [&](auto change) {
-    protocol::Exchange exchange = Contribution(0, 1, 0, 1);
+    protocol::ExchangeRequest exchange = Contribution(0, 1, 0, 1);
     change(&exchange.sender);
-    const protocol::ExchangeAnswer answer = shard.Ask(std::move(exchange));
+    const protocol::ExchangeReply answer = shard.Ask(std::move(exchange));
     EXPECT_EQ(answer.outcome, protocol::Outcome::kFenced);
     return answer.message;
   };
@@ -172,10 +173,10 @@ TEST(Shard, FencesOtherJobsTermsHoldersAndNewerServers) {
   EXPECT_EQ(shard->Stats().refused_fenced, 4u);
 }
 
-// A worker may reach a shard that the coordinator has not told of the new term yet.
+// A worker may reach a shard that does not know the new term yet. It must get BUSY and try again.
 TEST(Shard, ASenderOfALaterTermIsToTryAgain) {
   ShardUnderTest shard(SmallShard(2));
-  protocol::Exchange ahead = Contribution(0, 1, 0, 1);
+  protocol::ExchangeRequest ahead = Contribution(0, 1, 0, 1);
   ahead.sender.term = 3;
   EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kBusy);
   (void)shard->Suspend(3, "rolled back");
@@ -187,7 +188,7 @@ TEST(Shard, ASenderOfALaterTermIsToTryAgain) {
 TEST(Shard, AnEndedShardFencesEveryTerm) {
   ShardUnderTest shard(SmallShard(2));
   (void)shard->End("the job has failed");
-  protocol::Exchange ahead = Contribution(0, 1, 0, 1);
+  protocol::ExchangeRequest ahead = Contribution(0, 1, 0, 1);
   ahead.sender.term = 3;
   EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kFenced);
 }
@@ -196,14 +197,14 @@ TEST(Shard, RetryAcrossAGenerationChangeIsStillARepeat) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(Contribution(0, 1, 0, 2));
   ASSERT_TRUE(shard->SetMembership(2, {100, 201}).ok());
-  protocol::Exchange again = Contribution(0, 1, 0, 2);
+  protocol::ExchangeRequest again = Contribution(0, 1, 0, 2);
   again.sender.generation = 2;
   EXPECT_EQ(shard.Ask(again).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 4)).outcome, protocol::Outcome::kFenced)
       << "the holder changed";
-  protocol::Exchange heir = Contribution(1, 1, 0, 4);
+  protocol::ExchangeRequest heir = Contribution(1, 1, 0, 4);
   heir.sender.incarnation = 201;
-  const protocol::ExchangeAnswer result = shard.Ask(heir);
+  const protocol::ExchangeReply result = shard.Ask(heir);
   EXPECT_EQ(result.record.n, 2u);
   EXPECT_EQ(result.record.generation, 2u);
   EXPECT_FALSE(shard->SetMembership(1, {100, 201}).ok());
@@ -212,10 +213,10 @@ TEST(Shard, RetryAcrossAGenerationChangeIsStillARepeat) {
 
 TEST(Shard, ARankThatSendsNanIsNamedAndFencedAtTheThirdTime) {
   ShardUnderTest shard(SmallShard(2));
-  protocol::Exchange bad = Contribution(1, 1, 1, 1);
+  protocol::ExchangeRequest bad = Contribution(1, 1, 1, 1);
   bad.frames[1] = NanFrame();
   for (int i = 0; i < 2; ++i) {
-    const protocol::ExchangeAnswer answer = shard.Ask(bad);
+    const protocol::ExchangeReply answer = shard.Ask(bad);
     EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
     EXPECT_THAT(answer.message,
                 HasSubstr("rank 1, step 1, bundle 1: chunk 1 (early, elements 3 to 3)"));
@@ -223,7 +224,7 @@ TEST(Shard, ARankThatSendsNanIsNamedAndFencedAtTheThirdTime) {
   }
   const auto effects = shard.Send(bad);
   ASSERT_EQ(effects.size(), 2u);
-  EXPECT_EQ(std::get<Reply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
+  EXPECT_EQ(std::get<SendReply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(std::get<Alarm>(effects[1]).text, HasSubstr("early"));
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 1)).outcome, protocol::Outcome::kFenced) << "for good";
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).outcome, protocol::Outcome::kPending)
@@ -233,7 +234,7 @@ TEST(Shard, ARankThatSendsNanIsNamedAndFencedAtTheThirdTime) {
 TEST(Shard, AGoodContributionForgivesEarlierBadOnes) {
   ShardUnderTest shard(SmallShard(2));
   for (uint64_t step = 1; step <= 4; ++step) {
-    protocol::Exchange bad = Contribution(0, step, 0, 1);
+    protocol::ExchangeRequest bad = Contribution(0, step, 0, 1);
     bad.frames[0].back() ^= 1;
     EXPECT_EQ(shard.Ask(bad).outcome, protocol::Outcome::kInvalid);
     shard.RunStep(step, 1);
@@ -243,14 +244,14 @@ TEST(Shard, AGoodContributionForgivesEarlierBadOnes) {
 
 TEST(Shard, AWholeBundleIsAdmittedOrNone) {
   ShardUnderTest shard(SmallShard(2));
-  protocol::Exchange half = Contribution(0, 1, 1, 2);
-  half.frames[1] = EncodedFrame({1, 2});  // Right bytes, wrong chunk.
+  protocol::ExchangeRequest half = Contribution(0, 1, 1, 2);
+  half.frames[1] = EncodedFrame({1, 2});  // The number of bytes is right, but the chunk is wrong.
   EXPECT_EQ(shard.Ask(half).outcome, protocol::Outcome::kInvalid);
   half.frames.pop_back();
   EXPECT_EQ(shard.Ask(half).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
   shard.Send(Contribution(0, 1, 1, 2));
-  const protocol::ExchangeAnswer result = shard.Ask(Contribution(1, 1, 1, 4));
+  const protocol::ExchangeReply result = shard.Ask(Contribution(1, 1, 1, 4));
   EXPECT_THAT(DecodedFrame(result.results.at(0), 3), ElementsAre(3, 3, 3));
   EXPECT_THAT(DecodedFrame(result.results.at(1), 1), ElementsAre(3));
 }
@@ -259,7 +260,7 @@ TEST(Shard, SkipsArriveButAreNotInTheMean) {
   ShardUnderTest shard(SmallShard(3));
   shard.Send(SkipOf(0, 1, 0));
   shard.Send(Contribution(1, 1, 0, 4));
-  const protocol::ExchangeAnswer result = shard.Ask(Contribution(2, 1, 0, 8));
+  const protocol::ExchangeReply result = shard.Ask(Contribution(2, 1, 0, 8));
   EXPECT_EQ(result.record.n, 2u);
   EXPECT_TRUE(result.record.included[0].skipped);
   EXPECT_THAT(DecodedFrame(result.results.at(0), 2), ElementsAre(6, 6));
@@ -268,7 +269,7 @@ TEST(Shard, SkipsArriveButAreNotInTheMean) {
 TEST(Shard, ABundleThatAllSkipClosesEmptyAndKeepsItsVersion) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(SkipOf(0, 1, 0));
-  const protocol::ExchangeAnswer result = shard.Ask(SkipOf(1, 1, 0));
+  const protocol::ExchangeReply result = shard.Ask(SkipOf(1, 1, 0));
   EXPECT_EQ(result.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(result.record.n, 0u);
   EXPECT_TRUE(result.results.empty());
@@ -282,15 +283,15 @@ TEST(Shard, AMeanThatOverflowsIsLeftOutForAll) {
   const auto effects = shard.Send(Contribution(1, 1, 0, 3e38f));
   ASSERT_EQ(effects.size(), 3u);
   EXPECT_THAT(std::get<Notice>(effects[0]).text, HasSubstr("overflowed"));
-  const protocol::ExchangeAnswer& result = *std::get<Reply>(effects[1]).answer;
+  const protocol::ExchangeReply& result = *std::get<SendReply>(effects[1]).answer;
   EXPECT_EQ(result.record.n, 0u);
   EXPECT_TRUE(result.results.empty());
   EXPECT_EQ(shard->Stats().overflowed_bundles, 1u);
 }
 
-// One of bundle 1, whose two chunks have different values.
-protocol::Exchange TwoChunks(uint32_t rank, uint64_t step, float first, float second) {
-  protocol::Exchange exchange = Contribution(rank, step, 1, first);
+// Returns a contribution to bundle 1 in which the two chunks have different values.
+protocol::ExchangeRequest TwoChunks(uint32_t rank, uint64_t step, float first, float second) {
+  protocol::ExchangeRequest exchange = Contribution(rank, step, 1, first);
   exchange.frames[1] = EncodedFrame({second});
   return exchange;
 }
@@ -299,14 +300,14 @@ TEST(Shard, TheFiniteMeansBesideOneThatOverflowsStayOwed) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(TwoChunks(0, 1, 2, 3e38f));
   const auto effects = shard.Send(TwoChunks(1, 1, 4, 3e38f));
-  EXPECT_EQ(std::get<Reply>(effects.back()).answer->record.n, 0u);
+  EXPECT_EQ(std::get<SendReply>(effects.back()).answer->record.n, 0u);
   EXPECT_THAT(shard->DownlinkResidual(1, 0), ElementsAre(3, 3, 3));
   EXPECT_THAT(shard->DownlinkResidual(1, 1), IsEmpty());
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 1, 0));
 
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 2, 0));
   shard.Send(TwoChunks(0, 2, 1, 5));
-  const protocol::ExchangeAnswer result = shard.Ask(TwoChunks(1, 2, 1, 7));
+  const protocol::ExchangeReply result = shard.Ask(TwoChunks(1, 2, 1, 7));
   EXPECT_THAT(DecodedFrame(result.results.at(0), 3), ElementsAre(4, 4, 4));
   EXPECT_THAT(DecodedFrame(result.results.at(1), 1), ElementsAre(6));
   EXPECT_EQ(shard->ResidualEnergy(), 0);
@@ -314,10 +315,10 @@ TEST(Shard, TheFiniteMeansBesideOneThatOverflowsStayOwed) {
 
 TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   ShardOptions options = SmallShard(2);
-  options.rule = job::OptimizerSpec{.name = "sgd", .momentum = 0.5, .on = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .momentum = 0.5, .location = "shards"};
   options.parameters_agree = false;
   ShardUnderTest shard(options);
-  const auto at_rate = [](protocol::Exchange exchange) {
+  const auto at_rate = [](protocol::ExchangeRequest exchange) {
     exchange.rate = 0.5f;
     return exchange;
   };
@@ -331,32 +332,32 @@ TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   const auto* notice = std::get_if<Notice>(&effects.front());
   ASSERT_NE(notice, nullptr);
   EXPECT_THAT(notice->text, HasSubstr("the means of 1 of 2 chunks overflowed"));
-  const protocol::ExchangeAnswer first = *std::get<Reply>(effects.back()).answer;
+  const protocol::ExchangeReply first = *std::get<SendReply>(effects.back()).answer;
   EXPECT_EQ(first.record.n, 2u);
   EXPECT_EQ(first.record.rate, 0.5f);
   EXPECT_THAT(DecodedFrame(first.results.at(0), 3), ElementsAre(-1.5f, -1.5f, -1.5f));
   EXPECT_THAT(DecodedFrame(first.results.at(1), 1), ElementsAre(0));
 
-  // Its momentum did not see that step either.
+  // The skipped step must not have changed the momentum of this chunk either.
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 2, 0));
   shard.Send(at_rate(TwoChunks(0, 2, 2, 2)));
-  const protocol::ExchangeAnswer second = shard.Ask(at_rate(TwoChunks(1, 2, 2, 2)));
+  const protocol::ExchangeReply second = shard.Ask(at_rate(TwoChunks(1, 2, 2, 2)));
   EXPECT_THAT(DecodedFrame(second.results.at(0), 3), ElementsAre(-1.75f, -1.75f, -1.75f));
   EXPECT_THAT(DecodedFrame(second.results.at(1), 1), ElementsAre(-1));
 
-  // Where no mean of the bundle is finite, nothing of it is updated.
+  // If no mean of the bundle is finite, no chunk of the bundle may be updated.
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 3, 0));
   shard.Send(at_rate(TwoChunks(0, 3, 3e38f, 3e38f)));
   const auto empty = shard.Send(at_rate(TwoChunks(1, 3, 3e38f, 3e38f)));
-  EXPECT_EQ(std::get<Reply>(empty.back()).answer->record.n, 0u);
+  EXPECT_EQ(std::get<SendReply>(empty.back()).answer->record.n, 0u);
 }
 
 TEST(Shard, DownlinkKeepsWhatItsCodecLeavesOut) {
   ShardUnderTest shard(SmallShard(1, "topk:50%"));
-  // Means over steps = published + residual, per element.
+  // For each element, the sum of the means over all steps must equal published + residual.
   double published = 0;
   for (uint64_t step = 1; step <= 6; ++step) {
-    protocol::Exchange exchange = Contribution(0, step, 0, 0);
+    protocol::ExchangeRequest exchange = Contribution(0, step, 0, 0);
     exchange.frames = {EncodedFrame({1.0f, 0.25f})};
     published += DecodedFrame(shard.Ask(exchange).results.at(0), 2)[1];
     shard.Send(Contribution(0, step, 1, 0));
@@ -369,16 +370,16 @@ TEST(Shard, StepZeroGivesRankZerosBytesToAll) {
   ShardOptions options = SmallShard(2, "topk:50%");
   options.parameters_agree = false;
   ShardUnderTest shard(options);
-  protocol::Exchange values = Contribution(0, 0, 0, 0);
+  protocol::ExchangeRequest values = Contribution(0, 0, 0, 0);
   values.frames = {EncodedFrame({-0.0f, 1e-40f})};
   EXPECT_EQ(shard.Ask(SkipOf(0, 0, 0)).outcome, protocol::Outcome::kInvalid) << "rank 0 must give";
   EXPECT_EQ(shard.Ask(Contribution(1, 0, 0, 1)).outcome, protocol::Outcome::kInvalid)
       << "others must not";
-  protocol::Exchange lossy = values;
+  protocol::ExchangeRequest lossy = values;
   lossy.frames = {EncodedFrame({1, 2}, "fp16")};
   EXPECT_EQ(shard.Ask(lossy).outcome, protocol::Outcome::kInvalid) << "lossless only";
   EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kPending);
-  const protocol::ExchangeAnswer result = shard.Ask(values);
+  const protocol::ExchangeReply result = shard.Ask(values);
   EXPECT_EQ(result.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(result.results, values.frames);
   EXPECT_EQ(shard->ResidualEnergy(), 0);
@@ -390,19 +391,19 @@ TEST(Shard, StepZeroGivesRankZerosBytesToAll) {
 
 TEST(Shard, OneStepAheadWaitsForTheOpenOneTwoAheadIsInvalid) {
   ShardUnderTest shard(SmallShard(1));
-  protocol::Exchange ahead = Contribution(0, 2, 0, 5);
+  protocol::ExchangeRequest ahead = Contribution(0, 2, 0, 5);
   ahead.acked_step = 0;
   EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kPending);
-  protocol::Exchange too_far = Contribution(0, 3, 0, 5);
+  protocol::ExchangeRequest too_far = Contribution(0, 3, 0, 5);
   too_far.acked_step = 0;
   EXPECT_EQ(shard.Ask(too_far).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 9, 5)).outcome, protocol::Outcome::kInvalid)
       << "no such bundle";
   shard.Send(Contribution(0, 1, 0, 1));
   const auto effects = shard.Send(Contribution(0, 1, 1, 1));
-  ASSERT_EQ(effects.size(), 2u);  // Of step 1, bundle 1, and of step 2, bundle 0.
-  EXPECT_EQ(std::get<Reply>(effects[0]).answer->step, 1u);
-  EXPECT_EQ(std::get<Reply>(effects[1]).answer->step, 2u);
+  ASSERT_EQ(effects.size(), 2u);  // The results of bundle 1 of step 1 and of bundle 0 of step 2.
+  EXPECT_EQ(std::get<SendReply>(effects[0]).answer->step, 1u);
+  EXPECT_EQ(std::get<SendReply>(effects[1]).answer->step, 2u);
   EXPECT_EQ(shard->open_step(), 2u);
 }
 
@@ -413,8 +414,8 @@ TEST(Shard, ResultsStayUntilAllRanksAcknowledged) {
   shard.Send(Contribution(0, 2, 0, 1));  // Rank 0 acknowledges step 1.
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kResult);
   shard.Send(Contribution(1, 2, 0, 1));
-  EXPECT_EQ(shard->ResultsAfter(1, {}).size(), 1u);
-  const protocol::ExchangeAnswer gone = shard.Ask(Contribution(1, 1, 0, 2));
+  EXPECT_EQ(shard->Stats().log_results, 1u) << "of step 2";
+  const protocol::ExchangeReply gone = shard.Ask(Contribution(1, 1, 0, 2));
   EXPECT_EQ(gone.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(gone.message, HasSubstr("no longer kept"));
 }
@@ -425,7 +426,7 @@ TEST(Shard, TheLogHasALimitButKeepsTheNewestTwoSteps) {
   ShardUnderTest shard(options);
   for (uint64_t step = 1; step <= 5; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      protocol::Exchange exchange = Contribution(0, step, bundle, 1);
+      protocol::ExchangeRequest exchange = Contribution(0, step, bundle, 1);
       exchange.acked_step = 0;
       shard.Send(exchange);
     }
@@ -438,9 +439,10 @@ TEST(Shard, TheLogHasALimitButKeepsTheNewestTwoSteps) {
 TEST(Shard, WindowsFullAtTheBarrierTheLowestOpenBundleIsAlwaysAdmitted) {
   ShardOptions options = SmallShard(2);
   options.window_bytes = 1;
-  options.max_memory = 3 * 4 * 6 + 2;  // Sums, residuals and windows; nothing for frames.
+  // Memory for sums, residuals and windows, but none for frames.
+  options.max_memory = 3 * 4 * 6 + 2;
   ShardUnderTest shard(options);
-  const protocol::ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
+  const protocol::ExchangeReply busy = shard.Ask(Contribution(1, 1, 1, 2));
   EXPECT_EQ(busy.outcome, protocol::Outcome::kBusy);
   EXPECT_EQ(busy.retry_after_ms, options.busy_retry_ms);
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kPending);
@@ -450,8 +452,8 @@ TEST(Shard, WindowsFullAtTheBarrierTheLowestOpenBundleIsAlwaysAdmitted) {
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, protocol::Outcome::kResult);
 }
 
-// Every retry carries its frames again: those who wait for a rank that is lost must not fill the
-// network with them.
+// Every retry sends its frames again. While ranks wait for a lost rank, retries must become rarer,
+// so that they do not fill the network.
 TEST(Shard, BusyOnesComeBackLessOftenTheLongerAStepWaits) {
   ShardOptions options = SmallShard(2);
   options.window_bytes = 1;
@@ -460,7 +462,7 @@ TEST(Shard, BusyOnesComeBackLessOftenTheLongerAStepWaits) {
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kPending);
   const auto retry_after = [&](absl::Duration waited) {
     shard.Advance(waited);
-    const protocol::ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
+    const protocol::ExchangeReply busy = shard.Ask(Contribution(1, 1, 1, 2));
     EXPECT_EQ(busy.outcome, protocol::Outcome::kBusy);
     return busy.retry_after_ms;
   };
@@ -481,11 +483,12 @@ TEST(Shard, AJobThatDoesNotFitIsRefusedWithTheNumbers) {
 TEST(Shard, ResultsGoToTheNewestStreamOfARank) {
   ShardUnderTest shard(SmallShard(2));
   shard.SendOn(10, Contribution(0, 1, 0, 2));
-  shard.SendOn(12, Contribution(0, 1, 0, 2));  // Replaced: everything unresolved again.
+  // A new stream replaces the old one. The worker sends all open requests again.
+  shard.SendOn(12, Contribution(0, 1, 0, 2));
   shard->StreamClosed(10);
   const auto effects = shard.SendOn(11, Contribution(1, 1, 0, 4));
   ASSERT_EQ(effects.size(), 2u);
-  EXPECT_EQ(std::get<Reply>(effects[0]).stream, 12u);
+  EXPECT_EQ(std::get<SendReply>(effects[0]).stream, 12u);
   shard->StreamClosed(12);
   shard.SendOn(11, Contribution(1, 1, 1, 4));
   shard->StreamClosed(11);
@@ -497,8 +500,8 @@ TEST(Shard, TheEndIsToldToAllAndStays) {
   shard.Send(Contribution(0, 1, 0, 2));
   const auto effects = shard->End("rank 1 was lost");
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<Reply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
-  const protocol::ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
+  EXPECT_EQ(std::get<SendReply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
+  const protocol::ExchangeReply later = shard.Ask(Contribution(1, 1, 0, 2));
   EXPECT_EQ(later.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(later.message, "rank 1 was lost");
 }

@@ -1,4 +1,4 @@
-// A small job on one shard with real codecs, for tests of what a shard remembers.
+// A small job on one shard with real codecs, for tests of a shard's state.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,8 @@ namespace sluice::server {
 
 inline constexpr uint32_t kSmallJobRanks = 3;
 
-// `spec` both ways, or where it does not go down, error feedback there.
+// Uses `spec` in both directions. If the downlink does not support `spec`, the downlink uses topk
+// with error feedback.
 inline ShardOptions SmallJobOptions(const compress::CodecSpec& spec) {
   ShardOptions options;
   options.table = {
@@ -36,12 +37,12 @@ inline compress::Compressor SmallJobWorker(const ShardOptions& options, uint32_t
           {.seed = 5, .sender = rank}};
 }
 
-// What `rank` sends; its worker encodes gradients that only the place decides. Someone has nothing
-// to give now and then.
-inline protocol::Exchange SmallJobContribution(const ShardOptions& options,
-                                               compress::Compressor* worker, uint32_t rank,
-                                               uint64_t step, uint32_t bundle) {
-  protocol::Exchange exchange;
+// Returns the contribution of `rank`. The worker encodes gradients that depend only on the step,
+// the chunk and the rank. Rank 1 skips every fourth step.
+inline protocol::ExchangeRequest SmallJobContribution(const ShardOptions& options,
+                                                      compress::Compressor* worker, uint32_t rank,
+                                                      uint64_t step, uint32_t bundle) {
+  protocol::ExchangeRequest exchange;
   exchange.sender = {.job_uid = kJob,
                      .term = options.term,
                      .rank = rank,
@@ -62,12 +63,12 @@ inline protocol::Exchange SmallJobContribution(const ShardOptions& options,
   return exchange;
 }
 
-// What `worker` does when it has all results of a step.
+// Passes all results of a step to `worker`.
 inline void EndSmallJobStep(const ShardOptions& options, uint64_t step,
-                            const std::vector<protocol::ExchangeAnswer>& results,
+                            const std::vector<protocol::ExchangeReply>& results,
                             compress::Compressor* worker) {
   worker->EndStep(step);
-  for (const protocol::ExchangeAnswer& result : results) {
+  for (const protocol::ExchangeReply& result : results) {
     for (size_t i = 0; i < result.results.size(); ++i) {
       worker->Observe(options.layout.bundles[0][result.bundle].chunks[i],
                       protocol::FrameBytes(result.results[i]));

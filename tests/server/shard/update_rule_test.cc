@@ -1,5 +1,5 @@
-// Update rules against the formulas of their papers in double precision, at every length, and bit
-// for bit on every instruction set.
+// Compares update rules with the formulas of their papers in double precision, for different vector
+// lengths, and bit for bit across instruction sets.
 #include "server/shard/update_rule.h"
 
 #include <cmath>
@@ -27,7 +27,7 @@ std::vector<float> Draw(size_t count, uint64_t stream) {
   return values;
 }
 
-// A chunk of parameters under a rule.
+// The parameters and slots of a chunk under a rule.
 struct Chunk {
   std::vector<float> parameters;
   std::vector<std::vector<float>> slots;
@@ -42,7 +42,7 @@ struct Chunk {
   }
 };
 
-// One parameter, in double precision, as the papers write it.
+// Computes one parameter in double precision with the formulas of the papers.
 class Reference {
  public:
   Reference(const job::OptimizerSpec& spec, double parameter) : spec_(spec), w_(parameter) {}

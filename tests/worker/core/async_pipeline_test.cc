@@ -1,4 +1,4 @@
-// A pipeline of a job whose workers do not wait for each other.
+// Tests a pipeline in a job whose workers do not wait for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ std::string FrameOf(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(frame.data()), frame.size()};
 }
 
-// Two elements and a buffer of one, each a bundle; after step 0 at version 1 with 10, 10.
+// The job has a tensor of two elements and a buffer of one element, each in its own bundle. After
+// step 0, the version is 1 and the tensor's values are 10, 10.
 class AsyncPipelineTest : public testing::Test {
  protected:
   AsyncPipelineTest() : pipeline_(Options()), encoder_(table_, layout_, {}, 0) {
@@ -31,7 +32,7 @@ class AsyncPipelineTest : public testing::Test {
     Submit(0, {10, 10});
     Submit(1, {3});
     for (const auto& exchange : TakeSends()) {
-      protocol::ExchangeAnswer answer = ResultOf(*exchange);
+      protocol::ExchangeReply answer = ResultOf(*exchange);
       answer.exact = true;
       answer.version = 1;
       Answer(std::move(answer));
@@ -57,22 +58,22 @@ class AsyncPipelineTest : public testing::Test {
       pipeline_.Encoded(encoder_.Encode(*task), &effects_);
     }
   }
-  std::vector<std::shared_ptr<const protocol::Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const protocol::Exchange>> sends = SentBy(effects_);
+  std::vector<std::shared_ptr<const protocol::ExchangeRequest>> TakeSends() {
+    std::vector<std::shared_ptr<const protocol::ExchangeRequest>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
-  void Answer(protocol::ExchangeAnswer answer) {
+  void Answer(protocol::ExchangeReply answer) {
     answer.record.result_checksum = protocol::BundleChecksum(answer.results);
     pipeline_.Answer(0, std::move(answer), &effects_);
   }
-  // A step, and its result as `change` makes it of one that brings nothing.
+  // Runs a step. `change` edits the result, which is initially empty.
   template <typename Change>
   void Step(const Change& change) {
     pipeline_.StartStep();
     Submit(0, {1, 2});
     for (const auto& exchange : TakeSends()) {
-      protocol::ExchangeAnswer answer = ResultOf(*exchange);
+      protocol::ExchangeReply answer = ResultOf(*exchange);
       answer.results.clear();
       answer.base_version = answer.version = exchange->base_version;
       if (exchange->bundle == 0) change(&answer);
@@ -96,13 +97,14 @@ class AsyncPipelineTest : public testing::Test {
 };
 
 TEST_F(AsyncPipelineTest, TakesAResultThatBringsNothing) {
-  Step([](protocol::ExchangeAnswer*) {});
+  Step([](protocol::ExchangeReply*) {});
   ASSERT_TRUE(pipeline_.status().ok()) << pipeline_.status();
   EXPECT_FALSE(pipeline_.step_open());
   EXPECT_THAT(Applied(), ElementsAre(10, 10));
 }
 
-// In no step in particular, and whatever number the last one had.
+// A plan without lockstep may start at any step and have any number. The worker codes by it from
+// the next step on.
 TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
   PipelineOptions options = Options();
   options.table = {{.name = "a", .shape = {2}, .strides = {}},
@@ -123,7 +125,7 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
   };
   EXPECT_THAT(pipeline.SetPlans({}).message(), HasSubstr("no compression plan"));
   ASSERT_TRUE(pipeline.SetPlans({{plan(3)}}).ok());
-  // What the request to each shard says, and which plan it brings.
+  // Runs a step with an announced plan. Returns the plan ids in the request to each shard.
   const auto step = [&](std::shared_ptr<const protocol::CompressionPlan> told) {
     std::map<uint32_t, std::pair<uint64_t, uint64_t>> said;
     pipeline.StartStep();
@@ -136,9 +138,9 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
     for (const PipelineEffect& effect : effects) {
       const auto* send = std::get_if<SendExchange>(&effect);
       if (send == nullptr) continue;
-      const protocol::Exchange& exchange = *send->exchange;
+      const protocol::ExchangeRequest& exchange = *send->exchange;
       said[send->shard] = {exchange.plan_id, exchange.plan == nullptr ? 0 : exchange.plan->id};
-      protocol::ExchangeAnswer answer = ResultOf(exchange);
+      protocol::ExchangeReply answer = ResultOf(exchange);
       answer.results.clear();
       answer.base_version = answer.version = exchange.base_version;
       answer.record.result_checksum = protocol::BundleChecksum(answer.results);
@@ -161,7 +163,7 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
 }
 
 TEST_F(AsyncPipelineTest, AddsSeveralPublicationsInOrder) {
-  Step([](protocol::ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeReply* answer) {
     answer->version = 4;
     answer->results = {FrameOf({1e8f, 1}) + FrameOf({-1e8f, 2}) + FrameOf({1, 3})};
   });
@@ -176,7 +178,7 @@ TEST_F(AsyncPipelineTest, AddsSeveralPublicationsInOrder) {
 }
 
 TEST_F(AsyncPipelineTest, TakesParametersInPlaceOfItsOwn) {
-  Step([](protocol::ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeReply* answer) {
     answer->version = 9;
     answer->base_version = 0;
     answer->exact = true;
@@ -188,14 +190,14 @@ TEST_F(AsyncPipelineTest, TakesParametersInPlaceOfItsOwn) {
 
 TEST_F(AsyncPipelineTest, NeverHasBuffersDue) {
   for (int step = 1; step < 3; ++step) {
-    Step([](protocol::ExchangeAnswer*) {});
+    Step([](protocol::ExchangeReply*) {});
     EXPECT_FALSE(pipeline_.BuffersDue(false));
   }
   EXPECT_TRUE(pipeline_.TakePublished().empty()) << "codecs observe nothing";
 }
 
 TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
-  Step([](protocol::ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeReply* answer) {
     answer->base_version = 2;
     answer->version = 3;
     answer->results = {FrameOf({1, 1})};
@@ -206,12 +208,12 @@ TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
 }
 
 TEST_F(AsyncPipelineTest, RefusesANewVersionWithoutAnything) {
-  Step([](protocol::ExchangeAnswer* answer) { answer->version = 3; });
+  Step([](protocol::ExchangeReply* answer) { answer->version = 3; });
   EXPECT_TRUE(absl::IsDataLoss(pipeline_.status()));
 }
 
 TEST_F(AsyncPipelineTest, RefusesParametersOfAnOlderVersion) {
-  Step([](protocol::ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeReply* answer) {
     answer->exact = true;
     answer->version = 0;
     answer->results = {FrameOf({1, 1})};
@@ -220,7 +222,7 @@ TEST_F(AsyncPipelineTest, RefusesParametersOfAnOlderVersion) {
 }
 
 TEST_F(AsyncPipelineTest, RefusesTheWrongNumberOfFrames) {
-  Step([](protocol::ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeReply* answer) {
     answer->version = 2;
     answer->results = {FrameOf({1, 1}), FrameOf({1, 1})};
   });

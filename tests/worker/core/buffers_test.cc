@@ -1,4 +1,4 @@
-// Buffers of a model (BatchNorm's statistics) on their way through real pipelines and shards.
+// Tests buffers of a model (BatchNorm's statistics) in real pipelines and shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ protocol::CompressionSpec Sparse() {
   compression.downlink = *compress::ParseCodecSpec("topk:20%/ef");
   compression.min_elements = 0;
   compression.layout = {.chunk_elements = 64, .bundle_elements = 128};
-  // Buffers go exact whatever is said of them.
+  // Buffers are sent exactly, in spite of overrides.
   compression.overrides.push_back({.tensors = "*",
                                    .uplink = *compress::ParseCodecSpec("int8"),
                                    .downlink = *compress::ParseCodecSpec("int4")});
@@ -45,7 +45,7 @@ protocol::CompressionSpec Sparse() {
 struct ClusterOptions {
   protocol::TensorTable table;
   uint32_t shards = 2;
-  uint64_t average_buffers_every = 5;
+  uint64_t buffer_sync_interval = 5;
   bool parameters_agree = true;
   uint64_t seed = 1;
   bool names_checkpoints = true;
@@ -54,21 +54,22 @@ struct ClusterOptions {
 
 using Values = std::vector<std::vector<float>>;  // By tensor.
 
-// Ranks and shards whose messages take their time, each stream in order, all drawn from a seed.
+// A cluster of ranks and shards. Messages are delayed, but stay in order within each stream. A seed
+// determines all random numbers.
 class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options);
-  // All ranks through `steps` steps.
+  // Runs all ranks through `steps` steps.
   void Run(uint64_t steps);
 
   struct StepRecord {
-    bool due = false;       // What BuffersDue said before the step's first submit.
+    bool due = false;       // BuffersDue before the step's first submit.
     bool skipped = false;   // The rank had no data.
-    bool averaged = false;  // What the result said.
-    Values before;          // Buffers as the rank would have submitted them.
-    Values after;           // And as the step left them.
+    bool averaged = false;  // Whether the step's result has averaged buffers.
+    Values before;          // Buffers before the exchange.
+    Values after;           // Buffers after the step.
   };
-  // By rank, by step.
+  // The records by rank and step.
   const std::vector<std::map<uint64_t, StepRecord>>& records() const { return records_; }
   const std::set<uint64_t>& named() const { return named_; }
   server::ShardStats StatsOf(uint32_t shard) const { return shards_[shard]->Stats(); }
@@ -80,8 +81,8 @@ class Cluster {
   struct Rank {
     std::unique_ptr<Pipeline> pipeline;
     std::unique_ptr<BundleEncoder> encoder;
-    Values values;                    // Gradients, and buffers.
-    std::vector<uint32_t> to_submit;  // Of the open step, next one last.
+    Values values;                    // Gradients and buffers.
+    std::vector<uint32_t> to_submit;  // Tensors of the open step, submitted from the end.
     StepRecord record;
   };
 
@@ -96,8 +97,8 @@ class Cluster {
   CounterRandom random_;
   std::vector<Rank> ranks_;
   std::vector<std::unique_ptr<server::Shard>> shards_;
-  std::vector<std::vector<std::deque<protocol::Exchange>>> up_;  // [rank][shard]
-  std::vector<std::vector<std::deque<protocol::ExchangeAnswer>>> down_;
+  std::vector<std::vector<std::deque<protocol::ExchangeRequest>>> up_;  // [rank][shard]
+  std::vector<std::vector<std::deque<protocol::ExchangeReply>>> down_;
   std::vector<std::map<uint64_t, StepRecord>> records_;
   std::set<uint64_t> named_;
   uint64_t steps_ = 0;
@@ -109,8 +110,8 @@ Cluster::Cluster(const ClusterOptions& options)
     : options_(options),
       random_(options.seed),
       ranks_(kRanks),
-      up_(kRanks, std::vector<std::deque<protocol::Exchange>>(options.shards)),
-      down_(kRanks, std::vector<std::deque<protocol::ExchangeAnswer>>(options.shards)),
+      up_(kRanks, std::vector<std::deque<protocol::ExchangeRequest>>(options.shards)),
+      down_(kRanks, std::vector<std::deque<protocol::ExchangeReply>>(options.shards)),
       records_(kRanks) {
   const protocol::CompressionSpec compression = Sparse();
   const protocol::Layout layout =
@@ -136,7 +137,7 @@ Cluster::Cluster(const ClusterOptions& options)
     of_rank.sender = {.job_uid = 7, .rank = rank, .incarnation = 3, .generation = 1};
     of_rank.world_size = kRanks;
     of_rank.parameters_agree = options_.parameters_agree;
-    of_rank.average_buffers_every = options_.average_buffers_every;
+    of_rank.buffer_sync_interval = options_.buffer_sync_interval;
     of_rank.window_bytes = 600;
     ranks_[rank].encoder =
         std::make_unique<BundleEncoder>(options_.table, layout, compression, rank);
@@ -155,12 +156,13 @@ void Cluster::BeginStep(uint32_t r) {
   rank.record = StepRecord();
   rank.record.due = rank.pipeline->BuffersDue(/*of_last=*/false);
   CounterRandom draws(options_.seed, r, step);
-  // In step 0 rank 0 alone gives its values.
+  // In step 0 only rank 0 contributes values.
   rank.record.skipped = step == 0 ? r > 0 : options_.skips_steps && draws.Below(4) == 0;
   for (size_t t = 0; t < rank.values.size() && step > 0; ++t) {
     for (float& value : rank.values[t]) {
       const float news = static_cast<float>(draws.Uniform()) - 0.3f;
-      // A rank without data computes nothing; statistics move a little, gradients are new.
+      // A rank without data computes nothing. In other ranks, statistics change a little, and
+      // gradients are new.
       if (t < trained())
         value = news;
       else if (!rank.record.skipped)
@@ -227,7 +229,7 @@ void Cluster::EndStep(uint32_t r) {
   Rank& rank = ranks_[r];
   const StepResult result = rank.pipeline->Result();
   rank.record.averaged = result.buffers_averaged;
-  // In every step: it changes a buffer only where there is a mean.
+  // DecodeMean is called in every step, because it leaves a buffer without a mean unchanged.
   for (uint32_t t = 0; t < rank.values.size(); ++t) {
     ASSERT_TRUE(rank.pipeline->DecodeMean(t, absl::MakeSpan(rank.values[t])).ok());
   }
@@ -236,13 +238,13 @@ void Cluster::EndStep(uint32_t r) {
 }
 
 void Cluster::DeliverUp(uint32_t r, uint32_t s) {
-  std::deque<protocol::Exchange>& queue = up_[r][s];
+  std::deque<protocol::ExchangeRequest>& queue = up_[r][s];
   if (queue.empty()) return;
-  protocol::Exchange exchange = std::move(queue.front());
+  protocol::ExchangeRequest exchange = std::move(queue.front());
   queue.pop_front();
   for (const server::ShardEffect& effect :
        shards_[s]->Handle(r + 1, std::move(exchange), absl::UnixEpoch())) {
-    if (const auto* reply = std::get_if<server::Reply>(&effect)) {
+    if (const auto* reply = std::get_if<server::SendReply>(&effect)) {
       down_[reply->stream - 1][s].push_back(*reply->answer);
     } else if (const auto* named = std::get_if<server::CheckpointNamed>(&effect)) {
       named_.insert(named->step);
@@ -251,10 +253,10 @@ void Cluster::DeliverUp(uint32_t r, uint32_t s) {
 }
 
 void Cluster::DeliverDown(uint32_t r, uint32_t s) {
-  std::deque<protocol::ExchangeAnswer>& queue = down_[r][s];
+  std::deque<protocol::ExchangeReply>& queue = down_[r][s];
   if (queue.empty()) return;
   Pipeline::Effects effects;
-  protocol::ExchangeAnswer answer = std::move(queue.front());
+  protocol::ExchangeReply answer = std::move(queue.front());
   queue.pop_front();
   ranks_[r].pipeline->Answer(s, std::move(answer), &effects);
   CarryOut(r, effects);
@@ -289,7 +291,8 @@ void Cluster::Run(uint64_t steps) {
   }
 }
 
-// The mean as the rules say: fp32, in rank order, one division; `mine` where there is none.
+// Returns the mean by the protocol's rules: fp32, in rank order, one division; `mine` if there is
+// no mean.
 Values MeanOf(const std::vector<std::map<uint64_t, Cluster::StepRecord>>& records, uint64_t step,
               const Values& mine) {
   Values mean = mine;
@@ -320,7 +323,7 @@ TEST_P(BuffersClusterTest, AllRanksAgreeWhenTheyAreDueAndGetTheExactMeanThen) {
   options.seed = GetParam();
   options.table = TwoLayersWithStatistics();
   options.shards = static_cast<uint32_t>(1 + GetParam() % 4);
-  options.average_buffers_every = 3 + GetParam() % 7;
+  options.buffer_sync_interval = 3 + GetParam() % 7;
   options.parameters_agree = GetParam() % 2 == 0;
   Cluster cluster(options);
   cluster.Run(60);
@@ -330,10 +333,10 @@ TEST_P(BuffersClusterTest, AllRanksAgreeWhenTheyAreDueAndGetTheExactMeanThen) {
   int off_beat = 0;
   for (const auto& [step, first] : records[0]) {
     SCOPED_TRACE(absl::StrCat("step ", step));
-    const bool due = step % options.average_buffers_every == 0 || cluster.named().count(step) > 0;
+    const bool due = step % options.buffer_sync_interval == 0 || cluster.named().count(step) > 0;
     bool somebody = false;
     for (const auto& rank : records) somebody = somebody || !rank.at(step).skipped;
-    if (step % options.average_buffers_every != 0 && due) ++off_beat;
+    if (step % options.buffer_sync_interval != 0 && due) ++off_beat;
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       const Cluster::StepRecord& record = records[rank].at(step);
       EXPECT_EQ(record.due, due) << "rank " << rank;
@@ -394,19 +397,19 @@ TEST(BuffersTest, WithoutAnyNothingThatIsSentDependsOnThem) {
   for (const uint64_t every : {1, 3, 1'000'000}) {
     ClusterOptions options;
     options.table = {Trained("w", 300), Trained("b", 10)};
-    options.average_buffers_every = every;
+    options.buffer_sync_interval = every;
     Cluster cluster(options);
     cluster.Run(40);
     hashes.insert(cluster.sends_hash());
     bytes.insert(cluster.sent_bytes());
     for (const auto& [step, record] : cluster.records()[0]) EXPECT_FALSE(record.due) << step;
   }
-  // As they were before there were buffers.
+  // The expected values come from versions without buffers.
   EXPECT_THAT(hashes, ::testing::ElementsAre(2152693263781365864u));
   EXPECT_THAT(bytes, ::testing::ElementsAre(37570u));
 }
 
-// One rank, one shard: bundle 0 is w, bundle 1 the buffers.
+// A pipeline with one rank and one shard. Bundle 0 is w, and bundle 1 has the buffers.
 class BuffersPipelineTest : public ::testing::Test {
  protected:
   BuffersPipelineTest() {
@@ -414,7 +417,7 @@ class BuffersPipelineTest : public ::testing::Test {
     options.table = {Trained("w", 4), Buffer("mean", 2), Buffer("var", 2)};
     options.layout = *protocol::BuildLayout(options.table, 1, Sparse().layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
-    options.average_buffers_every = 2;
+    options.buffer_sync_interval = 2;
     encoder_.emplace(options.table, options.layout, Sparse(), 0);
     pipeline_.emplace(std::move(options));
   }
@@ -424,15 +427,15 @@ class BuffersPipelineTest : public ::testing::Test {
       pipeline_->Encoded(encoder_->Encode(*task), &effects_);
     }
   }
-  // As a shard of a job with one worker and no compression answers.
-  std::vector<protocol::Exchange> AnswerAll() {
-    std::vector<protocol::Exchange> sent;
+  // Answers like a shard of a job with one worker and no compression.
+  std::vector<protocol::ExchangeRequest> AnswerAll() {
+    std::vector<protocol::ExchangeRequest> sent;
     for (const PipelineEffect& effect : effects_) {
       if (const auto* send = std::get_if<SendExchange>(&effect)) sent.push_back(*send->exchange);
     }
     effects_.clear();
-    for (const protocol::Exchange& exchange : sent) {
-      protocol::ExchangeAnswer answer;
+    for (const protocol::ExchangeRequest& exchange : sent) {
+      protocol::ExchangeReply answer;
       answer.step = exchange.step;
       answer.bundle = exchange.bundle;
       answer.results = exchange.frames;
@@ -471,7 +474,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesNoneSkipsThemByItself) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("step 1"));
   Ready(0);
   EXPECT_EQ(pipeline_->MissingTensor(), std::nullopt);
-  const std::vector<protocol::Exchange> sent = AnswerAll();
+  const std::vector<protocol::ExchangeRequest> sent = AnswerAll();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_FALSE(sent[0].skip);
   EXPECT_TRUE(sent[1].skip);
@@ -493,7 +496,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesThemWaitsForThem) {
   EXPECT_EQ(pipeline_->MissingTensor(), 1u);
   Ready(1);
   Ready(2);
-  const std::vector<protocol::Exchange> sent = AnswerAll();
+  const std::vector<protocol::ExchangeRequest> sent = AnswerAll();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_FALSE(sent[1].skip);
   EXPECT_FALSE(pipeline_->step_open());
@@ -511,7 +514,7 @@ TEST_F(BuffersPipelineTest, OneThatIsNotFiniteGoesWithoutThisWorkerAndIsNamed) {
   values_[2][1] = std::numeric_limits<float>::infinity();
   pipeline_->StartStep();
   for (const uint32_t tensor : {2, 1, 0}) Ready(tensor);
-  const std::vector<protocol::Exchange> sent = AnswerAll();
+  const std::vector<protocol::ExchangeRequest> sent = AnswerAll();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_FALSE(sent[0].skip);
   EXPECT_TRUE(sent[1].skip);

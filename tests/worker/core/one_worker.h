@@ -1,5 +1,5 @@
-// What the tests of a pipeline alone need: what it sent, and the answers of a shard of a job with
-// one worker.
+// Helpers for tests of a single pipeline. They return the pipeline's sent requests, and a shard's
+// answers in a job with one worker.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace sluice::worker {
 
-inline std::vector<std::shared_ptr<const protocol::Exchange>> SentBy(
+inline std::vector<std::shared_ptr<const protocol::ExchangeRequest>> SentBy(
     const Pipeline::Effects& effects) {
-  std::vector<std::shared_ptr<const protocol::Exchange>> sends;
+  std::vector<std::shared_ptr<const protocol::ExchangeRequest>> sends;
   for (const PipelineEffect& effect : effects) {
     if (const auto* send = std::get_if<SendExchange>(&effect)) sends.push_back(send->exchange);
   }
   return sends;
 }
 
-inline protocol::ExchangeAnswer ResultOf(const protocol::Exchange& exchange) {
-  protocol::ExchangeAnswer answer;
+inline protocol::ExchangeReply ResultOf(const protocol::ExchangeRequest& exchange) {
+  protocol::ExchangeReply answer;
   answer.outcome = protocol::Outcome::kResult;
   answer.step = exchange.step;
   answer.bundle = exchange.bundle;

@@ -1,4 +1,5 @@
-// PipelineTest: a pipeline with its encoder, of three small tensors and one shard that the test is.
+// PipelineTest: a pipeline and its encoder, with three small tensors. The test plays the only
+// shard.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ namespace sluice::worker {
 
 inline constexpr size_t kSize = 64;  // Elements of each tensor; each is one bundle.
 
-// Tensors a, b, c on one shard: bundle 0 is c, 1 is b, 2 is a.
+// Tensors a, b and c are on one shard: bundle 0 is c, bundle 1 is b, and bundle 2 is a.
 class PipelineTest : public testing::Test {
  protected:
   void Make(absl::string_view uplink, uint64_t window_bytes = 1 << 20, uint32_t world_size = 1,
@@ -57,9 +58,9 @@ class PipelineTest : public testing::Test {
     for (const uint32_t tensor : {2, 1, 0}) Ready(tensor);
   }
 
-  // What was sent since the last call.
-  std::vector<std::shared_ptr<const protocol::Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const protocol::Exchange>> sends = SentBy(effects_);
+  // Returns the requests sent since the last call.
+  std::vector<std::shared_ptr<const protocol::ExchangeRequest>> TakeSends() {
+    std::vector<std::shared_ptr<const protocol::ExchangeRequest>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
@@ -76,7 +77,7 @@ class PipelineTest : public testing::Test {
   }
 
   void Answer(protocol::Outcome outcome, uint64_t step, uint32_t bundle, std::string message = "") {
-    protocol::ExchangeAnswer answer;
+    protocol::ExchangeReply answer;
     answer.outcome = outcome;
     answer.step = step;
     answer.bundle = bundle;
@@ -84,7 +85,7 @@ class PipelineTest : public testing::Test {
     answer.message = std::move(message);
     pipeline_->Answer(0, answer, &effects_);
   }
-  void AnswerAll(const std::vector<std::shared_ptr<const protocol::Exchange>>& sends) {
+  void AnswerAll(const std::vector<std::shared_ptr<const protocol::ExchangeRequest>>& sends) {
     for (const auto& exchange : sends) pipeline_->Answer(0, ResultOf(*exchange), &effects_);
   }
   void FinishStep() {

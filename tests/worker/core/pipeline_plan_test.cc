@@ -1,5 +1,5 @@
-// What a worker does with compression plans: it codes by the one that holds, passes on what was
-// announced, and refuses what cannot be.
+// Tests compression plans in a worker. The worker must encode by the plan of the step, pass on
+// announced plans, and refuse invalid ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr size_t kPipelinePlanSize = 64;
 
-// One worker, tensors a and b, each one bundle, b first.
+// One worker has tensors a and b, each in its own bundle, with b first.
 class PipelinePlanTest : public testing::Test {
  protected:
   void Make(bool makes_plans, uint64_t first_step = 1) {
@@ -40,8 +40,8 @@ class PipelinePlanTest : public testing::Test {
                      .tensors = {0, 1}}};
     return plan;
   }
-  // What was sent, by bundle.
-  std::vector<protocol::Exchange> Send() {
+  // Returns the sent requests, by bundle.
+  std::vector<protocol::ExchangeRequest> Send() {
     Pipeline::Effects effects;
     pipeline_->StartStep();
     for (const uint32_t tensor : {1, 0}) {
@@ -50,15 +50,16 @@ class PipelinePlanTest : public testing::Test {
         pipeline_->Encoded(encoder_->Encode(*task), &effects);
       }
     }
-    std::vector<protocol::Exchange> sent;
+    std::vector<protocol::ExchangeRequest> sent;
     for (const auto& exchange : SentBy(effects)) sent.push_back(*exchange);
     return sent;
   }
-  // A step; `announced` comes with the first bundle's result.
-  std::vector<protocol::Exchange> Step(const protocol::CompressionPlan* announced = nullptr) {
-    const std::vector<protocol::Exchange> sent = Send();
-    for (const protocol::Exchange& exchange : sent) {
-      protocol::ExchangeAnswer answer = ResultOf(exchange);
+  // Runs a step. `announced` comes with the first bundle's result.
+  std::vector<protocol::ExchangeRequest> Step(
+      const protocol::CompressionPlan* announced = nullptr) {
+    const std::vector<protocol::ExchangeRequest> sent = Send();
+    for (const protocol::ExchangeRequest& exchange : sent) {
+      protocol::ExchangeReply answer = ResultOf(exchange);
       if (exchange.bundle == 0 && announced != nullptr) {
         answer.plan = std::make_shared<const protocol::CompressionPlan>(*announced);
       }
@@ -67,7 +68,7 @@ class PipelinePlanTest : public testing::Test {
     }
     return sent;
   }
-  static compress::FormatId FormatOf(const protocol::Exchange& sent) {
+  static compress::FormatId FormatOf(const protocol::ExchangeRequest& sent) {
     return compress::ReadFrameHeader(protocol::FrameBytes(sent.frames.at(0)))->format;
   }
 
@@ -81,17 +82,17 @@ TEST_F(PipelinePlanTest, CodesByThePlanFromItsStepOnAndPassesItOnBefore) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
   const protocol::CompressionPlan next = PlanFrom(3, 2, "fp16");
-  const std::vector<protocol::Exchange> first = Step(&next);
+  const std::vector<protocol::ExchangeRequest> first = Step(&next);
   EXPECT_EQ(FormatOf(first[0]), compress::FormatId::kInt8);
   EXPECT_EQ(first[0].plan_id, 1u);
   EXPECT_EQ(first[0].plan, nullptr);
-  const std::vector<protocol::Exchange> second = Step();
+  const std::vector<protocol::ExchangeRequest> second = Step();
   EXPECT_EQ(FormatOf(second[0]), compress::FormatId::kInt8);
   ASSERT_NE(second[0].plan, nullptr);
   EXPECT_EQ(*second[0].plan, next);
   EXPECT_EQ(second[1].plan, nullptr);
   EXPECT_EQ(pipeline_->KnownPlans().size(), 2u);
-  const std::vector<protocol::Exchange> third = Step();
+  const std::vector<protocol::ExchangeRequest> third = Step();
   EXPECT_EQ(FormatOf(third[0]), compress::FormatId::kFp16);
   EXPECT_EQ(third[1].plan_id, 2u);
   EXPECT_EQ(third[0].plan, nullptr);
@@ -116,7 +117,7 @@ TEST_F(PipelinePlanTest, WithoutControlNothingIsSaidAndAPlanIsAnError) {
   EXPECT_EQ(Step()[0].plan_id, 0u);
   const protocol::CompressionPlan plan = PlanFrom(4, 2, "fp16");
   Step(&plan);
-  EXPECT_THAT(pipeline_->status().message(), HasSubstr("compression plan 2 cannot be"));
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("compression plan 2 is invalid"));
 }
 
 TEST_F(PipelinePlanTest, WhatCannotBeEndsTheSession) {
@@ -140,20 +141,21 @@ TEST_F(PipelinePlanTest, BeginsWithAPlanThatHolds) {
   EXPECT_THAT(pipeline_->SetPlans({}).message(), HasSubstr("no compression plan holds in step 8"));
   EXPECT_FALSE(pipeline_->SetPlans({PlanFrom(9, 3, "int8")}).ok());
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(5, 2, "int8"), PlanFrom(9, 3, "fp16")}).ok());
-  const std::vector<protocol::Exchange> sent = Step();
+  const std::vector<protocol::ExchangeRequest> sent = Step();
   EXPECT_EQ(sent[0].plan_id, 2u);
   EXPECT_EQ(sent[0].plan->id, 3u);
   EXPECT_EQ(Step()[0].plan_id, 3u);
 }
 
-// What its predecessor had asked for may be of steps that are far ahead.
+// A result for a predecessor's request, of a step that is far ahead, must not teach the worker a
+// plan.
 TEST_F(PipelinePlanTest, LearnsFromItsOwnStepAlone) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
-  const std::vector<protocol::Exchange> sent = Send();
-  protocol::Exchange ahead = sent[0];
+  const std::vector<protocol::ExchangeRequest> sent = Send();
+  protocol::ExchangeRequest ahead = sent[0];
   ahead.step = 6;
-  protocol::ExchangeAnswer early = ResultOf(ahead);
+  protocol::ExchangeReply early = ResultOf(ahead);
   early.plan = std::make_shared<const protocol::CompressionPlan>(PlanFrom(8, 4, "int4"));
   Pipeline::Effects effects;
   pipeline_->Answer(0, early, &effects);
@@ -166,7 +168,7 @@ TEST_F(PipelinePlanTest, AnEncoderGoesOnAsItWasSavedUnderAPlan) {
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "topk:30%+int4")}).ok());
   Step();
   const compress::SavedCompressor saved = encoder_->Save();
-  const std::vector<protocol::Exchange> expected = Step();
+  const std::vector<protocol::ExchangeRequest> expected = Step();
   Make(true, /*first_step=*/2);
   ASSERT_TRUE(encoder_->Restore(saved, /*plans=*/true).ok());
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "topk:30%+int4")}).ok());

@@ -1,4 +1,4 @@
-// A Pipeline whose shard is started again: what it sends, and when.
+// Tests which requests a Pipeline sends when its shard restarts, and in which order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::IsEmpty;
 constexpr size_t kPipelineReplaySize = 16;  // Elements of each tensor; each is one bundle.
 constexpr uint64_t kPipelineReplayPlenty = 1 << 20;
 
-// One worker, two bundles on one shard.
+// One worker has two bundles on one shard.
 class ReplayTest : public testing::Test {
  protected:
   void Make(uint64_t replay_bytes = kPipelineReplayPlenty, uint64_t first_step = 1,
@@ -62,14 +62,14 @@ class ReplayTest : public testing::Test {
     effects_.clear();
   }
 
-  std::vector<std::shared_ptr<const protocol::Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const protocol::Exchange>> sends = SentBy(effects_);
+  std::vector<std::shared_ptr<const protocol::ExchangeRequest>> TakeSends() {
+    std::vector<std::shared_ptr<const protocol::ExchangeRequest>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
-  // "12/0", with a question mark for keys alone.
+  // Formats requests as "12/0" (step/bundle), with a question mark if a request has only keys.
   static std::vector<std::string> Names(
-      const std::vector<std::shared_ptr<const protocol::Exchange>>& sends) {
+      const std::vector<std::shared_ptr<const protocol::ExchangeRequest>>& sends) {
     std::vector<std::string> names;
     for (const auto& exchange : sends) {
       names.push_back(
@@ -87,11 +87,11 @@ class ReplayTest : public testing::Test {
     return found;
   }
 
-  void AnswerAll(const std::vector<std::shared_ptr<const protocol::Exchange>>& sends) {
+  void AnswerAll(const std::vector<std::shared_ptr<const protocol::ExchangeRequest>>& sends) {
     for (const auto& exchange : sends) pipeline_->Answer(0, ResultOf(*exchange), &effects_);
   }
   void Answer(protocol::Outcome outcome, uint64_t step, uint32_t bundle, uint64_t need_from = 0) {
-    protocol::ExchangeAnswer answer;
+    protocol::ExchangeReply answer;
     answer.outcome = outcome;
     answer.step = step;
     answer.bundle = bundle;
@@ -102,7 +102,7 @@ class ReplayTest : public testing::Test {
   void Need(uint64_t from) {
     const std::vector<SendExchange> sends = Of<SendExchange>();
     ASSERT_FALSE(sends.empty());
-    const protocol::Exchange question = *sends.back().exchange;
+    const protocol::ExchangeRequest question = *sends.back().exchange;
     ASSERT_TRUE(question.keys_only);
     effects_.clear();
     Answer(protocol::Outcome::kNeed, question.step, question.bundle, from);
@@ -132,7 +132,7 @@ TEST_F(ReplayTest, KeepsFromTheFirstStepOnUntilRelease) {
 
 TEST_F(ReplayTest, SendsStepByStepWhatTheShardLacksAsItWas) {
   Make();
-  std::vector<std::shared_ptr<const protocol::Exchange>> first;
+  std::vector<std::shared_ptr<const protocol::ExchangeRequest>> first;
   for (int step = 1; step <= 4; ++step) {
     StartWhole();
     const auto sends = TakeSends();
@@ -150,10 +150,10 @@ TEST_F(ReplayTest, SendsStepByStepWhatTheShardLacksAsItWas) {
   ASSERT_EQ(Of<ReplayBegun>().size(), 1u);
   EXPECT_EQ(Of<ReplayBegun>()[0].from, 2u);
   EXPECT_EQ(Of<ReplayBegun>()[0].to, 4u);
-  // What else was asked before.
+  // The other outstanding requests get the same answer, which changes nothing.
   Answer(protocol::Outcome::kNeed, 4, 1, /*need_from=*/2);
   Answer(protocol::Outcome::kNeed, 7, 0, /*need_from=*/2);
-  std::vector<std::shared_ptr<const protocol::Exchange>> again;
+  std::vector<std::shared_ptr<const protocol::ExchangeRequest>> again;
   for (const uint64_t step : {2, 3}) {
     const auto sends = TakeSends();
     EXPECT_THAT(Names(sends), ElementsAre(absl::StrCat(step, "/0"), absl::StrCat(step, "/1")));
@@ -186,7 +186,7 @@ TEST_F(ReplayTest, WhatIsResolvedOfTheOpenStepIsSentAgainToo) {
   EXPECT_EQ(again, sends);
   pipeline_->Answer(0, ResultOf(*sends[1]), &effects_);
   EXPECT_FALSE(pipeline_->step_open());
-  // The next step waits for what the shard lacks of this one.
+  // The next step must wait for the missing requests of the previous steps.
   pipeline_->StartStep();
   Ready(1);
   EXPECT_THAT(TakeNames(), IsEmpty());
@@ -205,12 +205,12 @@ TEST_F(ReplayTest, BetweenStepsItHearsOfAReplacedShardToo) {
   Need(3);
   EXPECT_THAT(TakeNames(), ElementsAre("3/0", "3/1"));
 
-  // A shard that is the same: nothing is to be done.
+  // If the shard is the same process, the pipeline resends nothing.
   Make();
   FinishSteps(3);
   pipeline_->StreamReset(0, &effects_);
   const auto probe = TakeSends();
-  protocol::ExchangeAnswer answer = ResultOf(*probe[0]);
+  protocol::ExchangeReply answer = ResultOf(*probe[0]);
   answer.results.clear();
   effects_.clear();
   StartWhole();
@@ -219,8 +219,9 @@ TEST_F(ReplayTest, BetweenStepsItHearsOfAReplacedShardToo) {
   EXPECT_FALSE(pipeline_->step_open());
 }
 
-// A process that has no number yet answers BUSY, which does not show that it is another one. The
-// others may need what the one before had, so this worker cannot wait for its next step.
+// Between steps, a process without an incarnation answers BUSY, which does not show whether the
+// process is new. Other workers may need the old process's state, so this worker must ask again
+// without waiting for its next step.
 TEST_F(ReplayTest, BetweenStepsAShardThatCannotSayWhichItIsIsAskedAgain) {
   Make();
   FinishSteps(3);
@@ -240,7 +241,7 @@ TEST_F(ReplayTest, BetweenStepsAShardThatCannotSayWhichItIsIsAskedAgain) {
   EXPECT_TRUE(pipeline_->status().ok()) << pipeline_->status();
 }
 
-// What it sends then shows as well which process answers.
+// A later request replaces the question, because its answer shows the process too.
 TEST_F(ReplayTest, WorkTakesThePlaceOfTheQuestion) {
   Make();
   FinishSteps(3);
@@ -273,7 +274,7 @@ TEST_F(ReplayTest, NothingIsLost) {
   pipeline_->StartStep();
   pipeline_->ShardReplaced(0, &effects_);
   Ready(1);
-  EXPECT_EQ(Of<SendExchange>().size(), 1u);  // The question.
+  EXPECT_EQ(Of<SendExchange>().size(), 1u);  // The probe.
   Answer(protocol::Outcome::kNeed, 6, 0, /*need_from=*/3);
   EXPECT_THAT(Of<ReplayBegun>(), IsEmpty());
   EXPECT_THAT(Names(TakeSends()).back(), "3/0");
@@ -328,7 +329,7 @@ TEST_F(ReplayTest, TheWindowHoldsForWhatIsSentAgain) {
   effects_.clear();
   StartWhole();
   EXPECT_THAT(TakeNames(), ElementsAre("3/0"));
-  // Credits of what the shard before had not admitted come back.
+  // The credits of requests that the old shard had not admitted must be returned.
   pipeline_->ShardReplaced(0, &effects_);
   Need(1);
   EXPECT_THAT(TakeNames(), ElementsAre("1/0"));
@@ -369,7 +370,7 @@ TEST_F(ReplayTest, AnotherResultThanBeforeIsAnAlarm) {
   effects_.clear();
   pipeline_->ShardReplaced(0, &effects_);
   Need(2);
-  protocol::ExchangeAnswer other = ResultOf(*second[0]);
+  protocol::ExchangeReply other = ResultOf(*second[0]);
   other.results = second[1]->frames;
   other.record.result_checksum = protocol::BundleChecksum(other.results);
   pipeline_->Answer(0, other, &effects_);
@@ -396,7 +397,8 @@ TEST_F(ReplayTest, WhatIsGoneIsTakenUpFromTheCheckpoint) {
   EXPECT_TRUE(IsRollback(pipeline_->status())) << pipeline_->status();
 }
 
-// The shard was started again from the checkpoint before the one that is complete now.
+// The shard restarted from the previous checkpoint. Contributions of the newer checkpoint's steps
+// must be kept until the replay is over.
 TEST_F(ReplayTest, NothingIsLetGoWhileAShardNeedsIt) {
   Make();
   FinishSteps(3);
@@ -412,13 +414,13 @@ TEST_F(ReplayTest, NothingIsLetGoWhileAShardNeedsIt) {
   EXPECT_EQ(pipeline_->replay_from(), 3u);
 }
 
-// What the worker that held the rank before had sent.
+// Results for the previous worker of the rank must not change the pipeline.
 TEST_F(ReplayTest, ResultsThatCameOfAPredecessorsWorkAreNotAwaited) {
   Make(kPipelineReplayPlenty, /*first_step=*/3);
   pipeline_->StartStep();
   Ready(1);
   const auto sends = TakeSends();
-  protocol::Exchange other = *sends[0];
+  protocol::ExchangeRequest other = *sends[0];
   for (const auto& [step, bundle] : {std::pair{3, 1}, {4, 0}, {9, 1}}) {
     other.step = static_cast<uint64_t>(step);
     other.bundle = static_cast<uint32_t>(bundle);
@@ -479,7 +481,8 @@ TEST_F(ReplayTest, WithoutABufferAReplacedShardIsNoMatter) {
   EXPECT_TRUE(effects_.empty());
 }
 
-// It was asked again after a stream broke, and has begun anew since it answered the first time.
+// The question was repeated after a stream broke. Answers to the repeat, which arrive after the
+// replay has begun, must change nothing.
 TEST_F(ReplayTest, WhatAnswersAQuestionTheSecondTimeChangesNothing) {
   Make();
   FinishSteps(3);

@@ -1,5 +1,5 @@
-// What the pipeline makes of results: those that are wrong, those of a job with a quorum, and the
-// same bytes after a checkpoint.
+// Tests wrong results, results of a job with a quorum, and equal bytes after a restore from a
+// checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@ using testing::HasSubstr;
 
 class CheckpointedCodecTest : public PipelineTest, public testing::WithParamInterface<const char*> {
  protected:
-  // The frames of the next `steps` steps.
+  // Returns the frames of the next `steps` steps.
   std::vector<std::string> Frames(int steps) {
     std::vector<std::string> frames;
     for (int i = 0; i < steps; ++i) {
-      // So that what one step publishes matters to the next.
+      // Gradients grow, so that a step's published result affects the next step.
       for (std::vector<float>& gradient : gradients_) {
         for (size_t at = 0; at < kSize; ++at) {
           gradient[at] = std::ldexp(static_cast<float>(at) - 20.5f,
@@ -39,7 +39,8 @@ class CheckpointedCodecTest : public PipelineTest, public testing::WithParamInte
   }
 };
 
-// Step 2 is the checkpoint's. A run that takes none goes on with the same bytes, too.
+// A checkpoint is taken after step 2. A restored run must continue with the same bytes as a run
+// without an interruption.
 TEST_P(CheckpointedCodecTest, GoesOnWithTheSameBytes) {
   Make(GetParam());
   (void)Frames(2);
@@ -69,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(All, CheckpointedCodecTest,
 struct WrongResult {
   const char* name;
   const char* says;
-  std::function<void(protocol::ExchangeAnswer*)> change;
+  std::function<void(protocol::ExchangeReply*)> change;
 };
 
 class WrongResultTest : public PipelineTest, public testing::WithParamInterface<WrongResult> {};
@@ -77,7 +78,7 @@ class WrongResultTest : public PipelineTest, public testing::WithParamInterface<
 TEST_P(WrongResultTest, IsAnErrorThatSaysWhat) {
   Make("none", 1 << 20, /*world_size=*/2);
   StartWhole();
-  protocol::ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+  protocol::ExchangeReply answer = ResultOf(*TakeSends()[1]);
   answer.record.included.push_back({.rank = 1, .origin_step = 1, .checksum = 5, .skipped = true});
   GetParam().change(&answer);
   pipeline_->Answer(0, answer, &effects_);
@@ -91,44 +92,43 @@ INSTANTIATE_TEST_SUITE_P(
     All, WrongResultTest,
     testing::Values(
         WrongResult{"ResultChecksum", "its record says",
-                    [](protocol::ExchangeAnswer* a) { a->record.result_checksum ^= 1; }},
+                    [](protocol::ExchangeReply* a) { a->record.result_checksum ^= 1; }},
         WrongResult{"Bit", "frame 0, for b",
-                    [](protocol::ExchangeAnswer* a) { a->results[0][40] ^= 4; }},
+                    [](protocol::ExchangeReply* a) { a->results[0][40] ^= 4; }},
         WrongResult{"FrameMissing", "0 frames",
-                    [](protocol::ExchangeAnswer* a) { a->results.clear(); }},
-        WrongResult{"Divisor", "divides by 2",
-                    [](protocol::ExchangeAnswer* a) { a->record.n = 2; }},
+                    [](protocol::ExchangeReply* a) { a->results.clear(); }},
+        WrongResult{"Divisor", "divides by 2", [](protocol::ExchangeReply* a) { a->record.n = 2; }},
         WrongResult{"OtherStep", "at step 9",
-                    [](protocol::ExchangeAnswer* a) { a->record.step = 9; }},
+                    [](protocol::ExchangeReply* a) { a->record.step = 9; }},
         WrongResult{"OtherBundle", "of bundle 0",
-                    [](protocol::ExchangeAnswer* a) { a->record.bundle = 0; }},
-        WrongResult{"OtherTerm", "term 4", [](protocol::ExchangeAnswer* a) { a->record.term = 4; }},
+                    [](protocol::ExchangeReply* a) { a->record.bundle = 0; }},
+        WrongResult{"OtherTerm", "term 4", [](protocol::ExchangeReply* a) { a->record.term = 4; }},
         WrongResult{"NotOurBytes", "this worker sent",
-                    [](protocol::ExchangeAnswer* a) { a->record.included[0].checksum ^= 1; }},
+                    [](protocol::ExchangeReply* a) { a->record.included[0].checksum ^= 1; }},
         WrongResult{"WithoutUs", "leaves rank 0 out",
-                    [](protocol::ExchangeAnswer* a) {
+                    [](protocol::ExchangeReply* a) {
                       a->record.included.erase(a->record.included.begin());
                       a->record.n = 0;
                     }},
         WrongResult{"OutOfOrder", "rank 0 out of order",
-                    [](protocol::ExchangeAnswer* a) {
+                    [](protocol::ExchangeReply* a) {
                       std::swap(a->record.included[0], a->record.included[1]);
                     }},
         WrongResult{"OfAnotherStep", "work of rank 1 for step 0",
-                    [](protocol::ExchangeAnswer* a) { a->record.included[1].origin_step = 0; }},
+                    [](protocol::ExchangeReply* a) { a->record.included[1].origin_step = 0; }},
         WrongResult{"Stranger", "no worker",
-                    [](protocol::ExchangeAnswer* a) { a->record.included[1].rank = 2; }}),
+                    [](protocol::ExchangeReply* a) { a->record.included[1].rank = 2; }}),
     [](const testing::TestParamInfo<WrongResult>& c) { return std::string(c.param.name); });
 
-// A step of a job with a quorum that closed without this worker, with what rank 1 sent for the step
-// before and for this one.
+// The result of a step that closed without this worker in a job with a quorum. It includes rank 1's
+// contributions to the previous step and to this step.
 class QuorumRecordTest : public PipelineTest {
  protected:
-  protocol::ExchangeAnswer LeftOut() {
+  protocol::ExchangeReply LeftOut() {
     Make("none", 1 << 20, /*world_size=*/2, true, 1, /*quorum=*/true);
     FinishStep();
     StartWhole();
-    protocol::ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+    protocol::ExchangeReply answer = ResultOf(*TakeSends()[1]);
     answer.record.included = {{.rank = 1, .origin_step = 1, .checksum = 5, .skipped = false},
                               {.rank = 1, .origin_step = 2, .checksum = 6, .skipped = false}};
     answer.record.n = 2;
@@ -138,7 +138,7 @@ class QuorumRecordTest : public PipelineTest {
 };
 
 TEST_F(QuorumRecordTest, MayLeaveThisWorkerOut) {
-  protocol::ExchangeAnswer answer = LeftOut();
+  protocol::ExchangeReply answer = LeftOut();
   for (const uint32_t bundle : {0, 1, 2}) {
     answer.bundle = answer.record.bundle = bundle;
     pipeline_->Answer(0, answer, &effects_);
@@ -149,7 +149,7 @@ TEST_F(QuorumRecordTest, MayLeaveThisWorkerOut) {
 }
 
 TEST_F(QuorumRecordTest, TellsNothingOfLaterStepsAndNothingTwice) {
-  protocol::ExchangeAnswer answer = LeftOut();
+  protocol::ExchangeReply answer = LeftOut();
   answer.record.included[1].origin_step = 3;
   pipeline_->Answer(0, answer, &effects_);
   EXPECT_THAT(pipeline_->status().message(), HasSubstr("work of rank 1 for step 3"));

@@ -89,7 +89,7 @@ TEST_F(PipelineTest, AResetKeepsTheWindow) {
   effects_.clear();
   pipeline_->StreamReset(0, &effects_);
   EXPECT_THAT(TakeSentBundles(), ElementsAre(0));
-  // From the old stream: what waits to be repeated must be repeated all the same.
+  // This answer is from the old stream. A bundle that waits to be resent must still be resent.
   Answer(protocol::Outcome::kPending, 1, 1);
   EXPECT_THAT(TakeSentBundles(), IsEmpty());
   Answer(protocol::Outcome::kPending, 1, 0);
@@ -161,7 +161,7 @@ TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
   StartWhole();
   const auto first = TakeSends();
   pipeline_->Answer(0, ResultOf(*first[0]), &effects_);
-  protocol::ExchangeAnswer other = ResultOf(*first[0]);
+  protocol::ExchangeReply other = ResultOf(*first[0]);
   other.results = first[1]->frames;
   other.record.result_checksum = protocol::BundleChecksum(other.results);
   pipeline_->Answer(0, other, &effects_);
@@ -172,7 +172,7 @@ TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
   std::vector<float> mean(kSize);
   ASSERT_TRUE(pipeline_->DecodeMean(2, absl::MakeSpan(mean)).ok());
   EXPECT_EQ(mean, gradients_[2]);
-  // And those of an older step.
+  // Repeated answers of an older step must change nothing either.
   StartWhole();
   effects_.clear();
   AnswerAll(first);
@@ -301,10 +301,10 @@ TEST_F(PipelineTest, ACheckpointNamedByShardZeroIsSaidToAllAndDueOnce) {
   StartWhole();
   const auto first = TakeSends();
   EXPECT_EQ(first[0]->checkpoint_step, 0u);
-  protocol::ExchangeAnswer named = ResultOf(*first[0]);
+  protocol::ExchangeReply named = ResultOf(*first[0]);
   named.checkpoint_step = 3;
   pipeline_->Answer(0, named, &effects_);
-  // One without the name: of a shard that was not told, or on the way since before.
+  // These answers lack the name: their shard did not know it yet, or they were delayed.
   pipeline_->Answer(0, ResultOf(*first[1]), &effects_);
   pipeline_->Answer(0, ResultOf(*first[2]), &effects_);
   EXPECT_FALSE(pipeline_->Result().checkpoint_due);
@@ -323,10 +323,10 @@ TEST_F(PipelineTest, ANameThatComesLateTakesNothingBack) {
   Make("none");
   StartWhole();
   const auto sends = TakeSends();
-  protocol::ExchangeAnswer answer = ResultOf(*sends[0]);
+  protocol::ExchangeReply answer = ResultOf(*sends[0]);
   answer.checkpoint_step = 4;
   pipeline_->Answer(0, answer, &effects_);
-  answer.checkpoint_step = 3;  // A repeat, from before.
+  answer.checkpoint_step = 3;  // A delayed answer.
   pipeline_->Answer(0, answer, &effects_);
   pipeline_->Answer(0, ResultOf(*sends[1]), &effects_);
   pipeline_->Answer(0, ResultOf(*sends[2]), &effects_);
@@ -334,15 +334,15 @@ TEST_F(PipelineTest, ANameThatComesLateTakesNothingBack) {
   EXPECT_EQ(TakeSends()[0]->checkpoint_step, 4u);
 }
 
-// A worker that goes through its steps anew hears of names that were given later, and a shard that
-// does so too would take them for a mistake.
+// A worker that re-executes steps may learn of a later checkpoint. A shard that replays these steps
+// would reject its name, so the worker must not send the name more than two steps ahead.
 TEST_F(PipelineTest, SaysTheNameOfACheckpointInTheLastThreeStepsOnly) {
   Make("none");
   for (uint64_t step = 1; step <= 8; ++step) {
     StartWhole();
     for (const auto& send : TakeSends()) {
       EXPECT_EQ(send->checkpoint_step, step >= 5 && step <= 7 ? 7u : 0u) << "step " << step;
-      protocol::ExchangeAnswer answer = ResultOf(*send);
+      protocol::ExchangeReply answer = ResultOf(*send);
       if (step == 1) answer.checkpoint_step = 7;
       pipeline_->Answer(0, answer, &effects_);
     }
@@ -366,7 +366,7 @@ TEST_F(PipelineTest, WhicheverShardKnowsOfACheckpointPassesItOn) {
     for (const PipelineEffect& effect : effects) {
       const auto& send = std::get<SendExchange>(effect);
       EXPECT_EQ(send.exchange->checkpoint_step, known);
-      protocol::ExchangeAnswer answer = ResultOf(*send.exchange);
+      protocol::ExchangeReply answer = ResultOf(*send.exchange);
       answer.checkpoint_step = send.shard == shard ? 3 + shard : 0;
       pipeline.Answer(send.shard, answer, &ignored);
     }
@@ -382,7 +382,7 @@ TEST_F(PipelineTest, WhatWasPublishedIsHandedOutOnce) {
   ASSERT_EQ(taken.size(), 3u);
   EXPECT_EQ(taken[0].frames.size(), taken[0].chunks.size());
   EXPECT_THAT(pipeline_->TakePublished(), IsEmpty());
-  // Results stay there to be applied.
+  // Results remain available for Apply.
   std::vector<float> mean(kSize);
   ASSERT_TRUE(pipeline_->DecodeMean(0, absl::MakeSpan(mean)).ok());
   EXPECT_NE(mean, std::vector<float>(kSize));
@@ -402,11 +402,11 @@ TEST_F(PipelineTest, WhatWasPublishedIsHandedOutOnce) {
   EXPECT_EQ(tasks_with_published(), 0);
   AnswerAll(TakeSends());
   EXPECT_EQ(tasks_with_published(), 3);
-  // Nothing is published: what the tasks had does not come again.
+  // Nothing is published, and the earlier published frames must not be delivered again.
   for (const auto& exchange : TakeSends()) {
-    protocol::Exchange skip = *exchange;
+    protocol::ExchangeRequest skip = *exchange;
     skip.skip = true;
-    protocol::ExchangeAnswer answer = ResultOf(skip);
+    protocol::ExchangeReply answer = ResultOf(skip);
     answer.results.clear();
     answer.record.result_checksum = protocol::BundleChecksum(std::vector<std::string>());
     pipeline_->Answer(0, answer, &effects_);
@@ -425,7 +425,7 @@ TEST_F(PipelineTest, StepZeroPublishesNothingToObserve) {
 TEST_F(PipelineTest, FencedWithAHigherTermIsARollback) {
   Make("none");
   StartWhole();
-  protocol::ExchangeAnswer answer;
+  protocol::ExchangeReply answer;
   answer.outcome = protocol::Outcome::kFenced;
   answer.term = 1;
   answer.message = "worker 2 was lost";
@@ -435,7 +435,7 @@ TEST_F(PipelineTest, FencedWithAHigherTermIsARollback) {
 
   Make("none");
   StartWhole();
-  answer.term = 0;  // Its own: another holds the rank.
+  answer.term = 0;  // The term is not newer, so another worker holds the rank.
   pipeline_->Answer(0, answer, &effects_);
   ASSERT_FALSE(pipeline_->status().ok());
   EXPECT_FALSE(IsRollback(pipeline_->status()));

@@ -46,10 +46,10 @@ TEST(QualityMeter, TellsWhatFramesCarry) {
   const std::vector<float> gradient = {3, 4};
   const std::vector<float> sent = {3, 0};
   meter.Measure(0, gradient, FrameOf("none", sent), {});
-  EXPECT_DOUBLE_EQ(meter.quality().CapturedEnergy(), 9.0 / 25);  // It lacks 4 of 5.
+  EXPECT_DOUBLE_EQ(meter.quality().CapturedEnergy(), 9.0 / 25);  // The second element is lost.
   EXPECT_DOUBLE_EQ(meter.quality().Cosine(), 0.6);
   EXPECT_EQ(meter.quality().ResidualNormRatio(), 0) << "nothing is kept";
-  // The same with feedback, and 3 owed before.
+  // The same frame is measured with feedback and an earlier residual of 3.
   const std::vector<float> owed = {0, 7};
   meter.Measure(0, gradient, FrameOf("none", sent), owed);
   EXPECT_DOUBLE_EQ(meter.quality().CapturedEnergy(), 9.0 / (9 + 49));
@@ -123,7 +123,7 @@ TEST_F(EncoderQualityTest, IsThatOfItsFramesAndMeasuringChangesNone) {
     EXPECT_EQ(encoded.frames, Encode(step, gradient, &plain).frames);
     const CodingQuality quality = measured.quality();
     EXPECT_EQ(quality.chunks, step == 0 ? 0u : step == 1 ? 2u : 4u) << "step " << step;
-    // The chunks of this step, from what was sent and what is owed alone.
+    // The expected sums over this step's chunks come only from the sent frames and the residuals.
     CodingQuality due;
     for (size_t i = 0; i < 4; ++i) {
       const uint32_t chunk = layout_.bundles[0][0].chunks[i];

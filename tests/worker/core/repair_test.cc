@@ -1,5 +1,5 @@
-// Pipelines and real shard cores: a shard is started again at every moment of a run, and the run
-// ends with the same bits.
+// Runs pipelines with real shard cores. A shard restarts at every moment of a run, and the run must
+// end with the same bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,11 +19,11 @@ namespace {
 constexpr uint32_t kWorkers = 2;
 constexpr uint32_t kShards = 2;
 constexpr uint64_t kSteps = 7;
-constexpr uint64_t kCheckpoint = 3;  // Due after this step, where there is one.
+constexpr uint64_t kCheckpoint = 3;  // Due after this step, if there is a checkpoint.
 constexpr size_t kRepairSize = 32;   // Elements of each tensor; each is one bundle.
 constexpr size_t kTensors = 5;
 
-// Shard `victim` is started again when so many messages have arrived, at each of `after`.
+// Restarts shard `victim` whenever the number of delivered messages reaches a value in `after`.
 struct Fate {
   uint32_t victim = 1;
   std::vector<size_t> after;
@@ -59,7 +59,7 @@ class Job {
     }
   }
 
-  // What ranks ended with: sums of all means.
+  // Returns the ranks' final state, which is the sum of all means.
   std::vector<float> ToTheEnd() {
     size_t next_fate = 0;
     while (true) {
@@ -85,8 +85,8 @@ class Job {
  private:
   struct Link {
     server::StreamId stream = 0;
-    std::deque<std::shared_ptr<const protocol::Exchange>> up;
-    std::deque<std::shared_ptr<const protocol::ExchangeAnswer>> down;
+    std::deque<std::shared_ptr<const protocol::ExchangeRequest>> up;
+    std::deque<std::shared_ptr<const protocol::ExchangeReply>> down;
     uint64_t known_incarnation = 1;
     bool retry = false;
   };
@@ -94,7 +94,7 @@ class Job {
     std::unique_ptr<Pipeline> pipeline;
     std::unique_ptr<BundleEncoder> encoder;
     std::vector<std::vector<float>> gradients = std::vector<std::vector<float>>(kTensors);
-    size_t ready = 0;  // Tensors, in the open step.
+    size_t ready = 0;  // Submitted tensors of the open step.
     std::optional<EncodedBundle> encoding{};
     std::vector<float> sums = std::vector<float>(kTensors * kRepairSize);
     uint64_t done = 0;
@@ -135,7 +135,8 @@ class Job {
 
   void Replace(uint32_t shard) {
     Server& server = shards_[shard];
-    // As the coordinator does: no checkpoint passes what the shard has to catch up on.
+    // The coordinator does the same: a checkpoint completes only after the shard has caught up to
+    // it.
     if (!complete_) server.snapshot = nullptr;
     server.core = MakeShard(shard, ++server.incarnation);
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
@@ -146,7 +147,7 @@ class Job {
     }
   }
 
-  // One thing of those that can happen, the same ones in every run up to its first loss.
+  // Runs one possible action. The order is the same in every run until the first loss.
   bool Act() {
     for (size_t i = 0; i < 4 * kWorkers * kShards; ++i) {
       const size_t turn = turn_++ % (4 * kWorkers * kShards);
@@ -172,15 +173,15 @@ class Job {
   bool Upward(uint32_t rank, uint32_t shard) {
     Link& link = workers_[rank].links[shard];
     if (link.up.empty()) return false;
-    const std::shared_ptr<const protocol::Exchange> exchange = link.up.front();
+    const std::shared_ptr<const protocol::ExchangeRequest> exchange = link.up.front();
     link.up.pop_front();
     ++delivered_;
-    protocol::Exchange copy = *exchange;
+    protocol::ExchangeRequest copy = *exchange;
     copy.sender.server_incarnation = link.known_incarnation;
     for (server::ShardEffect& effect :
          shards_[shard].core->Handle(link.stream, std::move(copy), absl::UnixEpoch())) {
-      if (const auto* reply = std::get_if<server::Reply>(&effect)) Deliver(shard, *reply);
-      if (const auto* taken = std::get_if<server::TakeSnapshot>(&effect)) {
+      if (const auto* reply = std::get_if<server::SendReply>(&effect)) Deliver(shard, *reply);
+      if (const auto* taken = std::get_if<server::WriteSnapshot>(&effect)) {
         shards_[shard].snapshot = taken->snapshot;
       }
       if (const auto* alarm = std::get_if<server::Alarm>(&effect)) ADD_FAILURE() << alarm->text;
@@ -190,7 +191,7 @@ class Job {
     CompleteCheckpoint();
     return true;
   }
-  void Deliver(uint32_t shard, const server::Reply& reply) {
+  void Deliver(uint32_t shard, const server::SendReply& reply) {
     for (Worker& worker : workers_) {
       Link& link = worker.links[shard];
       if (link.stream == reply.stream) link.down.push_back(reply.answer);
@@ -213,7 +214,7 @@ class Job {
     Worker& worker = workers_[rank];
     Link& link = worker.links[shard];
     if (link.down.empty()) return false;
-    const std::shared_ptr<const protocol::ExchangeAnswer> answer = link.down.front();
+    const std::shared_ptr<const protocol::ExchangeReply> answer = link.down.front();
     link.down.pop_front();
     ++delivered_;
     Pipeline::Effects effects;
@@ -263,7 +264,7 @@ class Job {
     CounterRandom random(pipeline.step(), rank, tensor);
     std::vector<float>& gradient = worker.gradients[tensor];
     gradient = {};
-    // Of what was learnt, too, so that a wrong result changes all that comes.
+    // Gradients also depend on the learned values, so that a wrong result changes all later ones.
     for (size_t i = 0; i < kRepairSize; ++i) {
       gradient.push_back(static_cast<float>(random.Uniform() - 0.5) -
                          0.1f * worker.sums[tensor * kRepairSize + i]);
@@ -271,7 +272,7 @@ class Job {
     Check(pipeline.TensorReady(static_cast<uint32_t>(tensor), gradient).ok(), "it fits");
     return true;
   }
-  // The task is out for a while.
+  // Encoding takes some time.
   bool Encode(uint32_t rank) {
     Worker& worker = workers_[rank];
     if (worker.encoding.has_value()) {

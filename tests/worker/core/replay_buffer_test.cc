@@ -5,9 +5,9 @@
 namespace sluice::worker {
 namespace {
 
-std::shared_ptr<const protocol::Exchange> ExchangeOf(uint64_t step, uint32_t bundle,
-                                                     size_t bytes = 1000) {
-  auto exchange = std::make_shared<protocol::Exchange>();
+std::shared_ptr<const protocol::ExchangeRequest> ExchangeOf(uint64_t step, uint32_t bundle,
+                                                            size_t bytes = 1000) {
+  auto exchange = std::make_shared<protocol::ExchangeRequest>();
   exchange->step = step;
   exchange->bundle = bundle;
   exchange->frames = {std::string(bytes, 'x')};
@@ -75,11 +75,11 @@ TEST(ReplayBufferTest, ReleaseForgetsUpToAStep) {
   EXPECT_EQ(buffer.bytes(), bytes / 2);
   EXPECT_EQ(buffer.Find(1, 2, 0), nullptr);
   EXPECT_NE(buffer.Find(0, 3, 0), nullptr);
-  buffer.Release(1);  // Came late.
+  buffer.Release(1);  // A late Release.
   EXPECT_EQ(buffer.from(), 3u);
 }
 
-// A worker that goes through steps anew while their checkpoint becomes complete.
+// A worker re-executes steps while their checkpoint becomes complete. Those steps must not be kept.
 TEST(ReplayBufferTest, WhatIsReleasedBeforeItIsSentIsNotKept) {
   ReplayBuffer buffer(1, kReplayBufferPlenty, 3);
   buffer.Release(5);
@@ -119,7 +119,7 @@ TEST(ReplayBufferTest, TheNewestStepStaysWhateverItsSize) {
 TEST(ReplayBufferTest, StepsWithoutFramesCount) {
   ReplayBuffer buffer(1, 10'000, 1);
   for (uint64_t step = 1; step <= 1000; ++step) {
-    auto skip = std::make_shared<protocol::Exchange>();
+    auto skip = std::make_shared<protocol::ExchangeRequest>();
     skip->step = step;
     skip->skip = true;
     buffer.Add(0, skip);

@@ -10,11 +10,11 @@ absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds
 TEST(StepClock, TellsWhatAStepWasMadeOf) {
   StepClock clock;
   clock.Encoded(At(1), At(2));
-  clock.Waited(At(2), At(10));  // Nobody saw it begin.
+  clock.Waited(At(2), At(10));  // The step's beginning is unknown.
   EXPECT_EQ(clock.seconds().steps, 0u);
-  clock.Decoded(absl::Seconds(1));    // 10 to 11.
-  clock.Encoded(At(14), At(15));      // Beside backward.
-  clock.Encoded(At(15.5), At(16.5));  // Half of it too late for that.
+  clock.Decoded(absl::Seconds(1));    // The step decodes from 10 to 11.
+  clock.Encoded(At(14), At(15));      // This encoding is during backward.
+  clock.Encoded(At(15.5), At(16.5));  // Half of it is after backward.
   clock.Waited(At(16), At(20));
   const StepSeconds& seconds = clock.seconds();
   EXPECT_EQ(seconds.steps, 1u);
@@ -30,7 +30,7 @@ TEST(StepClock, AStepThatEncodesNothingOwesNothingToTheOneBefore) {
   clock.Waited(At(0), At(1));
   clock.Encoded(At(1), At(3));
   clock.Waited(At(2), At(4));
-  clock.Waited(At(5), At(7));  // A skip.
+  clock.Waited(At(5), At(7));  // A skipped step.
   EXPECT_EQ(clock.seconds().steps, 2u);
   EXPECT_DOUBLE_EQ(clock.seconds().encode, 1);
   EXPECT_DOUBLE_EQ(clock.seconds().exchange, 1 + 2);

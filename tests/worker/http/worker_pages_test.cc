@@ -33,14 +33,15 @@ TEST(WorkerMetrics, TellsWhatAWorkerDoes) {
   EXPECT_THAT(text, HasSubstr("sluice_train_step" + kLabels + "} 40"));
   EXPECT_THAT(text, HasSubstr("sluice_samples_total" + kLabels + "} 640"));
   EXPECT_THAT(text, HasSubstr("sluice_train_loss" + kLabels + "} 0.5"));
-  EXPECT_THAT(text, HasSubstr("sluice_step_seconds_total" + kLabels + ",part=\"exchange\"} 1"));
-  EXPECT_THAT(text, HasSubstr("sluice_encoding_seconds_total" + kLabels + "} 2"));
+  EXPECT_THAT(text,
+              HasSubstr("sluice_step_exposed_seconds_total" + kLabels + ",part=\"exchange\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_encode_wall_seconds_total" + kLabels + "} 2"));
   EXPECT_THAT(text,
               HasSubstr("sluice_exchange_duration_seconds_bucket" + kLabels + ",le=\"0.01\"} 0"));
   EXPECT_THAT(text,
               HasSubstr("sluice_exchange_duration_seconds_bucket" + kLabels + ",le=\"0.03\"} 1"));
-  EXPECT_THAT(text,
-              HasSubstr("sluice_worker_stage_seconds_total" + kLabels + ",stage=\"encode\"} 1.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_worker_stage_cpu_seconds_total" + kLabels +
+                              ",stage=\"encode\"} 1.5"));
   EXPECT_THAT(text, HasSubstr("sluice_worker_downlink_bytes_total" + kLabels + "} 200"));
   EXPECT_THAT(text,
               HasSubstr("sluice_worker_uplink_uncompressed_bytes_total" + kLabels + "} 4000"));

@@ -16,7 +16,7 @@ std::shared_ptr<Model> Small(double dropout = 0) {
   return MakeCharGpt({.layers = 2, .heads = 2, .width = 16, .dropout = dropout}, kCharGptText);
 }
 
-// One thread: a second one waits for its turn on a machine that builds something else.
+// Uses one thread, because on a busy machine a second thread would wait for a core.
 class CharGptTest : public ::testing::Test {
  protected:
   CharGptTest() { at::set_num_threads(1); }
@@ -69,7 +69,8 @@ TEST_F(CharGptTest, StartsNearUniformScores) {
   for (const auto& entry : model->named_parameters()) {
     if (entry.value().dim() < 2) continue;
     const bool adds = absl::EndsWith(entry.key(), "c_proj.weight");
-    const double expected = adds ? 0.02 / 4 : 0.02;  // The root of twice the layers.
+    // 4 is the square root of twice the number of layers.
+    const double expected = adds ? 0.02 / 4 : 0.02;
     EXPECT_NEAR(entry.value().std().item<double>(), expected, 0.08 * expected) << entry.key();
   }
   const at::Tensor scores = model->forward(FilledNumbers(kInputStream, 11, {2, 12}));

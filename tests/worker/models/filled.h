@@ -1,5 +1,5 @@
-// Filled: values of parameters and inputs that are the same in every language: a formula in place
-// of random numbers. reference_models.py has the same one.
+// Filled: values of parameters and inputs that are equal in every language. They come from a
+// formula instead of random numbers. reference_models.py has the same formula.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,10 +15,10 @@
 
 namespace sluice::worker {
 
-inline constexpr uint32_t kInputStream = 1000;  // Parameters count from 0.
+inline constexpr uint32_t kInputStream = 1000;  // Parameters have streams from 0 on.
 inline constexpr uint32_t kTargetStream = 1001;
 
-// The j-th number, in [-1, 1), of a stream: a hash of 32 bits.
+// Returns the j-th number of a stream, in [-1, 1): a hash of 32 bits.
 inline double FilledValue(uint32_t stream, uint32_t j) {
   uint32_t x = stream * 1000003u + j;
   x ^= x >> 16;
@@ -40,13 +40,13 @@ inline at::Tensor FilledTensor(uint32_t stream, at::IntArrayRef sizes, double sc
   return tensor;
 }
 
-// Whole numbers below `below`.
+// Integers below `below`.
 inline at::Tensor FilledNumbers(uint32_t stream, uint32_t below, at::IntArrayRef sizes) {
   return ((FilledTensor(stream, sizes) + 1) / 2 * static_cast<double>(below)).floor().to(at::kLong);
 }
 
-// Weights of more than one dimension as wide as He's; those of normalizations near 1, biases near
-// 0.
+// Weights of several dimensions get He's scale. Weights of normalizations are near 1, and biases
+// near 0.
 inline void FillParameters(const torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   uint32_t stream = 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that PyTorch's models take the parameters.pt of Sluice's: same names, same shapes, same scores.
+"""Checks that PyTorch's models accept Sluice's parameters.pt: same names, same shapes, same scores.
 
 usage: load_parameters_test.py WRITE_MODEL     the program of that name
 """
@@ -13,7 +13,7 @@ import torchvision
 
 from reference_models import INPUTS, Gpt, Mlp, ResNet20, SimpleCnn, drawn, images
 
-# As write_model makes them.
+# The models of write_model.
 MODELS = {
     "mlp": lambda: Mlp(60, [20, 30], 7),
     "simple_cnn": lambda: SimpleCnn(10),

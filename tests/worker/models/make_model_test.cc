@@ -34,7 +34,7 @@ int64_t MakeModelCountElements(const torch::nn::Module& module) {
   return count;
 }
 
-// One thread: a second one waits for its turn on a machine that builds something else.
+// Uses one thread, because on a busy machine a second thread would wait for a core.
 class MakeModelTest : public ::testing::Test {
  protected:
   MakeModelTest() { at::set_num_threads(1); }
@@ -93,7 +93,8 @@ TEST_F(MakeModelTest, ModelsTakeTheSamplesTheyAreMadeFor) {
               HasSubstr("128, is not a multiple of its heads, 3"));
 }
 
-// One batch of one image, which BatchNorm takes no variance of if the last stage sees one pixel.
+// The smallest allowed images must be trainable. If the last stage got one pixel, a batch of one
+// image would have no variance for BatchNorm.
 TEST_F(MakeModelTest, SmallestImagesAreTrainedOn) {
   struct Least {
     job::ModelSpec spec;
@@ -134,7 +135,7 @@ TEST_F(MakeModelTest, InitialValuesAreDrawnAsTorchvisionDraws) {
   torch::manual_seed(2);
   const auto resnet = MakeModel(Named("resnet18"), Grey(64, 64));
   ASSERT_TRUE(resnet.ok()) << resnet.status();
-  // He's: the root of 2 over what an input reaches.
+  // He's initialization: the square root of 2 / fan-out.
   EXPECT_NEAR(Deviation(**resnet, "conv1.weight"), std::sqrt(2.0 / (64 * 49)), 1e-3);
   EXPECT_NEAR(Deviation(**resnet, "layer2.0.conv1.weight"), std::sqrt(2.0 / (128 * 9)), 1e-3);
   EXPECT_NEAR(Deviation(**resnet, "layer2.0.downsample.0.weight"), std::sqrt(2.0 / 128), 5e-3);

@@ -1,4 +1,5 @@
-// That each model learns one batch by heart: its gradients lead where they should.
+// Checks that each model can memorize one batch, so that its gradients point in the right
+// direction.
 #include <torch/torch.h>
 
 #include <functional>
@@ -27,7 +28,7 @@ struct OverfitCase {
   SampleShape shape;
   double rate;
   int steps;
-  bool filled;  // Starts from the formula's values.
+  bool filled;  // Starts with the values of the formula.
   std::function<std::shared_ptr<Model>(const SampleShape&)> make;
 };
 
@@ -60,7 +61,7 @@ std::vector<OverfitCase> OverfitCases() {
       {"resnet18_small_stem", kColour, 0.003, 30, false,
        resnet(Narrow(ResNet18(/*small_stem=*/true)))},
       {"resnet50", large, 0.003, 30, false, resnet(Narrow(ResNet50(/*small_stem=*/false)))},
-      // From torchvision's initial values and without BatchNorm it takes hundreds of steps.
+      // With torchvision's initial values and without BatchNorm, vgg16 needs hundreds of steps.
       {"vgg16", middling, 0.001, 30, true, vgg(false)},
       {"vgg16_bn", middling, 0.001, 40, false, vgg(true)},
       {"char_gpt", text, 0.003, 60, false,

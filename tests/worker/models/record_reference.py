@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what PyTorch makes of Sluice's models: torchvision's where it has them, else those of reference_models.py.
+"""Records PyTorch's results for Sluice's models: torchvision's models if it has them, otherwise those of reference_models.py.
 
 usage: record_reference.py FOLDER     writes FOLDER/reference_steps.txt and FOLDER/torchvision_state_dicts.txt
 
-Made with Debian's python3-torch 1.13.1 and python3-torchvision 0.14.1. In double precision, so that what differs are
-models and not roundings.
+The recorded files were made with Debian's python3-torch 1.13.1 and python3-torchvision 0.14.1. Uses double precision, so that
+differences come from models and not from rounding.
 """
 import pathlib
 import sys
@@ -38,7 +38,7 @@ def narrow_vgg16(batch_norm, width, hidden, classes):
 
 
 def step(name, model, inputs, classes):
-    """Lines of one model: a forward and backward pass, a step of plain SGD, and what follows from it."""
+    """Lines of one model: a forward and backward pass, a step of plain SGD, and the results after it."""
     targets = drawn(TARGETS, classes, *(inputs.shape if inputs.dim() == 2 else inputs.shape[:1]))
     model.double().train()
     fill_parameters(model)

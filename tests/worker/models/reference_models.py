@@ -1,4 +1,4 @@
-"""The models that torchvision does not have, as PyTorch modules, and the formula that fills parameters and inputs.
+"""Models that torchvision does not have, as PyTorch modules, and the formula for parameters and inputs.
 
 filled.h has the same formula.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-INPUTS, TARGETS = 1000, 1001  # Streams of the formula; parameters count from 0.
+INPUTS, TARGETS = 1000, 1001  # Streams of the formula; parameters have streams from 0 on.
 
 
 def fill(stream, count):
@@ -95,7 +95,7 @@ class ResNet20(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2's layers, with the attention written out."""
+    """GPT-2's layers with explicit attention."""
 
     def __init__(self, tokens, context, layers, heads, width):
         super().__init__()
@@ -140,5 +140,5 @@ def images(count, channels, height, width):
 
 
 def drawn(stream, below, *sizes):
-    """Whole numbers below `below`."""
+    """Integers below `below`."""
     return ((fill(stream, math.prod(sizes)) + 1) / 2 * below).floor().long().reshape(sizes)

@@ -1,5 +1,5 @@
-// That a forward and backward pass, a step of SGD and what follows from it are PyTorch's, tensor by
-// tensor: against what record_reference.py wrote down.
+// Checks that a forward and backward pass and a step of SGD give PyTorch's results, tensor by
+// tensor, as recorded by record_reference.py.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace sluice::worker {
 namespace {
 
 constexpr double kRate = 0.002;
-// In double precision; relative, or of 1.
+// Models compute in double precision. The error is relative, or absolute for values below 1.
 constexpr double kTolerance = 1e-8;
 
 struct ReferenceStepCase {
@@ -78,7 +78,7 @@ std::vector<ReferenceStepCase> ReferenceStepCases() {
   };
 }
 
-// The values of the line that begins with `model` and `what`.
+// Returns the values of the line that begins with `model` and `what`.
 std::vector<double> Recorded(const std::string& model, const std::string& what) {
   std::ifstream file(SLUICE_MODEL_REFERENCES "/reference_steps.txt");
   std::vector<double> values;

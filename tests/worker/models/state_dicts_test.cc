@@ -1,4 +1,4 @@
-// That models have the size that was published for them, and torchvision's names and shapes.
+// Checks that models have their published sizes, and torchvision's names and shapes.
 #include <torch/torch.h>
 
 #include <fstream>
@@ -36,7 +36,7 @@ std::string Describe(const std::string& name, const at::Tensor& tensor) {
 }
 
 struct StateDict {
-  std::vector<std::string> parameters;  // "conv1.weight 64 3 7 7", in order.
+  std::vector<std::string> parameters;  // For example "conv1.weight 64 3 7 7", in order.
   std::vector<std::string> buffers;
 };
 
@@ -51,7 +51,7 @@ StateDict StateDictOf(const torch::nn::Module& module) {
   return state;
 }
 
-// Of a model in the table that record_reference.py made.
+// Reads a model's rows from the table that record_reference.py made.
 StateDict Torchvision(const std::string& model) {
   std::ifstream table(SLUICE_MODEL_REFERENCES "/torchvision_state_dicts.txt");
   StateDict state;
@@ -100,7 +100,7 @@ TEST(PublishedSizeTest, ResNet20IsThePapersWithShortcutsOfOptionA) {
   EXPECT_EQ(StateDictsCountElements(**model), 269722);
 }
 
-// torchvision has no such models; all but the stem stays as it is.
+// torchvision has no models with a small stem. All other layers must have the same sizes.
 TEST(PublishedSizeTest, TheSmallStemHasSmallerFilters) {
   for (const auto& [name, elements] : {std::pair{"resnet18", 11173962}, {"resnet50", 23520842}}) {
     const auto model = MakeModel({.name = name}, kStateDictsCifar);
@@ -122,7 +122,7 @@ TEST(PublishedSizeTest, ATransformerAsLargeAsGpt2HasAsManyParameters) {
   EXPECT_EQ(StateDictsCountElements(*model), 124439808);
   const auto usual = MakeModel({.name = "char_gpt"}, {.context = 64, .classes = 65});
   ASSERT_TRUE(usual.ok()) << usual.status();
-  EXPECT_EQ(StateDictsCountElements(**usual), 809856);  // As docs/job-file.md says.
+  EXPECT_EQ(StateDictsCountElements(**usual), 809856);  // As documented in docs/job-file.md.
 }
 
 TEST(PublishedSizeTest, ATransformersTensorsAreNamedAsGpt2s) {

@@ -1,4 +1,4 @@
-// RemoteSession in a job with checkpoints: what it saves, restores, and takes for a rollback.
+// Tests RemoteSession in a job with checkpoints: saves, restores and rollbacks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr size_t kCheckpointedSessionSize = 64;
-constexpr uint64_t kJobUid = 77;  // The fake server's.
+constexpr uint64_t kJobUid = 77;  // Equal to the fake server's.
 
 protocol::TensorTable CheckpointedSessionTable() {
   return {{.name = "a", .shape = {kCheckpointedSessionSize}, .strides = {}},
@@ -45,7 +45,7 @@ class CheckpointedSessionTest : public testing::Test {
     options.checkpoint.dir = dir_;
     options.join_timeout = absl::Seconds(100);
     options.connect_timeout = absl::Seconds(100);
-    options.wait_limit = absl::Seconds(100);
+    options.rejoin_timeout = absl::Seconds(100);
     options.backoff_min = absl::Milliseconds(5);
     options.backoff_max = absl::Milliseconds(20);
     return options;
@@ -66,7 +66,7 @@ class CheckpointedSessionTest : public testing::Test {
     return session->Wait();
   }
 
-  // What the worker sent in `step`, all frames.
+  // Returns all frames that the worker sent in `step`.
   static std::vector<std::string> FramesOf(const FakeServer& server, uint64_t step) {
     std::vector<std::string> frames;
     for (const v1::ExchangeRequest& request : server.exchanges()) {
@@ -76,7 +76,7 @@ class CheckpointedSessionTest : public testing::Test {
     return frames;
   }
 
-  // A complete checkpoint of what was reported, as a coordinator would write it.
+  // Writes the manifest of a complete checkpoint from reported parts, as a coordinator does.
   protocol::CheckpointManifest WriteManifestOf(const std::vector<v1::CheckpointPart>& parts) const {
     protocol::CheckpointManifest manifest;
     manifest.job_name = "test";
@@ -102,7 +102,7 @@ class CheckpointedSessionTest : public testing::Test {
     return manifest;
   }
 
-  // Three steps, a checkpoint, another step. Returns the frames of that one.
+  // Runs three steps, a checkpoint and another step. Returns the frames of that step.
   std::vector<std::string> TrainAndSave() {
     FakeServer server({.name_at_step = 1, .checkpoint_step = 3});
     const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
@@ -149,7 +149,8 @@ TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
   EXPECT_EQ(snapshot->trainer, "state");
   EXPECT_EQ(snapshot->uplink.chunks.size(), 2u);
   for (const v1::ExchangeRequest& request : server.exchanges()) {
-    // The first result of step 1 tells it, so the second request may know it or not.
+    // The first result of step 1 names the checkpoint. Whether the second request knows the name is
+    // random.
     if (request.step() == 1 && request.bundle() == 1) continue;
     EXPECT_EQ(request.checkpoint_step(), request.step() == 2 || request.step() == 3 ? 3u : 0u);
   }
@@ -193,11 +194,12 @@ TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
   EXPECT_THAT(server.leaves(), IsEmpty());
 }
 
-// Going back further would not help, and would lose good checkpoints.
+// The folder does not belong to the coordinator's run. Join must fail without a rollback, which
+// would not help and would lose good checkpoints.
 TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   FakeServer server({.term = 1, .restore_step = 3});
   RemoteSessionOptions options = Options(server);
-  options.wait_limit = absl::Milliseconds(100);
+  options.rejoin_timeout = absl::Milliseconds(100);
   const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
   const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -247,7 +249,7 @@ TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
 }
 
 TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
-  { std::ofstream file(dir_); }  // A file where the folder should be.
+  { std::ofstream file(dir_); }  // A file at the folder's path.
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
   ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
@@ -260,9 +262,9 @@ TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
   EXPECT_TRUE(session->Leave().ok());
 }
 
-// The report of it may be lost.
+// Heartbeats must repeat the failure, because its report may be lost.
 TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
-  { std::ofstream file(dir_); }  // A file where the folder should be.
+  { std::ofstream file(dir_); }  // A file at the folder's path.
   FakeServer server({.heartbeat_ms = 1, .name_at_step = 1, .checkpoint_step = 1});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
   ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
@@ -278,10 +280,11 @@ TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
   EXPECT_FALSE(last.parts(0).unreadable());
 }
 
-// A relay's rack may have its checkpoint of the step complete or not.
+// A relay saves its part of a checkpoint. Its report must wait until the rest, the rack's own
+// checkpoint, is complete or failed.
 class RestOfCheckpointTest : public CheckpointedSessionTest {
  protected:
-  // Saves after step 1, and waits until the rest was asked for twice.
+  // Saves after step 1, and waits until the session has asked twice about the rest.
   void SaveAndWait(FakeServer* server) {
     RemoteSessionOptions options = Options(*server);
     options.rest_of_checkpoint = [this](uint64_t step) -> std::optional<absl::Status> {
@@ -387,7 +390,7 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   RemoteSessionOptions options = Options(server);
   options.shards = 2;
   options.connect_timeout = absl::Milliseconds(1);
-  options.wait_limit = absl::Milliseconds(500);
+  options.rejoin_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
   ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
@@ -402,7 +405,7 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
   FakeServer server(
       {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 50});
   RemoteSessionOptions options = Options(server);
-  options.wait_limit = absl::Milliseconds(500);
+  options.rejoin_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
   ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());

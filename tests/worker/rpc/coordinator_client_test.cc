@@ -1,4 +1,4 @@
-// CoordinatorClient, where the coordinator takes its time.
+// Tests CoordinatorClient with a slow coordinator.
 #include "worker/rpc/coordinator_client.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,8 @@ TEST_F(CoordinatorClientTest, AJoinIsAskedAgainAsLongAsTheCoordinatorLives) {
   for (const v1::JoinRequest& join : server.joins()) EXPECT_EQ(join.nonce(), 8u);
 }
 
-// Servers end a connection that sends much before its first call was allowed.
+// A server ends a connection that sends much data before its first authorized call. A small call
+// must therefore precede each attempt of a large Join.
 TEST_F(CoordinatorClientTest, ASmallCallGoesBeforeEachTryOfALargeJoin) {
   FakeServer server({.joins_unavailable = 2});
   tensors_ = 2000;
@@ -66,9 +67,9 @@ TEST_F(CoordinatorClientTest, AJoinEndsWhereTheCoordinatorSaysNothing) {
 
 TEST_F(CoordinatorClientTest, WhoNeverCameIsSaidOnce) {
   FakeServer server(
-      {.join = {grpc::StatusCode::DEADLINE_EXCEEDED, "waited 60s: rank 0 never came"}});
+      {.join = {grpc::StatusCode::DEADLINE_EXCEEDED, "waited 60s: rank 0 did not join"}});
   EXPECT_THAT(std::string(Join(server).status().message()),
-              testing::HasSubstr("rank 0 never came"));
+              testing::HasSubstr("rank 0 did not join"));
   EXPECT_EQ(server.joins().size(), 1u);
 }
 

@@ -1,4 +1,4 @@
-// DeafPort: an address where nobody answers.
+// DeafPort: an address without a listener.
 #pragma once
 
 #include <arpa/inet.h>
@@ -13,7 +13,7 @@
 
 namespace sluice::worker {
 
-// A loopback port that is taken but where nobody listens: connecting to it is refused.
+// Reserves a loopback port without listening on it, so that connections are refused.
 class DeafPort {
  public:
   DeafPort() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {

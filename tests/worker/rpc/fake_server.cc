@@ -25,7 +25,7 @@ v1::ExchangeReply ResultOf(const v1::ExchangeRequest& request,
   record->set_step(request.step());
   record->set_bundle(request.bundle());
   std::vector<std::string> results = own;
-  if (world_size == 2) {  // The worker is rank 1 and skips; rank 0 gave its values.
+  if (world_size == 2) {  // The worker is rank 1 and skips; rank 0 sent its values.
     results = {values.at(request.bundle())};
     v1::Included* first = record->add_included();
     first->set_checksum(protocol::BundleChecksum(results));
@@ -139,9 +139,29 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
  public:
   explicit ShardService(FakeServer* owner) : owner_(owner) {}
 
-  grpc::Status Exchange(
-      grpc::ServerContext*,
-      grpc::ServerReaderWriter<v1::ExchangeReply, v1::ExchangeRequest>* stream) override {
+  grpc::Status Exchange(grpc::ServerContext*, Stream* stream) override {
+    {
+      MutexLock lock(&owner_->mutex_);
+      Script& script = owner_->script_;
+      if (script.streams_unbegun > 0) {
+        --script.streams_unbegun;
+        return {grpc::StatusCode::UNAVAILABLE, "ended on purpose"};
+      }
+      if (script.holds_streams) {
+        owner_->held_.insert(stream);
+        owner_->heard_.SignalAll();
+      } else {
+        stream->SendInitialMetadata();
+      }
+    }
+    const grpc::Status status = Answer(stream);
+    MutexLock lock(&owner_->mutex_);
+    owner_->held_.erase(stream);
+    return status;
+  }
+
+ private:
+  grpc::Status Answer(Stream* stream) {
     int messages = 0;
     v1::ExchangeRequest request;
     while (stream->Read(&request)) {
@@ -186,7 +206,8 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
           if (named) reply.set_checkpoint_step(script.checkpoint_step);
         }
         reply.set_server_incarnation(script.incarnation);
-        // What an older protobuf or another language may send, and ours does not read.
+        // Invalid UTF-8, which an older protobuf or another language may send. The C++ parser
+        // rejects it.
         if (script.garbage) reply.set_message("\xff");
         owner_->bytes_written_ += reply.ByteSizeLong() + kPrefix;
       }
@@ -195,7 +216,6 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
     return grpc::Status::OK;
   }
 
- private:
   FakeServer* const owner_;
 };
 
@@ -217,8 +237,8 @@ FakeServer::FakeServer(Script script)
 FakeServer::~FakeServer() {
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
-  // Handlers have ended by now, which the thread sanitizer cannot see: gRPC's own locks are not
-  // instrumented.
+  // Handlers have ended by now. The thread sanitizer cannot see that, because gRPC's own locks are
+  // not instrumented.
   MutexLock lock(&mutex_);
 }
 
@@ -227,7 +247,7 @@ void FakeServer::SetShards(std::vector<std::string> addresses) {
   shards_ = std::move(addresses);
 }
 
-void FakeServer::TellOfShard(const std::string& address, uint64_t incarnation) {
+void FakeServer::AnnounceShard(const std::string& address, uint64_t incarnation) {
   MutexLock lock(&mutex_);
   told_shard_.emplace();
   told_shard_->set_address(address);
@@ -272,6 +292,18 @@ std::vector<v1::CheckpointPart> FakeServer::parts() const {
 void FakeServer::RaiseTerm(uint32_t term) {
   MutexLock lock(&mutex_);
   script_.term_now = term;
+}
+
+void FakeServer::BeginStreams() {
+  MutexLock lock(&mutex_);
+  script_.holds_streams = false;
+  for (Stream* stream : held_) stream->SendInitialMetadata();
+  held_.clear();
+}
+
+void FakeServer::AwaitHeldStream() {
+  MutexLock lock(&mutex_);
+  while (held_.empty()) heard_.Wait(&mutex_);
 }
 
 void FakeServer::AwaitParts(size_t count) {

@@ -1,11 +1,12 @@
 // FakeServer: a coordinator and a shard of a job with one contributing worker, on a free loopback
-// port, that misbehaves as told. A result is what the worker sent.
+// port. It misbehaves as the script says. A result is the worker's own contribution.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,57 +20,66 @@ namespace sluice::worker {
 class FakeServer {
  public:
   struct Script {
-    grpc::Status join{};        // Not OK: the answer to Join.
-    int joins_unavailable = 0;  // So many are answered UNAVAILABLE first.
-    int joins_unanswered = 0;   // So many are not answered before the caller gives up.
-    grpc::Status status{};      // Not OK: the answer to GetStatus.
+    grpc::Status join{};        // Answer to Join if not OK.
+    int joins_unavailable = 0;  // Joins that first get UNAVAILABLE.
+    int joins_unanswered = 0;   // Joins without an answer before the caller gives up.
+    grpc::Status status{};      // Answer to GetStatus if not OK.
     grpc::Status heartbeat{};
-    int heartbeats_refused = 0;  // So many are answered UNAUTHENTICATED first.
-    int streams_refused = 0;     // So many end likewise, at their first message.
-    uint64_t incarnation = 5;    // As it says it with every answer.
-    std::string failure{};       // Not empty: heartbeats say that the job has failed.
-    grpc::Status stream{};       // Not OK: how streams end at their first message.
-    int streams_broken = 0;  // So many break at their second message; the first is not answered.
-    int busy = 0;            // So many messages are answered BUSY.
-    bool silent = false;     // Messages are not answered.
-    bool garbage = false;    // Answers are no messages.
+    int heartbeats_refused = 0;  // Heartbeats that first get UNAUTHENTICATED.
+    int streams_refused = 0;  // Streams that first end with UNAUTHENTICATED at their first message.
+    uint64_t incarnation = 5;  // Incarnation in every answer.
+    std::string failure{};     // If not empty, heartbeats report that the job failed.
+    grpc::Status stream{};  // If not OK, the status with which streams end at their first message.
+    // Streams that break at their second message; the first one gets no answer.
+    int streams_broken = 0;
+    int streams_unbegun = 0;     // Streams that end before they begin.
+    bool holds_streams = false;  // Streams begin when BeginStreams is called.
+    int busy = 0;                // Messages that get BUSY.
+    bool silent = false;         // Messages get no answer.
+    bool garbage = false;        // Answers are malformed.
     bool parameters_agree = true;
     uint32_t world_size = 1;
-    std::vector<std::string> values{};  // Frames of step 0, when the worker is not rank 0.
+    std::vector<std::string> values{};  // Frames of step 0, if the worker is not rank 0.
     uint32_t lease_ms = 60000;
     uint32_t heartbeat_ms = 20;
-    uint32_t term = 0;          // As Join tells it.
-    uint64_t restore_step = 0;  // As Join tells it.
-    uint32_t term_now = 0;      // As Heartbeat and Leave tell it.
-    uint64_t name_at_step = 0;  // Results of this step and later say so, up to `checkpoint_step`.
+    uint32_t term = 0;          // Term in the answer to Join.
+    uint64_t restore_step = 0;  // Step in the answer to Join.
+    uint32_t term_now = 0;      // Term in the answers to Heartbeat and Leave.
+    uint64_t name_at_step = 0;  // Results from this step to `checkpoint_step` name a checkpoint.
     uint64_t checkpoint_step = 0;
-    uint32_t fence_term = 0;  // Not 0: all is FENCED, and this is the job's term.
-    int leaves_early = 0;     // So many Leaves are answered RUNNING.
+    uint32_t fence_term = 0;  // If not 0, all requests get FENCED, and this is the job's term.
+    int leaves_early = 0;     // Leaves that get RUNNING.
   };
 
   explicit FakeServer(Script script);
   ~FakeServer();
 
   const std::string& address() const { return address_; }
-  // Also names itself; the shards that Join tells of.
+  // Sets the shards in the answer to Join, which include this server.
   void SetShards(std::vector<std::string> addresses);
 
   std::vector<v1::JoinRequest> joins() const;
   int status_calls() const;
   std::vector<v1::HeartbeatRequest> heartbeats() const;
   std::vector<v1::LeaveRequest> leaves() const;
-  std::vector<v1::ExchangeRequest> exchanges() const;  // Of all streams, as they came.
+  // Requests of all streams, in order of arrival.
+  std::vector<v1::ExchangeRequest> exchanges() const;
   std::vector<v1::CheckpointPart> parts() const;
   void RaiseTerm(uint32_t term);  // Sets term_now.
-  // From now on heartbeats say that shard 0 is there, a process with this number.
-  void TellOfShard(const std::string& address, uint64_t incarnation);
-  // Returns when so many parts were reported.
+  // Makes later heartbeats report that shard 0 is at this address, in a process with this
+  // incarnation.
+  void AnnounceShard(const std::string& address, uint64_t incarnation);
+  // Begins the waiting streams. Later streams begin at once.
+  void BeginStreams();
+  // Returns when a stream is waiting to begin.
+  void AwaitHeldStream();
+  // Returns after `count` reports of parts.
   void AwaitParts(size_t count);
-  // Returns when so many Leaves have come.
+  // Returns after `count` Leaves.
   void AwaitLeaves(size_t count);
-  uint64_t bytes_read() const;  // Of exchanges, with gRPC's prefix.
+  uint64_t bytes_read() const;  // Bytes of exchanges, with gRPC's prefix.
   uint64_t bytes_written() const;
-  // Returns when a heartbeat has come since.
+  // Returns after another heartbeat.
   void AwaitHeartbeat();
 
  private:
@@ -91,6 +101,8 @@ class FakeServer {
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CheckpointPart> parts_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ExchangeRequest> exchanges_ ABSL_GUARDED_BY(mutex_);
+  using Stream = grpc::ServerReaderWriter<v1::ExchangeReply, v1::ExchangeRequest>;
+  std::set<Stream*> held_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_read_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;
 };

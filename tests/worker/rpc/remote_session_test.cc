@@ -47,7 +47,7 @@ std::vector<float> Gradient(float at) {
   return gradient;
 }
 
-// One step with the same gradient for both tensors; the mean must be it.
+// Runs one step with the same gradient for both tensors, and expects it as the mean.
 void DoStep(Session* session, const std::vector<float>& gradient) {
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   ASSERT_TRUE(session->Submit(0, gradient).ok());
@@ -61,7 +61,7 @@ void DoStep(Session* session, const std::vector<float>& gradient) {
   }
 }
 
-// A program with a loop of its own that was not made for it.
+// If a program calls the wrong method for means or updates, the call must fail.
 TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
   for (const bool shards_update : {false, true}) {
     FakeServer server({});
@@ -83,7 +83,7 @@ TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
 TEST(RemoteSessionTest, TellsFiguresOfItself) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
-  options.quality_every = 2;
+  options.quality_interval = 2;
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   EXPECT_FALSE(session->figures().has_value());
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
@@ -109,17 +109,17 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   ASSERT_TRUE(session->Leave().ok());
 }
 
-// The GPU is host memory here.
+// Gradients in GPU memory must be encoded there, and means applied. Host memory is the GPU here.
 TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
   FakeServer server({});
   const auto device = compress::gpu::MakeEncodingDevice(compress::gpu::MakeHostDevice(1 << 24));
   RemoteSessionOptions options = Options(server.address());
   options.compression.uplink = *compress::ParseCodecSpec("int8");
   const std::unique_ptr<Session> without = MakeRemoteSession(options);
-  EXPECT_FALSE(without->TakesGpuViews());
+  EXPECT_FALSE(without->AcceptsGpuViews());
   options.device = device.get();
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  EXPECT_TRUE(session->TakesGpuViews());
+  EXPECT_TRUE(session->AcceptsGpuViews());
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
   for (int step = 0; step < 3; ++step) {
     const std::vector<float> gradient = Gradient(static_cast<float>(step));
@@ -285,6 +285,39 @@ TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
   }
 }
 
+TEST(RemoteSessionTest, NothingIsSentBeforeTheShardHasBegunTheStream) {
+  FakeServer server({.holds_streams = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const std::vector<float> gradient = Gradient(1);
+  for (const uint32_t tensor : {1, 0}) ASSERT_TRUE(session->Submit(tensor, gradient).ok());
+  server.AwaitHeldStream();
+  for (int i = 0; i < 10; ++i) server.AwaitHeartbeat();
+  ASSERT_TRUE(server.exchanges().empty());
+  server.BeginStreams();
+  const absl::StatusOr<StepResult> result = session->Wait();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->n_min, 1u);
+  EXPECT_EQ(server.exchanges().size(), 2u);
+}
+
+TEST(RemoteSessionTest, AStreamThatEndsBeforeItHasBegunIsOpenedAgain) {
+  FakeServer server({.streams_unbegun = 2});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  DoStep(session.get(), Gradient(1));
+  ASSERT_TRUE(session->Leave().ok());
+}
+
+TEST(RemoteSessionTest, GoingAwayBeforeTheStreamHasBegunIsQuiet) {
+  FakeServer server({.holds_streams = true});
+  const std::vector<float> gradient = Gradient(1);  // The session's encoder reads it.
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  server.AwaitHeldStream();
+}
+
 TEST(RemoteSessionTest, BusyIsAskedAgain) {
   FakeServer server({.busy = 5});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
@@ -301,7 +334,8 @@ TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
 }
 
-// Its file was changed on this machine sooner or later than on the others.
+// A token that is refused for a while (the token files are being replaced) must not end the
+// session.
 TEST(RemoteSessionTest, ATokenThatIsRefusedForAWhileEndsNoSession) {
   FakeServer server({.heartbeats_refused = 3, .streams_refused = 2});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
@@ -326,7 +360,7 @@ TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
   EXPECT_GE(server.heartbeats().size(), 2u);
 }
 
-// Returns when a heartbeat says that the worker knows this process of shard 0 and no later one.
+// Returns when a heartbeat names this process as the newest known process of shard 0.
 void AwaitKnownShard(FakeServer* server, uint64_t incarnation) {
   do {
     server->AwaitHeartbeat();
@@ -341,7 +375,7 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   std::thread tells([&] {
     while (server.exchanges().empty()) server.AwaitHeartbeat();
     AwaitKnownShard(&server, 5);
-    server.TellOfShard(later.address(), 6);
+    server.AnnounceShard(later.address(), 6);
   });
   DoStep(session.get(), Gradient(3));
   tells.join();
@@ -350,7 +384,7 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   AwaitKnownShard(&server, 6);
 }
 
-// As behind an address that still leads there.
+// An answer of a replaced process, which the address still leads to, must not be accepted.
 TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
@@ -358,13 +392,13 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(3));
-  server.TellOfShard(server.address(), 6);
+  server.AnnounceShard(server.address(), 6);
   AwaitKnownShard(&server, 6);
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("a process answers there that another took the place of"));
+              HasSubstr("the process there was replaced by a newer one"));
 }
 
 TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
@@ -413,7 +447,7 @@ TEST(RemoteSessionTest, HeartbeatsTellProgress) {
   EXPECT_EQ(last.sender().job_uid(), 77u);
   EXPECT_EQ(last.progress().step(), 1u);
   EXPECT_EQ(last.progress().loss(), 0.5);
-  // As time has gone on since.
+  // The remaining time decreases after the report.
   EXPECT_LT(last.progress().seconds_left(), 100);
   EXPECT_GT(last.progress().seconds_left(), 0);
   EXPECT_EQ(last.progress().bytes_up(), server.bytes_read());
@@ -423,11 +457,11 @@ TEST(RemoteSessionTest, HeartbeatsTellProgress) {
 TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
-  options.quality_every = 1;
+  options.quality_interval = 1;
   options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
-  const std::vector<float> gradient = Gradient(1);  // Read until Wait is over.
+  const std::vector<float> gradient = Gradient(1);  // Read until Wait returns.
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   ASSERT_TRUE(session->Submit(0, gradient).ok());
   ASSERT_TRUE(session->Wait().ok());

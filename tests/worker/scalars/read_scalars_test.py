@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that TensorBoard and Python's csv read what Sluice writes of a run that was stopped and went on.
+"""Checks that TensorBoard and Python's csv read the scalars of a run that was interrupted and continued.
 
 usage: read_scalars_test.py WRITE_SCALARS     the program of that name; PYTHONPATH has TensorBoard
 """
@@ -42,7 +42,7 @@ def check_tensorboard(folder):
     for tags, steps in ((TRAINING, STEPS), (TESTING, [20, 40, 60])):
         for tag, (_, _, value) in tags.items():
             points = events.Scalars(tag)
-            # The tests after step 40 were made again, with the same result.
+            # A real run repeats the test after step 40, so TensorBoard may have two points of a step.
             seen = sorted({point.step for point in points})
             assert seen == steps, (tag, seen)
             for point in points:
@@ -57,7 +57,7 @@ def check_csv(path):
     testing = [row for row in rows if row["test_loss"]]
     assert len(rows) == len(training) + len(testing)
     assert [int(row["step"]) for row in training] == STEPS
-    # Those after step 40 come after the checkpoint, so they were cut and would have been made again.
+    # The test after step 40 comes after the checkpoint, so its row was removed. A real run would repeat it.
     assert [int(row["step"]) for row in testing] == [20, 60], testing
     for columns, lines in ((TRAINING, training), (TESTING, testing)):
         for column, scale, value in columns.values():

@@ -35,7 +35,7 @@ class ScalarsTest : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   void Write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
-  // First cells of the rows.
+  // Returns the first cells of the rows.
   std::vector<std::string> Steps() {
     std::vector<std::string> lines = absl::StrSplit(Read(path_), '\n');
     EXPECT_EQ(lines.front() + "\n", ScalarCsvHeader());
@@ -125,7 +125,7 @@ TEST_F(ScalarsTest, EventFilesAreNamedInTheirOrderWhateverTheClockSays) {
   EXPECT_LT(second->path(), third->path());
 }
 
-// /dev/full takes no byte.
+// Writes to /dev/full always fail. The run must lose only the rows, with one warning.
 TEST_F(ScalarsTest, AFullDiskCostsRowsAndOneWarning) {
   std::filesystem::create_symlink("/dev/full", path_);
   const absl::StatusOr<ScalarCsv> csv = ScalarCsv::Open(path_, 0);
@@ -148,7 +148,7 @@ TEST_F(ScalarsTest, ARecordThatWasNotWrittenWholeIsTakenBack) {
   absl::StatusOr<AppendedFile> file = AppendedFile::Open(path_, 0);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->Append("one\n").ok());
-  // The kernel writes what is below the limit, and refuses the rest.
+  // With this limit, the kernel writes a part of a row's bytes and rejects the rest.
   struct rlimit before = {};
   ::getrlimit(RLIMIT_FSIZE, &before);
   struct rlimit limit = before;

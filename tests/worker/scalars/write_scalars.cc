@@ -1,5 +1,5 @@
-// write_scalars FOLDER: the scalars of a run that tests after every 20 of its steps, which was
-// stopped after step 47 and went on from a checkpoint after step 40.
+// write_scalars FOLDER: writes the scalars of a run with a test after every 20 steps. The run was
+// stopped after step 47 and continued from a checkpoint after step 40.
 #include <cstdlib>
 
 #include "worker/scalars/scalar_log.h"
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   {
     sluice::worker::ScalarLog log(argv[1], 0, began, &logger);
     sluice::worker::WriteSteps(1, 40, 0, &log);
-    sluice::worker::WriteSteps(41, 47, 100, &log);  // Work that is lost, and looks it.
+    sluice::worker::WriteSteps(41, 47, 100, &log);  // Lost work, with recognizable values.
   }
   sluice::worker::ScalarLog log(argv[1], 40, began + absl::Seconds(48), &logger);
   sluice::worker::WriteSteps(41, 60, 0, &log);

@@ -1,4 +1,5 @@
-// Buffers of LibTorch modules: what DataParallel averages, when, and that checkpoints keep them.
+// Tests buffers of LibTorch modules: DataParallel averages the right ones at the right steps, and
+// checkpoints contain them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -33,7 +34,7 @@ nn::Sequential Normalized() {
   return model;
 }
 
-// All that a rank holds.
+// The model and session of one rank.
 struct Worker {
   nn::Sequential model = Normalized();
   std::unique_ptr<MemoryJob::RankSession> session;
@@ -42,7 +43,7 @@ struct Worker {
   JoinInfo joined;
 
   Worker(MemoryJob* job, uint32_t rank) : session(job->MakeSession(rank)) {
-    session->AverageBuffersEvery(3);
+    session->BufferSyncInterval(3);
     auto made = DataParallel::Create(*model, session.get());
     EXPECT_TRUE(made.ok()) << made.status();
     parallel = *std::move(made);
@@ -119,7 +120,7 @@ TEST(BuffersTest, BecomeTheMeanWhereTheyAreDueAndDifferInBetween) {
     std::vector<at::Tensor> means(kRanks);
     std::vector<at::Tensor> locals(kRanks);
     RunRanks([&](uint32_t rank) {
-      // As Synchronize finds it: what the forward pass made of it.
+      // The value after the forward pass, before Synchronize.
       const at::Tensor buffer = workers[rank]->Buffer("norm.running_mean");
       const auto hook = workers[rank]->model->parameters()[5].register_hook(
           [&, buffer](at::Tensor) { locals[rank] = buffer.clone(); });
@@ -166,7 +167,7 @@ TEST(BuffersTest, AllStartWithThoseOfRankZero) {
   const auto workers = JoinedWorkers(&job, [](Worker* worker, uint32_t rank) {
     worker->Buffer("norm.running_mean").fill_(0.25f * static_cast<float>(rank + 1));
   });
-  // Parameters are equal; the buffers alone are not.
+  // Parameters are equal; only the buffers differ.
   EXPECT_FALSE(workers[1]->joined.parameters_agree);
   EXPECT_TRUE(at::equal(workers[1]->Buffer("norm.running_mean"), torch::full({4}, 0.25f)));
 }
@@ -182,7 +183,8 @@ TEST(BuffersTest, ARestoredJobEndsWithTheSameBitsOnEveryRank) {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const StepResult result = worker.Step(rank, step);
       EXPECT_EQ(result.buffers_averaged, step % 3 == 0 || step % 4 == 0) << step;
-      // Also where ranks differ: as a program may for its own ends.
+      // States are saved in all steps, including those in which ranks differ, because a program may
+      // save at any time.
       saved[rank][step] = SaveTrainingState(worker.Trained(), {.step = step});
     }
   });
@@ -244,7 +246,7 @@ TEST(BuffersTest, WhatCannotBeAveragedIsNamedAndCanBeLeftOut) {
   EXPECT_THAT(problem(torch::ones({4}).slice(0, 0, 4, 2)), HasSubstr("gaps"));
   EXPECT_THAT(std::string(TableOf(torch::ones({2}), {"extar"}).status().message()),
               HasSubstr("names extar"));
-  // Of no interest to others.
+  // These buffers are not averaged.
   EXPECT_THAT(*TableOf(torch::ones({2}, at::kLong)), SizeIs(1));
   EXPECT_THAT(*TableOf(torch::ones({2}, at::kBool)), SizeIs(1));
   EXPECT_THAT(*TableOf(torch::empty({0})), SizeIs(1));

@@ -24,7 +24,7 @@ nn::Sequential TwoLayers() {
   return nn::Sequential(nn::Linear(3, 4), nn::ReLU(), nn::Linear(4, 2));
 }
 
-// A job of one rank around a model.
+// Wraps a model in a job of one rank.
 class DataParallelTest : public ::testing::Test {
  protected:
   std::unique_ptr<DataParallel> Wrap(const nn::Module& module, uint32_t accumulation = 1) {
@@ -43,7 +43,7 @@ class DataParallelTest : public ::testing::Test {
 TEST_F(DataParallelTest, GradientsAreSubmittedWhileBackwardRunsLastLayerFirst) {
   nn::Sequential model = TwoLayers();
   const auto parallel = Wrap(*model);
-  // Runs in backward between the two layers.
+  // The hook runs between the backward passes of the two layers.
   std::vector<uint32_t> in_between;
   const at::Tensor hidden = model[0]->as<nn::Linear>()->forward(torch::ones({5, 3}));
   hidden.register_hook([&](at::Tensor gradient) {
@@ -162,7 +162,7 @@ TEST_F(DataParallelTest, AGradientThatLiesOtherwiseIsLaidAsTheParameter) {
   TiedModel model;
   const auto parallel = Wrap(model);
   const at::Tensor values = torch::arange(9, torch::kFloat).reshape({3, 3});
-  model.weight.mutable_grad() = values.t();  // Column-major; backward adds to it in place.
+  model.weight.mutable_grad() = values.t();  // Column-major. Backward adds in place.
   (model.weight.sum() * 0).backward();
   ASSERT_TRUE(parallel->Synchronize().ok());
   EXPECT_TRUE(torch::equal(model.weight.grad(), values.t()));
@@ -273,8 +273,8 @@ TEST_F(DataParallelTest, TheHashIsOfTheParametersBytes) {
   EXPECT_NE(parallel->ParametersSha256(), ones);
 }
 
-// Two ranks that start apart and train on the halves of each batch, against one process on whole
-// batches.
+// Two ranks with different initial parameters train on halves of each batch. They must get the same
+// parameters as one process that trains on whole batches.
 TEST(DataParallelTwoRanksTest, TrainAsOneProcessDoesOnTheJoinedBatch) {
   constexpr int kSteps = 20;
   constexpr int kHalf = 8;

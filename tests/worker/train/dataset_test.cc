@@ -28,7 +28,7 @@ Batch MustMake(const Dataset& data, const std::vector<uint32_t>& samples, EpochK
   return batch.value_or(Batch{});
 }
 
-// Two images of 1 × 2 pixels: 0 255 of class 4, and 51 102 of class 7.
+// Two images of 1 × 2 pixels: 0 255 with class 4, and 51 102 with class 7.
 job::DataSpec IdxSpec(const std::string& folder) {
   constexpr char kImages[] = "\0\0\x08\x03\0\0\0\2\0\0\0\1\0\0\0\2\0\xFF\x33\x66";
   constexpr char kLabels[] = "\0\0\x08\x01\0\0\0\2\4\7";
@@ -87,7 +87,7 @@ TEST(Dataset, TextIsTokensAndWhatFollows) {
   const Batch batch = MustMake(*data.training, {0, 2}, {.seed = 1, .epoch = 5});
   EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{2, 4}));
   EXPECT_TRUE(torch::equal(batch.targets, (batch.inputs + 1).remainder(3)));
-  // Of the last six characters, "abcabc".
+  // The test samples come from the last six characters, "abcabc".
   EXPECT_TRUE(
       torch::equal(MustMake(*data.test, {0}).inputs, torch::tensor({{0, 1, 2, 0}}, torch::kLong)));
   spec.level = "byte";
@@ -120,7 +120,7 @@ class BatchStreamTest : public ::testing::Test {
     spec.flip = true;
     data_ = MustOpen(spec).training;
   }
-  // All batches from a step on, one tensor after the other.
+  // Returns all batches from `first_step` on, one tensor after the other.
   std::vector<at::Tensor> Batches(uint64_t first_step, uint32_t prefetch, uint64_t epoch = 3) {
     const ShardSampler sampler(
         {.samples = 50, .ranks = 3, .rank = 1, .batch_size = 2, .passes_per_step = 3, .seed = 9});
@@ -152,7 +152,7 @@ class BatchStreamTest : public ::testing::Test {
 
 TEST_F(BatchStreamTest, IsTheSameWithAndWithoutAThread) {
   const std::vector<at::Tensor> alone = Batches(0, 0);
-  EXPECT_EQ(alone.size(), 9u);  // 17 samples, two a batch.
+  EXPECT_EQ(alone.size(), 9u);  // 17 samples, two per batch.
   for (const uint32_t prefetch : {1u, 2u, 20u}) ExpectEqual(Batches(0, prefetch), alone);
   EXPECT_FALSE(torch::equal(Batches(0, 0, /*epoch=*/4)[0], alone[0]));
 }

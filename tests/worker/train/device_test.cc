@@ -42,11 +42,11 @@ TEST(DeviceTest, SeveralGpusOfAWorkerAreNobodyElses) {
   EXPECT_THAT(Choose("auto", 2, found, 2)->gpus, ElementsAre(0, 1));
   EXPECT_THAT(Choose("cuda:2", 7, found, 3)->gpus, ElementsAre(2, 3, 4));
   EXPECT_EQ(Choose("cuda:2", 7, found, 2)->description, "cuda:2, cuda:3 (LibTorch sees 5 GPUs)");
-  // One model is enough for a processor.
+  // On the CPU, one model suffices for any number of GPUs per worker.
   EXPECT_THAT(Choose("auto", 0, {}, 2)->gpus, IsEmpty());
   for (const char* device : {"auto", "cuda", "cuda:0"}) {
     EXPECT_THAT(Choose(device, 0, found, 6).status().message(),
-                HasSubstr("with 6 GPUs a worker (gpus_per_worker), but LibTorch sees 5 GPUs"));
+                HasSubstr("with 6 GPUs per worker (gpus_per_worker), but LibTorch sees 5 GPUs"));
   }
   EXPECT_FALSE(Choose("cuda:4", 0, found, 2).ok());
 }

@@ -13,7 +13,7 @@ TEST(EmaTest, IsTheAverageByHand) {
   const at::Tensor parameter = torch::full({2, 3}, 1.0f);
   Ema ema(0.25, {parameter});
   EXPECT_EQ(First(ema.averages()[0]), 1);
-  // Decays: 1/10, 2/11, 3/12, and then 0.25, since 4/13 is more.
+  // The decays are 1/10, 2/11, 3/12, and then 0.25, because 4/13 is larger.
   double average = 1;
   int step = 0;
   for (const double decay : {1.0 / 10, 2.0 / 11, 0.25, 0.25, 0.25}) {

@@ -1,4 +1,4 @@
-// A step that no rank has a gradient for changes nothing, wherever the optimizer is.
+// A step without any rank's gradient must change nothing, wherever the optimizer runs.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -9,14 +9,14 @@
 #include "tests/worker/train/small_job.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
-#include "worker/train/learner.h"
+#include "worker/train/model_trainer.h"
 
 namespace sluice::worker {
 namespace {
 
 constexpr double kRate = 0.001;
 
-// The only rank of a job, step by step.
+// Runs the only rank of a job, step by step.
 class OneRank {
  public:
   explicit OneRank(const job::JobSpec& spec)
@@ -31,24 +31,25 @@ class OneRank {
         batches_(
             data_.training.get(), &sampler_,
             {.epoch = {.seed = spec_.seed, .epoch = 0}, .end_step = sampler_.steps_per_epoch()}),
-        learner_(*Learner::Create(spec_, 0, data_.training->shape(), session_.get(), &logger_)) {
-    EXPECT_TRUE(learner_->Join().ok());
+        trainer_(
+            *ModelTrainer::Create(spec_, 0, data_.training->shape(), session_.get(), &logger_)) {
+    EXPECT_TRUE(trainer_->Join().ok());
     session_->SetRate(static_cast<float>(kRate));
   }
 
   void Step() { Do({}); }
-  // Nothing is computed, and all ranks of the job skip.
+  // Runs a step in which all ranks skip.
   void EmptyStep() { Do({.closed = true}); }
-  // The same batches are dropped, and there is no exchange.
+  // Drops the same batches as EmptyStep, without an exchange.
   void LeaveOut() { Do({.exchanges = false, .closed = true}); }
-  std::string hash() const { return learner_->ParametersSha256(); }
+  std::string hash() const { return trainer_->ParametersSha256(); }
 
  private:
-  void Do(StepPlan plan) {
+  void Do(StepInput plan) {
     plan.step_of_deal = step_++;
     plan.step = step_;
     plan.rate = kRate;
-    const auto done = learner_->Step(plan, &batches_);
+    const auto done = trainer_->Step(plan, &batches_);
     ASSERT_TRUE(done.ok()) << done.status();
   }
 
@@ -59,7 +60,7 @@ class OneRank {
   const Datasets data_;
   const ShardSampler sampler_;
   BatchStream batches_;
-  const std::unique_ptr<Learner> learner_;
+  const std::unique_ptr<ModelTrainer> trainer_;
   uint64_t step_ = 0;
 };
 
@@ -79,7 +80,7 @@ TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
     const std::string before = with.hash();
     with.EmptyStep();
     EXPECT_EQ(with.hash(), before) << precision;
-    // What the optimizer remembers is as it was, too.
+    // The optimizer's state is unchanged too.
     without.LeaveOut();
     with.Step();
     without.Step();
@@ -95,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
                       job::OptimizerSpec{.name = "adam"},
                       job::OptimizerSpec{.name = "adamw", .weight_decay = 0.1},
                       job::OptimizerSpec{.name = "rmsprop", .momentum = 0.9},
-                      job::OptimizerSpec{.name = "sgd", .on = "shards"}),
+                      job::OptimizerSpec{.name = "sgd", .location = "shards"}),
     [](const auto& test) { return absl::StrCat(test.param.name, test.index); });
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace sluice::worker {
 namespace {
 
-// Equal scores for the other classes.
+// Predicts class 2 with equal scores for the other classes.
 class AlwaysClassTwo final : public Model {
  public:
   at::Tensor forward(const at::Tensor& inputs) override {
@@ -21,7 +21,7 @@ class AlwaysClassTwo final : public Model {
   }
 };
 
-// So many of the smallest images, of which the last is of class 5 and the others of class 2.
+// `size` images of one pixel. The last one has class 5, the others class 2.
 class ClassesTwoAndFive final : public Dataset {
  public:
   explicit ClassesTwoAndFive(uint32_t size) : size_(size) {}
@@ -41,7 +41,8 @@ class ClassesTwoAndFive final : public Dataset {
   const uint32_t size_;
 };
 
-// Of three tokens: after 0 it bets on 1, after 1 against 2, after 2 it does not know.
+// A model of three tokens. After 0 it predicts 1, after 1 it rejects 2, and after 2 all scores are
+// equal.
 class KnowsZero final : public Model {
  public:
   at::Tensor forward(const at::Tensor& inputs) override {
@@ -52,7 +53,7 @@ class KnowsZero final : public Model {
   }
 };
 
-// The windows 0 1 2, each token followed by the next and 2 by 0.
+// Samples are the window 0 1 2. Each token is followed by the next, and 2 by 0.
 class CountingWindows final : public Dataset {
  public:
   uint32_t size() const override { return 4; }
@@ -90,7 +91,8 @@ TEST(EvaluationTest, CountsTokens) {
   KnowsZero model;
   const auto evaluation = Evaluate(&model, CountingWindows(), nullptr);
   ASSERT_TRUE(evaluation.ok()) << evaluation.status();
-  // Right after 0, wrong after 1; after 2 all scores are equal, and the first is taken.
+  // The model is right after 0 and wrong after 1. After 2 all scores are equal, and the first class
+  // counts.
   EXPECT_NEAR(evaluation->accuracy, 2.0 / 3, 1e-9);
   const double after_zero = std::log(2 + std::exp(1.0)) - 1;
   const double after_one = std::log(2 + std::exp(-1.0)) + 1;

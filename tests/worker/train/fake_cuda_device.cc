@@ -1,4 +1,4 @@
-// MakeCudaDevice of a program with fake_gpu.cc.
+// Defines MakeCudaDevice for a program with fake_gpu.cc.
 #include "compress/gpu/kernels/host_device.h"
 
 namespace sluice::compress::gpu {

@@ -57,7 +57,7 @@ FakeAllocator* AllocatorOf(c10::Device device) {
   return device.index() == 0 ? &first : &second;
 }
 
-// Each device has one stream, on which everything has happened at once.
+// Each device has one stream, on which all work completes immediately.
 class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kType; }
@@ -86,7 +86,7 @@ class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-// What LibTorch asks of a device by itself, as when it is seeded.
+// Functions that LibTorch itself calls on a device, for example when it is seeded.
 class FakeHooks final : public at::CUDAHooksInterface {
  public:
   explicit FakeHooks(at::CUDAHooksArgs) {}
@@ -119,7 +119,7 @@ at::Tensor Empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
                                    type.value_or(at::kFloat), format);
 }
 
-// The CPU's view of what lies here, or of a tensor of the CPU's.
+// Returns the CPU's view of a tensor on either device.
 at::Tensor OnCpu(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return tensor;
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
@@ -141,7 +141,7 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * self.element_size();
   const c10::Storage& storage = self.storage();
   if (bytes > storage.nbytes()) {
-    // Of a result that is to be written: nothing of what was there is needed.
+    // The result will be overwritten, so the old values are not needed.
     storage.set_data_ptr_noswap(AllocatorOf(self.device())->allocate(bytes));
     storage.set_nbytes(bytes);
   }
@@ -154,7 +154,7 @@ at::Tensor CopyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
   return CopyFrom(from, to, false);
 }
 
-// The fallback would update copies of the statistics.
+// This kernel updates the statistics in place. The fallback would update copies of them.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
     const at::Tensor& input, const std::optional<at::Tensor>& weight,
     const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mean,
@@ -180,7 +180,7 @@ using at::CUDAHooksArgs;
 using at::CUDAHooksInterface;
 using at::CUDAHooksRegistry;
 using at::RegistererCUDAHooksRegistry;
-C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, FakeHooks)  // The name that LibTorch asks for.
+C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, FakeHooks)  // LibTorch looks it up by this name.
 
 C10_REGISTER_GUARD_IMPL(CUDA, FakeGuard)
 
@@ -189,7 +189,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty_strided", &EmptyStrided);
   library.impl("copy_", &Copy);
   library.impl("native_batch_norm", &BatchNorm);
-  // Of these LibTorch has other kernels for a GPU, with other rounding.
+  // On a GPU, LibTorch would use kernels of these operations that round differently.
   for (const char* const op : {"convolution", "convolution_backward"}) {
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   }

@@ -1,5 +1,5 @@
-// With fake_gpu.cc in a program, LibTorch has two GPUs whose memory is the host's: what happens to
-// tensors on them can be tested where there is none. Operations are the CPU's, so results have its
+// In a program with fake_gpu.cc, LibTorch has two GPUs whose memory is host memory, so that tests
+// can use tensors on GPUs without a GPU. Operations are those of the CPU, so results have the same
 // bits. Only for a LibTorch without CUDA.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace sluice::worker {
 
-// Events that were recorded on its stream so far.
+// Number of events recorded on its stream so far.
 uint64_t FakeGpuEvents();
 
 }  // namespace sluice::worker

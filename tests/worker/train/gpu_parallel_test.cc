@@ -46,7 +46,7 @@ TEST(FakeGpuTest, TrainsAsTheCpuDoes) {
   }
 }
 
-// Where a model trains, and how its gradients get to the session.
+// Where training runs, and how its gradients reach the session.
 struct Way {
   bool on_gpu = false;
   bool gpu_views = false;
@@ -76,13 +76,13 @@ nn::Sequential SmallNet(at::ScalarType type) {
   return model;
 }
 
-// Parameters and buffers after some steps of a job of one rank.
+// Returns parameters and buffers after some steps of a job of one rank.
 std::vector<at::Tensor> TrainSmallNet(const Way& way, at::ScalarType type,
                                       DataParallelOptions options) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
-  if (way.gpu_views) session->TakeGpuViews();
-  session->AverageBuffersEvery(2);
+  if (way.gpu_views) session->AcceptGpuViews();
+  session->BufferSyncInterval(2);
   nn::Sequential model = SmallNet(type);
   const at::Device device(way.on_gpu ? at::kCUDA : at::kCPU);
   model->to(device);
@@ -105,7 +105,7 @@ std::vector<at::Tensor> TrainSmallNet(const Way& way, at::ScalarType type,
                          : model[4]->as<nn::Linear>()->forward(x);
       }
       at::Tensor loss = nn::functional::cross_entropy(x.to(at::kFloat), targets.to(device));
-      // One step overflows.
+      // In this step, gradients overflow.
       if (options.atomic_step && step == 2) loss = loss * INFINITY;
       loss.backward();
     }
@@ -155,7 +155,7 @@ TEST(GpuParallelTest, RanksThatDifferAgreeOnTheFirst) {
         model->weight.fill_(rank + 1);
         model->bias.fill_(rank + 1);
       }
-      // One on either device.
+      // Each rank uses a different device.
       if (rank == 1) model->to(at::kCUDA);
       auto parallel = DataParallel::Create(*model, session.get());
       ASSERT_TRUE(parallel.ok()) << parallel.status();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that PyTorch loads what Sluice keeps of a trained model: names, shapes, types and every value.
+"""Checks that PyTorch loads Sluice's file of a trained model: names, shapes, types and every value.
 
 usage: load_in_pytorch.py WRITE_PARAMETERS     the program of that name
 """
@@ -19,7 +19,7 @@ SHAPES = {
     "fc1.weight": [128, 1568], "fc1.bias": [128],
     "fc2.weight": [10, 128], "fc2.bias": [10],
 }
-# All that the safe mode of newer PyTorch (weights_only) needs to look up for plain float tensors.
+# The only globals that the safe mode of newer PyTorch versions (weights_only) looks up for plain float tensors.
 SAFE_GLOBALS = {"torch._utils _rebuild_tensor_v2", "torch FloatStorage", "collections OrderedDict"}
 
 

@@ -1,4 +1,5 @@
-// RunTraining where workers do steps of their own and send how far these have brought them.
+// Tests RunTraining in jobs whose workers run several local steps and send the changes of their
+// weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,12 +19,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// 32 steps, of which the last round has but two. MemoryJob's shards do plain descent, which at rate
-// 1 sets parameters to the mean of the workers'.
+// The job has 32 steps, and its last round has only two. MemoryJob's shards do plain descent. At
+// rate 1, this sets the parameters to the mean of the workers' parameters.
 job::JobSpec LocalJob() {
   job::JobSpec spec = SmallJob();
   spec.mode = "local_sgd";
-  spec.sync_every = 5;
+  spec.local_steps = 5;
   spec.outer_optimizer = "average";
   spec.outer_lr = 1;
   spec.lr_schedule.name = "cosine";
@@ -32,7 +33,7 @@ job::JobSpec LocalJob() {
 
 class LocalStepsTest : public ::testing::TestWithParam<const char*> {};
 
-// An average of one is that one.
+// With one worker, the average is that worker's result, so local steps must equal training alone.
 TEST_P(LocalStepsTest, OneWorkerEndsWhereItWouldAlone) {
   job::JobSpec plain = LocalJob();
   plain.mode = "sync";
@@ -60,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, LocalStepsTest, ::testing::Values("fp32", "
 
 class LocalRanksTest : public ::testing::Test {
  protected:
-  // By rank; every session restored after `round` unless it is 0.
+  // Returns hashes by rank. If `round` is not 0, every session is restored after that round.
   std::vector<std::string> Run(const job::JobSpec& spec, uint64_t round) {
     MemoryJob job(spec.workers);
     sessions_.clear();
@@ -92,7 +93,8 @@ class LocalRanksTest : public ::testing::Test {
   std::map<uint64_t, std::string> saved_[2];
 };
 
-// Rounds go on over an epoch's end; checkpoints are of rounds.
+// Rounds continue past the end of an epoch, and checkpoints count rounds. A restart from any round
+// must give the same parameters.
 TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
   job::JobSpec spec = LocalJob();
   spec.workers = 2;
@@ -114,14 +116,14 @@ TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
   }
 }
 
-// 65 samples in batches of 16: the second rank has nothing for the third step of an epoch, which is
-// all of each third round of a step.
+// With 65 samples in batches of 16, the second rank has no data for the third step of an epoch.
+// With one local step per round, the rank must skip that whole round.
 TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
   job::JobSpec spec = LocalJob();
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
-  spec.sync_every = 1;
+  spec.local_steps = 1;
   const auto expect_agreement = [&] {
     const std::vector<std::string> hashes = Run(spec, 0);
     EXPECT_EQ(hashes[0], hashes[1]);
@@ -129,7 +131,7 @@ TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
   expect_agreement();
   EXPECT_EQ(sessions_[0]->skips(), 0u);
   EXPECT_EQ(sessions_[1]->skips(), 2u);
-  spec.sync_every = 3;
+  spec.local_steps = 3;
   expect_agreement();
   EXPECT_EQ(sessions_[1]->skips(), 0u) << "it has a part in what it did of the round";
 }
@@ -146,10 +148,10 @@ TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
   }
 }
 
-// Tests within a round are of what all ranks had after the last exchange.
+// If an epoch ends within a round, its test must use the parameters of the last exchange.
 TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange) {
   job::JobSpec spec = LocalJob();
-  spec.sync_every = 1000;
+  spec.local_steps = 1000;
   spec.epochs = 2;
   spec.output = ::testing::TempDir() + "/local_steps";
   const auto report = TrainAlone(spec);
@@ -160,7 +162,8 @@ TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange
   EXPECT_EQ(report->best->step, 32u);
 }
 
-// What closed without a late worker is left out: nothing is computed, and its samples are not used.
+// Steps that closed without a late worker must be skipped without computation. Their samples are
+// not used.
 TEST(StepsBehindTest, AreSkipped) {
   const job::JobSpec spec = SmallJob();
   MemoryJob job(1);

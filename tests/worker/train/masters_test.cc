@@ -1,4 +1,4 @@
-// DataParallel with bfloat16 and float16 parameters, and steps that are sent as a whole or not.
+// Tests DataParallel with bfloat16 and float16 parameters, with and without atomic_step.
 #include <torch/torch.h>
 
 #include <limits>
@@ -37,7 +37,8 @@ class MastersTest : public ::testing::TestWithParam<at::ScalarType> {
   std::unique_ptr<MemoryJob::RankSession> session_ = job_.MakeSession(0);
 };
 
-// The same by hand: the model computes with rounded masters, and its gradients change the masters.
+// Training must match a reference that computes with rounded masters and applies the gradients to
+// the masters.
 TEST_P(MastersTest, TrainAsTheReferenceDoes) {
   const at::ScalarType type = GetParam();
   nn::Sequential model = TwoLayers(type);
@@ -131,7 +132,7 @@ TEST_P(MastersTest, AnAtomicStepLeavesAsAWholeOrNotAtAll) {
   EXPECT_EQ(session_->skips(), 0u);
   EXPECT_TRUE(torch::equal(parallel->parameters()[3].grad(), torch::ones({2})));
 
-  // Infinite in one tensor only, which comes first in backward.
+  // Only one tensor, of the first layer, has an infinite gradient.
   model->forward(inputs).sum().backward();
   model[0]->as<nn::Linear>()->bias.mutable_grad()[1] = std::numeric_limits<float>::infinity();
   const auto result = parallel->Synchronize();
@@ -141,7 +142,7 @@ TEST_P(MastersTest, AnAtomicStepLeavesAsAWholeOrNotAtAll) {
   EXPECT_EQ(result->n_max, 0u);
   EXPECT_FALSE(parallel->parameters()[3].grad().defined()) << "no rank had a mean for it";
 
-  // The next step has nothing of it.
+  // The next step is not affected.
   optimizer.zero_grad(/*set_to_none=*/false);
   model->forward(inputs).sum().backward();
   ASSERT_TRUE(parallel->Synchronize().ok());
@@ -162,7 +163,8 @@ INSTANTIATE_TEST_SUITE_P(Types, MastersTest,
 INSTANTIATE_TEST_SUITE_P(Types, ShortMastersTest, ::testing::Values(torch::kBFloat16, torch::kHalf),
                          kTypeName);
 
-// One rank's gradients overflow: it takes the other's mean, and both stay equal.
+// One rank's gradients overflow. The rank must take the other rank's mean, and both must stay
+// equal.
 TEST(MastersOfTwoRanksTest, ARankThatOverflowsTakesTheMeanOfTheOther) {
   MemoryJob job(2);
   std::vector<std::string> hashes(2);

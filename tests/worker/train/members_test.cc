@@ -1,4 +1,4 @@
-// RunTraining where workers come and go: what is left of a pass is dealt to those who are here.
+// Tests RunTraining with elastic membership. The present ranks must share the rest of a pass.
 #include <gtest/gtest.h>
 
 #include "tests/worker/train/memory_job.h"
@@ -8,7 +8,7 @@
 namespace sluice::worker {
 namespace {
 
-// 512 samples in passes of 32 a worker; two begin.
+// A pass of 512 samples, with 32 per worker and step, that two workers begin.
 job::JobSpec ElasticJob() {
   job::JobSpec spec = SmallJob();
   spec.epochs = 1;
@@ -43,7 +43,7 @@ TEST_F(MembersTest, WhoIsLeftTakesTheRest) {
   session_->MembersSince(3, {0});
   const auto report = Train(0);
   ASSERT_TRUE(report.ok()) << report.status();
-  // Three steps of two workers take 192 samples, and 320 are left.
+  // Three steps of two workers use 192 samples. One worker uses the other 320.
   EXPECT_EQ(report->steps, 13u);
 }
 
@@ -53,7 +53,7 @@ TEST_F(MembersTest, ANewcomerIsDealtNothingUntilItTookPart) {
   const auto report = Train(3);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(session_->skips(), 5u);
-  // 320 of 512 are taken; three workers need two steps for the rest.
+  // Five steps used 320 of 512 samples. Three workers need two steps for the rest.
   EXPECT_EQ(report->steps, 7u);
 }
 

@@ -66,7 +66,7 @@ absl::Status MemoryJob::RankSession::AgreeOnParameters(
 bool MemoryJob::RankSession::BuffersDue() const {
   const uint64_t step = step_ + 1;
   return protocol::TrainedTensors(table_) < table_.size() &&
-         (step % average_buffers_every_ == 0 ||
+         (step % buffer_sync_interval_ == 0 ||
           (checkpoint_every_ > 0 && step % checkpoint_every_ == 0));
 }
 
@@ -78,7 +78,7 @@ absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, const GradientView&
   if (tensor >= protocol::TrainedTensors(table_) && !BuffersDue()) {
     return absl::InternalError(absl::StrCat("buffer ", tensor, " submitted where none is due"));
   }
-  if (gradient.on_gpu && (!takes_gpu_views_ || gradient.ready == nullptr)) {
+  if (gradient.on_gpu && (!accepts_gpu_views_ || gradient.ready == nullptr)) {
     return absl::InternalError(absl::StrCat("tensor ", tensor, " lies on a GPU"));
   }
   has_[tensor] = true;
@@ -90,7 +90,7 @@ absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, const GradientView&
 }
 
 absl::Status MemoryJob::RankSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
-  if (!takes_gpu_views_ || ready == nullptr) return absl::InternalError("there is no GPU");
+  if (!accepts_gpu_views_ || ready == nullptr) return absl::InternalError("there is no GPU");
   for (const GpuTensor& tensor : tensors) {
     const absl::Span<float> values(tensor.values, tensor.size);
     absl::Status status =
@@ -138,7 +138,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
       for (float& value : mean) value /= static_cast<float>(std::max(n, 1u));
     }
   }
-  job_->Barrier();  // Nobody overwrites contributions that another still reads.
+  job_->Barrier();  // No rank may overwrite contributions that another rank still reads.
   submitted_.clear();
   has_.assign(table_.size(), false);
   StepResult result;

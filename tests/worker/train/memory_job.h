@@ -1,5 +1,5 @@
-// MemoryJob: a job whose ranks are threads of one process: the Session contract without network or
-// compression.
+// MemoryJob: a job whose ranks are threads of one process. It implements the Session contract
+// without a network or compression.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace sluice::worker {
 
-// Outlives its sessions. Means are summed in rank order, as a shard does.
+// Must outlive its sessions. Means are summed in rank order, as on a shard.
 class MemoryJob {
  public:
   explicit MemoryJob(uint32_t ranks) : ranks_(ranks), contributions_(ranks) {}
@@ -22,9 +22,10 @@ class MemoryJob {
   std::unique_ptr<RankSession> MakeSession(uint32_t rank);
 
  private:
-  using Gradients = std::map<uint32_t, std::vector<float>>;  // By tensor; empty: skipped.
+  // By tensor; empty if the rank skipped.
+  using Gradients = std::map<uint32_t, std::vector<float>>;
 
-  // Waits until every rank has called it as often as this one.
+  // Waits until every rank has called Barrier as often as this rank.
   void Barrier();
 
   const uint32_t ranks_;
@@ -45,14 +46,14 @@ class MemoryJob::RankSession final : public Session {
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override;
-  bool TakesGpuViews() const override { return takes_gpu_views_; }
+  bool AcceptsGpuViews() const override { return accepts_gpu_views_; }
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override;
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
-  // Plain descent, as a shard does it.
+  // Plain descent, as on a shard.
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
     return ApplyScaled(tensor, -rate_, parameters);
   }
@@ -76,8 +77,9 @@ class MemoryJob::RankSession final : public Session {
   }
   void Abandon(absl::string_view reason) override { abandoned_ = std::string(reason); }
 
-  // What tests look at and set.
-  const std::vector<uint32_t>& submitted() const { return submitted_; }  // In order; this step's.
+  // Accessors and settings for tests.
+  //  Tensors submitted in this step, in order.
+  const std::vector<uint32_t>& submitted() const { return submitted_; }
   const protocol::TensorTable& table() const { return table_; }
   const std::vector<Progress>& progress() const { return progress_; }
   const std::vector<double>& tested() const { return tested_; }
@@ -86,34 +88,37 @@ class MemoryJob::RankSession final : public Session {
   }
   bool left() const { return left_; }
   const std::string& abandoned() const { return abandoned_; }
-  const std::map<uint64_t, std::string>& saved() const { return saved_; }          // By step.
-  const std::vector<CheckpointFile>& saved_files() const { return saved_files_; }  // The last.
-  // Before Join.
-  // From this step on these ranks take part, as the session tells.
+  const std::map<uint64_t, std::string>& saved() const { return saved_; }  // By step.
+  // Files of the last checkpoint.
+  const std::vector<CheckpointFile>& saved_files() const { return saved_files_; }
+  // The settings below must precede Join.
+  //
+  // Sets the ranks that take part from this step on.
   void MembersSince(uint64_t step, std::vector<uint32_t> members) {
     members_since_[step] = std::move(members);
   }
-  // From this step on plans hold, with this momentum; none: the job file's.
+  // Steps from `step` on have a plan with this momentum. Without a momentum in the plan, the job
+  // file's momentum applies.
   void PlanFrom(uint64_t step, std::optional<float> momentum) {
     plans_[step] = std::make_shared<const protocol::CompressionPlan>(
         protocol::CompressionPlan{.id = step, .effective_step = step, .momentum = momentum});
   }
-  // As from a GPU whose memory is the host's.
-  void TakeGpuViews() { takes_gpu_views_ = true; }
-  uint64_t gpu_views() const { return gpu_views_; }  // That were submitted.
-  void AverageBuffersEvery(uint64_t steps) { average_buffers_every_ = steps; }
+  // Acts like a session with a GPU, whose memory is host memory.
+  void AcceptGpuViews() { accepts_gpu_views_ = true; }
+  uint64_t gpu_views() const { return gpu_views_; }  // Number of submitted GPU views.
+  void BufferSyncInterval(uint64_t steps) { buffer_sync_interval_ = steps; }
   void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
   void RestoreAfter(uint64_t step, std::string state) {
     step_ = restored_step_ = step;
     restored_ = std::move(state);
   }
   uint64_t skips() const { return skips_; }
-  // As if no rank had a finite gradient for these in `step`.
+  // Acts as if no rank had a finite gradient for these tensors in `step`.
   void LeaveOut(uint64_t step, std::vector<uint32_t> tensors) {
     left_out_[step] = std::move(tensors);
   }
   void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
-  // After `step` the others have closed so many more.
+  // Pretends that the other ranks have closed `steps_behind` more steps after `step`.
   void PretendLate(uint64_t step, uint64_t steps_behind) {
     late_step_ = step;
     steps_behind_ = steps_behind;
@@ -134,9 +139,9 @@ class MemoryJob::RankSession final : public Session {
   std::string abandoned_;
   std::map<uint64_t, std::vector<uint32_t>> members_since_;
   std::map<uint64_t, std::shared_ptr<const protocol::CompressionPlan>> plans_;
-  bool takes_gpu_views_ = false;
+  bool accepts_gpu_views_ = false;
   uint64_t gpu_views_ = 0;
-  uint64_t average_buffers_every_ = 100;
+  uint64_t buffer_sync_interval_ = 100;
   uint64_t checkpoint_every_ = 0;
   uint64_t restored_step_ = 0;
   std::string restored_;

@@ -22,7 +22,7 @@ TEST(OptimizersTest, EachDescends) {
     SetLearningRate(optimizer->get(), 0.1);
     x.square().sum().backward();
     (*optimizer)->step();
-    EXPECT_LT(x.max().item<float>(), 2.95f) << name;  // The rate that was set, not the first.
+    EXPECT_LT(x.max().item<float>(), 2.95f) << name;  // The new rate applied.
     EXPECT_GT(x.min().item<float>(), 1.0f) << name;
   }
   EXPECT_THAT(MakeOptimizer({.name = "lion"}, {}).status().message(), HasSubstr("lion"));
@@ -38,8 +38,8 @@ TEST(OptimizersTest, SgdTakesMomentumNesterovAndWeightDecay) {
   EXPECT_FLOAT_EQ(x.item<float>(), 0.7f);
 }
 
-// Steps of one parameter whose gradients are 1, 2, 3, .., with the momentum of each; `rate` is the
-// job file's.
+// Runs steps of one parameter with gradients 1, 2, 3, .., each with its momentum. The learning rate
+// comes from `spec`.
 std::vector<float> Steps(const job::OptimizerSpec& spec, const std::vector<double>& momenta) {
   at::Tensor x = torch::zeros({1}, torch::requires_grad());
   auto optimizer = *MakeOptimizer(spec, {x});
@@ -56,12 +56,13 @@ std::vector<float> Steps(const job::OptimizerSpec& spec, const std::vector<doubl
 
 const std::vector<double> kMomenta = {0.9, 0.9, 0.5, 0.5, 0, 0, 0.9, 0.7};
 
-// By hand: what moves a parameter is rate x buffer, which no change of momentum changes.
+// Expected values are computed by hand: a step moves a parameter by rate × buffer, and a change of
+// momentum must not change this movement.
 TEST(OptimizersTest, MomentumOfSgdChangesWithoutAJump) {
   const job::OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
   const std::vector<float> got = Steps(spec, kMomenta);
   double x = 0;
-  double moved = 0;  // The last step's, if the gradient had been 0.
+  double moved = 0;  // The last step's movement if the gradient had been 0.
   for (size_t i = 0; i < kMomenta.size(); ++i) {
     const double m = kMomenta[i];
     moved = m * moved + spec.lr * (1 - m) / 0.1 * static_cast<double>(i + 1);
@@ -83,8 +84,8 @@ TEST(OptimizersTest, MomentumOfRmspropChangesWithoutAJump) {
   }
 }
 
-// By hand: the average of gradients goes on, each weighted by what the beta1 of its time left of
-// it.
+// Expected values are computed by hand: the average of gradients continues, and each gradient is
+// weighted with the beta1 of its step.
 TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
   for (const char* name : {"adam", "adamw"}) {
     const job::OptimizerSpec spec{.name = name, .lr = 0.1};
@@ -93,7 +94,7 @@ TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
     for (size_t i = 0; i < kMomenta.size(); ++i) {
       const auto updates = static_cast<double>(i + 1);
       const double m = kMomenta[i], gradient = updates;
-      // `average` is corrected for its bias; its share of the next is what it would have been.
+      // `average` is bias-corrected. It enters the next average with its regular weight.
       const double old_weight = 1 - std::pow(m, updates - 1), weight = 1 - std::pow(m, updates);
       average = (m * old_weight * average + (1 - m) * gradient) / weight;
       squares = 0.999 * squares + 0.001 * gradient * gradient;

@@ -1,4 +1,4 @@
-// RunTraining in bf16 and fp16, with label smoothing, averages and accumulated passes.
+// Tests RunTraining in bf16 and fp16, with label smoothing, averages and accumulated passes.
 #include "worker/train/precision.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ TEST_P(PrecisionTest, LearnsAsFp32Does) {
   EXPECT_NEAR(run.report.test_loss.value(), fp32.report.test_loss.value(), 0.03);
   EXPECT_EQ(run.parameters.empty(), false);
   EXPECT_EQ(run.Parameter("fc1.weight").scalar_type(), torch::kFloat);
-  // Not what the model computes with, which is rounded.
+  // The file must have the masters instead of the model's rounded parameters.
   const at::Tensor weight = run.Parameter("fc1.weight");
   EXPECT_FALSE(torch::equal(weight, weight.to(torch::kBFloat16).to(torch::kFloat)));
   EXPECT_EQ(TrainOnce(JobOf(GetParam())).report.parameters_sha256, run.report.parameters_sha256);
@@ -48,7 +48,7 @@ TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
   job::JobSpec spec = JobOf(GetParam());
   spec.ema_decay = 0.9;
   spec.label_smoothing = 0.1;
-  spec.gradient_accumulation_steps = 2;  // 8 steps an epoch.
+  spec.gradient_accumulation_steps = 2;  // 8 steps per epoch.
   const Ran whole = TrainOnce(spec);
   ASSERT_THAT(whole.saved, SizeIs(16));
   for (const uint64_t step : {1, 8, 13, 16}) {
@@ -74,7 +74,8 @@ TEST_P(PrecisionTest, AStateOfOneIsReadInAnother) {
 INSTANTIATE_TEST_SUITE_P(All, PrecisionTest, ::testing::Values("bf16", "fp16"),
                          [](const auto& precision) { return precision.param; });
 
-// Inputs so large that gradients overflow at the first scales.
+// Inputs are so large that gradients overflow at the first scales. The worker must skip those steps
+// until the scale fits.
 TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
   job::JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
@@ -95,7 +96,7 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
   job::JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {0.01};
-  spec.optimizer.weight_decay = 0.1;  // Would change parameters without any gradient.
+  spec.optimizer.weight_decay = 0.1;  // Weight decay would change parameters without any gradient.
   spec.epochs = 0;
   spec.steps = 1;
   const Ran one = TrainOnce(spec);
@@ -111,7 +112,7 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
 TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
   job::JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
-  spec.data.std = {1e-7};  // Inputs that are infinite in fp16.
+  spec.data.std = {1e-7};  // These inputs are infinite in fp16.
   spec.epochs = 4;
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
@@ -122,14 +123,14 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
 
 TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
   job::JobSpec spec = JobOf("fp32");
-  spec.data.limit = 32;  // One batch is all.
+  spec.data.limit = 32;  // A single batch.
   spec.epochs = 1;
-  spec.optimizer.lr = 1e-12;  // So that tests see the first parameters, too.
+  spec.optimizer.lr = 1e-12;  // Tests then see the initial parameters.
   const double plain = TrainOnce(spec).report.train_loss;
   const double tested = *TrainOnce(spec).report.test_loss;
   spec.label_smoothing = 0.2;
   const Ran smoothed = TrainOnce(spec);
-  // (1 - s) * cross entropy + s * mean over classes of -log p.
+  // The loss is (1 - s) * cross entropy + s * mean over classes of -log p.
   torch::manual_seed(spec.seed);
   const auto model = MakeModel(spec.model, {1, 28, 28, 0, 10});
   const auto sets = OpenDatasets(spec.data, false);
@@ -157,7 +158,7 @@ TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
       torch::allclose(averaged.Parameter("fc1.weight"), plain.Parameter("fc1.weight"), 0.1, 0.05));
 }
 
-// One batch of 128 is four passes of 32 of the same samples.
+// Four passes of 32 samples must equal one batch of the same 128 samples.
 TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
   job::JobSpec spec = JobOf("fp32");
   spec.gradient_accumulation_steps = 4;
@@ -174,7 +175,7 @@ TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
   }
 }
 
-// Every model's operations exist in both types, forward and backward.
+// The operations of all models must exist in both types, forward and backward.
 TEST(ModelsPrecisionTest, EachComputesInShortFloats) {
   struct Case {
     const char* name;

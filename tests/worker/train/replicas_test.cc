@@ -1,12 +1,11 @@
-// Copies of a model that run some of a step's passes.
-#include "worker/torch/replicas.h"
-
+// Tests copies of a model that run some of a step's passes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "tests/worker/train/memory_job.h"
 #include "worker/torch/data_parallel.h"
+#include "worker/torch/module_replicas.h"
 
 namespace sluice::worker {
 namespace {
@@ -21,10 +20,10 @@ nn::Sequential Net() {
   return nn::Sequential(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
 }
 
-class ReplicasTest : public ::testing::Test {
+class ModuleReplicasTest : public ::testing::Test {
  protected:
   void Wrap(uint32_t accumulation, bool atomic = false) {
-    auto replicas = Replicas::Create(*model_, {copy_.ptr()});
+    auto replicas = ModuleReplicas::Create(*model_, {copy_.ptr()});
     ASSERT_TRUE(replicas.ok()) << replicas.status();
     replicas_ = *std::move(replicas);
     auto made = DataParallel::Create(
@@ -35,7 +34,7 @@ class ReplicasTest : public ::testing::Test {
     ASSERT_TRUE(parallel_->Join().ok());
     replicas_->Load();
   }
-  // A pass whose gradient of the last bias is `factor`.
+  // Runs a pass in which the gradient of the last bias is `factor`.
   static void Pass(nn::Sequential& model, float factor) {
     (model->forward(torch::rand({4, 3})).sum() * (factor / 4)).backward();
   }
@@ -44,11 +43,11 @@ class ReplicasTest : public ::testing::Test {
   MemoryJob job_{1};
   std::unique_ptr<MemoryJob::RankSession> session_ = job_.MakeSession(0);
   nn::Sequential model_ = Net(), copy_ = Net();
-  std::unique_ptr<Replicas> replicas_;
+  std::unique_ptr<ModuleReplicas> replicas_;
   std::unique_ptr<DataParallel> parallel_;
 };
 
-TEST_F(ReplicasTest, PassesOfAllAreAveragedAndLeaveDuringTheModelsLast) {
+TEST_F(ModuleReplicasTest, PassesOfAllAreAveragedAndLeaveDuringTheModelsLast) {
   ASSERT_NO_FATAL_FAILURE(Wrap(4));
   for (int step = 0; step < 2; ++step) {
     Pass(copy_, 2);
@@ -65,7 +64,7 @@ TEST_F(ReplicasTest, PassesOfAllAreAveragedAndLeaveDuringTheModelsLast) {
   }
 }
 
-TEST_F(ReplicasTest, AStepThatRanOutOfDataAveragesThePassesItHad) {
+TEST_F(ModuleReplicasTest, AStepThatRanOutOfDataAveragesThePassesItHad) {
   ASSERT_NO_FATAL_FAILURE(Wrap(4));
   Pass(copy_, 2);
   parallel_->CountPassesOfReplicas(1);
@@ -75,7 +74,7 @@ TEST_F(ReplicasTest, AStepThatRanOutOfDataAveragesThePassesItHad) {
   EXPECT_TRUE(torch::allclose(Bias().grad(), torch::full({2}, 3.0f)));
 }
 
-TEST_F(ReplicasTest, WhatACopyAloneFoundCounts) {
+TEST_F(ModuleReplicasTest, WhatACopyAloneFoundCounts) {
   ASSERT_NO_FATAL_FAILURE(Wrap(2));
   Pass(copy_, 8);
   parallel_->CountPassesOfReplicas(1);
@@ -84,14 +83,14 @@ TEST_F(ReplicasTest, WhatACopyAloneFoundCounts) {
   EXPECT_TRUE(torch::allclose(Bias().grad(), torch::full({2}, 4.0f)));
 }
 
-TEST_F(ReplicasTest, ACopyThatOverflowsSkipsTheStep) {
+TEST_F(ModuleReplicasTest, ACopyThatOverflowsSkipsTheStep) {
   ASSERT_NO_FATAL_FAILURE(Wrap(2, /*atomic=*/true));
   Pass(copy_, INFINITY);
   parallel_->CountPassesOfReplicas(1);
   Pass(model_, 1);
   ASSERT_TRUE(parallel_->Synchronize().ok());
   EXPECT_FALSE(parallel_->overflowed().empty());
-  // Nothing of it is left in the next.
+  // The next step must not be affected.
   EXPECT_FALSE(Bias().grad().defined()) << "no rank had a mean for it";
   Pass(copy_, 1);
   parallel_->CountPassesOfReplicas(1);
@@ -101,7 +100,7 @@ TEST_F(ReplicasTest, ACopyThatOverflowsSkipsTheStep) {
   EXPECT_TRUE(torch::allclose(Bias().grad(), torch::full({2}, 2.0f)));
 }
 
-TEST_F(ReplicasTest, ParametersAndBuffersGoOutAndStatisticsComeBackAsAMean) {
+TEST_F(ModuleReplicasTest, ParametersAndBuffersGoOutAndStatisticsComeBackAsAMean) {
   ASSERT_NO_FATAL_FAILURE(Wrap(2));
   const auto statistics = [](nn::Sequential& model) {
     return model[1]->as<nn::BatchNorm1d>()->running_mean;
@@ -121,13 +120,13 @@ TEST_F(ReplicasTest, ParametersAndBuffersGoOutAndStatisticsComeBackAsAMean) {
   EXPECT_TRUE(torch::equal(statistics(model_), torch::full({4}, 2.5f)));
 }
 
-TEST_F(ReplicasTest, OtherModelsAreRefusedByName) {
+TEST_F(ModuleReplicasTest, OtherModelsAreRefusedByName) {
   nn::Sequential wider(nn::Linear(3, 5), nn::BatchNorm1d(5), nn::Linear(5, 2));
-  EXPECT_THAT(Replicas::Create(*model_, {wider.ptr()}).status().message(),
+  EXPECT_THAT(ModuleReplicas::Create(*model_, {wider.ptr()}).status().message(),
               HasSubstr("parameter 0.weight is of another shape or type in a copy of the model"));
   nn::Sequential other(nn::Linear(3, 4), nn::LayerNorm(nn::LayerNormOptions({4})),
                        nn::Linear(4, 2));
-  EXPECT_THAT(Replicas::Create(*model_, {other.ptr()}).status().message(),
+  EXPECT_THAT(ModuleReplicas::Create(*model_, {other.ptr()}).status().message(),
               HasSubstr("buffer 1.running_mean is missing in a copy of the model"));
 }
 

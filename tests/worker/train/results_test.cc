@@ -1,4 +1,5 @@
-// What a run leaves in its output beside its last parameters: scalars, and its best parameters.
+// Tests the files that a run writes to its output beside its last parameters: scalars, and its best
+// parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,7 @@ job::JobSpec JobWithScalars() {
   job::JobSpec spec = SmallJob();
   spec.model.hidden = {16};
   spec.optimizer.momentum = 0;
-  spec.scalars_every = 5;
+  spec.log_interval = 5;
   return spec;
 }
 
@@ -49,7 +50,7 @@ class ResultsTest : public ::testing::Test {
     if (after_step == 0) saved_ = session_->saved();
     return report.ok() ? *report : TrainReport{};
   }
-  // By column.
+  // Returns the rows, each with its values by column.
   std::vector<std::map<std::string, std::string>> Rows() const {
     std::ifstream file(spec_.output + "/scalars.csv");
     std::vector<std::map<std::string, std::string>> rows;
@@ -92,7 +93,7 @@ TEST_F(ResultsTest, ScalarsComeEverySoManyStepsAndWithTests) {
     EXPECT_EQ(row["test_loss"].empty(), row["step"] != "16" && row["step"] != "32");
     EXPECT_THAT(row["loss"], Not(""));
     EXPECT_EQ(row["learning_rate"], "0.05");
-    EXPECT_EQ(row["bytes_up"], "10");  // Of each step of a MemoryJob.
+    EXPECT_EQ(row["bytes_up"], "10");  // Bytes per step of a MemoryJob.
     EXPECT_EQ(row["bytes_down"], "0");
     EXPECT_EQ(row["ratio_down"], "");
     double number = 0;
@@ -113,7 +114,7 @@ TEST_F(ResultsTest, ScalarsComeEverySoManyStepsAndWithTests) {
 }
 
 TEST_F(ResultsTest, NoneAreWrittenIfNoneAreWanted) {
-  spec_.scalars_every = 0;
+  spec_.log_interval = 0;
   Run();
   EXPECT_FALSE(std::filesystem::exists(spec_.output + "/scalars.csv"));
   EXPECT_FALSE(std::filesystem::exists(spec_.output + "/tensorboard"));
@@ -128,7 +129,8 @@ TEST_F(ResultsTest, ARunThatGoesOnEndsWithTheSameSteps) {
     const TrainReport report = Run(step);
     EXPECT_EQ(Column("step"), steps) << "after step " << step;
     EXPECT_EQ(Column("test_loss"), losses) << "after step " << step;
-    // The checkpoint is of another run than the rows before it, so time goes on from its own.
+    // The checkpoint is from another run than the earlier rows, so the time continues from the
+    // checkpoint's time.
     double before = 0;
     const auto times = Column("wall_seconds");
     for (size_t i = 0; i < times.size(); ++i) {
@@ -148,7 +150,7 @@ TEST_F(ResultsTest, ARunThatGoesOnEndsWithTheSameSteps) {
 TEST_F(ResultsTest, TheBestIsKeptAndReported) {
   const TrainReport report = Run();
   ASSERT_TRUE(report.best.has_value());
-  // Both tests may find every image, and the first of them is kept then.
+  // Both tests may be right for every image. In that case, the first one is the best.
   EXPECT_THAT(report.best->step, AnyOf(16u, 32u));
   EXPECT_GE(report.best->accuracy, report.test_accuracy);
   EXPECT_EQ(BestOnDisk(), report.best);
@@ -156,7 +158,7 @@ TEST_F(ResultsTest, TheBestIsKeptAndReported) {
   EXPECT_FALSE(ReadNote(spec_.output + "/scalars.csv").has_value());
 }
 
-// The learning rate blows the second epoch up.
+// The learning rate makes the second epoch diverge. Its worse test must not replace the best one.
 TEST_F(ResultsTest, WhatIsWorseDoesNotReplaceIt) {
   spec_.lr_schedule.warmup_steps = 0;
   spec_.lr_schedule.name = "step";
@@ -168,11 +170,11 @@ TEST_F(ResultsTest, WhatIsWorseDoesNotReplaceIt) {
   EXPECT_LT(report.test_accuracy.value_or(1), report.best->accuracy);
   EXPECT_EQ(BestOnDisk(), report.best);
   EXPECT_EQ(Run(20).best, report.best) << "remembered by the checkpoint";
-  // Somebody removed it, so the next is the best that there is.
+  // If a user removes best.pt, the next test becomes the best one.
   std::filesystem::remove(spec_.output + "/best.pt");
   EXPECT_EQ(Run(20).best.value_or(BestTest{}).step, 32u);
   EXPECT_EQ(BestOnDisk().value_or(BestTest{}).step, 32u);
-  // What a run before this one left counts for nothing.
+  // A new run must ignore an earlier run's file.
   EXPECT_EQ(Run().best, report.best);
 }
 

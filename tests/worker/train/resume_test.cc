@@ -1,4 +1,4 @@
-// RunTraining from checkpoints: a run that was stopped ends as the one that was not.
+// Tests RunTraining from checkpoints. An interrupted run must end like an uninterrupted one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -72,7 +72,8 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
 INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
                          ::testing::Values("sgd", "adam", "adamw", "rmsprop"));
 
-// Plans change the momentum, and what it was belongs to the checkpoint.
+// Plans change the momentum, and the checkpoint contains its last value. The interrupted run must
+// end with equal parameters.
 TEST_P(ResumeTest, EndsAsIfNeverStoppedWhileTheMomentumChanges) {
   job::JobSpec spec = JobWith(GetParam());
   if (spec.optimizer.name == "rmsprop") spec.optimizer.momentum = 0.9;
@@ -101,11 +102,11 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhileTheMomentumChanges) {
   EXPECT_NE(run(plain.MakeSession(0).get(), false), undisturbed);
 }
 
-// The same bits whether or not the run was stopped, and however far ahead batches were made.
+// Augmented images must give the same bits with and without an interruption, and with any prefetch.
 TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
   job::JobSpec spec = JobWith("sgd");
   spec.data.format = "synthetic_cifar";
-  spec.data.limit = 200;  // 4 steps an epoch, of which the last has one pass and a part of one.
+  spec.data.limit = 200;  // 4 steps per epoch. The last step has one pass and a part of another.
   spec.data.crop_padding = 4;
   spec.data.flip = true;
   spec.gradient_accumulation_steps = 2;
@@ -130,14 +131,15 @@ TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
   EXPECT_NE(run(2, 0, "").first, plain);
 }
 
-// 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
+// With 65 samples in batches of 16, the second rank has no data for the third step of an epoch.
+// Both ranks must continue from any step.
 TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   job::JobSpec spec = JobWith("sgd");
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
   spec.gradient_accumulation_steps = 1;
-  // By rank; restored after `step` unless it is 0.
+  // Returns both ranks' hashes. If `step` is not 0, the ranks are restored after that step.
   const auto run = [&](uint64_t step, std::map<uint64_t, std::string>(&saved)[2]) {
     MemoryJob job(2);
     std::unique_ptr<MemoryJob::RankSession> sessions[2];
@@ -166,8 +168,8 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   for (const uint64_t step : {2, 3, 4}) EXPECT_EQ(run(step, saved), undisturbed) << step;
 }
 
-// What two ranks have left of a pass is dealt to three, or to one; and a run of three that began so
-// can itself be stopped and go on.
+// Three ranks, or one rank, share the rest of a pass that two ranks began. Such a run of three
+// ranks can be interrupted and continue.
 TEST(ResumeRanksTest, OtherRanksGoOn) {
   std::map<uint32_t, std::map<uint64_t, std::string>> saved;  // By rank, then step.
   const auto run = [&](uint32_t ranks, uint64_t step, bool save) {
@@ -200,7 +202,7 @@ TEST(ResumeRanksTest, OtherRanksGoOn) {
   };
   const TrainReport of_two = run(2, 0, /*save=*/true);
   EXPECT_EQ(of_two.steps, 16u) << "512 samples, 64 a step, two passes";
-  // After 5 steps 192 samples of the first pass are left.
+  // After 5 steps, 192 samples of the first pass are left.
   EXPECT_EQ(run(1, 5, false).steps, 5u + 6 + 16);
   EXPECT_EQ(run(1, 8, false).steps, 8u + 16) << "after a pass's last step";
   const TrainReport of_three = run(3, 5, /*save=*/true);

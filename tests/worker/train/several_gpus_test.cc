@@ -1,4 +1,5 @@
-// A worker whose passes share several GPUs trains what one device trains pass after pass.
+// A worker that distributes its passes over several GPUs must get the same results as one device
+// that runs them in turn.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -24,7 +25,7 @@ job::JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
 TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
     job::JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
-    // The last step of an epoch has one pass only.
+    // The last step of an epoch has only one pass.
     one.data.limit = two.data.limit = 480;
     one.precision = two.precision = precision;
     const Ran wanted = TrainOnce(one), got = TrainOnce(two);
@@ -44,7 +45,8 @@ TEST(SeveralGpusTest, GoOnFromEachOthersCheckpoints) {
             straight.report.parameters_sha256);
 }
 
-// Sums have another order there: g0 + g2 and then g1.
+// The number of passes is no multiple of the number of GPUs. The order of the sum then differs: g0
+// + g2 and then g1.
 TEST(SeveralGpusTest, SharePassesThatAreNoMultiple) {
   const Ran wanted = TrainOnce(JobOf("cpu", 1, 3)), got = TrainOnce(JobOf("cuda", 2, 3));
   EXPECT_NEAR(got.report.train_loss, wanted.report.train_loss, 1e-4);

@@ -1,4 +1,5 @@
-// RunTraining with the optimizer on the shards: it ends where the workers' own would.
+// With the optimizer on the shards, RunTraining must get the same results as with the workers' own
+// optimizers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ using ::testing::SizeIs;
 job::JobSpec JobOn(const char* on) {
   job::JobSpec spec = SmallJob();
   spec.optimizer.momentum = 0;
-  spec.optimizer.on = on;
+  spec.optimizer.location = on;
   spec.lr_schedule.name = "cosine";
   return spec;
 }
@@ -45,7 +46,7 @@ TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ShardsUpdateTest, ::testing::Values("fp32", "bf16", "fp16"));
 
-// One of the ranks is out of data in an epoch's last step.
+// One rank is out of data in an epoch's last step. All ranks must end with equal parameters.
 TEST(ShardsUpdateRanksTest, AllEndAlike) {
   job::JobSpec spec = JobOn("shards");
   spec.workers = 2;
@@ -84,12 +85,14 @@ TEST(ShardsUpdateResumeTest, EndsAsIfNeverStopped) {
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->parameters_sha256, undisturbed->parameters_sha256) << "after step " << step;
   }
-  // Where the shards had the optimizer, no worker has its memory.
+  // The shards had the optimizer, so the workers' checkpoint has no optimizer state. Restoring it
+  // for a worker optimizer must fail.
   MemoryJob other(1);
   const auto restored = other.MakeSession(0);
   restored->RestoreAfter(16, session->saved().at(16));
   const auto refused = RunTraining(JobOn("workers"), 0, restored.get(), {}, Logger("worker-0"));
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("go on with optimizer.on shards"));
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("continue with optimizer.location shards"));
 }
 
 }  // namespace

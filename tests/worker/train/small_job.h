@@ -1,11 +1,11 @@
-// A job that trains in milliseconds; tests change what they are about.
+// A job that trains in milliseconds. Tests change individual settings.
 #pragma once
 
 #include "job/job_spec.h"
 
 namespace sluice::worker {
 
-// One worker, 16 steps an epoch, 32 in all.
+// The job has one worker, with 16 steps per epoch and 32 in all.
 inline job::JobSpec SmallJob() {
   job::JobSpec spec;
   spec.name = "small";

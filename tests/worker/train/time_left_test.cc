@@ -11,8 +11,8 @@ struct Timeline {
   uint64_t epochs = 10;
   uint64_t steps_per_epoch = 100;
   double test_seconds = 0;
-  std::function<double(uint64_t step)> step_seconds;  // From 0.
-  double start_up_seconds = 0;                        // More, in the first step.
+  std::function<double(uint64_t step)> step_seconds;  // `step` counts from 0.
+  double start_up_seconds = 0;                        // Additional time of the first step.
 
   uint64_t steps() const { return epochs * steps_per_epoch; }
   double Seconds() const {
@@ -22,7 +22,8 @@ struct Timeline {
   }
 };
 
-// The largest error of any estimate in that part of the run, as a share of what was left.
+// Returns the largest relative error of the estimates between the shares `from` and `to` of the
+// run.
 double WorstError(const Timeline& run, double from, double to = 1) {
   const double all = run.Seconds();
   TimeLeft left;
@@ -71,7 +72,7 @@ TEST(TimeLeftTest, CountsTheTestsThatAreToCome) {
   EXPECT_LT(WorstError(run, 0.01, 0.1), 0.12) << "of tests that nobody saw nothing is known";
 }
 
-// Steps that take from half to one and a half of their mean, in no order.
+// Durations vary irregularly between 0.5 and 1.5 of their mean. The estimate must stay accurate.
 TEST(TimeLeftTest, IsNotThrownByUnevenSteps) {
   const Timeline run{.test_seconds = 0.2, .step_seconds = [](uint64_t step) {
                        return 0.018 * (0.5 + static_cast<double>(step * 7919 % 101) / 100);
@@ -85,7 +86,7 @@ TEST(TimeLeftTest, NothingLeftIsNoTime) {
   left.Start(start);
   EXPECT_FALSE(left.For(3, 0).has_value());
   left.EndStep(start, true);
-  left.EndStep(start, false);  // A clock that stands still.
+  left.EndStep(start, false);  // The clock does not advance.
   EXPECT_EQ(left.For(3, 1), absl::ZeroDuration());
   left.EndStep(start + absl::Seconds(2), false);
   EXPECT_EQ(left.For(0, 0), absl::ZeroDuration());

@@ -1,4 +1,4 @@
-// A run of one worker, and what it left.
+// Runs a job of one worker and returns its results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,14 +18,14 @@ struct Ran {
   TrainReport report;
   uint64_t skips = 0;
   std::map<uint64_t, std::string> saved;
-  std::vector<char> parameters;  // The file, where the job has an output.
+  std::vector<char> parameters;  // The file, if the job has an output.
 
   at::Tensor Parameter(const std::string& name) const {
     return torch::pickle_load(parameters).toGenericDict().at(name).toTensor();
   }
 };
 
-// With a checkpoint after each step; goes on from `state` of a step above 0.
+// Saves a checkpoint after each step. Continues from `state` if `step` is above 0.
 inline Ran TrainOnce(const job::JobSpec& spec, uint64_t step = 0, const std::string& state = "") {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);

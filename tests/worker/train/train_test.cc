@@ -75,13 +75,14 @@ TEST(TrainTest, StepsMayEndWithinAnEpochAndPassesMakeSteps) {
   job::JobSpec spec = SmallJob();
   spec.epochs = 0;
   spec.steps = 11;
-  spec.gradient_accumulation_steps = 2;  // 8 steps an epoch.
+  spec.gradient_accumulation_steps = 2;  // 8 steps per epoch.
   const auto report = TrainAlone(spec);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->steps, 11);
 }
 
-// 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
+// With 65 samples in batches of 16, the second rank has no data for the third step of an epoch. The
+// rank must skip the step, and all ranks must end with equal parameters.
 TEST(TrainTest, ARankWithoutDataSkipsAndAllEndAlike) {
   job::JobSpec spec = SmallJob();
   spec.workers = 2;

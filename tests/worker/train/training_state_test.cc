@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A model with everything that a step can change beside its parameters.
+// A model with all kinds of state that a step can change, beside its parameters.
 torch::nn::Sequential Model(int64_t hidden = 16) {
   torch::manual_seed(3);
   torch::nn::Sequential model;
@@ -155,13 +155,13 @@ TEST(TrainingStatePartsTest, LossScaleAndAverageComeBack) {
   for (size_t i = 0; i < 6; ++i) {
     EXPECT_TRUE(torch::equal(read_ema.averages()[i], ema.averages()[i])) << i;
   }
-  // A job that has none of them reads the rest.
+  // A job without loss scale and average must ignore theirs.
   EXPECT_TRUE(RestoreTrainingState(saved, other.State(), &cursor).ok());
-  // And one that has them reads a state without: the average begins from the parameters.
+  // A job with them must accept a state without them. Its average then begins with the parameters.
   EXPECT_TRUE(RestoreTrainingState(SaveTrainingState(run.State(), {}), read, &cursor).ok());
   EXPECT_EQ(read_ema.updates(), 0u);
   EXPECT_TRUE(torch::equal(read_ema.averages()[0], run.model->parameters()[0]));
-  // Of another model.
+  // The average belongs to another model, which must be refused.
   Ema smaller(0.9, {torch::zeros({2})});
   read.ema = &smaller;
   EXPECT_THAT(RestoreTrainingState(saved, read, &cursor).message(), HasSubstr("averages 6"));

@@ -48,7 +48,7 @@ TEST(LaunchEnvironmentTest, WhatDoesNotFitTheJobIsTold) {
   EXPECT_THAT(Rank({}, {{"RANK", "two"}}).status().message(), HasSubstr("RANK=two"));
   EXPECT_THAT(Rank({}, {{"RANK", "1"}, {"WORLD_SIZE", "8"}}).status().message(),
               HasSubstr("started 8 processes (WORLD_SIZE)"));
-  // A rank given by hand inside some allocation says nothing about the allocation's size.
+  // An explicit rank must be independent of the size of the surrounding allocation.
   EXPECT_TRUE(Rank(1, {{"SLURM_NTASKS", "8"}}).ok());
 }
 
@@ -128,7 +128,7 @@ TEST(WorkerReportTest, FailureSaysWhyWhateverBytesTheMessageHolds) {
   EXPECT_THAT(WriteReport("/dev/null/report.json", "{}").message(), HasSubstr("/dev/null/report"));
 }
 
-// Signals are sent in processes of their own: death tests.
+// Death tests send signals in separate processes.
 TEST(SignalWatchDeathTest, CallsAtTheFirstSignalAndLetsTheProgramEndItself) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(

@@ -1,5 +1,5 @@
-// Writes a parameters.pt whose every value load_in_pytorch.py can tell: element j of tensor k is k
-// + j / 1024. usage: write_parameters FOLDER
+// Writes a parameters.pt with recognizable values for load_in_pytorch.py: element j of tensor k is
+// k + j / 1024. usage: write_parameters FOLDER
 #include <torch/torch.h>
 
 #include <cstdio>

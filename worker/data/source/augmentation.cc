@@ -6,12 +6,12 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint64_t kSampleStream = 0x4155;  // Keeps this use of the seed apart from others.
+constexpr uint64_t kSampleStream = 0x4155;  // Separates this use of the seed from others.
 constexpr int kCropTries = 10;
 constexpr double kNarrowest = 3.0 / 4.0;
 constexpr double kWidest = 4.0 / 3.0;
 
-// The largest part in the image's middle whose shape is allowed.
+// The largest centered part of the image with an allowed shape.
 PixelBox MiddleCrop(uint32_t width, uint32_t height) {
   const double ratio = static_cast<double>(width) / height;
   PixelBox box = {.left = 0, .top = 0, .width = width, .height = height};
@@ -42,7 +42,7 @@ void CropAndFlip(const Augmentation& augmentation, const PlaneShape& shape,
   const int64_t down = static_cast<int64_t>(random.Below(place)) - padding;
   const int64_t right = static_cast<int64_t>(random.Below(place)) - padding;
   const bool flip = augmentation.flip && random.Below(2) == 1;
-  // Of the row that is written, columns first … last − 1 lie within the image.
+  // Columns first … last − 1 of the written row come from inside the image.
   const int64_t first = std::clamp<int64_t>(-right, 0, width);
   const int64_t last = std::clamp<int64_t>(width - right, first, width);
   std::fill(to.begin(), to.end(), 0);

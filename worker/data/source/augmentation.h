@@ -1,6 +1,6 @@
-// Augmentation: what is done to training images so that no epoch sees the same ones. All of it is a
-// function of (seed, epoch, sample), so that a run goes on from a checkpoint as it would have
-// without.
+// Augmentation: random changes to training images, different in each epoch. They depend only on
+// (seed, epoch, sample), so that a run that restarts from a checkpoint sees the same images as an
+// uninterrupted run.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace sluice::worker {
 
 struct Augmentation {
-  uint32_t crop_padding = 0;  // Black pixels put on each side before a crop of the old size.
-  bool flip = false;          // Left to right, every other time.
-  // A crop of at least this share of the image's area, of random shape, is scaled to the image's
-  // size; 0: off.
+  uint32_t crop_padding = 0;  // Black pixels added on each side before a crop of the old size.
+  bool flip = false;          // Mirrors left to right with probability 1/2.
+  // Scales a crop of random shape, with at least this share of the image's area, to the image's
+  // size. 0 disables it.
   double random_resized_crop = 0;
 };
 
@@ -24,7 +24,7 @@ struct EpochKey {
   uint64_t epoch = 0;
 };
 
-// What is drawn for one sample in one epoch.
+// Returns the random numbers for one sample in one epoch.
 CounterRandom SampleRandom(EpochKey epoch, uint32_t sample);
 
 struct PlaneShape {
@@ -35,8 +35,8 @@ struct PlaneShape {
   size_t bytes() const { return size_t{channels} * height * width; }
 };
 
-// Writes `from`, moved by a crop with padding and flipped, as `random` says. Both are channels of
-// height × width bytes.
+// Writes `from`, shifted by a crop with padding and mirrored, as `random` decides. Both spans hold
+// channels of height × width bytes.
 void CropAndFlip(const Augmentation& augmentation, const PlaneShape& shape,
                  absl::Span<const uint8_t> from, CounterRandom random, absl::Span<uint8_t> to);
 
@@ -48,9 +48,9 @@ struct PixelBox {
   uint32_t height = 0;
 };
 
-// The part of an image that random_resized_crop scales up: its area at least `least_area` of the
-// image's, its width to height between 3 : 4 and 4 : 3 (Szegedy et al., "Going deeper with
-// convolutions", 2014).
+// Returns the part of an image that random_resized_crop scales. Its area is at least `least_area`
+// of the image's, and its ratio of width to height is between 3 : 4 and 4 : 3 (Szegedy et al.,
+// "Going deeper with convolutions", 2014).
 PixelBox RandomCrop(uint32_t width, uint32_t height, double least_area, CounterRandom* random);
 
 }  // namespace sluice::worker

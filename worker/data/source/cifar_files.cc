@@ -94,16 +94,16 @@ absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& pa
     if (limit == 0 && *count < published) {
       return absl::DataLossError(absl::StrCat(
           path, ": holds ", *count, " images where ", layout.name, "'s has ", published,
-          ": truncated; if it is short on purpose, say how many images to take (data.limit, "
+          ": truncated; if it is short on purpose, set the number of images to use (data.limit, "
           "data.test_limit)"));
     }
   }
   const uint64_t available = first_count * paths.size();
   const uint64_t wanted = limit == 0 ? available : std::min<uint64_t>(limit, available);
   if (wanted > kMaxImageBytes / kPixelBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(paths.front(), ": with the files beside it ",
-                                                   wanted, " images are more than ", kMaxImageBytes,
-                                                   " bytes, which is the limit; set data.limit"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(paths.front(), ": together with the other files, ", wanted,
+                     " images exceed the limit of ", kMaxImageBytes, " bytes; set data.limit"));
   }
   LabelledImages images;
   images.channels = kChannels;

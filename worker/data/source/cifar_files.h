@@ -1,4 +1,4 @@
-// CIFAR files: CIFAR-10 and CIFAR-100 as their authors publish them, in the "binary version".
+// CIFAR files: CIFAR-10 and CIFAR-100 in the "binary version" of their authors.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace sluice::worker {
 
-// What of a record is the label: CIFAR-10's, or one of the two that CIFAR-100 has.
+// Selects the label of a record: CIFAR-10's, or one of CIFAR-100's two.
 enum class CifarLabels { kTen, kHundredCoarse, kHundredFine };
 
-// The images of `paths`, in order, 32 × 32 in three colours; at most the first `limit` (0: all).
-// Errors name the file. NOT_FOUND: there is none. DATA_LOSS: not a whole number of records, not as
-// many as the first of `paths` has, whether or not they are under the limit, or, without a limit,
-// fewer than the `published` ones of such a file: with a limit, files may be cut or made shorter
-// on purpose. INVALID_ARGUMENT: empty, over kMaxImageBytes in all, or a label that is no class.
+// Reads the images of `paths`, in order, 32 × 32 in three colors, at most the first `limit` (0
+// means all). Errors name the file. Fails with NOT_FOUND if a file does not exist. Fails with
+// DATA_LOSS if a file does not have a whole number of records, or has another number of records
+// than the first of `paths` (also beyond the limit). Without a limit, it also fails with DATA_LOSS
+// if a file has fewer than its `published` records; with a limit, a user may have shortened files
+// on purpose. Fails with INVALID_ARGUMENT if a file is empty, the total exceeds kMaxImageBytes, or
+// a label is not a class.
 absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& paths,
                                               CifarLabels labels, uint32_t published,
                                               uint32_t limit);

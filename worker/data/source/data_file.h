@@ -1,4 +1,4 @@
-// Files of data as bytes: whole, or their beginning.
+// Reads data files, whole or in part.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,16 @@
 
 namespace sluice::worker {
 
-// The size of a regular file. NOT_FOUND: no such file. INVALID_ARGUMENT: a folder, or another thing
-// that cannot be read like a file. Errors name the path.
+// Returns the size of a regular file. Fails with NOT_FOUND if the file does not exist, and with
+// INVALID_ARGUMENT if the path is a folder or another object that cannot be read like a file.
+// Errors name the path.
 absl::StatusOr<uint64_t> DataFileBytes(const std::string& path);
 
-// The file's first `most` bytes, or all if there are fewer. Errors as DataFileBytes; DATA_LOSS: it
-// cannot be read.
+// Returns the file's first `most` bytes, or the whole file if it is shorter. Errors are those of
+// DataFileBytes, and DATA_LOSS if the file cannot be read.
 absl::StatusOr<std::string> ReadDataStart(const std::string& path, uint64_t most);
 
-// All of it. INVALID_ARGUMENT too: larger than `limit`.
+// Returns the whole file. Also fails with INVALID_ARGUMENT if it is larger than `limit`.
 absl::StatusOr<std::string> ReadDataFile(const std::string& path, uint64_t limit);
 
 }  // namespace sluice::worker

@@ -22,7 +22,7 @@ constexpr uint64_t kInflateAtOnce = uint64_t{1} << 24;
 struct CloseGz {
   void operator()(gzFile_s* file) const { gzclose(file); }
 };
-using GzFile = std::unique_ptr<gzFile_s, CloseGz>;  // Reads plain files too.
+using GzFile = std::unique_ptr<gzFile_s, CloseGz>;  // Also reads files that are not compressed.
 
 absl::Status Invalid(const std::string& path, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", what));
@@ -30,11 +30,12 @@ absl::Status Invalid(const std::string& path, absl::string_view what) {
 
 absl::Status Truncated(const std::string& path, uint64_t wanted, uint64_t got) {
   return absl::DataLossError(absl::StrCat(path, ": truncated: ", wanted,
-                                          " bytes should follow here and only ", got,
-                                          " do; fetch the file again"));
+                                          " more bytes are expected here, but only ", got,
+                                          " follow; fetch the file again"));
 }
 
-// Appends `count` bytes to `*out`, which grows as they come: a header that lies costs no memory.
+// Appends `count` bytes to `*out`, which grows with the data: a wrong header cannot allocate
+// memory.
 absl::Status ReadBytes(gzFile_s* file, const std::string& path, uint64_t count,
                        std::vector<uint8_t>* out) {
   uint64_t done = 0;
@@ -80,7 +81,7 @@ absl::Status CheckMagic(const std::string& path, absl::Span<const uint8_t> magic
   return absl::OkStatus();
 }
 
-// Items that follow, in bytes each; fills the shape.
+// Fills the shape and returns the bytes of each following item.
 absl::StatusOr<uint64_t> ReadShape(gzFile_s* file, const std::string& path, uint32_t dimensions,
                                    std::vector<uint32_t>* shape) {
   std::vector<uint8_t> sizes;
@@ -92,9 +93,9 @@ absl::StatusOr<uint64_t> ReadShape(gzFile_s* file, const std::string& path, uint
   for (uint32_t d = 0; d < dimensions; ++d) {
     const uint32_t size = BigEndian(sizes.data() + size_t{d} * 4);
     shape->push_back(size);
-    if (size == 0) return Invalid(path, absl::StrCat("holds nothing: dimension ", d, " is 0"));
+    if (size == 0) return Invalid(path, absl::StrCat("is empty: dimension ", d, " is 0"));
     if (total > kMaxImageBytes / size) {
-      return Invalid(path, absl::StrCat("says that it holds more than ", kMaxImageBytes,
+      return Invalid(path, absl::StrCat("its header declares more than ", kMaxImageBytes,
                                         " bytes, which is the limit"));
     }
     total *= size;
@@ -136,7 +137,7 @@ absl::StatusOr<LabelledImages> ReadIdxImages(const std::string& images_path,
   absl::StatusOr<IdxArray> labels = ReadIdxFile(labels_path, 1, limit);
   if (!labels.ok()) return labels.status();
   if (images->shape[0] != labels->shape[0]) {
-    return Invalid(labels_path, absl::StrCat(labels->shape[0], " labels do not go with the ",
+    return Invalid(labels_path, absl::StrCat(labels->shape[0], " labels do not match the ",
                                              images->shape[0], " images of ", images_path));
   }
   for (size_t i = 0; i < labels->bytes.size(); ++i) {

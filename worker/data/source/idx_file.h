@@ -1,4 +1,4 @@
-// IdxFile: arrays of bytes in the idx format of MNIST and its relatives, plain or gzip-compressed.
+// IdxFile: byte arrays in the idx format of MNIST and similar data sets, plain or gzip-compressed.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace sluice::worker {
 
-// MNIST and its relatives.
+// Number of classes in MNIST and similar data sets.
 inline constexpr uint32_t kIdxClasses = 10;
 
 struct IdxArray {
@@ -18,14 +18,14 @@ struct IdxArray {
   std::vector<uint8_t> bytes;
 };
 
-// Reads an array of unsigned bytes with `dimensions` dimensions; at most the first `limit` of its
-// items (0: all). NOT_FOUND: no such file. DATA_LOSS: truncated, not gzip where it says so, longer
-// than its header says. INVALID_ARGUMENT: not an idx file, or one of another kind; over
-// kMaxImageBytes.
+// Reads an array of unsigned bytes with `dimensions` dimensions, at most its first `limit` items (0
+// means all). Fails with NOT_FOUND if the file does not exist; with DATA_LOSS if it is truncated,
+// is damaged gzip, or is longer than its header says; with INVALID_ARGUMENT if it is not an idx
+// file, has another type or shape, or exceeds kMaxImageBytes.
 absl::StatusOr<IdxArray> ReadIdxFile(const std::string& path, uint32_t dimensions, uint32_t limit);
 
-// Images and labels that belong together. INVALID_ARGUMENT too: unequal counts, a label that is no
-// class.
+// Reads images and their labels. Also fails with INVALID_ARGUMENT if the counts differ or a label
+// is not a class.
 absl::StatusOr<LabelledImages> ReadIdxImages(const std::string& images_path,
                                              const std::string& labels_path, uint32_t limit);
 

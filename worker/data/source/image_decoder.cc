@@ -13,8 +13,10 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint64_t kHeaderBytes = uint64_t{1} << 16;  // Usually; cameras write longer ones.
-// Deflate makes 1,032 bytes of one, each of 8 pixels in black and white; JPEG makes 512 pixels.
+// Covers usual headers; some cameras write longer ones.
+constexpr uint64_t kHeaderBytes = uint64_t{1} << 16;
+// One byte of Deflate expands to at most 1,032 bytes of 8 black-and-white pixels each. One byte of
+// JPEG expands to at most 512 pixels.
 constexpr uint64_t kPixelsPerByteMax = uint64_t{1032} * 8;
 
 enum class Format { kPng, kJpeg };
@@ -60,7 +62,7 @@ absl::Status CheckSize(ImageSize size, uint64_t file_bytes, absl::string_view na
   return absl::OkStatus();
 }
 
-// A PNG file whose header has been read; pixels are read as RGB.
+// A PNG file whose header has been read. It reads pixels as RGB.
 class PngReader {
  public:
   absl::Status Open(absl::string_view bytes, absl::string_view name) {
@@ -89,7 +91,7 @@ class JpegReader {
  public:
   absl::Status Open(absl::string_view bytes, absl::string_view name) {
     bytes_ = bytes;
-    if (handle_ == nullptr) return absl::ResourceExhaustedError("libjpeg-turbo finds no memory");
+    if (handle_ == nullptr) return absl::ResourceExhaustedError("libjpeg-turbo is out of memory");
     int subsampling = 0;
     if (tjDecompressHeader3(handle_.get(), data(), bytes.size(), &width_, &height_, &subsampling,
                             &colors_) != 0) {
@@ -105,7 +107,7 @@ class JpegReader {
     if (colors_ != TJCS_CMYK && colors_ != TJCS_YCCK) return Decompress(name, TJPF_RGB, pixels);
     std::vector<uint8_t> inks(uint64_t{size().width} * size().height * 4);
     if (absl::Status status = Decompress(name, TJPF_CMYK, inks.data()); !status.ok()) return status;
-    // As all programs write them, 255 is no ink.
+    // By convention, 255 means no ink.
     for (size_t i = 0; i < inks.size(); i += 4) {
       for (size_t c = 0; c < 3; ++c) {
         *pixels++ = static_cast<uint8_t>((inks[i + c] * inks[i + 3] + 127) / 255);
@@ -125,8 +127,9 @@ class JpegReader {
       return absl::OkStatus();
     }
     const absl::string_view why = tjGetErrorStr2(handle_.get());
-    // Many programs leave bytes between an image's parts. The library's code for warnings does not
-    // tell: it stays when an error follows. Its text is then the error's.
+    // Many programs leave bytes between an image's parts, which is harmless. The library's error
+    // code does not distinguish this warning from an error, because the code stays set when an
+    // error follows. The message text is then that of the error.
     if (absl::StrContains(why, "extraneous bytes before marker")) return absl::OkStatus();
     return Damaged(name, why);
   }

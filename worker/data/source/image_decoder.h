@@ -1,4 +1,4 @@
-// Image decoder: PNG and JPEG files as pixels in three colours, by libpng and libjpeg-turbo.
+// Image decoder: decodes PNG and JPEG files to RGB pixels, with libpng and libjpeg-turbo.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,19 @@ struct RgbImage {
   std::vector<uint8_t> pixels;  // Row by row; red, green and blue of each pixel.
 };
 
-// All errors begin with `name`. Which of the two formats it is tell its first bytes, not its name.
+// All errors begin with `name`. A file's first bytes decide which of the two formats it has; its
+// name does not matter.
 //
-// The size that the header in a file's first bytes, `start`, gives. INVALID_ARGUMENT: neither PNG
-// nor JPEG; over kMaxPixels, or over what a file of `file_bytes` can hold. DATA_LOSS: empty, or the
-// header is broken or not all there.
+// ReadImageHeader returns the size in the header, which must be in `start`, the file's first bytes.
+// Fails with INVALID_ARGUMENT if the file is neither PNG nor JPEG, or the image exceeds kMaxPixels
+// or the capacity of a file of `file_bytes`. Fails with DATA_LOSS if the file is empty, or its
+// header is damaged or incomplete.
 absl::StatusOr<ImageSize> ReadImageHeader(absl::string_view start, uint64_t file_bytes,
                                           absl::string_view name);
 
-// Grey images get three equal colours; what is transparent shows black; CMYK becomes RGB. Errors as
-// above, and DATA_LOSS: damaged or truncated. Takes memory by the header's size only where the file
-// can hold so many pixels.
+// Decodes an image to RGB. Gray images get three equal colors, transparent pixels become black, and
+// CMYK is converted. Errors are as above, and DATA_LOSS if the file is damaged or truncated.
+// Allocates memory by the header's size only if the file can hold that many pixels.
 absl::StatusOr<RgbImage> DecodeImage(absl::string_view bytes, absl::string_view name);
 
 // Opens the file and reads its header.

@@ -20,7 +20,7 @@ struct Entry {
   bool is_folder = false;
 };
 
-// Of a folder, by name; hidden ones left out.
+// Returns the entries of a folder by name, without hidden ones.
 absl::StatusOr<std::vector<Entry>> ListFolder(const std::string& path) {
   std::error_code error;
   std::vector<Entry> entries;
@@ -58,7 +58,7 @@ absl::StatusOr<uint32_t> LabelOf(const std::string& name, const std::vector<std:
   const auto found = std::lower_bound(known->begin(), known->end(), name);
   if (found == known->end() || *found != name) {
     return absl::InvalidArgumentError(absl::StrCat(
-        folder->path, "/", name, ": there is no class of this name among the training images"));
+        folder->path, "/", name, ": the training images have no class with this name"));
   }
   return static_cast<uint32_t>(found - known->begin());
 }
@@ -69,9 +69,9 @@ absl::Status AddClass(const std::string& name, uint32_t label, ImageFolder* fold
   if (!entries.ok()) return entries.status();
   for (Entry& entry : *entries) {
     if (entry.is_folder || !HasImageName(entry.name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, "/", entry.name, ": is ", entry.is_folder ? "a folder" : "no image",
-                       "; a class's folder may hold .png, .jpg and .jpeg files only"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, "/", entry.name, ": is ", entry.is_folder ? "a folder" : "not an image",
+          "; a class's folder may hold .png, .jpg and .jpeg files only"));
     }
     folder->files.push_back({label, std::move(entry.name)});
   }
@@ -109,8 +109,8 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
   folder.path = path;
   for (const Entry& entry : *entries) {
     if (!entry.is_folder) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path, "/", entry.name, ": is a file where only folders of classes belong"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, "/", entry.name, ": is a file, but only folders of classes may be here"));
     }
     const absl::StatusOr<uint32_t> label = LabelOf(entry.name, classes, &folder);
     if (!label.ok()) return label.status();
@@ -118,7 +118,7 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
   }
   if (folder.files.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": holds no folders; each class has a folder of its images there"));
+        absl::StrCat(path, ": contains no folders; it needs one folder of images for each class"));
   }
   if (classes != nullptr) folder.classes = *classes;
   KeepEvenly(limit, &folder.files);

@@ -14,11 +14,11 @@
 namespace sluice::worker {
 namespace {
 
-// Of all images of ImageNet; measuring others would mean decoding all of them first.
+// Statistics of ImageNet. Measuring another folder would require decoding all of its images first.
 constexpr float kImageNetMean[] = {0.485f, 0.456f, 0.406f};
 constexpr float kImageNetDeviation[] = {0.229f, 0.224f, 0.225f};
 
-constexpr uint32_t kSyntheticMax = 1 << 20;  // Test images begin there.
+constexpr uint32_t kSyntheticMax = 1 << 20;  // Number of the first synthetic test image.
 
 std::string Below(const std::string& folder, const std::string& name) {
   if (folder.empty() || (!name.empty() && name.front() == '/')) return name;
@@ -54,7 +54,7 @@ class MemoryImages : public ImageSource {
   const std::vector<std::string> no_names_;
 };
 
-// Holds names of files; an image is decoded each time that it is read.
+// Holds file names and decodes an image at each read.
 class FolderImages : public ImageSource {
  public:
   FolderImages(ImageFolder folder, uint32_t side, const Augmentation& augmentation)
@@ -98,8 +98,8 @@ Augmentation AugmentationOf(const job::DataSpec& spec) {
 absl::Status UnknownFormat(const job::DataSpec& spec) {
   if (spec.format == "custom") {
     return absl::InvalidArgumentError(
-        "the job's data is custom: its workers are a program of your own that brings its data (see "
-        "examples/own_loop.cc), not sluice-worker");
+        "the job's data is custom: use your own worker program, which provides the data (see "
+        "examples/own_loop.cc), instead of sluice-worker");
   }
   return absl::InvalidArgumentError(absl::StrCat("data format \"", spec.format, "\" is not known"));
 }
@@ -145,7 +145,7 @@ absl::StatusOr<LabelledImages> LoadImages(const job::DataSpec& spec, bool test) 
                               Below(spec.path, spec.train_labels), spec.limit);
 }
 
-// What the job says, or else `usual`.
+// Returns the job's normalization, or `usual` if the job has none.
 absl::StatusOr<Normalization> NormalizationOf(const job::DataSpec& spec, uint32_t channels,
                                               Normalization usual) {
   const std::pair<const char*, const std::vector<double>*> given[] = {{"mean", &spec.mean},
@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const job::DataSpec&
   if (images->height != shape.height || images->width != shape.width) {
     return absl::InvalidArgumentError(absl::StrCat(
         "test images are ", images->height, " × ", images->width, " pixels, training images ",
-        shape.height, " × ", shape.width, ": they are not of one data set"));
+        shape.height, " × ", shape.width, ": they do not belong to one data set"));
   }
   return std::make_unique<MemoryImages>(*std::move(images), Augmentation{});
 }

@@ -1,5 +1,5 @@
-// ImageSource: equally large images of bytes with their classes, by number; in memory, or decoded
-// when they are asked for.
+// ImageSource: images of bytes with equal sizes and their classes, by number. It keeps them in
+// memory or decodes them on demand.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,25 @@ class ImageSource {
   virtual uint32_t size() const = 0;
   virtual PlaneShape shape() const = 0;
   virtual uint32_t classes() const = 0;
-  // Names of classes, where they have some; else empty.
+  // Names of the classes. Empty if they have no names.
   virtual const std::vector<std::string>& class_names() const = 0;
-  // Writes the sample's shape().bytes() bytes, augmented as the source was told to, and gives its
+  // Writes the sample's shape().bytes() bytes, with the source's augmentation, and returns its
   // class. Errors name the file.
   virtual absl::StatusOr<uint32_t> Read(uint32_t sample, EpochKey epoch,
                                         absl::Span<uint8_t> pixels) const = 0;
 };
 
-// Images of classes and how their pixels are normalized.
+// Images with classes and the normalization of their pixels.
 struct TrainingImages {
   std::unique_ptr<ImageSource> source;
   Normalization normalization;
 };
 
-// The images that `spec` names: at most data.limit of those to train on, augmented, and normalized
-// as it says or as they need. Errors name the file and what is wrong with it.
+// Opens the training images of `spec`: at most data.limit, augmented, with the normalization from
+// the job or from the data set. Errors name the file and the problem.
 absl::StatusOr<TrainingImages> OpenTrainingImages(const job::DataSpec& spec);
-// At most data.test_limit of those to test on, as they are. INVALID_ARGUMENT too: they are not of
-// one data set with `training`.
+// Opens at most data.test_limit test images, without augmentation. Also fails with INVALID_ARGUMENT
+// if they do not match the data set of `training`.
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const job::DataSpec& spec,
                                                             const ImageSource& training);
 

@@ -27,7 +27,7 @@ Normalization MeasureNormalization(const LabelledImages& images) {
     const double mean = static_cast<double>(sum) / n;
     const double variance = static_cast<double>(squares) / n - mean * mean;
     found.mean.back() = static_cast<float>(mean / 255);
-    // All pixels equal: nothing to scale.
+    // If all pixels of a channel are equal, its scale stays 1.
     if (variance > 0) found.deviation.back() = static_cast<float>(std::sqrt(variance) / 255);
   }
   return found;

@@ -1,4 +1,4 @@
-// Prefetcher: makes things ahead of their use, in order, on a thread of its own.
+// Prefetcher: makes objects before their use, in order, on its own thread.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace sluice::worker {
 
-// What comes, and in which order, does not depend on `depth`. One thread uses it.
+// The objects and their order do not depend on `depth`. One thread uses it.
 template <typename T>
 class Prefetcher {
  public:
-  // `make` gives the next thing, or null at the end, and must not throw. It is called by one
-  // thread only, until `depth` things wait to be taken; with a depth of 0 by Next's.
+  // `make` returns the next object, or null at the end, and must not throw. One thread calls `make`
+  // until `depth` objects are ready. With a depth of 0, Next calls `make` on the caller's thread.
   Prefetcher(uint32_t depth, std::function<std::unique_ptr<T>()> make)
       : depth_(depth), make_(std::move(make)) {
     if (depth_ > 0) thread_ = std::thread([this] { Run(); });
   }
-  // Waits for what is being made; what nobody took is dropped.
+  // Waits for the object being made and drops unused ones.
   ~Prefetcher() {
     {
       MutexLock lock(&mutex_);
@@ -34,7 +34,7 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Null: the end.
+  // Returns null at the end.
   std::unique_ptr<T> Next() {
     if (depth_ == 0) return make_();
     MutexLock lock(&mutex_);
@@ -47,7 +47,7 @@ class Prefetcher {
   }
 
  private:
-  // Whether there is room for another; false: it is to stop.
+  // Waits for space for another object. Returns false if the thread should stop.
   bool WaitForRoom() {
     MutexLock lock(&mutex_);
     while (ready_.size() >= depth_ && !stopped_) changed_.Wait(&mutex_);
@@ -71,7 +71,7 @@ class Prefetcher {
   std::deque<std::unique_ptr<T>> ready_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // Last: it uses all of the above.
+  std::thread thread_;  // The last member, because the thread uses all of the above.
 };
 
 }  // namespace sluice::worker

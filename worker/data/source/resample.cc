@@ -10,13 +10,15 @@ namespace {
 constexpr int kBits = 16;
 constexpr uint32_t kOne = 1u << kBits;
 
-// Which pixels of a line make one of the result: `weights`, of a sum of kOne, from `first` on.
+// The source pixels that form one pixel of a scaled line. `weights` starts at pixel `first` and
+// adds up to kOne.
 struct Tap {
   uint32_t first = 0;
   std::vector<uint32_t> weights;
 };
 
-// For pixels `begin` … `begin + count − 1` of a line of `size` that is scaled to `scaled`.
+// Returns the taps for pixels `begin` … `begin + count − 1` of a line of `size` pixels that is
+// scaled to `scaled` pixels.
 std::vector<Tap> TapsOf(uint32_t size, uint32_t scaled, uint32_t begin, uint32_t count) {
   const double scale = static_cast<double>(size) / scaled;
   const double reach = std::max(scale, 1.0);
@@ -35,7 +37,7 @@ std::vector<Tap> TapsOf(uint32_t size, uint32_t scaled, uint32_t begin, uint32_t
       exact.push_back(std::max(0.0, 1 - std::fabs(x + 0.5 - center) / reach));
       sum += exact.back();
     }
-    // What rounding leaves over goes to the heaviest, so that even colours stay as they are.
+    // The largest weight gets the rounding remainder, so that uniform colors do not change.
     uint32_t given = 0;
     for (const double weight : exact) {
       tap.weights.push_back(static_cast<uint32_t>(weight / sum * kOne));
@@ -58,7 +60,7 @@ void Resample(const RgbImage& image, const ResampleOptions& options, absl::Span<
       TapsOf(options.from.height, options.height, window.top, window.height);
   const uint32_t first_row = down.front().first;
   const size_t rows = down.back().first + down.back().weights.size() - first_row;
-  // First the rows that are needed at their new width, then columns of those.
+  // First scale the needed rows to their new width, then scale the columns of the result.
   std::vector<uint8_t> narrow(rows * window.width * 3);
   uint8_t* out = narrow.data();
   for (size_t row = 0; row < rows; ++row) {

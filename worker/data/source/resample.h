@@ -1,4 +1,4 @@
-// Resample: a part of an image at another size, without the artefacts of leaving pixels out.
+// Resample: scales a part of an image without aliasing.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace sluice::worker {
 
-// What of an image is wanted, and how large: `from` is scaled to `width` × `height`, of which
-// `window` is written.
+// `from` is scaled to `width` × `height`, and `window` of the result is written.
 struct ResampleOptions {
   PixelBox from;
   uint32_t width = 0;
   uint32_t height = 0;
   PixelBox window;
-  bool flip = false;  // Left to right.
+  bool flip = false;  // Mirrors left to right.
 };
 
 // Writes `planes`: red, green and blue, each window.height × window.width. Each pixel is a mean of
-// those around its place, weighted by a triangle as wide as a pixel of the coarser of both images
-// (bilinear with antialiasing): whole numbers of 1/65536, the same on every machine.
+// the pixels around its position, weighted by a triangle whose width is that of a pixel of the
+// coarser image (bilinear with antialiasing). Weights are integer multiples of 1/65536, so every
+// machine gets the same result.
 void Resample(const RgbImage& image, const ResampleOptions& options, absl::Span<uint8_t> planes);
 
-// The usual crop for tests: scaled so that the shorter side is 256/224 of `side`, of which the
-// middle is taken.
+// Returns the usual crop for tests: the shorter side is scaled to 256/224 of `side`, and the center
+// is taken.
 ResampleOptions MiddleOf(ImageSize size, uint32_t side);
 
 }  // namespace sluice::worker

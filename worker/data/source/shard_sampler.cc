@@ -10,7 +10,7 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint64_t kShuffleStream = 0x5348;  // Keeps this use of the seed apart from others.
+constexpr uint64_t kShuffleStream = 0x5348;  // Separates this use of the seed from others.
 
 }  // namespace
 
@@ -22,7 +22,7 @@ ShardSampler::ShardSampler(const ShardSamplerOptions& options) : options_(option
 
 uint64_t ShardSampler::StepsAfter(uint64_t offset) const {
   const uint64_t left = options_.samples - std::min<uint64_t>(offset, options_.samples);
-  // The longest deal; rank 0 always has it.
+  // Rank 0 always has the longest deal.
   const uint64_t most = (left + options_.ranks - 1) / options_.ranks;
   const uint64_t per_step = uint64_t{options_.batch_size} * options_.passes_per_step;
   return (most + per_step - 1) / per_step;

@@ -14,7 +14,7 @@ constexpr uint64_t kSeed = 2836;
 enum Stream : uint64_t { kPatterns = 1, kImages = 2, kColorImages = 3 };
 
 constexpr uint32_t kSyntheticImagesSide = 28;
-constexpr uint32_t kCell = 4;  // A pattern is made of squares of so many pixels.
+constexpr uint32_t kCell = 4;  // Side of a pattern's squares in pixels.
 constexpr uint32_t kCells = kSyntheticImagesSide / kCell;
 constexpr int kNoise = 96;
 
@@ -35,7 +35,7 @@ void AppendImage(uint32_t label, CounterRandom* random, std::vector<uint8_t>* pi
 constexpr uint32_t kColorSide = 32;
 constexpr int kColorNoise = 40;
 
-// Waves of a class's gratings across the image and down it.
+// Number of waves of a class's gratings across and down the image.
 struct Waves {
   uint32_t across;
   uint32_t down;
@@ -43,17 +43,17 @@ struct Waves {
 constexpr std::array<Waves, kClasses> kTextures = {
     {{1, 4}, {4, 1}, {3, 3}, {2, 6}, {6, 2}, {5, 5}, {1, 8}, {8, 1}, {4, 8}, {8, 4}}};
 
-// −256 at a wave's beginning, 256 in its middle. A whole wave is 2^32.
+// −256 at the beginning of a wave, 256 in its middle. A whole wave is 2^32.
 int Triangle(uint32_t phase) {
   const int place = static_cast<int>(phase >> 22);  // 0 to 1023.
   return place < 512 ? place - 256 : 768 - place;
 }
 
-// A texture as one image has it.
+// The texture of one image.
 class Texture {
  public:
   Texture(uint32_t label, CounterRandom* random) {
-    // Up to half a wave more or less than the class's.
+    // Differs from the class's number of waves by up to half a wave.
     constexpr uint32_t kWave = uint32_t{1} << 27;  // 2^32 / kColorSide.
     const auto jittered = [&](uint32_t waves) {
       return waves * kWave - kWave / 2 + static_cast<uint32_t>(random->Below(kWave));
@@ -62,7 +62,7 @@ class Texture {
     down_ = jittered(kTextures[label].down);
     for (uint32_t& phase : phases_) phase = static_cast<uint32_t>(random->Next());
   }
-  // −512 to 512. Overflow is what makes a wave begin again.
+  // −512 to 512. A wave repeats by integer overflow.
   int At(uint32_t y, uint32_t x) const {
     return Triangle(phases_[0] + y * down_ + x * across_) +
            Triangle(phases_[1] + y * down_ - x * across_);
@@ -74,7 +74,7 @@ class Texture {
   std::array<uint32_t, 2> phases_{};
 };
 
-// How strong a texture is in a colour, either way round: at least `low`, below `high`.
+// Strength of a texture in a color, with a random sign: at least `low`, below `high`.
 int Strength(int low, int high, CounterRandom* random) {
   const int strength = low + static_cast<int>(random->Below(static_cast<uint64_t>(high - low)));
   return random->Below(2) == 1 ? strength : -strength;

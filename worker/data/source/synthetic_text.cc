@@ -31,8 +31,8 @@ std::string MakeWord(uint32_t word) {
   return text;
 }
 
-// By Zipf's law: word w about as often as 1 / (w + 1). In whole numbers, which are equal
-// everywhere.
+// Draws words by Zipf's law: word w with a frequency of about 1 / (w + 1). Integers give the same
+// result on every machine.
 class ZipfWords {
  public:
   ZipfWords() {

@@ -1,4 +1,4 @@
-// Synthetic text: made-up sentences, for tests and trials without files.
+// Synthetic text: generated sentences for tests and trials without files.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace sluice::worker {
 
-// So many characters of sentences of made-up words: lower-case letters, capitals at a sentence's
-// beginning, spaces, commas, full stops and new lines. Words are as frequent as Zipf's law says,
-// and three of four times come from the few that go with the word before, so that a model that sees
-// further back predicts better. The same for every call, on every machine; a shorter text is the
-// beginning of a longer one.
+// Returns `characters` characters of sentences with generated words: lower-case letters, capitals
+// at the beginning of sentences, spaces, commas, full stops and line breaks. Word frequencies
+// follow Zipf's law. Three of four words come from a small set that depends on the previous word,
+// so that a model with a longer context predicts better. Every call on every machine returns the
+// same text; a shorter text is the beginning of a longer one.
 std::string MakeSyntheticText(size_t characters);
 
 }  // namespace sluice::worker

@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint32_t kCodePoints = 0x110000;
 
-// The code point that begins at `text[*at]`, which moves behind it. None: not UTF-8 as Unicode
-// defines it (table 3-7 of its core specification).
+// Returns the code point at `text[*at]` and moves `*at` past it. Returns nullopt if it is not UTF-8
+// as Unicode defines it (table 3-7 of its core specification).
 std::optional<uint32_t> NextCodePoint(absl::string_view text, size_t* at) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[*at + i]); };
   const uint8_t lead = byte(0);
@@ -41,7 +41,7 @@ absl::Status NotUtf8(absl::string_view text, size_t at, absl::string_view name) 
   return absl::InvalidArgumentError(absl::StrCat(
       name, ": is not UTF-8: byte 0x", absl::Hex(static_cast<uint8_t>(text[at]), absl::kZeroPad2),
       " at offset ", at, " (line ", line,
-      ") begins no character; convert the file, or set data.level to byte"));
+      ") does not begin a character; convert the file, or set data.level to byte"));
 }
 
 TextTokens TokenizeBytes(absl::string_view text) {

@@ -10,27 +10,28 @@
 
 namespace sluice::worker {
 
-// Larger texts are refused: they are held in memory, two bytes a token.
+// Upper limit for texts. They are held in memory, with two bytes per token.
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-inline constexpr uint32_t kMaxCharacters = 1 << 16;  // Different ones.
+inline constexpr uint32_t kMaxCharacters = 1 << 16;  // Limit for different characters.
 
 enum class TextLevel {
   kByte,  // 256 tokens.
-  kChar,  // As many as the text has different characters.
+  kChar,  // One token for each different character of the text.
 };
 
 struct TextTokens {
   std::vector<uint16_t> tokens;
-  // The code points that tokens stand for, in ascending order; of bytes 0 to 255.
+  // The code points of the tokens, in ascending order. For bytes, 0 to 255.
   std::vector<uint32_t> vocabulary;
 };
 
-// `name` is what errors call the text. INVALID_ARGUMENT: empty; of characters also: not UTF-8
-// (overlong forms, surrogates and what is cut off included), with the offset; over kMaxCharacters.
+// `name` names the text in errors. Fails with INVALID_ARGUMENT if the text is empty. With
+// characters, also fails if the text is not UTF-8 (this includes overlong forms, surrogates and
+// truncated characters), with the offset, or has over kMaxCharacters different characters.
 absl::StatusOr<TextTokens> TokenizeText(absl::string_view text, TextLevel level,
                                         absl::string_view name);
 
-// Errors of ReadDataFile too.
+// Also returns the errors of ReadDataFile.
 absl::StatusOr<TextTokens> ReadTextFile(const std::string& path, TextLevel level);
 
 }  // namespace sluice::worker

@@ -10,7 +10,7 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint64_t kMoveStream = 0x5457;  // Keeps this use of the seed apart from others.
+constexpr uint64_t kMoveStream = 0x5457;  // Separates this use of the seed from others.
 
 }  // namespace
 
@@ -19,7 +19,7 @@ absl::StatusOr<TextWindows> TextWindows::Create(std::shared_ptr<const TextTokens
                                                 const TextWindowsOptions& options,
                                                 absl::string_view name) {
   const size_t tokens = last - first;
-  // The last target is one token beyond the last window; moving windows move by less than one.
+  // The last target is one token past the last window. Moving windows shift by less than `context`.
   const size_t needed = options.moving ? options.context - 1 : 0;
   const size_t windows = tokens > needed ? (tokens - 1 - needed) / options.context : 0;
   if (windows == 0) {

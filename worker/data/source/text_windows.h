@@ -1,5 +1,5 @@
-// TextWindows: a part of a text cut into samples: `context` tokens, and for each the one that
-// follows it.
+// TextWindows: divides a part of a text into samples: `context` tokens, and the following token for
+// each.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,28 @@ namespace sluice::worker {
 
 struct TextWindowsOptions {
   uint32_t context = 1;  // Tokens of a sample.
-  uint32_t limit = 0;    // Samples at most; 0: all.
-  // In each epoch windows begin elsewhere, so that a token is not always at the same place of its
+  uint32_t limit = 0;    // Maximum number of samples; 0 means all.
+  // Shifts the windows in each epoch, so that a token does not always have the same position in its
   // window.
   bool moving = false;
 };
 
-// Windows lie side by side: a pass over them sees each token at most once. Thread-safe (const).
+// Windows are adjacent and do not overlap, so a pass over them sees each token at most once.
+// Thread-safe (const).
 class TextWindows {
  public:
-  // Of tokens `first` … `last − 1`. INVALID_ARGUMENT, naming `name`: too few for a window.
+  // Divides tokens `first` … `last − 1`. Fails with INVALID_ARGUMENT, and names `name`, if there
+  // are too few tokens for a window.
   static absl::StatusOr<TextWindows> Create(std::shared_ptr<const TextTokens> text, size_t first,
                                             size_t last, const TextWindowsOptions& options,
                                             absl::string_view name);
 
   uint32_t size() const { return size_; }
   uint32_t context() const { return options_.context; }
-  // Below it all tokens are.
+  // Upper bound (exclusive) of all tokens.
   uint32_t vocabulary() const { return static_cast<uint32_t>(text_->vocabulary.size()); }
-  // Writes `context` tokens, and the `context` tokens that begin one later.
+  // Writes `context` tokens to `inputs`, and the `context` tokens that begin one later to
+  // `targets`.
   void Read(uint32_t sample, EpochKey epoch, absl::Span<int64_t> inputs,
             absl::Span<int64_t> targets) const;
 
@@ -48,7 +51,7 @@ class TextWindows {
   TextWindowsOptions options_;
 };
 
-// Where the validation part of a text begins: `fraction` of it, at its end.
+// Returns the first token of the validation part, which is `fraction` of the text at its end.
 size_t ValidationBegin(size_t tokens, double fraction);
 
 }  // namespace sluice::worker

@@ -1,4 +1,4 @@
-// Device memory and launches of the GPU's test and benchmark; what goes wrong ends the program.
+// Device memory and launches for the test and the benchmark on a GPU. Errors end the program.
 #pragma once
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 
 namespace sluice::compress::gpu {
 
-inline constexpr int kNoGpu = 77;  // Exit status: skipped.
+inline constexpr int kNoGpu = 77;  // The exit status of a skipped test.
 
 inline void OrDie(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -18,7 +18,7 @@ inline void OrDie(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
-// False, with a line that says so, where there is no GPU.
+// Returns whether there is a GPU. If not, prints a line.
 inline bool HasGpu() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
@@ -62,7 +62,7 @@ class DeviceCopy {
   const size_t count_;
 };
 
-// Of a step whose memory is on the device.
+// Inputs of a step in device memory.
 class DeviceInputs {
  public:
   explicit DeviceInputs(const StepInputs& host)

@@ -1,5 +1,5 @@
-// All kernels of compress/gpu/kernels, as the GPU's test and benchmark run them, by the codec that
-// they belong to. Each case is what one step launches.
+// All kernels of compress/gpu/kernels, grouped by codec, as the test and the benchmark on a GPU run
+// them. Each case has the launches of one step.
 #pragma once
 
 #include "compress/gpu/kernels/add_placed.h"
@@ -47,7 +47,7 @@ void RunBlockTopK(S& step) {
       step, step.template At<uint32_t>(step.layout.block_places), 8);
 }
 
-// In blocks of 4, which a thread has by itself.
+// Runs with blocks of 4 elements, each of which fits in a single thread.
 template <class S>
 void RunSmallBlockTopK(S& step) {
   step.launch(PickLargest<Fp32>{step.chunks, step.tiles, 2, step.slots()}, step.tile_count);
@@ -159,7 +159,7 @@ void RunPowerSgd(S& step) {
   step.launch(SubtractProduct{work, step.tiles}, step.tile_count);
 }
 
-// These add what was encoded just before.
+// These cases add payloads that the previous cases encoded.
 template <class Kernel, class S>
 void RunAdd(S& step) {
   step.launch(Kernel{step.chunks, step.tiles}, step.tile_count);
@@ -186,8 +186,8 @@ void RunAddOfPlaces(S& step) {
   step.launch(Kernel{step.chunks}, step.chunk_count);
 }
 
-// run(name, bytes of memory per element that the codec cannot do without, case): `case` is called
-// with a Step, here and below.
+// Calls run(name, bytes of memory per element that the codec must access, case). `case` is called
+// with a Step; this also holds for the functions below.
 template <class Run>
 void ForEachDenseCase(Run run) {
   run("none", 16, [](auto& step) { RunCast<ToFp32>(step); });
@@ -271,9 +271,9 @@ void ForEachSparseCase(Run run) {
   run("randomk of bf16", 10, [](auto& step) { RunRandomK<Fp16Values, false, Bf16>(step); });
 }
 
-// add(name, bytes, before, case): `before` is what has to have been run once.
+// Calls add(name, bytes, before, case). `before` must run once before `case`.
 template <class Add>
-void ForEachSumCase(Add add) {
+void ForEachDenseSumCase(Add add) {
   add(
       "add fp16", 10, [](auto& step) { RunCast<ToFp16>(step); },
       [](auto& step) { RunAdd<AddCast<ToFp16>>(step); });
@@ -332,6 +332,14 @@ void ForEachSumCase(Add add) {
       "add signsgd", 8.125, [](auto& step) { RunSign<SignMeans::kNone>(step); },
       [](auto& step) { RunAdd<AddSign<SignMeans::kNone>>(step); });
   add(
+      "add fp32", 16, [](auto& step) { RunCast<ToFp32>(step); },
+      [](auto& step) { RunClearAndAdd(step); });
+}
+
+// Calls add in the same way for sparse codecs.
+template <class Add>
+void ForEachSparseSumCase(Add add) {
+  add(
       "add thresh.+fp16", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
       [](auto& step) { RunAddOfPositions<AddSparse>(step); });
   add(
@@ -362,9 +370,6 @@ void ForEachSumCase(Add add) {
       "add ternary packed", 8, [](auto& step) { RunTernary<IndexMode::kPacked>(step); },
       [](auto& step) { RunAddOfPositions<AddTernary>(step); });
   add(
-      "add fp32", 16, [](auto& step) { RunCast<ToFp32>(step); },
-      [](auto& step) { RunClearAndAdd(step); });
-  add(
       "add blocktopk:256", 8, [](auto& step) { RunBlockTopK<Fp16Values>(step); },
       [](auto& step) { RunAddOfPlaces<AddBlockTopK>(step); });
   add(
@@ -383,7 +388,8 @@ void ForEachCase(Add add) {
   };
   ForEachDenseCase(run);
   ForEachSparseCase(run);
-  ForEachSumCase(add);
+  ForEachDenseSumCase(add);
+  ForEachSparseSumCase(add);
 }
 
 }  // namespace sluice::compress::gpu

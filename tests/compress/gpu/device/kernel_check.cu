@@ -1,7 +1,7 @@
-// Runs every kernel on the GPU and on the processor, and compares all memory that it can write: the
-// same bytes. What the processor makes of kernels is compared with its codecs by cuda_kernel_tests.
+// Runs every kernel on the GPU and on the processor, and compares all writable memory byte by byte.
+// The program cuda_kernel_tests compares the kernels on the processor with the processor's codecs.
 //
-// usage: kernel_check      exits 1 if a kernel differs, 77 if there is no GPU
+// usage: kernel_check exits 1 if a kernel differs, 77 if there is no GPU
 #include <cstdio>
 
 #include "tests/compress/gpu/device/device.cuh"

@@ -1,6 +1,6 @@
-// What the GPU's test and its benchmark run kernels on: all buffers of a step in one piece of
-// memory, so that a copy of it on the device has everything at the same offsets. Needs nothing but
-// a C++ compiler.
+// Inputs of the kernels for the test and the benchmark on a GPU. All buffers of a step are in one
+// piece of memory, so a copy of this memory on the device has the same offsets. This header needs
+// only a C++ compiler.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace sluice::compress::gpu {
 
-// What kernels are told of a step's chunks, where they can read it.
+// Lists of a step's chunks, in memory that kernels can read.
 struct StepLists {
   const Chunk* chunks;
   const LowRankMatrix* matrices;
@@ -36,10 +36,10 @@ struct StepInputs {
   }
 };
 
-// Offsets of a step's buffers from one address.
+// Offsets of a step's buffers from a common base address.
 class StepLayout {
  public:
-  static constexpr uint32_t kRank = 5;  // Of matrices, at most.
+  static constexpr uint32_t kRank = 5;  // Largest rank of the factors.
 
   explicit StepLayout(const std::vector<uint32_t>& counts) : counts_(counts) {
     for (const uint32_t count : counts) {
@@ -48,8 +48,8 @@ class StepLayout {
       const size_t rows = RowsOf(count), columns = count / rows;
       states_.push_back(Reserve(kRank * columns * sizeof(float)));
       factors_.push_back(Reserve(kRank * rows * sizeof(float)));
-      // The largest payload of all kernels: two bytes an element and a byte for its position,
-      // or for some elements four; or a matrix's factors.
+      // This is the largest payload of all kernels: two bytes per element and one byte for its
+      // position, or four bytes for some elements, or the factors of a matrix.
       payloads_.push_back(Reserve(std::max(4 * size_t{count}, 2 * kRank * (rows + columns)) + 128));
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
@@ -68,7 +68,7 @@ class StepLayout {
     zero_counts = Reserve(blocks_ / 4 * 4);
   }
 
-  // Of a copy at `base`.
+  // Returns the inputs for a copy of the memory at `base`.
   StepInputs Inputs(uint8_t* base) const {
     StepInputs inputs;
     inputs.chunks = Chunks(base);
@@ -80,14 +80,16 @@ class StepLayout {
     }
     return inputs;
   }
-  // Gradients and residuals with the heavy tails of real ones, some chunks of special values.
+  // Returns memory filled with gradients and residuals that have heavy tails like real ones. Some
+  // chunks have special values.
   std::vector<uint8_t> Fill() const {
     std::vector<uint8_t> memory(size_);
     for (size_t i = 0; i < counts_.size(); ++i) {
       auto* const gradient = reinterpret_cast<float*>(memory.data() + gradients_[i]);
       auto* const residual = reinterpret_cast<float*>(memory.data() + residuals_[i]);
       for (uint32_t j = 0; j < counts_[i]; ++j) {
-        // Its lower half is 0, so that it is finite as numbers of 16 bits too.
+        // The lower half of each value is 0, so that the value is also finite if it is read as
+        // 16-bit numbers.
         gradient[j] = FromBfloat(ToBfloat(Value(i, CounterRandom(1, i, j).Uniform(), j)));
         residual[j] = Value(i, CounterRandom(2, i, j).Uniform(), j + 1);
       }
@@ -152,7 +154,7 @@ class StepLayout {
     return matrices;
   }
 
-  // Of the matrix that so many elements are.
+  // Returns the number of rows for a matrix of `count` elements.
   static uint32_t RowsOf(uint32_t count) {
     uint32_t rows = std::clamp(count / 64, 1U, 512U);
     while (count % rows != 0) --rows;
@@ -191,7 +193,7 @@ struct HostLauncher {
   }
 };
 
-// A copy of a step's buffers and what runs kernels on it. `Launcher` has
+// A copy of a step's buffers, and a launcher that runs kernels on the copy. `Launcher` must have
 // template <class Kernel> void operator()(const Kernel&, uint32_t blocks).
 template <class Launcher>
 struct Step : StepLists {
@@ -211,7 +213,8 @@ struct Step : StepLists {
   }
 };
 
-// What `run(step)` leaves in a step's `memory`, which a layout's Fill or an earlier run made.
+// Copies `memory` (the result of a layout's Fill or of an earlier run), calls `run(step)`, and
+// returns the resulting memory.
 template <class Launcher, class Run>
 std::vector<uint8_t> MemoryAfter(const StepLayout& layout, Launcher launcher,
                                  std::vector<uint8_t> memory, Run run) {

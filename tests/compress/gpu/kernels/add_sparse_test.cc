@@ -1,4 +1,4 @@
-// What kernels add of frames with positions is what a receiver adds.
+// Tests that the kernels that add frames with positions give the same sums as a receiver.
 #include "compress/gpu/kernels/add_sparse.h"
 
 #include <algorithm>
@@ -21,18 +21,18 @@ void ExpectSameSumAddSparse(const std::string& spec, float threshold = 0) {
     for (uint32_t i = 0; i < chunks; ++i) {
       Chunk& chunk = made.mutable_chunks()[i];
       const std::vector<std::byte>& payload = made.made(i).expected;
-      sums[i] = wanted[i] = MadeUp(i / 3, chunk.count, i);  // Zeros of both signs, too.
+      sums[i] = wanted[i] = MadeUp(i / 3, chunk.count, i);  // The sums include zeros of both signs.
       std::memcpy(chunk.payload, payload.data(), payload.size());
-      // What is read beyond the payload shows.
+      // These bytes make reads after the payload visible.
       std::fill_n(chunk.payload + payload.size(), 16, uint8_t{0xFF});
       chunk.sum = sums[i].data();
       sizes[i] = static_cast<uint32_t>(payload.size());
       FindFormat(made.codec().format())->decode_add(payload, absl::MakeSpan(wanted[i]));
     }
     std::vector<uint32_t> ends(made.elements(), 7), offsets(ends), positions(ends);
-    const AddRoom room{ends.data(), offsets.data(), positions.data()};
+    const AddScratch scratch{ends.data(), offsets.data(), positions.data()};
     if constexpr (std::is_aggregate_v<Kernel> && requires(Kernel kernel) { kernel.sizes; }) {
-      RunOnHost(Kernel{made.chunks(), sizes.data(), room}, chunks, order);
+      RunOnHost(Kernel{made.chunks(), sizes.data(), scratch}, chunks, order);
     } else {
       RunOnHost(Kernel{made.chunks()}, chunks, order);
     }

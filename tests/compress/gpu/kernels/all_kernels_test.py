@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Every kernel of compress/gpu/kernels is in a case of tests/compress/gpu/device/kernel_cases.h, so that the GPU's test runs it.
+"""Checks that every kernel of compress/gpu/kernels has a case in tests/compress/gpu/device/kernel_cases.h.
+
+The test on a GPU runs only kernels that have a case.
 
 usage: all_kernels_test.py ROOT
 """
@@ -12,7 +14,7 @@ cases = (root / "tests/compress/gpu/device/kernel_cases.h").read_text()
 headers = "\n".join(path.read_text() for path in sorted((root / "compress/gpu/kernels").glob("*.h")))
 kernels = []
 for name in re.findall(r"^struct (\w+) \{\n(?:  //[^\n]*\n)*  static constexpr int kThreads\b", headers, re.M):
-    # What is known by other names is looked for by these.
+    # If a kernel has aliases, a case must use each alias.
     kernels += re.findall(rf"^using (\w+) = {name}<", headers, re.M) or [name]
 missing = [name for name in kernels if not re.search(rf"\b{name}\b", cases)]
 if not kernels or missing:

@@ -1,4 +1,5 @@
-// The cases that a GPU's test runs, run here: threads and blocks in either order leave the same.
+// Runs the cases of the GPU's test on the processor. Both orders of threads and blocks must give
+// the same result.
 #include <gtest/gtest.h>
 
 #include <string>

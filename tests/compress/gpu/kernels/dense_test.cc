@@ -1,4 +1,4 @@
-// Kernels of codecs with a fixed number of bytes give the processor's bytes.
+// Tests that kernels of codecs with a fixed number of bits produce the processor's bytes.
 #include "base/float_bits.h"
 #include "compress/format_table.h"
 #include "compress/gpu/kernels/cast.h"
@@ -99,7 +99,7 @@ void ExpectSameIntSum(const std::string& spec) {
         made.tile_count(), order);
     made.ExpectPayloads();
     made.ExpectResiduals();
-    // With exponents that were shared, of which some do not fit and some are none.
+    // Some of the shared exponents do not fit, and some are missing.
     for (uint32_t i = 0; i < exponents.size(); ++i) exponents[i] = static_cast<float>(i * 37 % 260);
     uint32_t compared = 0;
     for (uint32_t i = 0; i < made.chunk_count(); ++i) {
@@ -112,7 +112,7 @@ void ExpectSameIntSum(const std::string& spec) {
       input.gradient = made.made(i).gradient;
       input.residual = absl::MakeSpan(residual);
       input.state = absl::MakeSpan(state);
-      // What was clipped may add up to infinity.
+      // With clipped values in the residual, sums may become infinite; such frames are skipped.
       if (!EncodeFrame(made.codec(), input, &frame).ok()) continue;
       ++compared;
       largest.assign(largest.size(), 0);
@@ -138,7 +138,7 @@ TEST(CudaKernels, IntSum) {
   ExpectSameIntSum<2>("intsum:2");
 }
 
-// What the kernel adds is what a receiver adds.
+// Checks that the kernel adds the same values as a receiver.
 template <class Kernel>
 void ExpectSameSumDense(const std::string& spec, bool with_residual = false) {
   Made made(spec, with_residual);
@@ -146,7 +146,7 @@ void ExpectSameSumDense(const std::string& spec, bool with_residual = false) {
   for (uint32_t i = 0; i < made.chunk_count(); ++i) {
     Chunk& chunk = made.mutable_chunks()[i];
     const MadeChunk& one = made.made(i);
-    sums[i] = wanted[i] = MadeUp(i / 3, chunk.count, i);  // Zeros of both signs, too.
+    sums[i] = wanted[i] = MadeUp(i / 3, chunk.count, i);  // The sums include zeros of both signs.
     std::memcpy(chunk.payload, one.expected.data(), one.expected.size());
     chunk.sum = sums[i].data();
     FindFormat(made.codec().format())->decode_add(one.expected, absl::MakeSpan(wanted[i]));
@@ -171,7 +171,7 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSumDense<AddQsgd<4>>("qsgd:4");
   ExpectSameSumDense<AddQsgd<8>>("qsgd:8");
   ExpectSameSumDense<AddNatural>("natural");
-  for (const bool with_residual : {false, true}) {  // Two rotations, and one.
+  for (const bool with_residual : {false, true}) {  // One rotation with a residual, two without.
     ExpectSameSumDense<AddRotated>("eden:1", with_residual);
     ExpectSameSumDense<AddRotated>("eden:3", with_residual);
     ExpectSameSumDense<AddRotated>("eden:4", with_residual);
@@ -184,7 +184,7 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSumDense<AddSign<SignMeans::kNone>>("signsgd");
 }
 
-// Gradients of 16 bits are encoded as their fp32 values are.
+// Gradients of 16 bits must be encoded like their fp32 values.
 template <class Kernel, class Gradient>
 void ExpectSameOfHalves(const std::string& spec, uint16_t (*narrow)(float)) {
   const std::vector<float> values = MadeUp(6, 5000, 5);

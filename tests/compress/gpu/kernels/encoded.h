@@ -1,5 +1,5 @@
-// Chunks of all lengths and kinds, encoded by the processor's codecs and by a GPU's kernels, which
-// run here block by block.
+// Chunks of various lengths and kinds, encoded by the processor's codecs and by a GPU's kernels.
+// The kernels run on the processor, block by block.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,10 +38,10 @@ inline std::vector<float> MadeUp(uint32_t kind, size_t count, uint64_t seed) {
       case 5:  // Mostly zeros.
         x[i] = i % 5 == 0 ? x[i] : i % 7 == 0 ? -0.0f : 0.0f;
         break;
-      case 6:  // Whole numbers: halves where codes round.
+      case 6:  // Integers, whose halves are ties in rounding.
         x[i] = std::round(x[i] * 1e4f) / 2;
         break;
-      case 7:  // One outlier a block.
+      case 7:  // One outlier per block.
         x[i] = i % 256 == 17 ? 1e4f : x[i];
         break;
       default:
@@ -64,10 +64,10 @@ inline constexpr uint32_t kCounts[] = {1,    2,    7,    8,    31,   63,   255, 
                                        511,  1023, 1024, 1025, 4095, 4096, 4097,  8192, 9999,
                                        2048, 512,  3,    1536, 5000, 1280, 12289, 100,  4352};
 
-// Chunks, with what a processor makes of them.
+// Chunks, and their encodings by the processor's codecs.
 class Made {
  public:
-  // With `threshold` for the codecs that take one.
+  // `threshold` is only for codecs that take one.
   Made(const std::string& spec, bool with_residual, float threshold = 0) {
     codec_ = MakeCodec(*ParseCodecSpec(spec));
     uint32_t blocks = 0, elements = 0;
@@ -86,8 +86,8 @@ class Made {
       input.kept = &made.kept;
       EXPECT_TRUE(EncodeFrame(*codec_, input, &made.expected).ok());
       made.expected.erase(made.expected.begin(), made.expected.begin() + kFrameHeaderSize);
-      // Bytes that nothing should write after it; an address that is not always a multiple of more
-      // than kernels ask for.
+      // Guard bytes follow the payload; kernels must not overwrite them. Some addresses have only
+      // the minimum alignment that kernels require.
       const uint32_t aligned = codec_->format() == FormatId::kNone ? 4 : 2;
       made.payload.assign(codec_->MaxPayloadSize(count, 0) + 64, 0xEE);
       Chunk& chunk = chunks_.emplace_back();
@@ -99,7 +99,7 @@ class Made {
       chunk.own_key = input.own_key;
       chunk.shared_key = input.shared_key;
       chunk.payload = made.payload.data() + i % 3 * aligned;
-      // A multiple of 4, for blocks of 1,024.
+      // The number is a multiple of 4, for blocks of 1,024 elements.
       blocks += (count + 1023) / 1024 * 4;
       elements += count;
     }
@@ -148,7 +148,7 @@ class Made {
   uint32_t blocks_ = 0, elements_ = 0;
 };
 
-// fn(made, order) with residuals and without, in both orders of threads.
+// Calls fn(made, order) with and without residuals, in both orders of threads.
 template <class Fn>
 void ForEachMade(const std::string& spec, float threshold, Fn fn) {
   for (const bool with_residual : {true, false}) {

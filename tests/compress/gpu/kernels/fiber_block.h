@@ -1,7 +1,6 @@
-// FiberBlock: a block for kernels as compress/gpu/kernels/block.h has them, of which each thread
-// runs the whole kernel by itself, with its own variables, as DeviceBlock's do. HostBlock goes
-// through all threads phase by phase, so that a Sync that is missing changes nothing there; here it
-// does.
+// FiberBlock: a block for the kernels of compress/gpu/kernels/block.h. Each thread runs the whole
+// kernel with its own variables, as with a DeviceBlock. Therefore a missing Sync has an effect.
+// With a HostBlock it has none, because all threads run phase by phase.
 #pragma once
 
 #include <array>
@@ -16,7 +15,7 @@ template <int kThreads>
 class FiberBlock {
  public:
   static constexpr int kWarps = kThreads / kWarp;
-  // The thread's own.
+  // A variable of one thread.
   template <class T>
   class Each {
    public:
@@ -57,7 +56,7 @@ class FiberBlock {
   const int thread_;
 };
 
-// Two, which have blocks in turns.
+// Two teams that run blocks alternately.
 using FiberTeams = std::array<FiberTeam, 2>;
 
 template <class Kernel>

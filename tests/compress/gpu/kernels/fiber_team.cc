@@ -9,7 +9,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// This file is not instrumented: how fibers wait for each other must order nothing by itself.
+// This file is not instrumented, because switches between fibers must not order events for the
+// thread sanitizer.
 
 namespace sluice::compress::gpu {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 constexpr size_t kStackBytes = size_t{128} << 10;
 constexpr uint8_t kNobodysByte = 0xA5;
 
-// What comes before Release of an object comes before what follows Acquire of it.
+// Events before a Release of an object happen before events after an Acquire of the same object.
 #ifdef SLUICE_THREAD_SANITIZED
 void Acquire(void* object) { __tsan_acquire(object); }
 void Release(void* object) { __tsan_release(object); }
@@ -34,7 +35,7 @@ void* ThisFiber() { return nullptr; }
 void SwitchTo(void*) {}
 #endif
 
-char launch_began, launch_ended;  // What Acquire and Release are called with.
+char launch_began, launch_ended;  // Objects for Acquire and Release.
 
 bool IsOfWarp(Meeting meeting) {
   return meeting == Meeting::kMaxOfWarp || meeting == Meeting::kBallot;
@@ -62,15 +63,15 @@ FiberTeam::FiberTeam()
 void FiberTeam::Start(uintptr_t team, unsigned thread, Fiber* fiber) {
   fiber->sanitized = NewFiber();
   fiber->stack.reset(new std::byte[kStackBytes]);
-  Check(getcontext(&fiber->context) == 0, "a context can be had");
+  Check(getcontext(&fiber->context) == 0, "a context is available");
   fiber->context.uc_stack.ss_sp = fiber->stack.get();
   fiber->context.uc_stack.ss_size = kStackBytes;
-  // It passes on numbers only.
+  // makecontext can only pass integers.
   makecontext(&fiber->context, reinterpret_cast<void (*)()>(&FiberTeam::Entry), 3,
               static_cast<unsigned>(team >> 32), static_cast<unsigned>(team), thread);
 }
 
-// Fibers have nothing on their stacks that is to be destroyed: they wait between two blocks.
+// The fibers wait between two blocks, and their stacks contain no objects that need destruction.
 FiberTeam::~FiberTeam() {
   for (const std::unique_ptr<Fiber>& fiber : fibers_) DeleteFiber(fiber->sanitized);
 }
@@ -95,7 +96,8 @@ uint32_t FiberTeam::Meet(int thread, Meeting meeting, uint32_t value) {
   Fiber& fiber = *fibers_[thread];
   fiber.at = meeting;
   fiber.value = value;
-  // By turns: one that has gone on may come to the next meeting before others have left this one.
+  // The two addresses alternate, because a fiber may reach the next meeting before other fibers
+  // have left this one.
   char* const met = &met_[meetings_ % 2];
   if (!IsOfWarp(meeting)) Release(met);
   SwitchTo(runner_->sanitized);
@@ -120,7 +122,7 @@ void FiberTeam::FinishWarp(int warp) {
   for (int i = 0; i < kWarp; ++i) begin[i]->value = result;
 }
 
-// Until it waits for other warps.
+// Runs the warp until all its threads wait for other warps.
 void FiberTeam::RunWarp(int warp, ThreadOrder order) {
   const int first = warp * kWarp;
   while (true) {
@@ -156,7 +158,8 @@ void FiberTeam::RunBlock(const Body& body, int threads, uint32_t index, ThreadOr
   runner_->sanitized = ThisFiber();
   body_ = &body;
   index_ = index;
-  // Byte by byte: memset would be noted as a write by whoever runs this.
+  // The loop writes byte by byte, because the sanitizer would record a memset as a write by the
+  // caller.
   volatile auto* const bytes = reinterpret_cast<volatile uint8_t*>(shared_.get());
   for (size_t i = 0; i < kMostSharedBytes; ++i) bytes[i] = kNobodysByte;
   const int warps = threads_ / kWarp;

@@ -1,6 +1,6 @@
-// FiberTeam: the threads of a block, each a fiber with a stack of its own, as a GPU has them: a
-// thread goes on by itself until it waits for others. One thread of the processor runs all of them,
-// in an order that is always the same.
+// FiberTeam: the threads of a block as fibers with their own stacks. Like a thread of a GPU, a
+// fiber runs until it waits for other fibers. One thread of the processor runs all fibers, always
+// in the same order.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@
 
 namespace sluice::compress::gpu {
 
-// What threads wait for each other at. The first two are of a warp, the others of a block.
+// A point at which threads wait for each other. The first two are meetings of a warp; the others
+// are meetings of a block.
 enum class Meeting { kMaxOfWarp, kBallot, kSync, kExclusiveSum, kMax, kEnd };
 
-// The thread sanitizer takes each fiber for a thread. What it does before a meeting of the block
-// comes before what others do after it; a meeting of a warp orders nothing, as CUDA has it. Two
-// teams that run in turns are two blocks: nothing is ordered between them.
+// The thread sanitizer treats each fiber as a thread. Events before a meeting of the block happen
+// before other threads' events after the meeting. A meeting of a warp orders nothing, as in CUDA.
+// Two teams that run alternately represent two blocks, whose events are not ordered.
 class FiberTeam {
  public:
-  // A thread's part of a kernel.
+  // The part of a kernel that one thread runs.
   class Body {
    public:
     virtual ~Body() = default;
@@ -35,18 +36,20 @@ class FiberTeam {
   FiberTeam(const FiberTeam&) = delete;
   FiberTeam& operator=(const FiberTeam&) = delete;
 
-  // Block `index`, between BeginLaunch and EndLaunch: what is done before the one comes before what
-  // threads do, and that before what is done after the other. Ends the process where threads do not
-  // all come to the same meetings: on a GPU some would wait for ever. `threads`: a multiple of 32.
+  // Runs block `index`. Call this between BeginLaunch and EndLaunch. Events before BeginLaunch
+  // happen before the threads' work, and that work happens before events after EndLaunch. The
+  // process ends if not all threads reach the same meetings, because on a GPU some of them would
+  // wait forever. `threads` must be a multiple of 32.
   void RunBlock(const Body& body, int threads, uint32_t index, ThreadOrder order);
   static void BeginLaunch();
   static void EndLaunch();
 
-  // kMostSharedBytes of the block that runs; at its beginning nothing in it is what anybody wrote.
+  // Returns the running block's shared memory, which has kMostSharedBytes. Its initial contents are
+  // undefined.
   void* shared() const { return shared_.get(); }
 
-  // By the threads: waits for the others; what comes of their values. Of kExclusiveSum the sum of
-  // all is total().
+  // Threads call this. Waits for the other threads and returns the combined value. For
+  // kExclusiveSum, total() is the sum of all values.
   uint32_t Meet(int thread, Meeting meeting, uint32_t value);
   uint32_t total() const;
 
@@ -62,13 +65,15 @@ class FiberTeam {
 
   const std::unique_ptr<std::byte[]> shared_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  const std::unique_ptr<Fiber> runner_;  // Whoever calls RunBlock.
-  int threads_ = 0;                      // Of the block that runs: the first so many fibers.
+  const std::unique_ptr<Fiber> runner_;  // The context of the caller of RunBlock.
+  // Number of threads of the running block, which are the first fibers.
+  int threads_ = 0;
   const Body* body_ = nullptr;
   uint32_t index_ = 0;
   uint32_t total_ = 0;
-  uint32_t meetings_ = 0;  // Of the team's blocks so far.
-  char met_[2] = {};       // Addresses that the sanitizer knows even and odd meetings by.
+  uint32_t meetings_ = 0;  // Number of meetings of the team's blocks so far.
+  // The addresses identify even and odd meetings for the sanitizer.
+  char met_[2] = {};
 };
 
 }  // namespace sluice::compress::gpu

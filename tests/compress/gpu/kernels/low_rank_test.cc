@@ -1,4 +1,4 @@
-// What kernels make of matrices is what the processor's powersgd makes, step by step.
+// Tests that kernels encode matrices like the processor's powersgd, step by step.
 #include "compress/gpu/kernels/low_rank.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace sluice::compress::gpu {
 namespace {
 
-// A matrix that is encoded by both, with residuals or without, in some order of threads.
+// A matrix that both encoders encode, with or without residuals, in either order of threads.
 class TwoEncoders {
  public:
   TwoEncoders(uint32_t rows, uint32_t columns, uint32_t rank, bool with_residual, ThreadOrder order)
@@ -132,7 +132,8 @@ TEST(CudaLowRank, Extremes) {
 }
 
 TEST(CudaLowRank, LessThanTheRank) {
-  // Nothing, and then one row and one column that are not 0: most columns of P are made up.
+  // First all elements are zero, then only one row and one column are not. Therefore most columns
+  // of P are replaced.
   const auto few = [](uint32_t rows, uint32_t columns, uint64_t step) {
     std::vector<float> gradient(size_t{rows} * columns);
     for (uint32_t i = 0; i < columns && step > 1; ++i) gradient[7 * columns + i] = 0.5f;

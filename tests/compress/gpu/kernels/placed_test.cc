@@ -1,4 +1,5 @@
-// Kernels of blocktopk and randomk, and the sampled histogram, give what the processor makes.
+// Tests that the kernels of blocktopk and randomk, and the sampled histogram, give the processor's
+// results.
 #include "compress/gpu/kernels/placed.h"
 
 #include "compress/coding/magnitude_histogram.h"
@@ -23,7 +24,8 @@ struct PlacedBuffers {
   std::vector<float> values, packed_values;
 };
 
-// After what chooses places: payloads, their sizes, residuals, and what is said to be kept.
+// Checks payloads, their sizes, residuals and counts of kept elements. A kernel must have selected
+// the places before.
 template <class Values, Placed kHow>
 void ExpectSamePlaced(const Made& made, const std::vector<uint32_t>& places, uint32_t bits,
                       ThreadOrder order, PlacedBuffers* buffers) {

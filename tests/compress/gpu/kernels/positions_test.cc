@@ -1,4 +1,4 @@
-// Positions that a block of threads codes have the processor's bytes, whatever the gaps are.
+// Tests that a block of threads codes positions to the processor's bytes, for any gaps.
 #include "compress/gpu/kernels/positions.h"
 
 #include <gtest/gtest.h>
@@ -24,11 +24,11 @@ struct CodePositions {
   uint32_t sum;
   uint8_t* first_planes;
   uint8_t* last_plane;
-  PositionPlan* made;
+  IndexLayout* made;
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t) const {
-    const PositionPlan plan = PlanPositions(block, mode, gaps, sum);
+    const IndexLayout plan = PlanPositions(block, mode, gaps, sum);
     WriteFirstPlanes(block, plan, gaps, first_planes);
     WriteLastPlane(block, plan, gaps, last_plane);
     *made = plan;
@@ -44,12 +44,12 @@ struct DecodePositions {
   const uint8_t* first_planes;
   const uint8_t* last_plane;
   uint32_t last_bytes;
-  AddRoom room;
+  AddScratch scratch;
   uint32_t* first_bytes;
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t) const {
-    PositionPlanes planes(coding, kept, room);
+    PositionPlanes planes(coding, kept, scratch);
     *first_bytes = static_cast<uint32_t>(planes.ReadFirst(block, first_planes) - first_planes);
     planes.ReadLast(block, last_plane, last_bytes);
   }
@@ -59,7 +59,7 @@ constexpr IndexMode kModes[] = {IndexMode::kAuto, IndexMode::kRice, IndexMode::k
                                 IndexMode::kBytes, IndexMode::kBitmap};
 constexpr uint8_t kUntouched = 0xEE;
 
-// Nothing is written after a plane's end.
+// Kernels must not write after the plane's end.
 void ExpectPlane(const std::vector<uint8_t>& plane, const std::vector<std::byte>& expected) {
   ASSERT_GE(plane.size(), expected.size() + 16);
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -90,12 +90,12 @@ void ExpectDecoded(const std::vector<uint32_t>& gaps, uint8_t coding,
   }
 }
 
-// Coded and decoded again. Returns which codings these were.
+// Codes and decodes positions. Returns the codings that were used.
 std::set<int> ExpectSamePositions(const std::vector<uint32_t>& gaps) {
   const uint64_t sum = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
   std::set<int> codings;
   for (const IndexMode mode : kModes) {
-    const PositionPlan wanted = sluice::compress::PlanPositions(mode, gaps, sum);
+    const IndexLayout wanted = sluice::compress::PlanPositions(mode, gaps, sum);
     std::vector<std::byte> first, last;
     AppendFirstPlanes(wanted, gaps, &first);
     AppendLastPlane(wanted, gaps, &last);
@@ -103,10 +103,10 @@ std::set<int> ExpectSamePositions(const std::vector<uint32_t>& gaps) {
     for (const ThreadOrder order : kOrders) {
       std::vector<uint8_t> first_planes(first.size() + 16, kUntouched);
       std::vector<uint8_t> last_plane(last.size() + 16, kUntouched);
-      std::vector<uint32_t> room(sum + gaps.size(), 7);
-      PositionPlan plan;
+      std::vector<uint32_t> scratch(sum + gaps.size(), 7);
+      IndexLayout plan;
       RunOnHost(CodePositions{mode,
-                              {gaps.data(), static_cast<uint32_t>(gaps.size()), room.data()},
+                              {gaps.data(), static_cast<uint32_t>(gaps.size()), scratch.data()},
                               static_cast<uint32_t>(sum),
                               first_planes.data(),
                               last_plane.data(),
@@ -146,7 +146,8 @@ TEST(CudaPositions, AllCodings) {
     std::vector<uint32_t> gaps(kept);
     for (uint32_t i = 0; i < kept; ++i) {
       const uint64_t draw = random.At(i + 1);
-      // Geometric, even, equal, in clusters, or some that are much larger than others.
+      // The gaps are geometric, uniform, equal, in clusters, or a few are much larger than the
+      // others.
       switch (round / 12 % 6) {
         case 0:
           gaps[i] = static_cast<uint32_t>(-std::log((draw % 1000 + 1) / 1001.0) * mean * 1.4);

@@ -1,7 +1,7 @@
-// The kernels of compress/gpu/kernels with threads that wait for each other only where they say so.
-// A Sync that is missing shows in what is left in memory, in one of the orders; in the thread
-// sanitizer's build it is reported whatever is left, as are blocks that write where their
-// neighbours do.
+// Runs the kernels of compress/gpu/kernels with threads that wait for each other only at the points
+// that the kernel defines. A missing Sync changes the results in one of the two orders. A build
+// with the thread sanitizer reports it even if the results do not change, and also reports blocks
+// that write to their neighbours' memory.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -40,7 +40,7 @@ TEST_F(CudaRaces, ThreadsOfTheirOwnLeaveWhatLockstepLeaves) {
   });
 }
 
-// Passes numbers to the next thread.
+// A kernel that passes a number to the next thread, with or without the necessary Sync.
 template <bool kSyncs>
 struct PassOn {
   static constexpr int kThreads = 2 * kWarp;
@@ -83,7 +83,7 @@ TEST_F(CudaRaces, AMissingSyncShows) {
   }
 }
 
-// Each block writes a number that its neighbour writes too.
+// A kernel with a race: each block writes a number that its neighbour also writes.
 struct Overlap {
   static constexpr int kThreads = kWarp;
   struct Shared {};
@@ -98,7 +98,7 @@ struct Overlap {
   }
 };
 
-// A ballot that only some threads come to.
+// An invalid kernel: only some threads reach a ballot.
 struct Diverge {
   static constexpr int kThreads = kWarp;
   struct Shared {};

@@ -1,4 +1,4 @@
-// Kernels of the codecs of signs give the processor's payloads and residuals.
+// Tests that the kernels of the sign codecs give the processor's payloads and residuals.
 #include "compress/gpu/kernels/sign.h"
 
 #include "compress/format_table.h"
@@ -28,7 +28,7 @@ TEST(CudaKernels, Sign) { ExpectSameSigns<SignMeans::kOne>("sign"); }
 TEST(CudaKernels, OneBit) { ExpectSameSigns<SignMeans::kTwo>("onebit"); }
 TEST(CudaKernels, SignSgd) { ExpectSameSigns<SignMeans::kNone>("signsgd"); }
 
-// Marks of more blocks than a word has bits, some set and some not.
+// There are more blocks than a word has bits. Some of their marks are set and some are not.
 template <SignMeans kMeans>
 void ExpectSameSumOfManyBlocks(const std::string& spec) {
   const std::unique_ptr<Codec> codec = MakeCodec(*ParseCodecSpec(spec));
@@ -43,7 +43,7 @@ void ExpectSameSumOfManyBlocks(const std::string& spec) {
       std::vector<std::byte> frame;
       ASSERT_TRUE(EncodeFrame(*codec, {.gradient = gradient}, &frame).ok());
       const auto payload = absl::MakeConstSpan(frame).subspan(kFrameHeaderSize);
-      // At an even address.
+      // The buffer's type ensures an even address.
       std::vector<uint16_t> bytes((payload.size() + 1) / 2);
       std::memcpy(bytes.data(), payload.data(), payload.size());
       std::vector<float> wanted = MadeUp(5, gradient.size(), 3);

@@ -1,5 +1,5 @@
-// Kernels of codecs that send positions: selection, compaction in order and values give the
-// processor's payloads and residuals.
+// Tests the kernels of codecs that send positions: selection, compaction in order, and values must
+// give the processor's payloads and residuals.
 #include "compress/gpu/kernels/sparse.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace sluice::compress::gpu {
 namespace {
 
-// Buffers that kernels share; what is in them before means nothing.
+// Buffers that kernels share. Their initial contents are undefined.
 struct SparseBuffers {
   explicit SparseBuffers(const Made& made)
       : positions(made.elements(), 7),
@@ -31,7 +31,7 @@ struct SparseBuffers {
   std::vector<float> values, packed_values;
 };
 
-// All that kernels leave of a step. `kept_at` is where a payload says how many values it has.
+// Checks all results of a step. `kept_at` is the offset of the number of values within a payload.
 void ExpectSameStep(const Made& made, const SparseBuffers& buffers, size_t kept_at) {
   made.ExpectPayloads();
   made.ExpectResiduals();
@@ -64,7 +64,7 @@ void ExpectSameSparse(const std::string& spec, float threshold) {
 TEST(CudaKernels, Sparse) {
   for (const char* threshold : {"0.5", "0.003", "0.00001"}) {
     const std::string spec = std::string("threshold:") + threshold;
-    // What a frame can hold, as ThresholdCodec makes it.
+    // The threshold is rounded as in a frame, as ThresholdCodec does.
     const float tau = ToShortFloat(std::stof(threshold));
     ExpectSameSparse<Fp16Values>(spec, tau);
     ExpectSameSparse<Int8Values>(spec + "+int8", tau);
@@ -99,7 +99,7 @@ TEST(CudaKernels, Ternary) {
   ExpectSameTernary("ternary:0.5");
   ExpectSameTernary("ternary:0.9");
   ExpectSameTernary("ternary:1");
-  // Nearly all are kept.
+  // With this share, nearly all elements are kept.
   ExpectSameTernary("ternary:0.0000001");
   for (const char* index : {"rice", "packed", "bytes", "bitmap"}) {
     ExpectSameTernary(std::string("ternary:0.7,index=") + index);

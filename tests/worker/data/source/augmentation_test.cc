@@ -12,18 +12,18 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// 1 2 3 / 4 5 6 in one channel, 11 … 16 in the other.
+// The first channel has 1 2 3 / 4 5 6, and the second 11 to 16.
 const std::vector<uint8_t> kImage = {1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};
 constexpr PlaneShape kShape = {.channels = 2, .height = 2, .width = 3};
 
-// As text, which is quickly compared.
+// Returns the augmented image as text, for comparisons.
 std::string Augmented(const Augmentation& augmentation, EpochKey epoch, uint32_t sample) {
   std::vector<uint8_t> result(kImage.size(), 99);
   CropAndFlip(augmentation, kShape, kImage, SampleRandom(epoch, sample), absl::MakeSpan(result));
   return {result.begin(), result.end()};
 }
 
-// The image moved by so much, written down the slow way.
+// Returns the shifted image, computed in a simple way.
 std::string Moved(int down, int right, bool flip) {
   std::string result;
   for (int c = 0; c < 2; ++c) {

@@ -100,7 +100,7 @@ TEST_F(CifarFilesTest, TruncatedFilesAreToldAtEveryLength) {
   const std::string two = Write("2.bin", Record("\5", 30));
   EXPECT_THAT(Problem({one, two}),
               AllOf(HasSubstr("2.bin: holds 1 images"), HasSubstr("1.bin holds 2")));
-  // Also where no more than the first is wanted.
+  // The error also occurs if the limit needs only the first image.
   EXPECT_THAT(Problem({one, two}, CifarLabels::kTen, 1), HasSubstr("truncated"));
 }
 
@@ -110,7 +110,8 @@ TEST_F(CifarFilesTest, FilesCutBetweenRecordsAreToldUnlessThereIsALimit) {
     return ReadCifarFiles({one}, CifarLabels::kTen, published, limit);
   };
   EXPECT_EQ(read(2, 0).value().count, 2u);
-  EXPECT_EQ(read(1, 0).value().count, 2u);  // More than was published is not truncated.
+  // A file with more than the published number is not truncated.
+  EXPECT_EQ(read(1, 0).value().count, 2u);
   const absl::Status cut = read(3, 0).status();
   EXPECT_EQ(cut.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(

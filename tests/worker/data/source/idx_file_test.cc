@@ -31,7 +31,7 @@ std::string Labels(std::string labels = {1, 9, 0}) {
   return absl::StrCat(Word(0x801), Word(static_cast<uint32_t>(labels.size())), labels);
 }
 
-// Files below the test's own folder.
+// Files with the test's name as a prefix.
 class IdxFileTest : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) {
@@ -98,7 +98,7 @@ TEST_F(IdxFileTest, ATruncatedGzipFileIsToldAtEveryLength) {
 
 TEST_F(IdxFileTest, ADamagedGzipFileIsAnError) {
   std::string bytes = ReadBack(Gzip("whole.gz", Images()));
-  bytes[bytes.size() - 6] ^= 1;  // In the checksum.
+  bytes[bytes.size() - 6] ^= 1;  // A bit of the checksum.
   EXPECT_NE(Problem(Plain("i.gz", bytes), Plain("l", Labels())), "none");
 }
 
@@ -120,7 +120,7 @@ TEST_F(IdxFileTest, LyingSizesNeitherCrashNorAllocate) {
   const std::string large = absl::StrCat(Word(0x803), Word(1 << 20), Word(64), Word(64));
   EXPECT_THAT(Problem(Plain("i", large), labels), HasSubstr("truncated"));
   const std::string empty = absl::StrCat(Word(0x803), Word(0), Word(2), Word(2));
-  EXPECT_THAT(Problem(Plain("i", empty), labels), HasSubstr("holds nothing"));
+  EXPECT_THAT(Problem(Plain("i", empty), labels), HasSubstr("is empty"));
 }
 
 TEST_F(IdxFileTest, LabelsMustGoWithTheImages) {

@@ -50,7 +50,7 @@ TEST(ImageDecoder, JpegComesOutNearly) {
 TEST(ImageDecoder, OtherColoursBecomeRgb) {
   EXPECT_THAT(MustDecode(MakePngOf(2, 1, 1, {10, 200})).pixels,
               ElementsAre(10, 10, 10, 200, 200, 200));
-  // What is opaque stays, what is transparent is black.
+  // Opaque pixels must not change, and transparent ones become black.
   EXPECT_THAT(MustDecode(MakePngOf(2, 1, 4, {9, 8, 7, 255, 9, 8, 7, 0})).pixels,
               ElementsAre(9, 8, 7, 0, 0, 0));
   EXPECT_THAT(MustDecode(MakePngOf(1, 1, 2, {50, 255})).pixels, ElementsAre(50, 50, 50));
@@ -68,7 +68,7 @@ TEST(ImageDecoder, InksBecomeColours) {
 
 TEST(ImageDecoder, TruncatedFilesAreToldAtEveryLength) {
   const std::string png = MakePng(MakePixels(7, 5));
-  for (size_t size = 0; size + 16 < png.size(); ++size) {  // What follows the pixels is not read.
+  for (size_t size = 0; size + 16 < png.size(); ++size) {  // Bytes after the pixels are not read.
     EXPECT_NE(Problem(png.substr(0, size)), "none") << size;
   }
   for (const bool progressive : {false, true}) {
@@ -82,7 +82,8 @@ TEST(ImageDecoder, TruncatedFilesAreToldAtEveryLength) {
               AllOf(HasSubstr("damaged or truncated"), HasSubstr("fetch the file again")));
 }
 
-// Whatever the answer: no crash, no memory that is not there (the address sanitizer looks on).
+// Damaged files may give any answer, but no crash or invalid memory access (the address sanitizer
+// checks).
 TEST(ImageDecoder, DamagedFilesDoNoHarm) {
   for (const std::string& whole : {MakePng(MakePixels(7, 5)), MakeJpeg(MakePixels(16, 9)),
                                    MakeJpeg(MakePixels(16, 9), /*progressive=*/true)}) {
@@ -100,7 +101,7 @@ TEST(ImageDecoder, DamagedFilesDoNoHarm) {
 
 TEST(ImageDecoder, ADamagedPngChunkIsTold) {
   std::string png = MakePng(MakePixels(7, 5));
-  png[png.size() - 20] ^= 1;  // Within the pixels.
+  png[png.size() - 20] ^= 1;  // A bit within the pixels.
   EXPECT_THAT(Problem(png), HasSubstr("damaged or truncated"));
 }
 
@@ -129,7 +130,7 @@ TEST(ImageDecoder, OtherFilesAreTold) {
 TEST(ImageDecoder, HeadersAreReadFromFiles) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/x.jpg";
-  WriteText(path, MakePng(MakePixels(7, 5)));  // Its first bytes tell, not its name.
+  WriteText(path, MakePng(MakePixels(7, 5)));  // The first bytes decide, not the name.
   const absl::StatusOr<ImageSize> size = CheckImageFile(path);
   ASSERT_TRUE(size.ok()) << size.status();
   EXPECT_EQ(size->width, 7u);
@@ -150,7 +151,7 @@ TEST(ImageDecoder, BytesBetweenAJpegsPartsAreNoDamage) {
   EXPECT_EQ(MustDecode(jpeg).pixels, decoded.pixels);
 }
 
-// Cameras put previews and notes before the size.
+// Cameras put previews and notes before the size. A long header must be read.
 TEST(ImageDecoder, HeadersMayBeLong) {
   const TemporaryFolder folder;
   std::string jpeg = MakeJpeg(MakePixels(8, 8));

@@ -47,7 +47,7 @@ TEST_F(ImageFolderTest, ClassesAndFilesAreInOrderOfTheirNames) {
   Write("dog/b.png", png_);
   Write("dog/a.JPEG", jpeg_);
   Write("Zebra/1.jpg", jpeg_);
-  Write("cat/x.PNG", jpeg_);  // What it is, is told by its bytes.
+  Write("cat/x.PNG", jpeg_);  // The bytes decide the format.
   Write("cat/.hidden", "not looked at");
   Write(".git/y.png", "neither");
   const absl::StatusOr<ImageFolder> folder = ListImageFolder(folder_.path(), nullptr, 0);
@@ -72,13 +72,13 @@ TEST_F(ImageFolderTest, TestImagesHaveTheTrainingImagesClasses) {
   const std::vector<std::string> classes = {"cat", "dog", "owl"};
   EXPECT_THAT(Files(0, &classes), ElementsAre("1:a.png"));
   Write("dgo/a.png", png_);
-  EXPECT_THAT(Problem(&classes), AllOf(HasSubstr("/dgo: "), HasSubstr("no class of this name")));
+  EXPECT_THAT(Problem(&classes), AllOf(HasSubstr("/dgo: "), HasSubstr("no class with this name")));
 }
 
 TEST_F(ImageFolderTest, WhatIsNoImageIsTold) {
   Write("cat/a.png", png_);
   Write("cat/notes.txt", "x");
-  EXPECT_THAT(Problem(), AllOf(HasSubstr("/cat/notes.txt: is no image"), HasSubstr(".png")));
+  EXPECT_THAT(Problem(), AllOf(HasSubstr("/cat/notes.txt: is not an image"), HasSubstr(".png")));
   std::filesystem::remove(folder_.path() + "/cat/notes.txt");
   Write("cat/more/a.png", png_);
   EXPECT_THAT(Problem(), HasSubstr("/cat/more: is a folder"));
@@ -89,7 +89,7 @@ TEST_F(ImageFolderTest, WhatIsNoImageIsTold) {
 }
 
 TEST_F(ImageFolderTest, WhatIsMissingIsTold) {
-  EXPECT_THAT(Problem(), HasSubstr("holds no folders"));
+  EXPECT_THAT(Problem(), HasSubstr("contains no folders"));
   std::filesystem::create_directories(folder_.path() + "/cat");
   EXPECT_THAT(Problem(), HasSubstr("/cat: holds no images"));
   EXPECT_TRUE(absl::IsNotFound(ListImageFolder(folder_.path() + "/val", nullptr, 0).status()));

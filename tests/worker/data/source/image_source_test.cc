@@ -85,7 +85,7 @@ TEST(ImageSource, TrainingImagesAreAugmentedAndTestImagesAreNot) {
   EXPECT_NE(Read(*training->source, 0, first), Read(*training->source, 0, second));
   EXPECT_EQ(Read(*training->source, 0, first), Read(*training->source, 0, first));
   EXPECT_EQ(Read(**test, 0, first), Read(**test, 0, second));
-  // Measured before: not of black borders.
+  // The normalization is measured before augmentation, so it excludes black borders.
   EXPECT_EQ(training->normalization.mean, plain->normalization.mean);
 }
 
@@ -162,7 +162,8 @@ TEST_F(FolderSourceTest, RandomCropsDifferByEpochAndRepeat) {
   EXPECT_NE(read(0), read(1));
 }
 
-// Its header is whole, so that the start does not notice.
+// A file with an intact header but damaged pixels opens without an error. Reading it must fail and
+// name the file.
 TEST_F(FolderSourceTest, ABrokenFileIsNamedWhenItsTurnComes) {
   const std::string jpeg = MakeJpeg(MakePixels(40, 30));
   Write("train/red/0.jpg", jpeg.substr(0, jpeg.size() / 2));
@@ -227,7 +228,7 @@ TEST(ImageSource, TestImagesAreAsLargeAsTrainingImages) {
   const auto training = OpenTrainingImages(spec);
   ASSERT_TRUE(training.ok()) << training.status();
   EXPECT_THAT(std::string(OpenTestImages(spec, *training->source).status().message()),
-              AllOf(HasSubstr("2 × 3"), HasSubstr("not of one data set")));
+              AllOf(HasSubstr("2 × 3"), HasSubstr("do not belong to one data set")));
 }
 
 }  // namespace

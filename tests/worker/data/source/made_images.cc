@@ -15,7 +15,7 @@ std::string CompressJpeg(uint32_t width, uint32_t height, int format, const uint
                          int subsampling, int flags) {
   tjhandle handle = tjInitCompress();
   unsigned char* bytes = nullptr;
-  unsigned long size = 0;  // As libjpeg-turbo has it.
+  unsigned long size = 0;  // libjpeg-turbo's type.
   EXPECT_EQ(tjCompress2(handle, pixels, static_cast<int>(width), 0, static_cast<int>(height),
                         format, &bytes, &size, subsampling, 100, flags),
             0)

@@ -1,4 +1,4 @@
-// Image files made for tests, and what is in them.
+// Generated image files for tests, and their pixels.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace sluice::worker {
 
-// Of a formula: colours change from pixel to pixel.
+// Makes an image by a formula. Colors change from pixel to pixel.
 RgbImage MakePixels(uint32_t width, uint32_t height);
-// One colour.
+// Makes an image of a single color.
 RgbImage MakeFlat(uint32_t width, uint32_t height, uint8_t red, uint8_t green, uint8_t blue);
 
 std::string MakePng(const RgbImage& image);
-// `channels`: 1 grey, 2 grey and alpha, 4 red, green, blue and alpha.
+// `channels`: 1 is gray, 2 is gray and alpha, 4 is red, green, blue and alpha.
 std::string MakePngOf(uint32_t width, uint32_t height, int channels,
                       const std::vector<uint8_t>& bytes);
-// Nearly without loss.
+// Makes a nearly lossless JPEG file.
 std::string MakeJpeg(const RgbImage& image, bool progressive = false);
-// Inks as they are in files: 255 is none.
+// `inks` are as in files: 255 means no ink.
 std::string MakeCmykJpeg(uint32_t width, uint32_t height, const std::vector<uint8_t>& inks);
 
-// With `width` × `height` in the header of a PNG file in place of its own, and the right checksum.
+// Replaces the size in the header of a PNG file by `width` × `height` and updates the checksum.
 std::string WithPngSize(std::string png, uint32_t width, uint32_t height);
-// The same for a JPEG file.
+// Like WithPngSize, for a JPEG file.
 std::string WithJpegSize(std::string jpeg, uint16_t width, uint16_t height);
 
 }  // namespace sluice::worker

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// 0, 1, … `count` − 1.
+// Makes 0, 1, … `count` − 1.
 std::function<std::unique_ptr<int>()> Count(int count) {
   return [count, next = 0]() mutable -> std::unique_ptr<int> {
     return next < count ? std::make_unique<int>(next++) : nullptr;
@@ -35,7 +35,7 @@ TEST(Prefetcher, HoldsNoMoreThanItsDepth) {
   Prefetcher<int> prefetcher(kDepth, [&] { return std::make_unique<int>(made++); });
   for (int taken = 1; taken <= 200; ++taken) {
     prefetcher.Next();
-    // As many as wait, and the one that is being made.
+    // At most the ready objects and the one in progress have been made.
     EXPECT_LE(made.load(), taken + static_cast<int>(kDepth) + 1);
     EXPECT_GE(made.load(), taken);
   }

@@ -24,8 +24,8 @@ std::vector<uint8_t> Resampled(const RgbImage& image, const ResampleOptions& opt
   return planes;
 }
 
-// What Pillow 9.4 gives for MakePixels (Image.resize with BILINEAR); it rounds its weights, so a
-// value may be one off.
+// Compares with the results of Pillow 9.4 for MakePixels (Image.resize with BILINEAR). Values may
+// differ by one, because Pillow rounds its weights.
 void ExpectNear(const std::vector<uint8_t>& found, const std::vector<int>& pillow) {
   ASSERT_EQ(found.size(), pillow.size());
   for (size_t i = 0; i < found.size(); ++i) EXPECT_LE(std::abs(found[i] - pillow[i]), 1) << i;

@@ -26,7 +26,8 @@ TEST(ShardSamplerTest, EachSampleGoesToOneRankOnceAnEpoch) {
 }
 
 TEST(ShardSamplerTest, OtherRanksAreDealtWhatIsLeft) {
-  // Two ranks take three steps of a pass; the rest goes to 3 ranks, and after two steps to 1.
+  // Two ranks take three steps of a pass. Three ranks share the rest for two steps, and one rank
+  // takes what is left.
   std::vector<uint32_t> seen;
   const auto take = [&](uint32_t ranks, uint64_t offset, uint64_t steps) {
     uint64_t after = 0;
@@ -68,7 +69,8 @@ TEST(ShardSamplerTest, OrderIsAFunctionOfSeedAndEpoch) {
 }
 
 TEST(ShardSamplerTest, RanksWithFewerSamplesRunOutButCountTheSameSteps) {
-  // 9 samples for 2 ranks in batches of 4: 5 and 4, so 2 steps, the second empty for rank 1.
+  // 9 samples for 2 ranks in batches of 4 give 5 and 4 samples. There are 2 steps, and the second
+  // is empty for rank 1.
   const ShardSampler more({.samples = 9, .ranks = 2, .rank = 0, .batch_size = 4});
   const ShardSampler fewer({.samples = 9, .ranks = 2, .rank = 1, .batch_size = 4});
   EXPECT_EQ(more.steps_per_epoch(), 2);

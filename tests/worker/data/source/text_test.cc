@@ -40,9 +40,10 @@ TEST(TextTokens, BytesAreTheirOwnNumbers) {
 }
 
 TEST(TextTokens, WhatIsNotUtf8IsToldWithItsPlace) {
-  EXPECT_EQ(Problem("one\ntwo\n\xFFthree"),
-            "a.txt: is not UTF-8: byte 0xff at offset 8 (line 3) begins no character; convert the "
-            "file, or set data.level to byte");
+  EXPECT_EQ(
+      Problem("one\ntwo\n\xFFthree"),
+      "a.txt: is not UTF-8: byte 0xff at offset 8 (line 3) does not begin a character; convert the "
+      "file, or set data.level to byte");
   const std::vector<std::string> wrong = {"\x80",
                                           "\xC0\x80",
                                           "\xC1\xBF",
@@ -64,7 +65,7 @@ TEST(TextTokens, WhatIsNotUtf8IsToldWithItsPlace) {
         << testing::PrintToString(bytes);
     EXPECT_EQ(Problem(bytes, TextLevel::kByte), "none");
   }
-  // The edges of what is allowed.
+  // Characters at the limits of valid UTF-8 must be accepted.
   EXPECT_EQ(
       Problem("\xC2\x80\xDF\xBF\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF\xF0\x90\x80\x80"
               "\xF4\x8F\xBF\xBF"),
@@ -94,7 +95,7 @@ TEST(TextTokens, TooManyCharactersAreTold) {
   EXPECT_THAT(Problem(text), AllOf(HasSubstr("65537 different characters"), HasSubstr("byte")));
 }
 
-// Tokens 0 … count − 1.
+// Makes a text of tokens 0 … count − 1.
 std::shared_ptr<const TextTokens> Counting(uint16_t count) {
   auto text = std::make_shared<TextTokens>();
   text->tokens.resize(count);
@@ -114,7 +115,7 @@ std::vector<int64_t> Inputs(const TextWindows& windows, uint32_t sample, EpochKe
 TEST(TextWindows, LieSideBySide) {
   const auto windows = TextWindows::Create(Counting(20), 2, 12, {.context = 3}, "a.txt");
   ASSERT_TRUE(windows.ok()) << windows.status();
-  EXPECT_EQ(windows->size(), 3u);  // Of ten tokens, the last as a target only.
+  EXPECT_EQ(windows->size(), 3u);  // Of ten tokens, the last is only a target.
   EXPECT_THAT(Inputs(*windows, 0), ElementsAre(2, 3, 4));
   EXPECT_THAT(Inputs(*windows, 2), ElementsAre(8, 9, 10));
   EXPECT_EQ(TextWindows::Create(Counting(20), 2, 12, {.context = 3, .limit = 2}, "")->size(), 2u);

@@ -1,0 +1,160 @@
+#include "cli/prepared_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/cores.h"
+#include "cli/launch/quantity.h"
+#include "job/file/job_file.h"
+#include "job/momentum.h"
+#include "job/relays.h"
+
+namespace sluice::cli {
+namespace {
+
+absl::Status CheckPrograms(const std::string& folder, const job::JobSpec& spec) {
+  for (const absl::string_view program : {"sluice-server", "sluice-relay", "sluice-worker"}) {
+    if (program == "sluice-relay" && !spec.relays.enabled()) continue;
+    const std::string path = absl::StrCat(folder, "/", program);
+    if (::access(path.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no ", path,
+          ": it must be in the same folder as this program. Build it (scripts/build.sh); ",
+          "sluice-worker needs LibTorch (-DSLUICE_TORCH=ON)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeLogFolder(const RunOptions& options, PreparedRun* setup) {
+  std::string& folder = setup->launch.log_folder;
+  if (options.log_folder.empty()) {
+    folder = options.temporary_folder + "/sluice-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot create a folder for logs: ", folder));
+    }
+    setup->keep_logs = false;
+    return absl::OkStatus();
+  }
+  folder = options.log_folder;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log-dir: cannot create ", folder, ": ", error.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PreparePage(const RunOptions& options, Console* console, PreparedRun* setup) {
+  std::string& listen = setup->launch.http_listen;
+  listen = options.http_listen;
+  if (listen == "off") return absl::OkStatus();
+  if (listen.empty()) {
+    const uint16_t usual = setup->spec.server.http_port;
+    absl::StatusOr<FreePort> wanted = FreePort::Reserve(usual);
+    absl::StatusOr<FreePort> port = wanted.ok() ? std::move(wanted) : FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    if (port->port() != usual && !options.quiet) {
+      console->Say(absl::StrCat("Port ", usual, " is taken; the page of this run is on port ",
+                                port->port(), "."));
+    }
+    listen = absl::StrCat("127.0.0.1:", port->port());
+    setup->ports.push_back(*std::move(port));
+  }
+  setup->page_url = absl::StrCat("http://", listen, "/");
+  return absl::OkStatus();
+}
+
+absl::Status PreparePorts(const RunOptions& options, Console* console, PreparedRun* setup) {
+  const size_t shards = setup->spec.shards;
+  for (size_t i = 0; i < shards + setup->spec.relays.workers.size(); ++i) {
+    absl::StatusOr<FreePort> port = FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    (i < shards ? setup->launch.shard_ports : setup->launch.relay_ports).push_back(port->port());
+    setup->ports.push_back(*std::move(port));
+  }
+  return PreparePage(options, console, setup);
+}
+
+// Checks everything in advance that could otherwise fail after the training.
+absl::Status CheckFlags(const RunOptions& options, PreparedRun* setup) {
+  if (!options.link_rate.empty()) {
+    absl::StatusOr<double> rate = ParseBitRate(options.link_rate);
+    if (!rate.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--link-rate: ", rate.status().message()));
+    }
+    setup->bits_per_second = *rate;
+  }
+  const uint32_t last = options.http_port_base + setup->spec.shards + setup->spec.workers - 1;
+  if (options.http_port_base > 0 && last > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--http-port-base: the last process would serve its metrics on port ", last,
+                     "; the highest port is 65535"));
+  }
+  if (!options.trace_folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.trace_folder, error);
+    if (error) {
+      return absl::InvalidArgumentError(absl::StrCat("--trace-dir: cannot create the folder ",
+                                                     options.trace_folder, ": ", error.message()));
+    }
+  }
+  if (absl::Status status = CheckPrograms(options.program_folder, setup->spec); !status.ok())
+    return status;
+  if (!options.report_path.empty() && !std::ofstream(options.report_path, std::ios::app)) {
+    return absl::InvalidArgumentError(absl::StrCat("--report: cannot write ", options.report_path,
+                                                   ": check that its folder exists"));
+  }
+  return absl::OkStatus();
+}
+
+// Returns the number of cores for each worker. All workers of the job run on this machine at the
+// same time.
+uint32_t ShareOfCores(uint32_t workers) {
+  return std::max(static_cast<uint32_t>(AvailableCores()) / workers, 1u);
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* console) {
+  PreparedRun setup;
+  absl::StatusOr<job::JobSpec> job = job::LoadJob({options.job_path, options.sets, options.dense});
+  if (!job.ok()) return absl::InvalidArgumentError(job.status().message());
+  setup.spec = *std::move(job);
+  if (!options.quiet) {
+    if (const std::string note = job::MomentumNote(setup.spec); !note.empty()) console->Say(note);
+    for (const std::string& warning : job::JobWarnings(setup.spec)) console->Warning(warning);
+  }
+  absl::StatusOr<RunStart> start = FindRunStart(setup.spec, options.resume);
+  if (!start.ok()) return start.status();
+  setup.start = *start;
+  if (absl::Status status = CheckFlags(options, &setup); !status.ok()) return status;
+  setup.launch.program_folder = options.program_folder;
+  setup.launch.job_path = options.job_path;
+  setup.launch.sets = options.sets;
+  setup.launch.dense = options.dense;
+  setup.launch.threads = options.threads > 0 ? options.threads : ShareOfCores(setup.spec.workers);
+  setup.launch.environment = options.environment;
+  setup.launch.workers = setup.spec.workers;
+  setup.launch.http_port_base = options.http_port_base;
+  setup.launch.trace_folder = options.trace_folder;
+  for (uint32_t rank = 0; setup.spec.relays.enabled() && rank < setup.spec.workers; ++rank) {
+    setup.launch.relay_of.push_back(job::FindRackPlace(setup.spec, rank).relay);
+  }
+  setup.launch.append_logs = setup.start.continues;
+  if (absl::Status status = MakeLogFolder(options, &setup); !status.ok()) return status;
+  if (absl::Status status = PreparePorts(options, console, &setup); !status.ok()) return status;
+  return setup;
+}
+
+}  // namespace sluice::cli

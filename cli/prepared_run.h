@@ -1,0 +1,36 @@
+// PreparedRun: all decisions about a local run before any process starts: the job, folders, ports
+// and links.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/launch/command_lines.h"
+#include "cli/launch/console.h"
+#include "cli/launch/free_port.h"
+#include "cli/resume_check.h"
+#include "cli/run.h"
+#include "job/job_spec.h"
+
+namespace sluice::cli {
+
+struct PreparedRun {
+  job::JobSpec spec;
+  RunStart start;
+  LaunchOptions launch;
+  std::string page_url;   // Empty if there is no page.
+  bool keep_logs = true;  // False if the logs are in a temporary folder of this run.
+  std::optional<double> bits_per_second;  // Empty if links are not paced.
+  // Ports of the shards, of the relays, and of the page, in this order. They are held until the
+  // processes start. With checkpoints they are held until the end of the run, so that a restarted
+  // shard finds its port free.
+  std::vector<FreePort> ports;
+};
+
+// Prints warnings about unwise settings on `console`. Fails with INVALID_ARGUMENT if the job file
+// or a flag is wrong.
+absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* console);
+
+}  // namespace sluice::cli

@@ -1,0 +1,76 @@
+#include "compress/feedback/residual_merge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice::compress {
+namespace {
+
+// Adds the lists of `state` to `*sums`. An absent list represents zeros.
+absl::Status AddLists(const SavedState& state, size_t chunk, SavedState* sums) {
+  for (const auto& [name, values] : state) {
+    if (name == kCodecState) continue;
+    std::vector<float>& sum = (*sums)[name];
+    if (sum.empty()) sum.resize(values.size());
+    if (sum.size() != values.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": saved ", name, " has ",
+                                                     values.size(), " elements, and had ",
+                                                     sum.size(), " with another rank"));
+    }
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
+  }
+  return absl::OkStatus();
+}
+
+// Clears the state that refers to a receiver's memory, because a new sender cannot refer to the
+// receiver's memory of an old sender.
+void ForgetReceiver(SavedCompressor::Chunk* chunk) {
+  if (chunk->config.spec.codec != CodecId::kLsh) return;
+  const auto codec = chunk->state.find(kCodecState);
+  if (codec != chunk->state.end()) std::fill(codec->second.begin(), codec->second.end(), 0.0f);
+}
+
+}  // namespace
+
+absl::Status ResidualMerge::Add(SavedCompressor saved, bool as_rest) {
+  if (senders_ == 0) {
+    for (const SavedCompressor::Chunk& chunk : saved.chunks) configs_.push_back(chunk.config);
+    sums_.resize(configs_.size());
+  }
+  const bool same = saved.chunks.size() == configs_.size() &&
+                    std::equal(configs_.begin(), configs_.end(), saved.chunks.begin(),
+                               [](const ChunkConfig& config, const SavedCompressor::Chunk& chunk) {
+                                 return config == chunk.config;
+                               });
+  if (!same) return absl::InvalidArgumentError("ranks had different chunks or codecs");
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    absl::Status added = AddLists(saved.chunks[i].state, i, &sums_[i]);
+    if (!added.ok()) return added;
+  }
+  ++senders_;
+  if (!as_rest) return absl::OkStatus();
+  // Only the codecs' lists are kept, because residuals are as large as the model.
+  for (SavedCompressor::Chunk& chunk : saved.chunks) {
+    std::erase_if(chunk.state, [](const auto& list) { return list.first != kCodecState; });
+    ForgetReceiver(&chunk);
+  }
+  rest_ = std::move(saved);
+  has_rest_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SavedCompressor> ResidualMerge::Take() {
+  if (!has_rest_) return absl::FailedPreconditionError("no rank's state was added");
+  const float divisor = static_cast<float>(senders_);
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    for (auto& [name, sum] : sums_[i]) {
+      for (float& x : sum) x /= divisor;
+      rest_.chunks[i].state[name] = std::move(sum);
+    }
+  }
+  return std::move(rest_);
+}
+
+}  // namespace sluice::compress

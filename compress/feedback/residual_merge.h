@@ -1,0 +1,32 @@
+// ResidualMerge: computes the initial states of a job's senders when their number changes. All new
+// senders begin with the mean of the old compensators' states (residuals, memories and momenta).
+// The mean over the new senders then equals the mean over the old ones, so no residual is lost or
+// counted twice. Only one old sender at a time is in memory. Not thread-safe.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compress/compressor.h"
+
+namespace sluice::compress {
+
+class ResidualMerge {
+ public:
+  // Adds the next old sender, in the order of ranks. With `as_rest`, this sender also provides the
+  // thresholds and the codecs' own states; codecs whose receiver keeps a memory for each sender
+  // start from empty states. Fails with INVALID_ARGUMENT if the sender's chunks differ from those
+  // of earlier senders.
+  absl::Status Add(SavedCompressor saved, bool as_rest);
+  // Returns the merged state. Call this last. Fails with FAILED_PRECONDITION if no sender was added
+  // with `as_rest`.
+  absl::StatusOr<SavedCompressor> Take();
+
+ private:
+  uint32_t senders_ = 0;
+  std::vector<ChunkConfig> configs_;
+  std::vector<SavedState> sums_;  // By chunk: the sums of the compensators' lists.
+  SavedCompressor rest_;
+  bool has_rest_ = false;
+};
+
+}  // namespace sluice::compress

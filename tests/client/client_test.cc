@@ -1,0 +1,82 @@
+// Tests the client library through its public headers alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sluice/codec.h"
+#include "sluice/session.h"
+#include "sluice/status.h"
+
+namespace sluice::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Client, ReadsAJob) {
+  const auto job =
+      ReadJob(R"({"name": "mine", "workers": 3, "compression": {"uplink": "int4"}})", "job");
+  ASSERT_TRUE(job.ok()) << job.status().message;
+  EXPECT_EQ(job->name, "mine");
+  EXPECT_EQ(job->workers, 3u);
+  EXPECT_EQ(job->uplink, "int4");
+  EXPECT_FALSE(job->checkpoints);
+  const auto wrong = ReadJob(R"({"nam": "mine"})", "settings");
+  EXPECT_EQ(wrong.status().code, StatusCode::kInvalidArgument);
+  EXPECT_THAT(wrong.status().message, HasSubstr("settings:1:2: unknown key 'nam'"));
+}
+
+TEST(Client, ASessionWithoutServersExchangesWithItself) {
+  auto session =
+      Session::Create({.job = "name: mine\ncompression: {uplink: none, downlink: none}\n"});
+  ASSERT_TRUE(session.ok()) << session.status().message;
+  const auto joined = (*session)->Join({{.name = "w", .shape = {4}}}, "");
+  ASSERT_TRUE(joined.ok()) << joined.status().message;
+  std::vector<float> gradient = {1, -2, 3, 4.5f};
+  ASSERT_TRUE((*session)->Submit(0, {.data = gradient.data(), .size = 4, .scale = 2}).ok());
+  const auto result = (*session)->WaitFor(1);
+  ASSERT_TRUE(result.ok()) << result.status().message;
+  ASSERT_TRUE(result->has_value());
+  EXPECT_EQ((*result)->step, 1u);
+  ASSERT_TRUE((*session)->Apply(0, std::span<float>(gradient)).ok());
+  EXPECT_EQ(gradient, (std::vector<float>{2, -4, 6, 9}));
+  EXPECT_EQ((*session)->figures().steps, 1u);
+  EXPECT_TRUE((*session)->Leave().ok());
+}
+
+TEST(Client, ASessionWithoutItsServerSaysWhere) {
+  auto session = Session::Create(
+      {.job = "name: mine\n", .coordinator = "127.0.0.1:1", .join_timeout_seconds = 0.01});
+  ASSERT_TRUE(session.ok()) << session.status().message;
+  const auto joined = (*session)->Join({{.name = "w", .shape = {4}}}, "");
+  EXPECT_EQ(joined.status().code, StatusCode::kUnavailable);
+  EXPECT_THAT(joined.status().message, HasSubstr("127.0.0.1:1"));
+}
+
+TEST(Client, ACodecKeepsWhatItDrops) {
+  auto codec = Codec::Create("topk:25%", {8}, 0, 0);
+  ASSERT_TRUE(codec.ok()) << codec.status().message;
+  const std::vector<float> gradient = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto frames = (*codec)->Encode(gradient);
+  ASSERT_TRUE(frames.ok()) << frames.status().message;
+  EXPECT_EQ(*DecodedSize(*frames), 8u);
+  std::vector<float> decoded(8, 0.0f);
+  ASSERT_TRUE(DecodeAdd(*frames, decoded).ok());
+  const std::vector<float> residual = (*codec)->Residual();
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(decoded[i] + residual[i], gradient[i]);
+  EXPECT_FALSE((*codec)->Encode(std::span<const float>(gradient).first(7)).ok());
+  EXPECT_EQ(DecodeAdd(*frames, std::span<float>(decoded).first(7)).code,
+            StatusCode::kInvalidArgument);
+}
+
+TEST(Client, MomentumFollowsTheCodecs) {
+  EXPECT_EQ(*MomentumWith("int8", "int8", 0.9), 0.9);
+  EXPECT_EQ(*MomentumWith("topk:1%", "int8", 0.9), 0.5);
+  EXPECT_EQ(*MomentumWith("int8", "ternary:0.5", 0.9), 0.5);
+  EXPECT_FALSE(MomentumWith("int9", "int8", 0.9).ok());
+}
+
+}  // namespace
+}  // namespace sluice::client

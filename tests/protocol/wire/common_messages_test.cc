@@ -1,0 +1,97 @@
+#include "protocol/wire/common_messages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/protocol/wire/unset_fields.h"
+#include "tests/protocol/wire/wire_samples.h"
+
+namespace sluice::protocol {
+namespace {
+
+using ::testing::IsEmpty;
+
+TEST(CommonMessagesTest, SendersTravel) {
+  v1::Sender message;
+  SenderToProto(SampleSender(), &message);
+  EXPECT_THAT(UnsetFields(message), IsEmpty());
+  EXPECT_EQ(SenderFromProto(message), SampleSender());
+}
+
+TEST(CommonMessagesTest, PartsTravel) {
+  v1::CheckpointPart message;
+  PartToProto(SamplePart(), &message);
+  EXPECT_THAT(UnsetFields(message), IsEmpty());
+  EXPECT_EQ(PartFromProto(message), SamplePart());
+  EXPECT_EQ(CheckedPartFromProto(message), SamplePart());
+}
+
+TEST(CommonMessagesTest, APartWhoseNameIsNoFileNameIsAnErrorToAServer) {
+  for (const char* name : {"", "../run.json", "/etc/passwd", ".hidden", "a b", "a\\b", "a\nb"}) {
+    v1::CheckpointPart message;
+    message.set_name(name);
+    const CheckpointPart part = CheckedPartFromProto(message);
+    EXPECT_NE(part.error, "") << name;
+    EXPECT_EQ(part.name.find('\n'), std::string::npos);
+    EXPECT_EQ(PartFromProto(message).name, name) << "a worker takes it as it stands";
+  }
+  v1::CheckpointPart message;
+  message.set_name(std::string(1 << 20, 'a'));
+  message.set_error(std::string(1 << 20, 'b'));
+  EXPECT_LE(CheckedPartFromProto(message).name.size(), 128);
+  EXPECT_LE(CheckedPartFromProto(message).error.size(), 4096);
+}
+
+TEST(CommonMessagesTest, LayoutsTravel) {
+  v1::LayoutParameters message;
+  LayoutToProto(SampleLayout(), &message);
+  EXPECT_THAT(UnsetFields(message), IsEmpty());
+  EXPECT_EQ(LayoutFromProto(message), SampleLayout());
+}
+
+TEST(CommonMessagesTest, WaitsForDisksTravel) {
+  v1::DiskWait message;
+  WaitToProto(SampleWait(), &message);
+  EXPECT_THAT(UnsetFields(message), IsEmpty());
+  EXPECT_EQ(WaitFromProto(message), SampleWait());
+  message.set_seconds(-1);
+  message.set_trouble(std::string(5000, 'x'));
+  EXPECT_EQ(WaitFromProto(message).lasts, absl::ZeroDuration());
+  EXPECT_EQ(WaitFromProto(message).trouble.size(), 4096u);
+}
+
+TEST(CommonMessagesTest, PhasesTravel) {
+  int known = 0;
+  for (const JobPhase phase : {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished,
+                               JobPhase::kFailed, JobPhase::kRecovering}) {
+    for (const JobPhase otherwise : {JobPhase::kFailed, JobPhase::kRunning}) {
+      EXPECT_EQ(PhaseFromProto(PhaseToProto(phase), otherwise), phase) << ToString(phase);
+    }
+    ++known;
+  }
+  EXPECT_EQ(v1::JobPhase_descriptor()->value_count(), known + 1) << "but JOB_PHASE_UNSPECIFIED";
+  EXPECT_EQ(PhaseFromProto(v1::JOB_PHASE_UNSPECIFIED, JobPhase::kFailed), JobPhase::kFailed);
+  EXPECT_EQ(PhaseFromProto(static_cast<v1::JobPhase>(99), JobPhase::kRunning), JobPhase::kRunning);
+}
+
+TEST(CommonMessagesTest, WhatIsNoAmountIsZero) {
+  for (const double amount : {-1.0, HUGE_VAL, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_EQ(AmountFromProto(amount), 0) << amount;
+  }
+  EXPECT_EQ(AmountFromProto(2.5), 2.5);
+}
+
+TEST(CommonMessagesTest, AnErrorOfAPartIsUtf8InItsMessage) {
+  CheckpointPart part = SamplePart();
+  part.error = "\xff caf\xc3";
+  v1::CheckpointPart message;
+  PartToProto(part, &message);
+  EXPECT_TRUE(CanBeRead(message));
+  EXPECT_EQ(message.error(), "\xef\xbf\xbd caf\xef\xbf\xbd");
+}
+
+}  // namespace
+}  // namespace sluice::protocol

@@ -1,0 +1,77 @@
+// Tests Session::WaitFor, and a Wait that another thread ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/worker/rpc/fake_server.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+protocol::TensorTable OneTensor() {
+  return {{.name = "w", .shape = {8}, .strides = {}, .dtype = protocol::DType::kFloat32}};
+}
+
+std::unique_ptr<Session> JoinedTo(const FakeServer& server) {
+  RemoteSessionOptions options;
+  options.coordinator = server.address();
+  options.job_name = "test";
+  options.compression.min_elements = 0;
+  std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+  const absl::StatusOr<JoinInfo> joined = session->Join(OneTensor(), "");
+  EXPECT_TRUE(joined.ok()) << joined.status();
+  return session;
+}
+
+TEST(WaitFor, GivesTheResultOfAStepThatCloses) {
+  const std::vector<float> gradient(8, 1.5f);
+  FakeServer server({});
+  const std::unique_ptr<Session> session = JoinedTo(server);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    ASSERT_TRUE(session->Submit(0, gradient).ok());
+    std::optional<StepResult> result;
+    while (!result.has_value()) {
+      const absl::StatusOr<std::optional<StepResult>> now = session->WaitFor(absl::Seconds(1));
+      ASSERT_TRUE(now.ok()) << now.status();
+      result = *now;
+    }
+    EXPECT_EQ(result->step, step);
+    EXPECT_EQ(result->n_min, 1u);
+  }
+  EXPECT_EQ(session->traffic().steps, 3u);
+}
+
+TEST(WaitFor, ReturnsNoneWhileTheStepIsOpen) {
+  const std::vector<float> gradient(8, 1.5f);
+  FakeServer server({.silent = true});
+  const std::unique_ptr<Session> session = JoinedTo(server);
+  ASSERT_TRUE(session->Submit(0, gradient).ok());
+  for (int i = 0; i < 3; ++i) {
+    const absl::StatusOr<std::optional<StepResult>> none = session->WaitFor(absl::Milliseconds(1));
+    ASSERT_TRUE(none.ok()) << none.status();
+    EXPECT_FALSE(none->has_value());
+  }
+  // The step is still open, so it cannot begin again.
+  EXPECT_FALSE(session->Submit(0, gradient).ok());
+}
+
+TEST(WaitFor, AnotherThreadEndsAWait) {
+  const std::vector<float> gradient(8, 1.5f);
+  FakeServer server({.silent = true});
+  const std::unique_ptr<Session> session = JoinedTo(server);
+  ASSERT_TRUE(session->Submit(0, gradient).ok());
+  std::thread watcher([&] { session->Abandon("interrupted by the user"); });
+  const absl::Status status = session->WaitFor(absl::InfiniteDuration()).status();
+  watcher.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("interrupted by the user"));
+}
+
+}  // namespace
+}  // namespace sluice::worker
