@@ -7,30 +7,18 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-from processes import command_line, is_running, wait_until
+from processes import command_line, free_port, is_running, wait_until
 
 BIN = pathlib.Path()
 LIMIT = 120  # Timeout in seconds for any operation, so that a hang fails the test instead of blocking it.
 TABLE = "a.weight 300 400\nb.weight 200 300\nb.bias 300\n"
 ELEMENTS = 300 * 400 + 200 * 300 + 300
-
-
-def free_ports(count):
-    holders = [socket.socket() for _ in range(count)]
-    try:
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return [holder.getsockname()[1] for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
 
 
 def children_of(pid):
@@ -137,7 +125,7 @@ class ExchangeBench(unittest.TestCase):
         self.assertEqual(figures["compute_ms"], 40)
 
     def test_words_before_commands_and_places_of_servers(self):
-        ports = free_ports(2)
+        ports = (free_port(), free_port())
         figures = self.figures("--no-baselines", "--server-hosts", ",".join(f"127.0.0.1:{port}" for port in ports),
                                "--wrap-worker", "env RANK={}", "--wrap-server", "nice -n 1")
         self.check_sane(figures)
@@ -146,7 +134,7 @@ class ExchangeBench(unittest.TestCase):
         job = self.folder / "job.yaml"
         job.write_text(subprocess.run(self.command("--print-job", *arguments), check=True, capture_output=True,
                                       text=True, timeout=LIMIT).stdout)
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        addresses = [f"127.0.0.1:{port}" for port in (free_port(), free_port())]
         servers = []
         for shard, address in enumerate(addresses):
             servers.append(subprocess.Popen(

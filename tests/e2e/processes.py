@@ -9,16 +9,25 @@ import time
 import urllib.request
 
 
+RESERVED = []  # One UDP socket for each port that free_port() returned.
+
+
 def free_port():
-    """Returns a port that no connection gets by chance before a process listens on it."""
+    """Returns a TCP port that no process uses and that no other call of free_port() returns before this process ends. A UDP
+    socket of the same number reserves it: the kernel gives that number to one process only, and a TCP listener can still
+    use it. The port is below those that the kernel gives to connections, so that no connection takes it by chance."""
     first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
+        reserved = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with socket.socket() as holder:
             try:
-                holder.bind(("127.0.0.1", random.randrange(max(1024, first // 2), first) if first > 2048 else 0))
+                reserved.bind(("127.0.0.1", random.randrange(max(1024, first // 2), first) if first > 2048 else 0))
+                holder.bind(reserved.getsockname())
             except OSError:
+                reserved.close()
                 continue  # Another process uses the port.
-            return holder.getsockname()[1]
+        RESERVED.append(reserved)
+        return reserved.getsockname()[1]
 
 
 def is_ready(address):
