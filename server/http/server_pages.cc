@@ -10,8 +10,8 @@ namespace sluice::server {
 
 net::HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
                            const Trouble& trouble) {
-  // Any answer shows that the process has started. The job may wait for other processes much
-  // longer.
+  // Any answer shows that the process has started. The job itself may wait much longer for other
+  // processes.
   if (path == "/startupz") return {.body = "started\n"};
   if (path == "/livez") {
     const std::string why = trouble();

@@ -1,4 +1,4 @@
-// The pages of a server's HTTP port. They call `view` when a page shows the server's state.
+// The pages of a server's HTTP port. Pages that show the server's state call `view`.
 #pragma once
 
 #include <functional>

@@ -17,7 +17,7 @@ constexpr size_t kWorkersMax = 64;
 
 std::string Text(absl::string_view text) { return std::string(text); }
 
-// Rounds to five digits. They are enough for drawing and halve the size of the answer.
+// Rounds to five significant digits. That is enough for drawing and halves the size of the answer.
 Json Number(double value) {
   double rounded = 0;
   if (!std::isfinite(value) || !absl::SimpleAtod(absl::StrFormat("%.5g", value), &rounded)) {
@@ -104,7 +104,7 @@ Json CheckpointJson(const JobStatus& job) {
   return checkpoint;
 }
 
-// Lists the newest plan first. Either that plan or the one before is in effect.
+// Lists the newest plan first. Either that plan or the one before it is in effect.
 Json CodecsJson(const JobCodecs& codecs, uint64_t step) {
   const PlanChange* in_force = PlanIn(codecs.plans, step);
   Json out = {{"uplink", codecs.uplink},
@@ -174,7 +174,7 @@ Json ThisShardJson(const ShardStats& stats) {
           {"contributions_refused", stats.refused_invalid + stats.refused_fenced}};
 }
 
-// Returns the remaining time of the worker that needs the longest.
+// Returns the remaining time of the slowest worker.
 std::optional<double> SecondsLeft(const JobStatus& job) {
   std::optional<double> left;
   for (const MemberStatus& member : job.members) {

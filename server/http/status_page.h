@@ -1,4 +1,4 @@
-// The status page: one file without external resources. The page polls status.json and draws the
+// The status page: one file without external resources. The page polls status.json and displays its
 // contents. Its source is status_page.html.
 #pragma once
 

@@ -18,7 +18,7 @@ def in_code():
     """Returns {name: whether it is a histogram}."""
     names = {}
     for path in sorted((ROOT / "server").rglob("*.cc")) + sorted((ROOT / "worker").rglob("*.cc")):
-        for kind, name in re.findall(rf'(Gauge|Counter|Histogram|count)\("({NAME})"', path.read_text()):
+        for kind, name in re.findall(rf'(Gauge|Counter|Histogram|count)\(\s*"({NAME})"', path.read_text()):
             names[name] = kind == "Histogram"
     return names
 

@@ -7,38 +7,45 @@ namespace sluice::worker {
 namespace {
 
 void AddTraining(const Progress& progress, net::MetricFamilies* out) {
-  out->Gauge("sluice_train_step", "Step that this worker has finished.",
+  out->Gauge("sluice_train_step", "Last step that the worker has finished.",
              static_cast<double>(progress.step));
-  out->Gauge("sluice_train_epoch", "Current epoch of this worker, from 0.", progress.epoch);
-  out->Counter("sluice_samples_total", "Samples that this worker has trained on.",
+  out->Gauge("sluice_train_epoch", "Current epoch, from 0.", progress.epoch);
+  out->Counter("sluice_samples_total", "Samples trained on since the job's start.",
                static_cast<double>(progress.samples));
   if (progress.step > 0) {
-    out->Gauge("sluice_train_loss", "Mean loss since the last report.", progress.loss);
+    out->Gauge("sluice_train_loss",
+               "Mean loss since the last report, about a second ago; absent before the first step.",
+               progress.loss);
   }
   if (progress.validation_metric >= 0) {
-    out->Gauge("sluice_validation_metric", "Share of correct test samples in the last test.",
+    out->Gauge("sluice_validation_metric", "Accuracy of the last test, as a share; on rank 0.",
                progress.validation_metric);
   }
 }
 
 void AddTimes(const SessionFigures& figures, net::MetricFamilies* out) {
   const StepSeconds& seconds = figures.seconds;
-  out->Counter("sluice_timed_steps_total", "Steps included in sluice_step_exposed_seconds_total.",
-               static_cast<double>(seconds.steps));
+  out->Counter(
+      "sluice_timed_steps_total",
+      "Steps that sluice_step_exposed_seconds_total covers: all except the first of a session.",
+      static_cast<double>(seconds.steps));
   out->StartCounter("sluice_step_exposed_seconds_total",
-                    "Time of steps on the training thread; the parts add up to it.");
+                    "Time of the training thread in steps by part: encode (waiting for the "
+                    "worker's own encoder), exchange (waiting for its link, the shards and other "
+                    "workers), decode, compute (all other time).");
   out->Add({{"part", "compute"}}, seconds.compute);
   out->Add({{"part", "encode"}}, seconds.encode);
   out->Add({{"part", "exchange"}}, seconds.exchange);
   out->Add({{"part", "decode"}}, seconds.decode);
   out->Counter("sluice_encode_wall_seconds_total",
-               "Time of all encoding, including encoding during backward.",
+               "Time of all encoding, including encoding hidden behind the backward pass.",
                seconds.encode_hidden_too);
   out->Histogram("sluice_exchange_duration_seconds",
-                 "From a step's first frame to its last result.", figures.exchanges.counts,
+                 "Time from a step's first frame to its last result.", figures.exchanges.counts,
                  DurationHistogram::kBounds, figures.exchanges.seconds);
   out->StartCounter("sluice_worker_stage_cpu_seconds_total",
-                    "Processor time of this process by stage of exchanges.");
+                    "Processor time of exchanges by stage: encode, send, receive; without gRPC and "
+                    "most of the kernel.");
   for (const protocol::Stage stage :
        {protocol::Stage::kEncode, protocol::Stage::kSend, protocol::Stage::kReceive}) {
     out->Add({{"stage", std::string(ToString(stage))}}, figures.stages[static_cast<size_t>(stage)]);
@@ -49,15 +56,16 @@ void AddLink(const SessionFigures& figures, net::MetricFamilies* out) {
   const auto count = [&](const char* name, const char* help, uint64_t value) {
     out->Counter(name, help, static_cast<double>(value));
   };
-  count("sluice_worker_uplink_bytes_total", "Bytes of messages sent to shards.",
+  count("sluice_worker_uplink_bytes_total",
+        "Bytes of messages to shards, without the overhead of gRPC and TCP.",
         figures.traffic.bytes_up);
   count("sluice_worker_uplink_uncompressed_bytes_total",
-        "Bytes of the same messages in dense fp32.", figures.dense_bytes);
+        "Size of the messages to shards in dense fp32.", figures.dense_bytes);
   count("sluice_worker_downlink_bytes_total", "Bytes of messages from shards.",
         figures.traffic.bytes_down);
   count("sluice_worker_downlink_uncompressed_bytes_total",
-        "Bytes of the same messages in dense fp32.", figures.dense_bytes);
-  out->Gauge("sluice_in_flight_bytes", "Bytes of sent frames that no shard has admitted yet.",
+        "Size of the messages from shards in dense fp32.", figures.dense_bytes);
+  out->Gauge("sluice_in_flight_bytes", "Bytes of frames sent and not yet admitted.",
              static_cast<double>(figures.bytes_in_flight));
   count("sluice_skipped_bundles_total", "Bundles skipped because a gradient was not finite.",
         figures.skipped_bundles);
@@ -65,14 +73,17 @@ void AddLink(const SessionFigures& figures, net::MetricFamilies* out) {
 
 void AddQuality(const CodingQuality& quality, net::MetricFamilies* out) {
   out->Gauge("sluice_residual_gradient_norm_ratio",
-             "Norm of this worker's residual divided by that of its gradient.",
+             "Norm of the residual divided by the norm of the gradient; 0 without feedback.",
              quality.ResidualNormRatio());
   out->Gauge("sluice_captured_energy_ratio",
-             "Share of the energy of gradient plus residual that frames carry.",
+             "Share of the energy of gradient plus residual that the sent frames carry: 1 - |acc - "
+             "sent|^2 / |acc|^2. 1 means no loss; negative for quantizers that send too much.",
              quality.CapturedEnergy());
-  out->Gauge("sluice_sent_gradient_cosine", "Cosine between decoded frames and the gradient.",
+  out->Gauge("sluice_sent_gradient_cosine",
+             "Cosine between the decoded frames and the gradient; low if much of the sent data is "
+             "from earlier steps.",
              quality.Cosine());
-  out->Gauge("sluice_quality_chunks", "Chunks on which these three metrics were measured.",
+  out->Gauge("sluice_quality_chunks", "Chunks that were measured.",
              static_cast<double>(quality.chunks));
 }
 
@@ -80,9 +91,10 @@ void AddQuality(const CodingQuality& quality, net::MetricFamilies* out) {
 
 std::string WorkerMetrics(const WorkerView& view) {
   net::MetricFamilies out({{"training_job", view.job_name}, {"rank", absl::StrCat(view.rank)}});
-  out.StartGauge("sluice_build_info", "1; the version is a label.");
+  out.StartGauge("sluice_build_info", "Always 1; the label version contains the version.");
   out.Add({{"version", view.software_version}}, 1);
-  out.Counter("sluice_cpu_seconds_total", "Processor time of this process.", view.cpu_seconds);
+  out.Counter("sluice_cpu_seconds_total", "Processor time of the process, all threads.",
+              view.cpu_seconds);
   if (!view.figures.has_value()) return out.Text();
   AddTraining(view.figures->progress, &out);
   AddTimes(*view.figures, &out);
