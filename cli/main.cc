@@ -21,6 +21,7 @@
 #include "bench/measure/model_tables.h"
 #include "cli/checkpoint.h"
 #include "cli/codecs.h"
+#include "cli/explain.h"
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
@@ -161,6 +162,26 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   });
 }
 
+void AddExplain(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* explain = app->add_subcommand(
+      "explain", "Explain a key of the job file, or list the keys of a section");
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  explain->add_option("key", *path, "For example, optimizer.lr (default: the keys of the job)")
+      ->type_name("KEY");
+  explain->add_flag("--json", *json, "Show the section and all sections in it as JSON");
+  explain->callback([chosen, path, json] {
+    *chosen = [path, json] {
+      const absl::StatusOr<std::string> text = *json ? KeysJson(*path) : FormatKey(*path);
+      if (!text.ok()) {
+        Console(ConsoleOfThisProcess()).Error(text.status().message());
+        return kUsageError;
+      }
+      return std::fputs(text->c_str(), stdout) < 0 ? 1 : 0;
+    };
+  });
+}
+
 int BenchCodecs(bench::CodecReportOptions options, const std::string& report_path) {
   Console console(ConsoleOfThisProcess());
   options.done = [&console](const std::string& spec) { console.DrawBlock({"measured " + spec}); };
@@ -272,6 +293,7 @@ int Main(int argc, char** argv) {
   std::function<int()> chosen;
   AddRun(&app, &run_options, &chosen);
   AddValidate(&app, &chosen);
+  AddExplain(&app, &chosen);
   AddStatus(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);

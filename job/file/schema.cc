@@ -36,6 +36,15 @@ std::string FormatLimit(const FieldDescriptor& field, double limit) {
   }
 }
 
+// Returns a limit as FormatLimit does, but "10^12" for large powers of ten.
+std::string FormatRoundLimit(const FieldDescriptor& field, double limit) {
+  std::string text = FormatLimit(field, limit);
+  constexpr size_t kLong = 7;
+  const bool is_power =
+      text.size() >= kLong && text[0] == '1' && text.find_first_not_of('0', 1) == std::string::npos;
+  return is_power ? absl::StrCat("10^", text.size() - 1) : text;
+}
+
 }  // namespace
 
 std::string JoinPath(absl::string_view path, absl::string_view key) {
@@ -105,35 +114,39 @@ std::string WordProblem(const FieldDescriptor& field, absl::string_view word) {
                       hint.empty() ? "; known: " : " known: ", absl::StrJoin(known, ", "));
 }
 
-std::string RangeProblem(const FieldDescriptor& field, double value) {
+std::string RangeText(const FieldDescriptor& field) {
   const FieldOptions& options = field.options();
-  const double at_least = options.GetExtension(v1::at_least);
-  const double at_most = options.GetExtension(v1::at_most);
-  const double above = options.GetExtension(v1::above);
-  const double below = options.GetExtension(v1::below);
   const bool has_least = options.HasExtension(v1::at_least);
   const bool has_most = options.HasExtension(v1::at_most);
   std::vector<std::string> limits;
-  bool holds = true;
   if (options.HasExtension(v1::above)) {
-    limits.push_back(absl::StrCat("above ", FormatLimit(field, above)));
-    holds = holds && value > above;
+    limits.push_back(
+        absl::StrCat("above ", FormatRoundLimit(field, options.GetExtension(v1::above))));
   }
   if (has_least) {
-    limits.push_back(absl::StrCat(has_most ? "" : "at least ", FormatLimit(field, at_least)));
-    holds = holds && value >= at_least;
+    limits.push_back(absl::StrCat(has_most ? "" : "at least ",
+                                  FormatRoundLimit(field, options.GetExtension(v1::at_least))));
   }
   if (has_most) {
-    limits.push_back(absl::StrCat(has_least ? "" : "at most ", FormatLimit(field, at_most)));
-    holds = holds && value <= at_most;
+    limits.push_back(absl::StrCat(has_least ? "" : "at most ",
+                                  FormatRoundLimit(field, options.GetExtension(v1::at_most))));
   }
   if (options.HasExtension(v1::below)) {
-    limits.push_back(absl::StrCat("below ", FormatLimit(field, below)));
-    holds = holds && value < below;
+    limits.push_back(
+        absl::StrCat("below ", FormatRoundLimit(field, options.GetExtension(v1::below))));
   }
+  return absl::StrJoin(limits, has_least && has_most ? " to " : " and ");
+}
+
+std::string RangeProblem(const FieldDescriptor& field, double value) {
+  const FieldOptions& options = field.options();
+  const bool holds =
+      (!options.HasExtension(v1::above) || value > options.GetExtension(v1::above)) &&
+      (!options.HasExtension(v1::at_least) || value >= options.GetExtension(v1::at_least)) &&
+      (!options.HasExtension(v1::at_most) || value <= options.GetExtension(v1::at_most)) &&
+      (!options.HasExtension(v1::below) || value < options.GetExtension(v1::below));
   if (holds) return "";
-  return absl::StrCat("must be ", absl::StrJoin(limits, has_least && has_most ? " to " : " and "),
-                      ", found ", FormatLimit(field, value));
+  return absl::StrCat("must be ", RangeText(field), ", found ", FormatLimit(field, value));
 }
 
 std::string ShowText(absl::string_view text) {

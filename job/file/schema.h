@@ -46,6 +46,9 @@ bool AcceptsKey(const google::protobuf::FieldDescriptor& field, absl::string_vie
 // accepts it.
 std::string WordProblem(const google::protobuf::FieldDescriptor& field, absl::string_view word);
 
+// Returns the field's limits, for example "above 0 and at most 1", or an empty text if it has none.
+std::string RangeText(const google::protobuf::FieldDescriptor& field);
+
 // Returns the reason why `value` is outside the field's limits, or an empty text if the field
 // accepts it.
 std::string RangeProblem(const google::protobuf::FieldDescriptor& field, double value);

@@ -1,0 +1,120 @@
+#include "cli/explain.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "job/file/explanation.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::cli {
+namespace {
+
+constexpr size_t kWidth = 100;  // Columns of a line, at most.
+
+// Returns `markdown` without `code` marks, and with the texts of [links](page.md) alone.
+std::string PlainText(absl::string_view markdown) {
+  std::string plain;
+  for (size_t i = 0; i < markdown.size(); ++i) {
+    if (markdown[i] == '`' || markdown[i] == '[') continue;
+    if (markdown.substr(i, 2) == "](") {
+      i = std::min(markdown.find(')', i), markdown.size());
+      continue;
+    }
+    plain += markdown[i];
+  }
+  return plain;
+}
+
+// Returns `text` in lines of at most kWidth columns, each indented by `indent`.
+std::string Wrapped(absl::string_view text, size_t indent) {
+  std::string lines;
+  size_t column = kWidth;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    const bool fits = column + 1 + word.size() <= kWidth;
+    absl::StrAppend(&lines, fits            ? " "
+                            : lines.empty() ? std::string(indent, ' ')
+                                            : "\n" + std::string(indent, ' '));
+    column = fits ? column + 1 : indent;
+    absl::StrAppend(&lines, word);
+    column += word.size();
+  }
+  return lines + "\n";
+}
+
+std::string Facts(const job::KeyExplanation& key) {
+  std::vector<std::string> facts;
+  if (key.is_section) facts.push_back(key.is_list ? "list of sections" : "section");
+  if (!key.is_section && key.is_list) facts.push_back("list");
+  if (key.default_text == "required") {
+    facts.push_back("required");
+  } else if (!key.default_text.empty()) {
+    facts.push_back(absl::StrCat("default: ", PlainText(key.default_text)));
+  }
+  if (!key.limits.empty()) facts.push_back(absl::StrCat("range: ", PlainText(key.limits)));
+  if (!key.words.empty()) {
+    facts.push_back(absl::StrCat("one of: ", absl::StrJoin(key.words, ", ")));
+  }
+  if (!key.taken_by.empty()) {
+    facts.push_back(absl::StrCat("only with: ", absl::StrJoin(key.taken_by, ", ")));
+  }
+  return absl::StrJoin(facts, "\n");
+}
+
+absl::Status AddSection(absl::string_view path, nlohmann::ordered_json* sections) {
+  const absl::StatusOr<std::vector<job::KeyExplanation>> keys = job::ExplainKeysOf(path);
+  if (!keys.ok()) return keys.status();
+  nlohmann::ordered_json& section = (*sections)[std::string(path)];
+  section = nlohmann::ordered_json::array();
+  for (const job::KeyExplanation& key : *keys) {
+    section.push_back({{"key", key.path},
+                       {"meaning", key.meaning},
+                       {"list", key.is_list},
+                       {"words", key.words},
+                       {"taken_by", key.taken_by},
+                       {"default", key.default_text},
+                       {"range", key.limits}});
+  }
+  for (const job::KeyExplanation& key : *keys) {
+    if (!key.is_section) continue;
+    if (const absl::Status added = AddSection(key.path, sections); !added.ok()) return added;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FormatKey(absl::string_view path) {
+  const absl::StatusOr<job::KeyExplanation> key = job::ExplainKey(path);
+  if (!key.ok()) return key.status();
+  std::string text;
+  if (!key->path.empty()) {
+    absl::StrAppend(&text, key->path, "\n", Wrapped(PlainText(key->meaning), 2));
+    for (const absl::string_view fact : absl::StrSplit(Facts(*key), '\n', absl::SkipEmpty())) {
+      absl::StrAppend(&text, Wrapped(fact, 2));
+    }
+  }
+  if (!key->is_section) return text;
+  const absl::StatusOr<std::vector<job::KeyExplanation>> keys = job::ExplainKeysOf(path);
+  if (!keys.ok()) return keys.status();
+  size_t widest = 0;
+  for (const job::KeyExplanation& each : *keys) widest = std::max(widest, each.path.size());
+  absl::StrAppend(&text, text.empty() ? "" : "\n");
+  for (const job::KeyExplanation& each : *keys) {
+    const std::string meaning = Wrapped(PlainText(each.meaning), widest + 4);
+    absl::StrAppend(&text, absl::StrFormat("  %-*s  ", static_cast<int>(widest), each.path),
+                    absl::string_view(meaning).substr(std::min(meaning.size(), widest + 4)));
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> KeysJson(absl::string_view path) {
+  nlohmann::ordered_json sections = nlohmann::ordered_json::object();
+  if (const absl::Status added = AddSection(path, &sections); !added.ok()) return added;
+  return sections.dump(2) + "\n";
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,59 @@
+#include "cli/explain.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
+
+namespace sluice::cli {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+TEST(Explain, AKeyWithItsFacts) {
+  const absl::StatusOr<std::string> text = FormatKey("optimizer.momentum");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, AllOf(StartsWith("optimizer.momentum\n"), HasSubstr("default: 0\n"),
+                           HasSubstr("range: at least 0 and below 1\n"),
+                           HasSubstr("only with: sgd, rmsprop\n")));
+}
+
+TEST(Explain, ASectionListsItsKeys) {
+  const absl::StatusOr<std::string> text = FormatKey("checkpoint");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, AllOf(HasSubstr("section\n"), HasSubstr("\n  checkpoint.dir "),
+                           HasSubstr("\n  checkpoint.replay_limit")));
+}
+
+TEST(Explain, PlainTextWithinHundredColumns) {
+  for (const char* path : {"", "control", "mode", "membership"}) {
+    const absl::StatusOr<std::string> text = FormatKey(path);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(*text, AllOf(Not(HasSubstr("`")), Not(HasSubstr("]("))));
+    for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+      EXPECT_LE(line.size(), 100u) << line;
+    }
+  }
+}
+
+TEST(Explain, JsonHasAllSections) {
+  const absl::StatusOr<std::string> text = KeysJson("");
+  ASSERT_TRUE(text.ok()) << text.status();
+  const nlohmann::json sections = nlohmann::json::parse(*text);
+  EXPECT_TRUE(sections.contains("control.pieces"));
+  EXPECT_EQ(sections[""][0]["key"], "name");
+  EXPECT_EQ(sections["checkpoint"][2]["default"], "2");
+}
+
+TEST(Explain, AnUnknownKeyIsAnError) {
+  EXPECT_EQ(FormatKey("optimiser").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KeysJson("optimiser").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(KeysJson("workers").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice::cli
