@@ -277,7 +277,7 @@ void AsyncJob::Encode(uint32_t rank) {
   Worker& worker = workers_[rank];
   worker::Pipeline::Effects effects;
   while (std::optional<worker::EncodeTask> task = worker.pipeline->NextEncoding()) {
-    if (!task->published.empty()) Violated("something was to be observed");
+    if (!task->published.empty()) Violated("a codec was given frames to observe");
     worker.pipeline->Encoded(worker.encoder->Encode(*task), &effects);
   }
   CarryOut(rank, effects);
@@ -331,12 +331,13 @@ void AsyncJob::FinishStep(uint32_t rank) {
 }
 
 void AsyncJob::Save(uint32_t rank, uint64_t step) {
-  if (!named_.contains(step)) Violated(absl::StrCat("nobody named a checkpoint after ", step));
+  if (!named_.contains(step)) Violated(absl::StrCat("no shard named a checkpoint after ", step));
   Checkpoint& checkpoint = checkpoints_[step];
   checkpoint.workers.resize(options_.ranks);
   checkpoint.workers[rank] = {workers_[rank].encoder->Save(), workers_[rank].parameters,
                               workers_[rank].pipeline->KnownPlans()};
-  if (!workers_[rank].pipeline->TakePublished().empty()) Violated("something was to be observed");
+  if (!workers_[rank].pipeline->TakePublished().empty())
+    Violated("a codec was given frames to observe");
 }
 
 void AsyncJob::Send(uint32_t rank, uint32_t shard,
@@ -460,7 +461,7 @@ void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const protocol::Exchan
   if (options_.mode != "ssp" || answer.step == 0) return;
   const uint64_t least = mirrors_[shard].LeastClock(answer.bundle);
   if (least + options_.staleness < answer.step) {
-    Violated(absl::StrCat("too far ahead: rank ", rank, " is let past step ", answer.step,
+    Violated(absl::StrCat("too far ahead: rank ", rank, " may go past step ", answer.step,
                           ", and the slowest is at ", least));
   }
 }
@@ -556,7 +557,7 @@ AsyncReport AsyncJob::Run() {
     events_.pop();
     now_ = event.at;
     if (event.term == ~uint32_t{0} ? !Finished() : event.term == term_) event.act();
-    if (++events > kEventsMax) Violated("it never ends");
+    if (++events > kEventsMax) Violated("the job does not end");
   }
   if (!report_.violations.empty()) return report_;
   if (!Finished()) Violated("stuck: nothing is on its way, and not all have finished");

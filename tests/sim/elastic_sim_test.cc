@@ -30,7 +30,7 @@ TEST(ElasticSurvivalTest, AllAreEqualAndNothingOfTheirsIsLostForEverySeed) {
     rollbacks += report.rollbacks;
     checkpoints += report.checkpoints;
   }
-  GTEST_LOG_(INFO) << "newcomers " << late_joiners << ", of whom were waited for " << members
+  GTEST_LOG_(INFO) << "newcomers " << late_joiners << ", of which became members " << members
                    << ", rollbacks " << rollbacks << ", checkpoints " << checkpoints;
   if (seeds < 100) return;
   EXPECT_GT(2 * late_joiners, 3 * seeds);
@@ -57,7 +57,7 @@ TEST(ElasticScheduleTest, FourTwoFour) {
     options.faults = {Fault::kAway, Fault::kAway};
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
-    EXPECT_LE(report.rollbacks, 1u) << "before the first checkpoint";
+    EXPECT_LE(report.rollbacks, 1u) << "a rollback is needed only before the first checkpoint";
     late_joiners += report.late_joiners;
   }
   EXPECT_GT(late_joiners, 20u);

@@ -95,7 +95,7 @@ void QuorumLedger::Begin(uint32_t term, uint32_t written_in_term, uint64_t step)
     if (step == 0) continue;
     const auto written = written_.find({written_in_term, step, shard});
     if (written == written_.end()) {
-      return Violate(absl::StrCat("term ", term, " goes on from step ", step, " of term ",
+      return Violate(absl::StrCat("term ", term, " continues from step ", step, " of term ",
                                   written_in_term, ", which shard ", shard, " has not written"));
     }
     Restore(written->second, shard, &begun.shards[shard]);
@@ -304,7 +304,7 @@ void QuorumLedger::Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot
   if (!IsSame(saved.downlink, snapshot.downlink) || saved.aggregators != snapshot.aggregators ||
       saved.replica != snapshot.replica) {
     Violate(absl::StrCat("the checkpoint of step ", snapshot.step, " of shard ", shard,
-                         " is not what its records give"));
+                         " does not match its records"));
   }
   written_[{snapshot.term, snapshot.step, shard}] = std::move(saved);
 }

@@ -58,8 +58,8 @@ TEST(QuorumScheduleTest, ARankAlwaysLate) {
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
     EXPECT_EQ(report.rollbacks, 0u);
-    EXPECT_GT(report.late, 5u) << "it takes part";
-    EXPECT_GT(report.left_out, 60u) << "nobody waits for it";
+    EXPECT_GT(report.late, 5u) << "the late rank must take part";
+    EXPECT_GT(report.left_out, 60u) << "no bundle may wait for the late rank";
   }
 }
 

@@ -22,21 +22,21 @@ void RackRun::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameter
     restore_step = disk_.manifests().rbegin()->first;
   }
   server::Coordinator::Effects effects;
-  coordinator_->StartRackTerm(term, restore_step, parameters_agree, Now(), &effects);
-  CarryOut(effects);
+  coordinator_->core().StartRackTerm(term, restore_step, parameters_agree, Now(), &effects);
+  coordinator_->CarryOut(effects);
 }
 
 void RackRun::ParentLost(uint32_t term) {
   server::Coordinator::Effects effects;
-  coordinator_->ParentLost(term, "the job above goes back", Now(), &effects);
-  CarryOut(effects);
+  coordinator_->core().ParentLost(term, "the job above goes back", Now(), &effects);
+  coordinator_->CarryOut(effects);
 }
 
 void RackRun::FinishParent(uint32_t term) {
   if (coordinator_ == nullptr) return;
   server::Coordinator::Effects effects;
-  coordinator_->FinishParent(term, &effects);
-  CarryOut(effects);
+  coordinator_->core().FinishParent(term, &effects);
+  coordinator_->CarryOut(effects);
 }
 
 void RackRun::Publish(uint32_t term,
@@ -51,10 +51,12 @@ void RackRun::Publish(uint32_t term,
 }
 
 void RackRun::Release(uint64_t durable_step) {
-  if (coordinator_ != nullptr) coordinator_->ReleaseCheckpoints(durable_step);
+  if (coordinator_ != nullptr) coordinator_->core().ReleaseCheckpoints(durable_step);
 }
 
-bool RackRun::HasCheckpoint(uint64_t step) const { return coordinator_->HasCheckpoint(step); }
+bool RackRun::HasCheckpoint(uint64_t step) const {
+  return coordinator_->core().HasCheckpoint(step);
+}
 
 void RackRun::EndWithTheJob() {
   ended_with_the_job_ = true;
@@ -188,7 +190,7 @@ void ParentRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& 
   relay.published.clear();
   relay::RelayStep& step = *relay.step;
   if (sum.step != step.step()) {
-    return Violate(absl::StrCat("rack ", index, " hands on step ", sum.step,
+    return Violate(absl::StrCat("rack ", index, " passes on step ", sum.step,
                                 ", but its relay is at ", step.step()));
   }
   worker::Pipeline& pipeline = *ranks_[index].pipeline;

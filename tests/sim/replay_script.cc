@@ -144,6 +144,7 @@ absl::StatusOr<uint64_t> CountOf(absl::string_view name, const SurvivalReport& r
   if (name == "late_joiners") return report.late_joiners;
   if (name == "starts_unheard") return report.starts_unheard;
   if (name == "late_failed_writes") return report.late_failed_writes;
+  if (name == "records_written_late") return report.records_written_late;
   const std::optional<Fault> fault = FaultOf(name);
   if (!fault.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("a report has no count of \"", name, "\""));

@@ -44,7 +44,7 @@ TEST_P(ReplayTest, KeepsEveryPromise) {
   const SurvivalReport report = RunReplay(*script);
   EXPECT_TRUE(report.violations.empty())
       << GetParam() << "\n  " << absl::StrJoin(report.violations, "\n  ")
-      << "\n  before its fault was fixed it showed: " << script->shows;
+      << "\n  before the bug was fixed, the violation was: " << script->shows;
   // The events that the script is about must happen; otherwise the replay tests nothing.
   EXPECT_FALSE(script->expected.empty()) << GetParam();
   for (const auto& [name, count] : script->expected) {
@@ -69,7 +69,8 @@ TEST(ReplayScriptTest, GoesAsTheSeedThatItWasWrittenFrom) {
       const SurvivalOptions options = job(seed);
       SurvivalReport report;
       const ReplayScript script = Record(options, &report);
-      EXPECT_EQ(report.trace_hash, RunSurvival(options).trace_hash) << "writing changes nothing";
+      EXPECT_EQ(report.trace_hash, RunSurvival(options).trace_hash)
+          << "recording must not change the run";
       const std::string text = FormatReplay(script);
       const absl::StatusOr<ReplayScript> parsed = ParseReplay(text);
       ASSERT_TRUE(parsed.ok()) << parsed.status().message();

@@ -159,7 +159,7 @@ std::optional<Shrunk> Shrink(const SurvivalOptions& options, uint64_t runs_max) 
   const SurvivalReport replayed = RunReplay(shrunk.script);
   shrunk.script.comment = absl::StrCat("Seed ", options.data_seed, ".\n");
   if (!replayed.violations.empty()) shrunk.script.shows = replayed.violations[0];
-  for (const char* name : {"starts_unheard", "late_failed_writes"}) {
+  for (const char* name : {"starts_unheard", "late_failed_writes", "records_written_late"}) {
     const uint64_t count = *CountOf(name, replayed);
     if (count > 0) shrunk.script.expected.emplace_back(name, count);
   }

@@ -36,7 +36,7 @@ TEST(ShrinkTest, AShortScriptOfAPlantedBugStillFails) {
 
     absl::StatusOr<ReplayScript> parsed = ParseReplay(FormatReplay(shrunk->script));
     ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-    EXPECT_TRUE(RunReplay(*parsed).violations.empty()) << "the bug is planted in no script";
+    EXPECT_TRUE(RunReplay(*parsed).violations.empty()) << "scripts do not contain the planted bug";
     parsed->options.bug = of.bug;
     const SurvivalReport report = RunReplay(*parsed);
     ASSERT_FALSE(report.violations.empty());

@@ -16,6 +16,9 @@ namespace sluice {
 
 using Micros = int64_t;
 
+inline constexpr Micros kWriteMax = 8'000;        // The longest write of a file.
+inline constexpr Micros kSlowWriteMax = 120'000;  // The same on a slow disk: four leases.
+
 struct SimProcess {
   // Never shortens a pause: events that wait for the later time would be overtaken.
   void StandStill(Micros until) { stands_still_until = std::max(stands_still_until, until); }
@@ -44,6 +47,11 @@ struct SimWorld {
     events.push({now + delay, ++sequence, process, process == nullptr ? 0 : process->life,
                  std::move(what)});
   }
+  // Returns how long the write of a file takes that begins now.
+  Micros WriteTime(const Channel& channel) {
+    const Micros longest = now < disk_slow_until ? kSlowWriteMax : kWriteMax;
+    return static_cast<Micros>(chance.Below(channel, static_cast<uint64_t>(longest)));
+  }
   // Runs the next event, unless its process has ended or restarted since the event was scheduled.
   void DoNext() {
     SimEvent event = events.top();
@@ -67,6 +75,7 @@ struct SimWorld {
   uint64_t handled = 0;
   std::priority_queue<SimEvent> events;
   Micros disk_full_until = 0;
+  Micros disk_slow_until = 0;
   Micros faults_until = 0;
   SurvivalReport report;
 };

@@ -65,6 +65,9 @@ void SurvivalRun::CheckAtTheEnd() {
   if (HasCheckpoints() && !disk_.finished()) {
     Violate("the job has ended, but its record does not say so");
   }
+  if (coordinator_ != nullptr && !coordinator_->persisting() && coordinator_->unanswered() > 0) {
+    Violate(absl::StrCat(coordinator_->unanswered(), " requests for a checkpoint have no answer"));
+  }
   CheckShards();
   CollectViolations();
   report_.left_out = ledger_.left_out();
@@ -148,9 +151,7 @@ void SurvivalRun::Kill(ProcessId process) {
   Trace(2, process, at.life, 0);
   if (IsWorker(process)) return KillWorker(process - options_.shards);
   if (process == 0) {
-    coordinator_.reset();
-    tokens_.clear();
-    controls_.clear();
+    StopCoordinator();
     for (auto& [other, server] : servers_) LoseControl(other);
   } else {
     LoseControl(process);

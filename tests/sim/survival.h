@@ -37,12 +37,14 @@ enum class Fault {
   kKillCoordinator,  // Kills the process of the coordinator and shard 0.
   kKillTwo,
   kKillWorkerAndShard,
-  kPowerCut,      // All processes die at once.
-  kTwoInstances,  // A second process starts for a shard that still runs.
-  kOtherBytes,    // A worker is killed, and its successor computes other values.
-  kDamage,        // A file of the newest checkpoint changes on disk.
-  kLoseDisk,      // A process dies and loses all files that it wrote.
-  kDiskFull,      // All writes fail for a while.
+  kPowerCut,            // All processes die at once.
+  kTwoInstances,        // A second process starts for a shard that still runs.
+  kOtherBytes,          // A worker is killed, and its successor computes other values.
+  kDamage,              // A file of the newest checkpoint changes on disk.
+  kLoseDisk,            // A process dies and loses all files that it wrote.
+  kDiskFull,            // All writes fail for a while.
+  kDiskSlow,            // Writes take up to four leases for a while.
+  kCheckpointRequests,  // Operators ask for checkpoints, many at once.
   // Faults of elastic jobs; not in kScheduledFaults.
   kAway,     // A worker is killed and restarts after much longer than a lease.
   kGivesUp,  // A worker announces that it leaves, and comes back later.
@@ -50,12 +52,25 @@ enum class Fault {
 inline constexpr Fault kMessageFaults[] = {Fault::kLostRequest, Fault::kLostReply,
                                            Fault::kRepeated,    Fault::kDelayed,
                                            Fault::kReordered,   Fault::kLostHeartbeat};
-inline constexpr Fault kScheduledFaults[] = {
-    Fault::kBreak,           Fault::kBreakControl, Fault::kMute,       Fault::kPartition,
-    Fault::kPause,           Fault::kClockGap,     Fault::kKillWorker, Fault::kKillShard,
-    Fault::kKillCoordinator, Fault::kKillTwo,      Fault::kPowerCut,   Fault::kKillWorkerAndShard,
-    Fault::kTwoInstances,    Fault::kOtherBytes,   Fault::kDamage,     Fault::kLoseDisk,
-    Fault::kDiskFull};
+inline constexpr Fault kScheduledFaults[] = {Fault::kBreak,
+                                             Fault::kBreakControl,
+                                             Fault::kMute,
+                                             Fault::kPartition,
+                                             Fault::kPause,
+                                             Fault::kClockGap,
+                                             Fault::kKillWorker,
+                                             Fault::kKillShard,
+                                             Fault::kKillCoordinator,
+                                             Fault::kKillTwo,
+                                             Fault::kPowerCut,
+                                             Fault::kKillWorkerAndShard,
+                                             Fault::kTwoInstances,
+                                             Fault::kOtherBytes,
+                                             Fault::kDamage,
+                                             Fault::kLoseDisk,
+                                             Fault::kDiskFull,
+                                             Fault::kDiskSlow,
+                                             Fault::kCheckpointRequests};
 std::string ToString(Fault fault);
 
 // Mistakes that the simulation must find. They are planted in the code around the real components.
@@ -196,7 +211,8 @@ struct SurvivalReport {
   uint64_t members = 0;             // Late joiners that later steps waited for.
   uint64_t starts_unheard = 0;      // Shards that began a term, but whose acknowledgement was lost.
   uint64_t late_failed_writes = 0;  // Failed writes of parts of complete checkpoints.
-  bool ended_by_alarm = false;      // Allowed after kOtherBytes has struck.
+  uint64_t records_written_late = 0;  // Failed writes of the run's record, which were repeated.
+  bool ended_by_alarm = false;        // Allowed after kOtherBytes has struck.
 };
 
 SurvivalReport RunSurvival(const SurvivalOptions& options);

@@ -133,11 +133,12 @@ void SurvivalRun::CheckGrant(const protocol::JoinGrant& grant) {
 }
 
 // The term may rise only if the kept state cannot restore what was lost.
-void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
+void SurvivalRun::CheckRollback(const protocol::RunRecord& before,
+                                const server::Coordinator::Effects& effects) {
   ++report_.rollbacks;
   ++rollbacks_;
   const bool agreement_lost = HasStepZero(options_) && disk_.NewestToRestore() == 0;
-  const bool announced = disk_.record()->generation > 0;
+  const bool announced = before.generation > 0;
   // A term whose workers were all silent for a lease counts as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
   // In an elastic job, a lost shard or coordinator may cause a rollback; lost workers may not.
@@ -145,7 +146,8 @@ void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
       std::all_of(options_.faults.begin(), options_.faults.end(), [](Fault fault) {
         return fault == Fault::kKillWorker || fault == Fault::kMute || fault == Fault::kAway ||
                fault == Fault::kGivesUp || fault == Fault::kBreak ||
-               fault == Fault::kBreakControl || fault == Fault::kDiskFull;
+               fault == Fault::kBreakControl || fault == Fault::kDiskFull ||
+               fault == Fault::kDiskSlow || fault == Fault::kCheckpointRequests;
       });
   if (options_.elastic && !workers_alone) excuse_ = "a shard may be lost";
   if (options_.elastic && disk_.manifests().empty())
@@ -155,11 +157,8 @@ void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
                         options_.replay_limit < kPlenty;
   // The next term starts without an excuse.
   excuse_.clear();
-  // If the other values began after the restored checkpoint, no live process has seen them: the
-  // reference is valid again.
-  if (disk_.NewestToRestore() < otherwise_from_) computes_otherwise_ = false;
   if (expected) return;
-  std::string why = "no word why";
+  std::string why = "no reason was given";
   for (const server::CoordinatorEffect& effect : effects) {
     const auto* notice = std::get_if<server::Notice>(&effect);
     if (notice != nullptr && absl::StrContains(notice->text, "goes back")) why = notice->text;

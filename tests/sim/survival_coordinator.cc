@@ -1,4 +1,4 @@
-// The coordinator of a simulated job, and the code that carries out its effects.
+// Starts and stops the coordinator of a simulated job and carries out its effects.
 #include <algorithm>
 #include <utility>
 
@@ -9,32 +9,35 @@
 namespace sluice {
 namespace {
 
-constexpr Micros kTick = 2'000;
 constexpr int kLeaseBeats = 6;
 constexpr uint64_t kJobUid = 77;
 
-}  // namespace
-
-void SurvivalRun::StartCoordinator() {
+server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
   server::CoordinatorOptions options;
   options.job_name = std::string("sim");
   options.software_version = std::string("1");
-  options.world_size = options_.ranks;
-  if (options_.elastic) options.elastic = {.start = options_.begin, .least = options_.least};
-  options.shards = options_.shards;
-  options.layout = options_.compression.layout;
-  options.shards_update = options_.rule.has_value();
-  options.window_bytes = options_.window_bytes;
+  options.world_size = job.ranks;
+  if (job.elastic) options.elastic = {.start = job.begin, .least = job.least};
+  options.shards = job.shards;
+  options.layout = job.compression.layout;
+  options.shards_update = job.rule.has_value();
+  options.window_bytes = job.window_bytes;
   options.lease = Of(kLeaseBeats * kHeartbeat);
   options.heartbeat = Of(kHeartbeat);
   options.join_timeout = absl::Seconds(60);
   options.rejoin_timeout = absl::Seconds(60);
-  options.checkpoint_interval = options_.checkpoint_interval;
+  options.checkpoint_interval = job.checkpoint_interval;
   options.checkpoint_keep = 2;
-  options.replay_limit = options_.replay_limit;
+  options.replay_limit = job.replay_limit;
   options.job_uid = kJobUid;
-  options.relays = of_relays();
-  options.in_rack = in_rack();
+  options.relays = !job.weights.empty();
+  options.in_rack = job.rack_of > 0;
+  return options;
+}
+
+}  // namespace
+
+void SurvivalRun::StartCoordinator() {
   if (disk_.finished()) {
     // The program would report that the run has finished and exit. All workers are done.
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
@@ -43,50 +46,64 @@ void SurvivalRun::StartCoordinator() {
     }
     return;
   }
+  server::CoordinatorOptions options = OptionsOf(options_);
   options.run = disk_.record();
   options.checkpoints = disk_.UsableCheckpoints();
   if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
     options.checkpoints.pop_back();
   }
-  server::Coordinator::Effects effects;
-  coordinator_ = std::make_unique<server::Coordinator>(std::move(options), Now());
-  coordinator_->Begin(&effects);
-  CarryOut(effects);
-  At(kTick, 0, [this] { TickCoordinator(); });
+  coordinator_ = std::make_unique<SimCoordinator>(
+      std::move(options), options_.bug, &world_, &processes_[0], &disk_,
+      CoordinatorSurroundings{
+          .deliver = [this](const server::CoordinatorEffect& effect) { Deliver(effect); },
+          .rolls_back =
+              [this](const protocol::RunRecord& before,
+                     const server::Coordinator::Effects& effects) {
+                CheckRollback(before, effects);
+              },
+          .rolled_back =
+              [this] {
+                // If the other values began after the restored checkpoint, no process of the new
+                // term has seen them: the reference is valid again.
+                if (disk_.NewestToRestore() < otherwise_from_) computes_otherwise_ = false;
+              },
+          .completed =
+              [this](const protocol::CheckpointManifest& manifest) { CheckManifest(manifest); },
+          .carried_out = [this] { CheckFailure(); },
+          .violate = [this](std::string what) { Violate(std::move(what)); }});
+  coordinator_->Begin();
 }
 
-void SurvivalRun::TickCoordinator() {
-  server::Coordinator::Effects effects;
-  coordinator_->Tick(Now(), &effects);
-  CarryOut(effects);
-  At(kTick, 0, [this] { TickCoordinator(); });
-}
-
-void SurvivalRun::CarryOut(const server::Coordinator::Effects& effects) {
-  for (const server::CoordinatorEffect& effect : effects) {
-    if (const auto* join = std::get_if<server::AnswerJoin>(&effect)) {
-      CarryOut(*join);
-    } else if (const auto* command = std::get_if<server::CommandShard>(&effect)) {
-      Command(*command);
-    } else if (const auto* refusal = std::get_if<server::RefuseShard>(&effect)) {
-      CarryOut(*refusal);
-    } else if (const auto* persist = std::get_if<server::PersistRun>(&effect)) {
-      Persist(persist->record, effects);
-    } else if (const auto* write = std::get_if<server::WriteCheckpoint>(&effect)) {
-      CarryOut(*write);
-    } else if (const auto* ask = std::get_if<server::AskParent>(&effect)) {
-      Asked(*ask);
-    } else if (const auto* leave = std::get_if<server::LeaveParent>(&effect)) {
-      Finished(*leave);
-    } else if (const auto* drop = std::get_if<server::DropCheckpoint>(&effect)) {
-      disk_.Drop(drop->step);
-    }
+void SurvivalRun::StopCoordinator() {
+  if (coordinator_ != nullptr && coordinator_->HasUnwrittenRollback()) {
+    excuse_ = "the coordinator died before it recorded a rollback";
   }
-  if (coordinator_->phase() != protocol::JobPhase::kFailed) return;
-  if (MayEndByAlarm(coordinator_->failure())) {
+  coordinator_.reset();
+  tokens_.clear();
+  controls_.clear();
+}
+
+void SurvivalRun::Deliver(const server::CoordinatorEffect& effect) {
+  if (const auto* join = std::get_if<server::AnswerJoin>(&effect)) {
+    CarryOut(*join);
+  } else if (const auto* command = std::get_if<server::CommandShard>(&effect)) {
+    Command(*command);
+  } else if (const auto* refusal = std::get_if<server::RefuseShard>(&effect)) {
+    CarryOut(*refusal);
+  } else if (const auto* ask = std::get_if<server::AskParent>(&effect)) {
+    Asked(*ask);
+  } else if (const auto* leave = std::get_if<server::LeaveParent>(&effect)) {
+    Finished(*leave);
+  }
+}
+
+void SurvivalRun::CheckFailure() {
+  if (coordinator_ == nullptr || coordinator_->core().phase() != protocol::JobPhase::kFailed)
+    return;
+  if (MayEndByAlarm(coordinator_->core().failure())) {
     report_.ended_by_alarm = true;
   } else {
-    Violate(absl::StrCat("the job failed: ", coordinator_->failure()));
+    Violate(absl::StrCat("the job failed: ", coordinator_->core().failure()));
   }
 }
 
@@ -113,7 +130,7 @@ void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
   const bool may_come_again = absl::IsAborted(refusal.why) || absl::IsUnavailable(refusal.why);
   // The shard may also have restarted after the job ended.
   const bool replaced = serving_[servers_[process].shard] != process ||
-                        coordinator_->phase() == protocol::JobPhase::kFinished;
+                        coordinator_->core().phase() == protocol::JobPhase::kFinished;
   if (!may_come_again && !replaced) {
     return Violate(
         absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
@@ -126,28 +143,6 @@ void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
       return HasBug(SurvivalBug::kTwoShardsServe) ? Dial(process) : Kill(process);
     });
   }
-}
-
-void SurvivalRun::Persist(const protocol::RunRecord& record,
-                          const server::Coordinator::Effects& effects) {
-  const bool rolled_back = disk_.record().has_value() && record.term > disk_.record()->term;
-  if (rolled_back) CheckRollback(effects);
-  if (HasBug(SurvivalBug::kTermNotPersisted) && rolled_back) return;
-  if (HasBug(SurvivalBug::kMemberNotPersisted) && !rolled_back && record.generation > 1 &&
-      !record.finished) {
-    return;
-  }
-  disk_.WriteRecord(record);
-}
-
-void SurvivalRun::CarryOut(const server::WriteCheckpoint& write) {
-  const uint64_t step = write.manifest.step;
-  const absl::Status written =
-      disk_.WriteManifest(write.manifest, !HasBug(SurvivalBug::kReportedBeforeDurable));
-  if (written.ok()) CheckManifest(write.manifest);
-  server::Coordinator::Effects more;
-  coordinator_->CheckpointWritten(step, written, Now(), &more);
-  CarryOut(more);
 }
 
 void SurvivalRun::Command(const server::CommandShard& command) {

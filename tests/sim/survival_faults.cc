@@ -9,7 +9,8 @@ namespace sluice {
 namespace {
 
 constexpr Micros kSurvivalFaultsFaultSpread =
-    25'000;  // Longest time before the first fault and between faults.
+    25'000;                             // Longest time before the first fault and between faults.
+constexpr uint32_t kRequestsMax = 300;  // More than the coordinator accepts at a time.
 constexpr Micros kSurvivalFaultsMessagesUntil =
     60'000;  // Message faults end at this time if there are no other faults.
 
@@ -93,6 +94,11 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kDiskFull:
       world_.disk_full_until = now_ + Some("for", 100'000);
       return;
+    case Fault::kDiskSlow:
+      world_.disk_slow_until = now_ + Some("for", 300'000);
+      return;
+    case Fault::kCheckpointRequests:
+      return RequestCheckpoints();
     case Fault::kAway:
       return KillAndRestartLater(WorkerProcess(rank));
     case Fault::kGivesUp:
@@ -100,6 +106,14 @@ void SurvivalRun::Strike(Fault fault) {
     default:
       return;  // Faults of single messages.
   }
+}
+
+// Operators request checkpoints, often more at a time than the coordinator accepts.
+void SurvivalRun::RequestCheckpoints() {
+  const uint32_t count = 1 + Some("count", kRequestsMax);
+  if (!processes_[0].up || coordinator_ == nullptr) return;
+  At(0, 0, [this, count, first = last_id_ + 1] { coordinator_->RequestCheckpoints(count, first); });
+  last_id_ += count;
 }
 
 // Leaves as a program that was told to stop. The last message may be lost.
@@ -112,8 +126,8 @@ void SurvivalRun::GiveUp(uint32_t index) {
       protocol::WorkerLeave leave;
       leave.last = last;
       leave.reason = "told to stop";
-      (void)coordinator_->Leave(leave, Now(), &effects);
-      CarryOut(effects);
+      (void)coordinator_->core().Leave(leave, Now(), &effects);
+      coordinator_->CarryOut(effects);
     });
   }
   KillAndRestartLater(WorkerProcess(index));

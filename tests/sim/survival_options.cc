@@ -31,6 +31,8 @@ std::string ToString(Fault fault) {
                                                  "damage",
                                                  "lose disk",
                                                  "disk full",
+                                                 "disk slow",
+                                                 "checkpoint requests",
                                                  "away",
                                                  "gives up"};
   return std::string(kNames[static_cast<size_t>(fault)]);
@@ -198,11 +200,23 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
   static constexpr Fault kOfWorkers[] = {Fault::kKillWorker, Fault::kMute,      Fault::kAway,
                                          Fault::kGivesUp,    Fault::kBreak,     Fault::kAway,
                                          Fault::kGivesUp,    Fault::kKillWorker};
-  static constexpr Fault kOfAll[] = {
-      Fault::kKillWorker, Fault::kAway,     Fault::kGivesUp,      Fault::kPause,
-      Fault::kPartition,  Fault::kClockGap, Fault::kKillShard,    Fault::kKillCoordinator,
-      Fault::kPowerCut,   Fault::kKillTwo,  Fault::kBreakControl, Fault::kDiskFull,
-      Fault::kPause,      Fault::kAway,     Fault::kPartition};
+  static constexpr Fault kOfAll[] = {Fault::kKillWorker,
+                                     Fault::kAway,
+                                     Fault::kGivesUp,
+                                     Fault::kPause,
+                                     Fault::kPartition,
+                                     Fault::kClockGap,
+                                     Fault::kKillShard,
+                                     Fault::kKillCoordinator,
+                                     Fault::kPowerCut,
+                                     Fault::kKillTwo,
+                                     Fault::kBreakControl,
+                                     Fault::kDiskFull,
+                                     Fault::kPause,
+                                     Fault::kAway,
+                                     Fault::kPartition,
+                                     Fault::kDiskSlow,
+                                     Fault::kCheckpointRequests};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 25);
   options.elastic = true;

@@ -21,6 +21,7 @@
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/quorum_ledger.h"
 #include "tests/sim/reference.h"
+#include "tests/sim/sim_coordinator.h"
 #include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_world.h"
 #include "tests/sim/survival.h"
@@ -30,9 +31,8 @@ namespace sluice {
 
 // Delays that all processes share.
 inline constexpr Micros kHeartbeat = 5'000;
-inline constexpr Micros kRetry = 3'000;     // Until a worker without an answer tries again.
-inline constexpr Micros kRedial = 5'000;    // Until a shard that lost the coordinator redials.
-inline constexpr Micros kWriteMax = 8'000;  // The longest write of a checkpoint part.
+inline constexpr Micros kRetry = 3'000;   // Until a worker without an answer tries again.
+inline constexpr Micros kRedial = 5'000;  // Until a shard that lost the coordinator redials.
 
 inline absl::Duration Of(Micros micros) { return absl::Microseconds(micros); }
 
@@ -175,17 +175,17 @@ class SurvivalRun {
   void StartSecondInstance(uint32_t shard);
   void KillAndComputeOtherwise(uint32_t rank);
   void LoseDisk(ProcessId process);
+  void RequestCheckpoints();
   // Returns whether both processes are up and no fault separates them.
   bool Reaches(ProcessId from, ProcessId to) const;
 
   // The coordinator, which runs in server 0.
   void StartCoordinator();
-  void TickCoordinator();
-  void CarryOut(const server::Coordinator::Effects& effects);
+  void StopCoordinator();
+  void Deliver(const server::CoordinatorEffect& effect);
+  void CheckFailure();
   void CarryOut(const server::AnswerJoin& join);
   void CarryOut(const server::RefuseShard& refusal);
-  void CarryOut(const server::WriteCheckpoint& write);
-  void Persist(const protocol::RunRecord& record, const server::Coordinator::Effects& effects);
   void Command(const server::CommandShard& command);
 
   // Servers.
@@ -249,8 +249,10 @@ class SurvivalRun {
   protocol::WorkerHeartbeat Compose(uint32_t rank) const;
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);
-  absl::StatusOr<protocol::JobState> DeliverState(const absl::StatusOr<protocol::JobState>& state,
-                                                  const protocol::Sender& sender);
+  // Carries out the effects of a worker's call and returns what the worker hears.
+  absl::StatusOr<protocol::JobState> DeliverState(absl::StatusOr<protocol::JobState> decided,
+                                                  const protocol::Sender& sender,
+                                                  const server::Coordinator::Effects& effects);
   void HandleState(uint32_t rank, const absl::StatusOr<protocol::JobState>& state,
                    uint64_t hash_step);
 
@@ -262,7 +264,9 @@ class SurvivalRun {
   void CheckTold(uint32_t rank, const protocol::ExchangeReply& answer);
   void CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations);
   void CheckGrant(const protocol::JoinGrant& grant);
-  void CheckRollback(const server::Coordinator::Effects& effects);
+  // `before` is the newest record that the coordinator has decided to write before the rollback.
+  void CheckRollback(const protocol::RunRecord& before,
+                     const server::Coordinator::Effects& effects);
   void CheckCaps(const SimServer& server);
   void CheckCaps(const SimRank& rank);
   virtual void CheckEnd(uint32_t rank);
@@ -308,7 +312,7 @@ class SurvivalRun {
   // values.
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
-  std::unique_ptr<server::Coordinator> coordinator_;
+  std::unique_ptr<SimCoordinator> coordinator_;
   uint64_t last_number_ = 0;
   uint64_t last_id_ = 0;  // For tokens and control streams.
   std::map<server::JoinToken, std::pair<uint32_t, uint64_t>> tokens_;           // Rank and session.

@@ -34,7 +34,10 @@ void SurvivalRun::Dial(ProcessId process) {
     return;
   }
   if (server.incarnation == 0) {
-    server.incarnation = coordinator_->NumberShard();
+    if (coordinator_->persisting()) {  // The coordinator's own number may not be on disk yet.
+      return At(kRedial, process, [this, process] { Dial(process); });
+    }
+    server.incarnation = coordinator_->core().NumberShard();
     // The process with the higher number serves the shard, regardless of which process began first.
     serving_[server.shard] = process;
   }
@@ -54,12 +57,12 @@ void SurvivalRun::Dial(ProcessId process) {
   arrival.running = server.core != nullptr;
   Report(process,
          [this, arrival](server::ControlStreamId stream, server::Coordinator::Effects* effects) {
-           coordinator_->AttachShard(stream, arrival, Now(), effects);
+           coordinator_->core().AttachShard(stream, arrival, Now(), effects);
          });
   if (server.named.has_value()) {
     Report(process, [this, step = *server.named](server::ControlStreamId stream,
                                                  server::Coordinator::Effects*) {
-      coordinator_->ShardNamedCheckpoint(stream, step);
+      coordinator_->core().ShardNamedCheckpoint(stream, step);
     });
   }
   if (server.part.has_value()) ReportPart(process, *server.part);
@@ -71,7 +74,7 @@ void SurvivalRun::LoseControl(ProcessId process) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
   At(Delay({"detach", process}), 0, [this, control = server.control] {
-    if (controls_.erase(control) > 0) coordinator_->ShardDetached(control);
+    if (controls_.erase(control) > 0) coordinator_->core().ShardDetached(control);
   });
   server.control = 0;
   At(kRedial, process, [this, process] { Dial(process); });
@@ -88,7 +91,7 @@ void SurvivalRun::Report(
              if (!controls_.contains(stream)) return;
              server::Coordinator::Effects effects;
              what(stream, &effects);
-             CarryOut(effects);
+             coordinator_->CarryOut(effects);
            });
 }
 
@@ -103,14 +106,14 @@ void SurvivalRun::ReportHealth(ProcessId process) {
     CheckCaps(server);
   }
   Report(process, [this, health](server::ControlStreamId stream, server::Coordinator::Effects*) {
-    coordinator_->ShardHealth(stream, health, Now());
+    coordinator_->core().ShardHealth(stream, health, Now());
   });
 }
 
 void SurvivalRun::ReportPart(ProcessId process, protocol::CheckpointPart part) {
   Report(process, [this, part = std::move(part)](server::ControlStreamId stream,
                                                  server::Coordinator::Effects* effects) {
-    coordinator_->ShardPart(stream, part, Now(), effects);
+    coordinator_->core().ShardPart(stream, part, Now(), effects);
   });
 }
 
@@ -169,7 +172,7 @@ void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
   Report(process, [this, process, begins, sequence = command.sequence](
                       server::ControlStreamId stream, server::Coordinator::Effects* effects) {
     if (begins) servers_[process].start_told = 0;
-    coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
+    coordinator_->core().ShardAcknowledged(stream, sequence, Now(), effects);
   });
 }
 
@@ -297,7 +300,7 @@ void SurvivalRun::CarryOut(ProcessId process, const std::vector<server::ShardEff
       server.named = named->step;
       Report(process, [this, step = named->step](server::ControlStreamId stream,
                                                  server::Coordinator::Effects*) {
-        coordinator_->ShardNamedCheckpoint(stream, step);
+        coordinator_->core().ShardNamedCheckpoint(stream, step);
       });
     } else if (const auto* take = std::get_if<server::WriteSnapshot>(&effect)) {
       WriteSnapshot(process, *take);
@@ -307,7 +310,7 @@ void SurvivalRun::CarryOut(ProcessId process, const std::vector<server::ShardEff
       ++report_.not_reproducible;
       Report(process, [this, other = *other](server::ControlStreamId stream,
                                              server::Coordinator::Effects* out) {
-        coordinator_->ShardNotReproducible(stream, other.rank, other.text, Now(), out);
+        coordinator_->core().ShardNotReproducible(stream, other.rank, other.text, Now(), out);
       });
     } else if (const auto* alarm = std::get_if<server::Alarm>(&effect)) {
       Violate(absl::StrCat("shard ", server.shard, ": ", alarm->text));
@@ -436,7 +439,7 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const server::WriteSnapshot& 
   if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
     snapshot->plans.resize(1);
   }
-  At(Below({"write", process}, kWriteMax), process,
+  At(world_.WriteTime({"write", process}), process,
      [this, process, snapshot = std::move(snapshot)] {
        SimServer& at = servers_[process];
        at.part = disk_.WritePart(snapshot->term, snapshot->step,

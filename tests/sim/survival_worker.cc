@@ -93,8 +93,8 @@ void SurvivalRun::SendJoin(uint32_t index) {
     if (caller.session != session || caller.state != SimRank::State::kJoining) return;
     tokens_[token] = {index, session};
     server::Coordinator::Effects effects;
-    coordinator_->Join(token, caller.join, Now(), &effects);
-    CarryOut(effects);
+    coordinator_->core().Join(token, caller.join, Now(), &effects);
+    coordinator_->CarryOut(effects);
   });
   WatchJoin(index, token, server_life);
 }
@@ -108,7 +108,7 @@ void SurvivalRun::WatchJoin(uint32_t index, server::JoinToken token, uint64_t se
     }
     if (processes_[0].life == server_life) {
       At(Delay({"cancel", index}), 0, [this, token] {
-        if (tokens_.erase(token) > 0) coordinator_->JoinCancelled(token);
+        if (tokens_.erase(token) > 0) coordinator_->core().JoinCancelled(token);
       });
     }
     SendJoin(index);
@@ -128,7 +128,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGran
     // between.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
         !absl::IsUnavailable(grant.status()) && !absl::IsAborted(grant.status())) {
-      return Violate(absl::StrCat("rank ", index, " was not let in: ", grant.status().message()));
+      return Violate(absl::StrCat("rank ", index, " could not join: ", grant.status().message()));
     }
     return EndSession(index);
   }
@@ -437,7 +437,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     ReportWorkerPart(index, rank.sender, std::move(part));
   }
   // The writer thread belongs to the process and outlives a session.
-  At(Below({"write", WorkerProcess(index)}, kWriteMax), WorkerProcess(index),
+  At(world_.WriteTime({"write", WorkerProcess(index)}), WorkerProcess(index),
      [this, index, snapshot = std::move(snapshot), sender = rank.sender] {
        protocol::CheckpointPart part = disk_.WritePart(
            snapshot.term, snapshot.step, protocol::WorkerPartName(index, snapshot.term),
@@ -453,8 +453,8 @@ void SurvivalRun::ReportWorkerPart(uint32_t index, const protocol::Sender& sende
   if (!Reaches(WorkerProcess(index), 0)) return;
   At(Delay({"part", index}), 0, [this, sender, part = std::move(part)] {
     server::Coordinator::Effects effects;
-    (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
-    CarryOut(effects);
+    (void)coordinator_->core().WorkerPart(sender, part, Now(), &effects);
+    coordinator_->CarryOut(effects);
   });
 }
 
@@ -483,9 +483,8 @@ void SurvivalRun::Heartbeat(uint32_t index) {
     At(Delay({"heartbeat", index}), 0,
        [this, index, heartbeat = Compose(index), session = rank.session] {
          server::Coordinator::Effects effects;
-         const absl::StatusOr<protocol::JobState> state =
-             DeliverState(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
-         CarryOut(effects);
+         const absl::StatusOr<protocol::JobState> state = DeliverState(
+             coordinator_->core().Heartbeat(heartbeat, Now(), &effects), heartbeat.sender, effects);
          At(Delay({"state", index}), WorkerProcess(index),
             [this, index, session, state, step = heartbeat.parameters_hash_step] {
               if (ranks_[index].session == session) HandleState(index, state, step);
@@ -505,12 +504,9 @@ void SurvivalRun::Leave(uint32_t index) {
     last.parameters_sha256 = absl::StrCat(HashParameters(rank.parameters));
     At(Delay({"leave", index}), 0, [this, index, last = std::move(last), session = rank.session] {
       server::Coordinator::Effects effects;
-      protocol::WorkerLeave leave;
-      leave.last = last;
-      leave.finished = true;
+      const protocol::WorkerLeave leave{.last = last, .finished = true, .reason = ""};
       const absl::StatusOr<protocol::JobState> state =
-          DeliverState(coordinator_->Leave(leave, Now(), &effects), last.sender);
-      CarryOut(effects);
+          DeliverState(coordinator_->core().Leave(leave, Now(), &effects), last.sender, effects);
       At(Delay({"left", index}), WorkerProcess(index), [this, index, session, state] {
         if (ranks_[index].session == session) HandleState(index, state, /*hash_step=*/0);
       });
@@ -520,7 +516,10 @@ void SurvivalRun::Leave(uint32_t index) {
 }
 
 absl::StatusOr<protocol::JobState> SurvivalRun::DeliverState(
-    const absl::StatusOr<protocol::JobState>& state, const protocol::Sender& sender) {
+    absl::StatusOr<protocol::JobState> decided, const protocol::Sender& sender,
+    const server::Coordinator::Effects& effects) {
+  coordinator_->CarryOut(effects);
+  absl::StatusOr<protocol::JobState> state = coordinator_->Announced(std::move(decided), sender);
   if (state.ok() && state->term == sender.term) worker_heard_ = now_;
   return state;
 }
