@@ -10,7 +10,7 @@
 namespace sluice::server {
 namespace {
 
-// Limit of parts in a checkpoint. Ranks, shards and files for people together need far fewer.
+// Limit on the parts in a checkpoint. Ranks, shards and files for people together need far fewer.
 constexpr size_t kPartsMax = 4096;
 // Bounds the list when a disk stays full. The list drops its oldest steps, whose files were removed
 // when those checkpoints were abandoned.
@@ -184,7 +184,7 @@ bool CheckpointTracker::Overdue(absl::Time now) const {
 
 std::vector<uint64_t> CheckpointTracker::Written() {
   std::erase(litter_, under_way_);
-  // In a rack, the parent job names checkpoints, so parts of a later step may have arrived already.
+  // In a rack, the parent job names checkpoints. Files of a later one may exist already and stay.
   std::vector<uint64_t> remove;
   std::vector<uint64_t> later;
   for (const uint64_t step : litter_) {

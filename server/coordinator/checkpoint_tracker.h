@@ -26,8 +26,8 @@ struct CheckpointTrackerOptions {
   // has sent its part.
   bool in_lockstep = true;
   // True in a rack, where the parent job decides which checkpoints are usable. The tracker then
-  // keeps every checkpoint from the oldest of the `keep` newest released steps on, even if newer
-  // ones are complete in the rack.
+  // keeps all checkpoints from the oldest of the `keep` newest released steps on, even if the rack
+  // has completed newer ones.
   bool in_rack = false;
 };
 
@@ -55,7 +55,7 @@ class CheckpointTracker {
   // Marks the complete checkpoint after `step` as damaged, if there is one.
   void Discard(uint64_t step);
   // Discards complete checkpoints after `step`. The job continues from `step`, so they are not part
-  // of its past.
+  // of its history.
   void DiscardAfter(uint64_t step);
   // Sets the complete checkpoints that members are reading now. These stay, however many newer
   // checkpoints exist.

@@ -107,8 +107,8 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
   }
 }
 
-// Returns false without the checkpoint that the term began with. Shard 0 was lost with its
-// coordinator and would have to replay earlier steps, but no process keeps their results.
+// The checkpoint that the term began with must still exist. Otherwise shard 0, which was lost with
+// its coordinator, would have to replay earlier steps, but no process keeps their results.
 bool Coordinator::CanGoOnInTerm(const protocol::RunRecord& record) const {
   return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
          record.restore_step <= book_.newest() && protocol::ValidateTensorTable(record.table).ok();
@@ -122,7 +122,7 @@ void Coordinator::Join(JoinToken token, protocol::WorkerJoin join, absl::Time no
     return;
   }
   Member& member = members_[join.rank];
-  // The shards already know the initial or present ranks, so this worker is a newcomer.
+  // The shards already know the members, so this worker is a newcomer.
   if (!member.present && options_.elastic.has_value() && announced_) {
     AwaitRank(&member, token, std::move(join), out);
     AdmitLearners(now, out);
@@ -179,7 +179,7 @@ uint64_t Coordinator::IncarnationOf(const protocol::WorkerJoin& join) const {
   return CounterRandom(options_.job_uid, join.rank, join.nonce).Next() | 1;
 }
 
-// Lets the newcomer wait until it is known whether the holder of the rank, if any, is alive.
+// Makes the newcomer wait until it is known whether the holder of the rank, if any, is alive.
 void Coordinator::AwaitRank(Member* member, JoinToken token, protocol::WorkerJoin join,
                             Effects* out) {
   const bool again = member->successor_token != 0 && member->successor.nonce == join.nonce;
@@ -208,7 +208,7 @@ void Coordinator::JoinCancelled(JoinToken token) {
     }
     if (!member.present || member.token != token) continue;
     member.token = 0;
-    if (announced_) return;  // Without a call, the member's lease decides.
+    if (announced_) return;  // From now on, the member's lease decides.
     const JoinToken successor_token = member.successor_token;
     protocol::WorkerJoin successor = std::move(member.successor);
     member = Member();
@@ -311,7 +311,7 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
 }
 
 void Coordinator::SendStart(ShardSeat* seat, Effects* out) {
-  // If the command was sent before, the shard may have started with the generation of that time.
+  // If the command was sent before, the shard may have started with the generation at that time.
   if (seat->told_generation == 0) seat->told_generation = generation_;
   out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart(*seat)});
 }
@@ -397,7 +397,7 @@ protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
   if (restore_step > 0) return grant;  // The checkpoint contains its plans.
   const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
       options_.control, options_.compression, table_, options_.world_size, options_.momentum);
-  if (plan.ok()) grant.plan = *plan;  // If the plan failed, no shard has started.
+  if (plan.ok()) grant.plan = *plan;  // If FirstPlan failed, no shard has started.
   return grant;
 }
 
@@ -444,7 +444,7 @@ absl::StatusOr<protocol::JobState> Coordinator::Leave(const protocol::WorkerLeav
   if (!found.ok()) return found.status();
   Member& member = **found;
   RecordHeartbeat(leave.last, &member, now, out);
-  // The first report after a restart may cause a rollback.
+  // If this was the first report after a restart, it may have caused a rollback.
   if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
   if (!member.left && !leave.finished) {
     const std::string why = leave.reason.empty() ? "it gave no reason" : leave.reason;
@@ -550,7 +550,7 @@ bool Coordinator::AnyToldEnd() const {
 
 bool Coordinator::Drained() const {
   if (!ended()) return false;
-  // With checkpoints, an absent worker may rejoin, and one that left asks until the job ends.
+  // With checkpoints, an absent worker may rejoin, and one that left repeats Leave until the end.
   const bool all_must_hear = has_checkpoints() && term_ > 0 && !options_.elastic.has_value();
   return std::all_of(members_.begin(), members_.end(),
                      [this, all_must_hear](const Member& m) {

@@ -93,9 +93,9 @@ class Coordinator {
   void Begin(Effects* out);
 
   // An AnswerJoin answers the call, now or later. Calls with the same nonce come from the same
-  // member; if an older call of that member still waits, it is answered ABORTED. In a job with
-  // checkpoints, another worker may hold the rank; then the call waits. If the holder sends a
-  // heartbeat, the call fails with ALREADY_EXISTS. If the holder has been silent for three
+  // member; if an older call of that member still waits, the older call fails with ABORTED. In a
+  // job with checkpoints, another worker may hold the rank; then the call waits. If the holder
+  // sends a heartbeat, the call fails with ALREADY_EXISTS. If the holder has been silent for three
   // heartbeats, the newcomer takes its place. The newcomer then replays the steps after the newest
   // checkpoint, or the job rolls back. The Join rpc documents the other errors.
   void Join(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out);
@@ -108,8 +108,8 @@ class Coordinator {
   absl::StatusOr<protocol::JobState> Leave(const protocol::WorkerLeave& leave, absl::Time now,
                                            Effects* out);
 
-  // Returns a number for a process that will attach. It is higher than all numbers given before,
-  // also by earlier coordinators. Begin's record must be durable before the call.
+  // Returns a number for a process that will attach. It is higher than all earlier numbers,
+  // including those from earlier coordinators. Begin's record must be durable before the call.
   uint64_t NumberShard();
   void AttachShard(ControlStreamId stream, const protocol::ShardArrival& arrival, absl::Time now,
                    Effects* out);
@@ -123,13 +123,13 @@ class Coordinator {
   // Reports a part that is durable or has an error. If the part could not be written, the
   // checkpoint is abandoned unless it is complete without the part. If the part is unreadable and
   // belongs to the checkpoint to continue from, the job rolls back to the previous checkpoint.
-  // Fails with INVALID_ARGUMENT if the part belongs to another member, else as Heartbeat does.
+  // Fails with INVALID_ARGUMENT if the part belongs to another member; otherwise as Heartbeat does.
   absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part,
                           absl::Time now, Effects* out);
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
                  Effects* out);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
-  // Reports that a replaying worker sent different bytes. The job rolls back to the checkpoint.
+  // Reports that a worker sent different bytes in a replay. The job rolls back to the checkpoint.
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason,
                             absl::Time now, Effects* out);
   // Call this when WriteCheckpoint has been carried out.
@@ -141,7 +141,7 @@ class Coordinator {
   void RequestCancelled(CheckpointToken token) { requests_.erase(token); }
 
   // Checks the leases and the join timeout. If more than a quarter of the lease has passed since
-  // the last tick, this process was suspended; all timers then shift by that gap.
+  // the last tick, assumes that this process was suspended and shifts all timers by that gap.
   void Tick(absl::Time now, Effects* out);
   // The next four methods are for a rack (CoordinatorOptions::in_rack). They ignore terms that are
   // over. StartRackTerm begins the term after `restore_step`, whose checkpoint is complete here, or
@@ -152,8 +152,8 @@ class Coordinator {
   void ParentLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out);
   // Reports that the parent job has finished.
   void FinishParent(uint32_t term, Effects* out);
-  // The parent job's newest complete checkpoint follows `durable_step`. The rack keeps the newest
-  // checkpoint_keep steps completed there, and all checkpoints between and after them.
+  // Reports that the parent job has completed the checkpoint after `durable_step`. The rack keeps
+  // all checkpoints from the oldest of the last checkpoint_keep reported steps on.
   void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
   bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
   // Returns OK if the checkpoint after `step` is complete here, an error if it can no longer become
@@ -162,7 +162,7 @@ class Coordinator {
   // Ends the job with `reason`. Does nothing if the job has ended.
   void Fail(absl::string_view reason, Effects* out);
 
-  // Returns the state as a worker of this term receives it.
+  // Returns the state that is sent to a worker of this term.
   protocol::JobState State() const;
   // Records that the last answer to this sender did not report the end of the job.
   void EndNotTold(const protocol::Sender& sender);
@@ -171,9 +171,9 @@ class Coordinator {
   protocol::JobPhase phase() const { return phase_; }
   const std::string& failure() const { return failure_; }
   uint32_t term() const { return term_; }
-  // True if the job has ended and all attached shards and present workers have received that.
+  // True if the job has ended and all attached shards and present workers know it.
   bool Drained() const;
-  // True if at least one worker has received that the job has ended.
+  // True if at least one worker knows that the job has ended.
   bool AnyToldEnd() const;
   JobStatus Status(absl::Time now) const;
 
@@ -182,14 +182,14 @@ class Coordinator {
     bool present = false;
     bool beaten = false;  // This coordinator has received a heartbeat from the member.
     bool lost = false;    // The member's lease has expired, and the job waits for the member.
-    // Elastic: the reason that the member gave when it left while too few workers remained to
-    // continue. Empty if it did not leave that way.
+    // Elastic: the reason that the member gave for leaving, if too few workers remained to continue
+    // without it. Otherwise empty.
     std::string gave_up;
     protocol::WorkerJoin join;  // The member's Join, without the table.
     uint64_t incarnation = 0;
     JoinToken token = 0;  // 0 if no call waits.
     bool left = false;
-    bool late_joiner = false;  // Elastic: the member joined while others were further.
+    bool late_joiner = false;  // Elastic: the member joined in the middle of the term.
     bool told_end = false;
     absl::Time heard;
     // Time without progress in the last heartbeat if that exceeds stall_timeout; otherwise 0.
@@ -229,9 +229,9 @@ class Coordinator {
   // Initial value of replay_from and results_from. It means that everything is kept.
   static constexpr uint64_t kEverything = 1;
   static constexpr int kSilentHeartbeats = 3;  // Silence after which a worker may be replaced.
-  static constexpr uint64_t kAtOnce = 1;  // A minimum step for a checkpoint as soon as possible.
+  static constexpr uint64_t kAtOnce = 1;       // Minimum step of a request for a checkpoint now.
 
-  // Returns the time that the rank waited for its results at the shards, as the mean of the shards.
+  // Returns the time that the rank's requests waited at the shards, averaged over the shards.
   double WaitedSeconds(uint32_t rank) const;
   void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
   protocol::LinkFigures SlowestLink(uint32_t rank) const;
@@ -277,7 +277,7 @@ class Coordinator {
   void Grant(JoinToken token, Member* member, Effects* out);
   std::vector<uint64_t> StepsInUse() const;
   std::vector<protocol::ShardPlace> Places() const;
-  // True if another process serves a shard and the worker does not know that yet.
+  // True if the worker does not know the current process of some shard.
   bool ShardsMoved(const protocol::WorkerHeartbeat& heartbeat) const;
   protocol::StartShard MakeStart(const ShardSeat& seat) const;
   void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, Member* member, absl::Time now,
@@ -390,7 +390,7 @@ class Coordinator {
   uint32_t table_rank_ = 0;
   std::map<uint64_t, ParameterHash> hashes_;  // By step; at most kHashSteps entries.
   // Last sequence number of a command. The numbers of a term are above those of all earlier terms,
-  // so an acknowledgement for an earlier coordinator does not count for this one.
+  // so an acknowledgement that was meant for an earlier coordinator does not count for this one.
   uint64_t sequence_ = 0;
   uint64_t suspend_sequence_ = 0;
   uint64_t start_sequence_ = 0;
@@ -409,7 +409,7 @@ class Coordinator {
   uint32_t term_ = 0;
   uint64_t restore_step_ = 0;       // The step that this term continues from.
   uint64_t furthest_step_ = 0;      // Highest step reported in this term or before.
-  bool knows_position_ = true;      // False if no step was reported since a restart.
+  bool knows_position_ = true;      // False if no step has been reported since a restart.
   std::string checkpoint_trouble_;  // As in JobStatus.
   absl::Time newest_since_ = absl::InfinitePast();  // When the newest checkpoint became complete.
   uint32_t rollbacks_ = 0;

@@ -9,7 +9,7 @@
 namespace sluice::server {
 namespace {
 
-constexpr size_t kRequestsMax = 256;  // Maximum of waiting RequestCheckpoint calls.
+constexpr size_t kRequestsMax = 256;  // Maximum number of waiting RequestCheckpoint calls.
 // GiveUpForgotten waits this many leases after all members have passed the checkpoint's step.
 constexpr int kForgottenLeases = 6;
 
@@ -23,7 +23,7 @@ protocol::RunRecord Coordinator::Record(bool finished) const {
                              .term = term_,
                              .finished = finished,
                              .coordinator_incarnation = incarnation_};
-  // A rack repairs no loss in place, but its next coordinator must report the end of the run.
+  // A rack does not repair losses, but its next coordinator must report the end of the run.
   const bool needed = repairs_losses() || (finished && options_.in_rack);
   if (!needed || !announced_) return record;
   record.generation = generation_;
@@ -66,7 +66,7 @@ void Coordinator::Begin(Effects* out) {
 
 void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
   if (ended()) return;
-  // Heartbeats lag, so a checkpoint may be further than the reported steps.
+  // Heartbeats lag, so a checkpoint may be further ahead than the reported steps.
   const uint64_t was_at = std::max({furthest_step_, restore_step_, book_.newest()});
   term_ += 1;
   if (options_.elastic.has_value()) begin_with_ = std::max(Present(), options_.elastic->least);
@@ -174,7 +174,7 @@ void Coordinator::RecordPart(const protocol::CheckpointPart& part, absl::string_
                              absl::Time now, Effects* out) {
   if (ended() || !announced_) return;
   if (part.unreadable) {
-    // If a newer checkpoint replaced this one, the process that needs it will ask again.
+    // If a newer checkpoint has replaced this one, the process that needs one will ask again.
     if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
@@ -231,8 +231,8 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
   book_.Hold(StepsInUse());
   for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
-  // Files of later steps may need removal too. But the job may reach those steps again, and
-  // commands are not ordered with the parts that workers send. A later command removes those files.
+  // Files of later steps may need removal too. But the job may reach those steps again, and the new
+  // files may exist before the command arrives. A later command removes those files.
   DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
@@ -251,7 +251,7 @@ void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out
   if (options_.elastic.has_value()) AdmitLearners(now, out);
 }
 
-// Returns the steps of checkpoints that members still read while others are past the next one.
+// Returns the steps of the checkpoints that members are still reading, even if newer ones exist.
 std::vector<uint64_t> Coordinator::StepsInUse() const {
   std::vector<uint64_t> steps;
   for (const Member& member : members_) {
@@ -287,11 +287,11 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effec
   AskForNextCheckpoint(out);
 }
 
-// Lists all checkpoints to keep, so that a shard that missed a command catches up with the next.
+// The command lists all checkpoints to keep, so a shard that missed one catches up with the next.
 void Coordinator::DropAtShards(uint64_t before, Effects* out, uint64_t given_up) {
   if (!options_.checkpoints_at_shards) return;
   for (const ShardSeat& seat : seats_) {
-    // A shard that has not started would thereby acknowledge its start too.
+    // If the shard has not started, its acknowledgement would also acknowledge StartShard.
     if (seat.stream == 0 || !Started(seat)) continue;
     auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
     command.stream = seat.stream;
@@ -369,8 +369,8 @@ bool Coordinator::MayNameCheckpoints() const {
   return seat.stream != 0 && Started(seat) && !seat.awaits_start && !seat.replays;
 }
 
-// Abandons a checkpoint that shard 0 named to an earlier coordinator. If a part's failure was
-// reported to that coordinator, the failure is never reported again.
+// Abandons a checkpoint of an earlier coordinator if its parts do not arrive. If a part's failure
+// was reported to that coordinator, the failure is never reported again.
 void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
   const uint64_t step = book_.under_way();
   const bool forgotten =

@@ -41,7 +41,7 @@ void Coordinator::EvictLost(absl::Time now, Effects* out) {
 }
 
 // If enough other members are left, they continue without this member. Otherwise the job waits as
-// for a lost member, but only a newcomer can take the rank.
+// it does for a lost member, but only a newcomer can take the rank.
 void Coordinator::GaveUp(Member* member, absl::string_view why, absl::Time now, Effects* out) {
   if (Present() > options_.elastic->least) {
     Remove({member}, absl::StrCat(Describe(*member), " left: ", why), now, out);
@@ -97,7 +97,7 @@ void Coordinator::AnnounceMembers(Effects* out) {
   // The checkpoint in progress may be complete without the members that left.
   std::vector<uint32_t> ranks = book_.expected();
   std::erase_if(ranks, [this](uint32_t rank) { return !members_[rank].present; });
-  // Newcomers need a worker's part to start from. Learners join after this step.
+  // Newcomers need a worker's part to start from. Learners also pass this step and write a part.
   if (ranks.empty()) ranks = PresentRanks();
   if (book_.Expect(std::move(ranks))) WriteManifest(book_.under_way(), out);
 }
@@ -127,7 +127,7 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   }
   std::vector<std::string> names;
   for (Member* const member : due) {
-    // The newcomer joins after the step of the checkpoint in progress, so it writes its own part.
+    // The newcomer passes the step of the checkpoint in progress, so it writes a part of its own.
     book_.WithdrawRank(member->successor.rank, now);
     SeatSuccessor(member, now);
     member->late_joiner = true;
@@ -150,7 +150,7 @@ void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
     return;
   }
   if (book_.under_way() != 0 || book_.asked_minimum() == kAtOnce) return;
-  // A checkpoint costs all members time, and a full disk may still be full.
+  // A checkpoint costs all members time, and a disk that was full may still be full.
   const uint32_t doublings = std::min(std::max(given_up_in_a_row_, 1u) - 1, kPauseDoublingsMax);
   const absl::Duration pause = options_.lease * (1 << doublings);
   if (given_up_in_a_row_ > 0 && now - given_up_at_ < pause) return;
@@ -170,7 +170,7 @@ std::vector<uint32_t> Coordinator::PresentRanks() const {
   return ranks;
 }
 
-// Learners that are present when a checkpoint is named also pass its step, so they are expected.
+// Learners that are present when a checkpoint is named also pass its step and write parts.
 void Coordinator::ExpectPresentRanks() {
   if (!options_.elastic.has_value()) return;
   (void)book_.Expect(PresentRanks());  // Completes nothing: parts are still missing.

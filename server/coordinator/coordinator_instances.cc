@@ -13,8 +13,8 @@ constexpr int kIncarnationShift = 32;
 }  // namespace
 
 // The upper half of each number is the coordinator's durable number, so that all numbers are above
-// those of earlier coordinators. Commands use the same scheme, so that an acknowledgement for an
-// earlier coordinator does not count for this one.
+// those of earlier coordinators. Commands use the same scheme, so that an acknowledgement that was
+// meant for an earlier coordinator does not count for this one.
 uint64_t Coordinator::FirstNumber() const { return incarnation_ << kIncarnationShift; }
 
 uint64_t Coordinator::NumberShard() { return FirstNumber() + ++numbered_; }

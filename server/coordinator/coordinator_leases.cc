@@ -112,7 +112,7 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
     AddLost(member, &lost, &stalled);
   }
   if (lost.empty() && stalled.empty()) return;
-  // Without checkpoints, only the first is named, because it may have caused the others.
+  // Without checkpoints, only the first loss is named, because it may have caused the others.
   if (!has_checkpoints() && !lost.empty()) {
     lost.resize(1);
     stalled.clear();

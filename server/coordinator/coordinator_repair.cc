@@ -41,7 +41,7 @@ void Coordinator::ReattachShard(ShardSeat* seat, bool new_to_us, absl::Time now,
     return;
   }
   CommandAttached(seat, now, out);
-  // The shard may have started unknown to this coordinator; then no other acknowledgement follows.
+  // The shard may have started without our knowledge. In that case, no acknowledgement follows.
   GrantWhenAcknowledged(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
@@ -156,7 +156,7 @@ void Coordinator::SendMembers(const ShardSeat& seat, Effects* out) {
   out->push_back(CommandShard{seat.stream, members_sequence_, std::move(members)});
 }
 
-// Gives ranks of lost workers to waiting newcomers. All that are due share a generation.
+// Gives ranks of lost workers to waiting newcomers. All replacements share a generation.
 void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   std::vector<Member*> due;
   size_t newcomers = 0;
@@ -169,7 +169,7 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   const bool all_new = newcomers == members_.size() &&
                        (due.size() == newcomers || !AnyAlive(now, absl::InfiniteDuration()));
   if ((due.empty() && !all_new) || book_.being_written()) return;
-  // If no member was heard recently, this process may have been cut off and will soon hear them.
+  // If no member reported recently, this process may have been cut off and will soon hear them.
   const bool only_just = std::none_of(due.begin(), due.end(), [&](const Member* member) {
     return now - member->successor_since >= options_.lease;
   });
@@ -344,6 +344,9 @@ std::string Coordinator::WhyNoReexecution() const {
   const uint64_t first = book_.newest() + 1;
   if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
   for (const ShardSeat& seat : seats_) {
+    // The shard will replay from the newest checkpoint and then has these results. StartReplays
+    // checks that it can.
+    if (seat.awaits_start) continue;
     const uint64_t from = seat.health.results_from;
     if (from >= 1 && from <= first) continue;
     return absl::StrCat(Describe(seat), " keeps ", NotAllSince(from, first, "results"));

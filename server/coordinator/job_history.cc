@@ -99,7 +99,7 @@ void JobHistory::AddMember(const MemberStatus& member, absl::Time now) {
   if (gone || sums.steps == 0) return;
   if (!samples.empty() && sums.steps == samples.back().sums.steps) return;
   samples.push_back({.at = now, .sums = sums});
-  // The oldest sample that is kept lies outside the window.
+  // The oldest sample may lie outside the window, so that the samples cover all of it.
   while (samples.size() > 2 && samples[1].at <= now - kWindow) samples.pop_front();
 }
 

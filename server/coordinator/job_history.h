@@ -1,5 +1,5 @@
 // JobHistory: a job's history since this coordinator started, in a bounded number of points. It
-// takes a status at most once per second. Pure; callers pass the time. Not thread-safe.
+// records a status at most once per second. Pure; callers pass the time. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct HistoryPoint {
   // Bytes of serialized messages, summed over all workers.
   double bytes_up_per_second = 0;
   double bytes_down_per_second = 0;
-  // Dense fp32 bytes of the same steps, divided by the bytes sent.
+  // The bytes that dense fp32 would need for the same steps, divided by the bytes sent.
   std::optional<double> ratio_up{};
   std::optional<double> ratio_down{};
 };
@@ -58,8 +58,8 @@ class JobHistory {
   // The window for paces and for the rates of points.
   static constexpr absl::Duration kWindow = absl::Seconds(10);
 
-  // The time of the next effective Add: one second after the last effective one. Add does nothing
-  // before it.
+  // The earliest time at which Add records a status again: one second after it last recorded one.
+  // Before that time, Add does nothing.
   absl::Time due() const { return next_; }
   void Add(const JobStatus& status, absl::Time now);
 
@@ -104,7 +104,7 @@ class JobHistory {
   absl::Time next_ = absl::InfinitePast();
   absl::Time next_kept_ = absl::InfinitePast();
   std::deque<Sample> samples_;
-  // By rank, then one sample for each second with a step.
+  // By rank: one sample for each second in which the worker finished a step.
   std::vector<std::deque<MemberSample>> members_;
   uint64_t furthest_step_ = 0;
   absl::Time now_ = absl::InfinitePast();

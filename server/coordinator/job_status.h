@@ -16,8 +16,7 @@
 namespace sluice::server {
 
 // The consequence of a lost process. The job ends (kNone); the job rolls back to a checkpoint
-// (kRollback); or the process returns to its position with the data that other processes keep
-// (kReplay).
+// (kRollback); or the process catches up with the data that other processes keep (kReplay).
 enum class RecoveryClass { kNone, kRollback, kReplay };
 
 absl::string_view ToString(RecoveryClass recovery);  // none, rollback, replay
@@ -32,11 +31,11 @@ struct MemberStatus {
   absl::Duration since_heartbeat{};
   protocol::MemberProgress progress{};
   protocol::MemberTimings timings{};
-  // Time that this worker's requests waited at the shards for requests of other workers, since the
-  // shards began. Summed over steps; the mean of all shards.
+  // Time that this worker's requests have waited at the shards for those of other workers, summed
+  // over the steps since the shards started and averaged over the shards.
   double waited_seconds = 0;
-  // For each direction, the figures of the slowest link between this worker and a shard; without
-  // lateness.
+  // For each direction, the figures of the slowest link between this worker and a shard. The
+  // lateness is not set.
   protocol::LinkFigures link{};
 };
 
@@ -92,7 +91,7 @@ struct JobStatus {
   double lost_residual_energy = 0;
   JobCodecs codecs{};
   std::vector<LongWait> waits{};
-  // The run record cannot be written, and the job waits until it can be.
+  // True while the run record cannot be written. The job waits until it can be written.
   bool record_unwritten = false;
 };
 

@@ -10,7 +10,7 @@
 namespace sluice::server {
 namespace {
 
-// If a part of a step exceeds this share, a warning explains that part.
+// A part of a step that exceeds this share causes a warning.
 constexpr double kTransferMuch = 0.5;
 constexpr double kEncodeMuch = 0.3;
 constexpr double kWaitMuch = 0.3;
@@ -114,7 +114,7 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
                                                " is not finite: training has diverged")});
 }
 
-// The texts of a warning about a long part of a step.
+// A part of a step, and the texts of the warning if it takes too long.
 struct LongPart {
   double StepSplit::*part = nullptr;
   double much = 0;  // Share of a step.
@@ -145,7 +145,7 @@ const char* MostOf(const StepSplit& split) {
   return split.encode >= split.transfer ? "encoding and decoding" : "on its link";
 }
 
-// Reports the worker that the others wait for. If all workers wait, they wait for the shards.
+// Reports the worker that the others wait for, or that all wait for the shards or for each other.
 void AddLast(const std::vector<Paced>& all, std::vector<JobWarning>* out) {
   if (all.empty()) return;
   const auto by_wait = [](const Paced& a, const Paced& b) {

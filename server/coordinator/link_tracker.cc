@@ -8,10 +8,10 @@
 namespace sluice::server {
 namespace {
 
-// Size of a probe, including the overhead of gRPC and TCP. A probe is close to a transfer without
-// bytes.
+// Size of a probe, including the overhead of gRPC and TCP. Nearly all of its transfer time is
+// latency.
 constexpr uint64_t kProbeBytes = 64;
-// The step number of ranks that do not take steps together.
+// The step number that is used if ranks do not take steps together.
 constexpr uint64_t kRound = 0;
 
 std::vector<Transfer> TransfersOf(absl::Span<const protocol::LinkPeriod> periods,
@@ -94,7 +94,7 @@ void LinkTracker::EndStep(uint64_t number, Step step) {
     ranks_[rank].compute_late_s += lateness[rank].compute_s;
     ranks_[rank].network_late_s += lateness[rank].network_s;
   }
-  // A validation metric that no measurement has included yet counts with the next step.
+  // If the previous measurement was never taken, its validation metric moves to this one.
   if (!step.tested.has_value() && measured_.has_value()) step.tested = measured_->validation;
   measured_ = {.step = number, .ranks = std::move(ranks), .validation = step.tested};
 }

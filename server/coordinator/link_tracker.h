@@ -44,7 +44,7 @@ class LinkTracker {
   // for reports of absent ranks. In measurements, absent ranks get the values of the lowest rank
   // that reported.
   void SetPresent(absl::Span<const uint64_t> incarnations);
-  // Counts steps from the start again after a rollback. The measurements of links are kept.
+  // Forgets the reported steps, which the job repeats after a rollback. Keeps the link estimates.
   void Rewind();
 
   LinkStats Stats() const;
@@ -55,7 +55,7 @@ class LinkTracker {
   std::optional<StepMeasurements> TakeStep();
 
  private:
-  // Limit of steps that not all ranks have reported. The oldest ones are dropped.
+  // Limit on the steps that only some ranks have reported. The oldest ones are dropped.
   static constexpr size_t kStepsOpen = 4;
 
   struct Rank {

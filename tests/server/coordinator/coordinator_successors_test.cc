@@ -23,7 +23,7 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   ForgetCommands();
   Join(7, join);
   PassWith({1}, {11, 12}, absl::Seconds(2), 140);
-  EXPECT_EQ(MembersOf(11), nullptr) << "its holder may be alive";
+  EXPECT_EQ(MembersOf(11), nullptr) << "the rank's holder may be alive";
   PassWith({1}, {11, 12}, absl::Seconds(1), 140);
   EXPECT_EQ(coordinator_.term(), 0u);
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
@@ -36,7 +36,7 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   EXPECT_NE(MembersOf(12)->incarnations[1], before);
   EXPECT_FALSE(answers_.contains(7));
   AcknowledgeMembers(11);
-  EXPECT_FALSE(answers_.contains(7)) << "shard 1 does not know it yet";
+  EXPECT_FALSE(answers_.contains(7)) << "shard 1 does not know the successor yet";
   AcknowledgeMembers(12);
   ASSERT_TRUE(answers_.at(7).ok()) << answers_.at(7).status();
   const protocol::JoinGrant& grant = *answers_.at(7);
@@ -50,9 +50,26 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
             "rank 1 (host a, pid 121) was replaced by b pid 9, which replays the steps after "
             "100 (repair 1); nothing is lost");
   EXPECT_EQ(Beat(BeatOfHolder(2)).status().code(), absl::StatusCode::kFailedPrecondition)
-      << "the holder before is fenced";
+      << "the previous holder is fenced";
   EXPECT_TRUE(Beat(BeatOfHolder(7, 101, 101)).ok());
   EXPECT_EQ(Now().recovery_class, RecoveryClass::kReplay);
+}
+
+// The shard will replay from the checkpoint that is being written, so it will have the results that
+// a replaced worker needs.
+TEST_F(RepairTest, AWorkerMayBeLostWhileAShardWaitsForTheCheckpoint) {
+  StartJob();
+  CompleteCheckpoint(100);
+  GiveAllParts(200);
+  Attach(13, ArrivalOf(1, 60));
+  ASSERT_EQ(StartOf(13), nullptr);
+  EXPECT_EQ(Now().recovery_class, RecoveryClass::kReplay) << Now().recovery_reason;
+  PassWith({2}, {11, 13}, absl::Seconds(11), 210);
+  EXPECT_EQ(coordinator_.term(), 0u) << warnings_.back();
+  Written(200);
+  ASSERT_NE(StartOf(13), nullptr);
+  EXPECT_EQ(StartOf(13)->restore_step, 200u);
+  EXPECT_EQ(Now().rollbacks, 0u);
 }
 
 // The holder of rank 1 reports a parameter hash and is then lost with all its state. Join token 7
@@ -102,8 +119,8 @@ TEST_F(SuccessorHashTest, ASuccessorThatDiffersFromOneThatWasNotLostTakesTheJobB
   EXPECT_EQ(ReportParameters(7, 130, "y"), protocol::JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 1 (host a, pid 121) differ from "
                                           "those of rank 0 (host a, pid 120)"));
-  // The new term has no repairs. If a rank differs again, its training itself is different, and the
-  // job must fail.
+  // The new term has no repairs. A rank that differs again must therefore have diverged in
+  // training, so the job must fail.
   ComeAgain();
   EXPECT_EQ(ReportParameters(1, 130, "x"), protocol::JobPhase::kRunning);
   EXPECT_EQ(ReportParameters(2, 130, "y"), protocol::JobPhase::kFailed);
@@ -132,7 +149,7 @@ TEST_F(RepairTest, RetryAcrossAGenerationChange) {
   PassWith({1}, {11, 12}, absl::Seconds(3), 140);
   const protocol::JobState state = *Beat(old);
   EXPECT_EQ(state.generation, 2u);
-  EXPECT_EQ(state.term, 0u) << "the generation does not concern who stays";
+  EXPECT_EQ(state.term, 0u) << "a new generation does not affect remaining members";
   Join(8, JoinOf(1, 9999));  // The newcomer's call broke, so it joins again.
   EXPECT_EQ(answers_.at(7).status().code(), absl::StatusCode::kAborted);
   AcknowledgeMembers(11);
@@ -142,7 +159,7 @@ TEST_F(RepairTest, RetryAcrossAGenerationChange) {
   ASSERT_TRUE(answers_.at(9).ok());
   EXPECT_EQ(answers_.at(9)->incarnation, answers_.at(8)->incarnation);
   EXPECT_EQ(answers_.at(9)->first_step, 101u);
-  EXPECT_EQ(Now().repairs, 1u) << "one member";
+  EXPECT_EQ(Now().repairs, 1u) << "all three calls are from one successor";
 }
 
 TEST_F(RepairTest, ASuccessorIsNotReplacedWhileItWaits) {
@@ -153,7 +170,7 @@ TEST_F(RepairTest, ASuccessorIsNotReplacedWhileItWaits) {
   Join(8, JoinOf(1, 8888));
   PassWith({1}, {11, 12}, absl::Seconds(20), 140);
   EXPECT_EQ(records_.back().members[1].nonce, 9999u);
-  EXPECT_FALSE(Now().members[1].lost) << "its call is open";
+  EXPECT_FALSE(Now().members[1].lost) << "the successor's Join call is open";
   AcknowledgeMembers(11);
   AcknowledgeMembers(12);
   EXPECT_TRUE(answers_.at(7).ok());
@@ -229,7 +246,7 @@ TEST_F(RepairTest, ASuccessorAmongSilentWorkersWaitsForThemALease) {
   PassWith({}, {11, 12}, absl::Seconds(11), 140);
   Join(7, JoinOf(0, 9998));
   PassWith({}, {11, 12}, absl::Seconds(8), 140);
-  EXPECT_EQ(coordinator_.term(), 0u) << "rank 1 may be heard of again";
+  EXPECT_EQ(coordinator_.term(), 0u) << "rank 1 may report again";
   PassWith({}, {11, 12}, absl::Seconds(4), 140);
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_THAT(warnings_.back(), HasSubstr("no worker of term 0 is left"));
