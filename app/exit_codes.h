@@ -10,6 +10,6 @@ inline constexpr int kExitUsage = 2;   // The flags or the job file are invalid.
 // The program itself worked, but it lost its peers and gave up waiting for them. If the job has
 // checkpoints, start the program again. (EX_TEMPFAIL of sysexits.h.)
 inline constexpr int kExitLostPeers = 75;
-inline constexpr int kExitSignal = 128;  // The signal's number is added to this code, as shells do.
+inline constexpr int kExitSignal = 128;  // Plus the signal's number, as in shells.
 
 }  // namespace sluice::app

@@ -1,4 +1,4 @@
-// Flags that had another name in the last release. An old name still works until
+// Flags that had a different name in the last release. An old name still works until
 // kOldNamesRemovedIn, but --help does not show it, and using it prints one line on stderr with the
 // new name. docs/upgrading.md lists the old names.
 #pragma once

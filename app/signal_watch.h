@@ -1,5 +1,5 @@
-// SignalWatch: calls a function on a separate thread when SIGINT or SIGTERM arrives, for a program
-// that may be blocked anywhere.
+// SignalWatch: calls a function on a separate thread when SIGINT or SIGTERM arrives, for programs
+// that may be blocked in any call.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ void BlockStopSignals();
 
 class SignalWatch {
  public:
-  // Calls `on_signal` on the watching thread at the first signal. The process ends with exit code
-  // 128 + the first signal's number at a second signal, or if the watch still exists `grace` after
-  // the first signal.
+  // Calls `on_signal` on the watching thread at the first signal. The process exits with code 128 +
+  // the first signal's number if a second signal arrives, or if the watch still exists `grace`
+  // later.
   SignalWatch(std::function<void(int signal)> on_signal, absl::Duration grace);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

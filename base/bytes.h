@@ -1,5 +1,5 @@
-// ByteReader and ByteWriter: reading and writing of little-endian scalars in byte strings. The
-// reader checks every length that it reads.
+// ByteReader and ByteWriter: read and write little-endian scalars in byte strings. The reader
+// checks every length that it reads.
 #pragma once
 
 #include <bit>

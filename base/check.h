@@ -1,4 +1,4 @@
-// Check: reports the place and ends the process when an invariant of Sluice's own code is broken.
+// Check: prints the source location and aborts when an invariant of Sluice's own code is broken.
 // Never use it for bytes from a network, a file or a user: invalid bytes must result in a Status.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Clock: time as a dependency. Cores take `absl::Time now` as an argument; only the code around the
-// cores holds a Clock.
+// Clock: an injectable source of time. Cores take `absl::Time now` as an argument; only the code
+// around the cores holds a Clock.
 #pragma once
 
 #include "absl/time/time.h"
@@ -20,7 +20,7 @@ class SteadyClock final : public Clock {
   absl::Time Now() const override;
 };
 
-// A clock that shows a fixed time, which only Advance() changes.
+// A clock whose time changes only when Advance() is called.
 class SimulatedClock final : public Clock {
  public:
   absl::Time Now() const override {

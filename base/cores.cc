@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// Returns this process's control group of version 2, which is on the line that begins with "0::".
+// Returns the path of this process's cgroup (v2), which is on the line that begins with "0::".
 // Returns an empty string if there is no such line.
 std::string GroupOf(const std::string& own_group) {
   std::ifstream file(own_group);
@@ -22,8 +22,8 @@ std::string GroupOf(const std::string& own_group) {
   return "";
 }
 
-// Returns the limit in `path` in cores. The file contains "QUOTA PERIOD" in microseconds; a quota
-// of "max" means no limit.
+// Returns the limit in the file `path` as a number of cores. The file contains "QUOTA PERIOD" in
+// microseconds; a quota of "max" means no limit.
 std::optional<double> LimitIn(const std::string& path) {
   std::ifstream file(path);
   double quota = 0;

@@ -33,7 +33,7 @@ uint32_t ExtendPortable(uint32_t crc, const std::byte* data, size_t size) {
 #if defined(__x86_64__)
 // The CRC instruction takes three cycles, but the processor can start one in each cycle. Therefore
 // the loop processes three lanes of kLane bytes side by side. The effect of kLane zero bytes on a
-// state is linear, so a table of this effect joins the states of the lanes.
+// state is linear, so a table of this effect is enough to combine the lanes' states.
 constexpr size_t kLane = 1024;
 
 using LaneShift = std::array<std::array<uint32_t, 256>, 4>;

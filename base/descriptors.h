@@ -14,7 +14,7 @@ struct DescriptorLimits {
 };
 
 // Raises the limit to the highest value that this process may set. Child processes inherit the
-// limit. The usual limit of 1,024 protects programs that use select(), which Sluice does not. Call
+// limit. The usual limit of 1,024 protects programs that use select(); Sluice does not use it. Call
 // this function at the start of main.
 DescriptorLimits RaiseDescriptorLimit();
 

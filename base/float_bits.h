@@ -24,7 +24,7 @@ constexpr float PowerThatNormalizes(uint32_t largest_bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(normal) << 23);
 }
 
-// Rounds to IEEE binary16, to the nearest even value. Results saturate at 65504.
+// Rounds to the nearest IEEE binary16 value, ties to even. Results saturate at 65504.
 constexpr uint16_t ToHalf(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t magnitude = bits & ~kSignBit;
@@ -37,8 +37,8 @@ constexpr uint16_t ToHalf(float x) {
   return static_cast<uint16_t>(half | ((bits & kSignBit) >> 16));
 }
 
-// Converts a finite half to a float. The function selects by mask and computes subnormal halves
-// without subnormal floats; both techniques keep loops fast.
+// Converts a finite half to a float. The function uses masks instead of branches and computes
+// subnormal halves without subnormal floats; both techniques keep loops fast.
 constexpr float FromHalf(uint16_t half) {
   const uint32_t magnitude = uint32_t{half} & 0x7FFF;
   const uint32_t normal = (magnitude << 13) + 0x38000000;
@@ -49,7 +49,7 @@ constexpr float FromHalf(uint16_t half) {
   return std::bit_cast<float>((subnormal & mask) | (normal & ~mask) | sign);
 }
 
-// Rounds to bfloat16, the upper half of a float, to the nearest even value. Results saturate at the
+// Rounds to the nearest bfloat16 (the upper half of a float), ties to even. Results saturate at the
 // largest finite value.
 constexpr uint16_t ToBfloat(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);

@@ -6,7 +6,7 @@ namespace sluice {
 
 void KeepFreedMemory() {
 #if defined(__GLIBC__)
-  // The largest block that the heap may serve. glibc does not allow a larger threshold.
+  // Larger blocks come from mmap instead of the heap. glibc does not allow a larger threshold.
   constexpr int kLargest = 32 << 20;
   constexpr int kKept = 256 << 20;
   static_cast<void>(::mallopt(M_MMAP_THRESHOLD, kLargest));

@@ -1,12 +1,12 @@
-// Settings of the C library's heap for programs that allocate and free much memory in every step.
+// Settings of the C library's heap for programs that allocate and free a lot of memory in every
+// step.
 #pragma once
 
 namespace sluice {
 
-// Makes the heap keep freed memory for later allocations, up to some hundred megabytes, instead of
-// returning the memory to the system. Returned memory costs a page fault for every 4 KiB when the
-// program uses it again. The setting applies to the whole process: call this function at the start
-// of main.
+// Makes the heap keep freed memory for later allocations, up to a few hundred megabytes, instead of
+// returning it to the system. Returned memory costs a page fault for every 4 KiB when the program
+// uses it again. The setting applies to the whole process: call this function at the start of main.
 void KeepFreedMemory();
 
 }  // namespace sluice

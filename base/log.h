@@ -22,7 +22,7 @@ enum class LogLevel { kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
 struct LogOptions {
-  // Levels below this one are not written.
+  // Events below this level are not written.
   LogLevel lowest = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
   // The job's name, which JSON lines contain. Empty while the name is unknown.
@@ -33,8 +33,8 @@ struct LogOptions {
   std::function<void(LogLevel level, absl::string_view component, absl::string_view text)> sink{};
 };
 
-// The fields that a log line has for programs. They have the same names as the labels of metrics.
-// Text lines state the same facts in words.
+// Machine-readable fields of a log line. They have the same names as the labels of metrics. Text
+// lines state the same facts in words.
 struct LogFields {
   // A stable name that does not change with the wording of the message. If it is empty, the line
   // has no event field.

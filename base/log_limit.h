@@ -1,5 +1,5 @@
-// LogLimit: limits one kind of log line, which others could cause at any rate, to one line per
-// second. Pure.
+// LogLimit: limits one kind of log line to one line per second, so that other processes cannot
+// flood the log. Pure.
 #pragma once
 
 #include <cstdint>

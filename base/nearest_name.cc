@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// The length limit for names. A longer name is not a person's misspelling.
+// Longer names get no suggestion, because they are unlikely to be typing mistakes.
 constexpr size_t kLongestName = 64;
 
 // Returns the optimal string alignment distance between `a` and `b`.

@@ -6,9 +6,9 @@
 
 namespace sluice {
 
-// Returns the first of the known names that have the fewest edits from `name`. An edit is an
-// insertion, a deletion, a change, or a swap of neighbours. Returns an empty string if this number
-// of edits is above a third of the letters of the longer name, or above 2 for short names.
+// Returns the known name with the fewest edits from `name`; the first one wins a tie. An edit is an
+// insertion, a deletion, a substitution, or a swap of adjacent letters. Returns an empty string if
+// there are more edits than a third of the longer name's letters, or more than 2 for short names.
 absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> known);
 
 }  // namespace sluice

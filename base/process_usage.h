@@ -16,8 +16,8 @@ double CpuSecondsOfThisProcess();
 // microsecond.
 int64_t CpuNanosecondsOfThisThread();
 
-// Returns the highest resident memory that the process has had, in bytes. Returns 0 if the process
-// no longer exists.
+// Returns the peak resident memory of the process, in bytes. Returns 0 if the process no longer
+// exists.
 uint64_t PeakRssOf(pid_t pid);
 uint64_t PeakRssOfThisProcess();
 

@@ -12,7 +12,7 @@ constexpr absl::string_view kReplacement = "\xef\xbf\xbd";
 
 struct Character {
   uint32_t point = 0;
-  size_t bytes = 0;  // 0 if the text does not begin with a valid character.
+  size_t bytes = 0;  // 0 if the string does not begin with a valid character.
 };
 
 // Decodes the first character of `text`, which must not be empty.

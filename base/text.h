@@ -1,6 +1,6 @@
-// Cleaning of texts that come from outside the process: files, other processes, operating systems.
-// A text in a message must be UTF-8, or the receiver cannot read the message. A text on a console
-// or in a log must not end its line or control the terminal.
+// Functions that clean strings from outside the process, such as from files, other processes or the
+// operating system. A string in a message must be UTF-8, or the receiver cannot parse the message.
+// A string on a console or in a log must not end its line or control the terminal.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace sluice {
 constexpr size_t kMessageTextMax = 64 << 10;
 
 // Returns `text` in a form that a message may carry. Each byte that is not part of a UTF-8
-// character becomes U+FFFD. Characters beyond `most` bytes are left out.
+// character becomes U+FFFD. The result is cut to `most` bytes at a character boundary.
 std::string ValidText(absl::string_view text, size_t most = kMessageTextMax);
 
 enum class LineBreaks { kEscape, kKeep };

@@ -17,7 +17,7 @@ namespace {
 // Bytes reserved for the last event and the closing bracket.
 constexpr uint64_t kSpare = 256;
 
-// Quotes a text for JSON. Sluice's own names need no escapes, but a job's name can contain
+// Quotes a string for JSON. Sluice's own names need no escapes, but a job's name can contain
 // characters that do.
 std::string Quoted(absl::string_view text) {
   std::string quoted = "\"";

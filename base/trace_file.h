@@ -25,7 +25,7 @@ struct TraceTags {
 
 class TraceFile {
  public:
-  // Default limit of the file's size. At the limit, the log reports that the file is full, and
+  // Default limit on the file's size. At the limit, the log reports that the file is full, and
   // later events are dropped.
   static constexpr uint64_t kBytesMax = uint64_t{256} << 20;
 
@@ -50,7 +50,7 @@ class TraceFile {
   TraceFile& operator=(const TraceFile&) = delete;
 
   absl::Time Now() const { return options_.clock->Now(); }
-  // Records a span of the calling thread. Two spans of a thread must nest or follow each other.
+  // Records a span of the calling thread. Spans of one thread must either nest or not overlap.
   void Span(absl::string_view name, absl::Time begin, absl::Time end, const TraceTags& tags = {});
   // Records a span that belongs to no thread. Such spans may overlap. If spans of the same name
   // overlap, they need different values of `id`.
@@ -67,7 +67,7 @@ class TraceFile {
 
   const Options options_;
   const int file_;
-  // Offset from the clock to wall time, with which viewers can align traces of several machines.
+  // Offset from the clock to wall time. Viewers need it to align traces of several machines.
   const absl::Duration to_wall_;
   std::atomic<uint64_t> bytes_ = 0;
   std::atomic<bool> full_ = false;

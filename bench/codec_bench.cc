@@ -61,7 +61,8 @@ std::string ProcessorName() {
   return "unknown";
 }
 
-// Until destroyed, runs the stream over separate memory in one thread per core of `cores`.
+// Keeps all of `cores` busy until it is destroyed: one thread per core runs the stream over
+// separate memory.
 class BusyCores {
  public:
   explicit BusyCores(const std::vector<int>& cores) {
@@ -97,7 +98,7 @@ Spread FigureOf(const Row& row, const Timing& timing, double units) {
     case Figure::kTimes:
       return timing.times;
     case Figure::kNanoseconds: {
-      // Each pair's ratio counts, so that the spread is that of the pairs.
+      // The spread comes from the ratios of the pairs, like the spread of the other figures.
       const double each = timing.against_ns / units;
       return {.median = timing.measured_ns / units,
               .low = timing.times.low * each,

@@ -60,8 +60,8 @@ Row FrameRow(const std::string& spec, double floor) {
           }};
 }
 
-// Measures the payload without feedback, with separate memory for each chunk. A cast has the memory
-// traffic of memcpy, but writes less.
+// Measures the payload without feedback, with separate memory for each chunk. Like memcpy, a cast
+// reads and writes memory once, but it writes less.
 Row CastRow(const std::string& spec) {
   return {.group = "cast",
           .name = spec,
@@ -177,8 +177,8 @@ Row SendersRow(const std::string& name, const std::string& spec, const std::stri
       }};
 }
 
-// Measures all work of a job's sender: the check for finite values, the count of magnitudes and the
-// encoding.
+// Measures all the work of a job's sender: the check for finite values, the count of magnitudes and
+// the encoding.
 Row CompressorRow(const std::string& spec) {
   return {.group = "sender", .name = spec, .against = "stream", .make = [spec](Memory* memory) {
             struct State {

@@ -1,5 +1,5 @@
-// The rows of codec_bench. Each row has the measured work, the work that it is compared with, and
-// the required floor.
+// The rows of codec_bench. Each row consists of the measured work, the work that it is compared
+// with, and the required floor.
 #pragma once
 
 #include <functional>

@@ -8,11 +8,11 @@
 
 namespace sluice::bench {
 
-inline constexpr size_t kChunk = 65536;      // Elements; a job's default.
+inline constexpr size_t kChunk = 65536;      // Elements; the default in jobs.
 inline constexpr size_t kChunks = 512;       // 128 MiB per array.
 inline constexpr size_t kChunksInSlice = 8;  // At least a tenth of a millisecond of work.
 inline constexpr size_t kSlices = kChunks / kChunksInSlice;
-inline constexpr size_t kSlack = 4096;  // Elements by which gradients shift from pass to pass.
+inline constexpr size_t kSlack = 4096;  // Spare elements, so that passes can shift the gradients.
 
 class FloatArray {
  public:
@@ -34,7 +34,7 @@ struct Side {
   FloatArray residual{kChunks * kChunk};
 };
 
-// The memory of both members of all pairs. Their gradients are equal and heavy-tailed.
+// The memory of both members of every pair. Both have the same heavy-tailed gradients.
 struct Memory {
   Memory();
   Side measured;

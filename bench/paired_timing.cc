@@ -36,7 +36,7 @@ Timing Alternate(const Pair& pair, double seconds) {
   for (size_t i = 0; i < pair.slices || Clock::now() < end; ++i) {
     const size_t slice = i % pair.slices;
     if (slice == 0 && pair.prepare) pair.prepare();
-    // The two functions alternate in which runs first.
+    // The two functions take turns running first.
     const bool swap = i / 2 % 2 == 1;
     if (swap) against.push_back(Nanoseconds(pair.against, slice));
     measured.push_back(Nanoseconds(pair.measured, slice));

@@ -1,5 +1,5 @@
-// Compares two pieces of work by running them in turn. Both members of a pair see a shared
-// machine's load alike, so the median of the pairs' ratios is stable even if the times are not.
+// Compares two pieces of work by running them alternately. Other load slows both members of a pair
+// equally, so the median of the pairs' ratios is stable even if the times are not.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Spread {
 };
 
 struct Timing {
-  Spread times;            // Time of `measured` divided by that of `against`.
+  Spread times;            // Time of `measured` / time of `against`.
   double measured_ns = 0;  // Median time per slice.
   double against_ns = 0;
   size_t pairs = 0;

@@ -10,9 +10,9 @@
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kWarmChunks = 32;  // Number of chunks with a warm-up; other chunks copy them.
+constexpr size_t kWarmChunks = 32;  // Number of warmed-up chunks; the others are copies.
 constexpr int kWarmSteps = 20;
-constexpr uint32_t kRows = 256;  // Rows of a chunk for codecs of matrices.
+constexpr uint32_t kRows = 256;  // Rows of a chunk, for matrix codecs.
 
 compress::CodecSpec Parsed(const std::string& spec) {
   absl::StatusOr<compress::CodecSpec> parsed = compress::ParseCodecSpec(spec);
@@ -68,7 +68,7 @@ void Sender::WarmUp() {
     NextPass();
     for (size_t chunk = 0; chunk < kWarmChunks; ++chunk) {
       EncodeFrame(chunk);
-      // With one sender, the published frame is the sent one.
+      // With one sender, the published frame is the frame that it sent.
       if (codec_->observes()) codec_->Observe(frames_[chunk], absl::MakeSpan(states_[chunk]));
     }
   }

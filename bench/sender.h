@@ -29,7 +29,7 @@ class Sender {
   void EncodePayloadApart(size_t chunk);
   void EncodeSlice(size_t slice);  // Encodes all frames of the slice.
 
-  // The next two functions serve kernel rows.
+  // Kernel rows use the next two functions.
   compress::EncodeInput Input(size_t chunk);
   float threshold() const { return threshold_; }
   // Counts magnitudes for the next threshold, like a Compressor with all these chunks.

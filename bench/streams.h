@@ -1,4 +1,4 @@
-// Plain streams over memory, which codecs are compared with. Each stream has the minimum memory
+// The plain memory streams that codecs are compared with. Each stream has the minimum memory
 // traffic of a codec, at the machine's best vector width.
 #pragma once
 

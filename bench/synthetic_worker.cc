@@ -1,7 +1,7 @@
 // synthetic_worker: a worker of a real job without computation. It has fixed gradients over any
 // number of parameters, plain descent in the worker or on the shards, and a state of any size. A
-// step therefore consists of Sluice's part only. bench/survival.py kills it, and bench/straggler.py
-// slows it down.
+// step therefore consists only of Sluice's own work. bench/survival.py kills it, and
+// bench/straggler.py slows it down.
 //
 // On stdout, with the monotonic clock in seconds:
 //   joined STEP TIME      the step that it continues from
@@ -54,7 +54,7 @@ struct Flags {
   uint64_t steps = 100;
   uint32_t state_bytes = 4;  // Per parameter; at least the size of its value.
   double compute_ms = 0;
-  double tested = -1;  // Negative values disable the report.
+  double tested = -1;  // Reported test accuracy. Negative: no report.
   bool turns = false;
   std::string http_listen;
   uint64_t quality_interval = 0;
@@ -185,8 +185,8 @@ class Trainer {
     session->Report({.step = result->step, .total_steps = flags_.steps});
     return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
   }
-  // Returns the part of one tensor in an array over all tensors. All tensors except the last have
-  // the same size.
+  // Returns one tensor's part of an array over all tensors. All tensors except the last have the
+  // same size.
   template <typename T>
   absl::Span<T> Of(size_t tensor, absl::Span<T> all) const {
     return all.subspan(tensor * kTensorElements, kTensorElements);

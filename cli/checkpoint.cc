@@ -21,7 +21,7 @@
 namespace sluice::cli {
 namespace {
 
-// Converts a text for an ostream, because Abseil's string_view has no << on some platforms.
+// Converts `text` for an ostream, because Abseil's string_view has no << on some platforms.
 std::string Text(absl::string_view text) { return std::string(text); }
 
 uint64_t BytesOf(const protocol::CheckpointManifest& manifest) {
@@ -123,12 +123,12 @@ bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest,
 bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest,
             const std::string& name) {
   const absl::StatusOr<protocol::CheckpointPart> part = protocol::FindPart(manifest, name);
-  // If a part is not listed, it counts as readable here; the attempt to read it then reports that
-  // the part is missing.
+  // A part that is not listed counts as readable here. The attempt to read it then reports that it
+  // is missing.
   return !part.ok() || IsHere(dir, manifest, part->server);
 }
 
-// Returns a text about parts that are on other machines. Empty if there are none.
+// Returns a note about parts that are on other machines, or an empty string if there are none.
 std::string Elsewhere(absl::string_view dir, const protocol::CheckpointManifest& manifest) {
   std::set<uint32_t> servers;
   size_t parts = 0;
@@ -178,8 +178,8 @@ void ShowParts(absl::string_view dir, const protocol::CheckpointManifest& manife
     const auto show = [&](const absl::StatusOr<std::string>& state) {
       out << "    " << (state.ok() ? *state : "DAMAGED: " + Text(state.status().message())) << "\n";
     };
-    // The number of parts bounds this loop, whatever numbers of shards and workers the manifest
-    // contains.
+    // The number of parts bounds these loops, because a damaged manifest may contain any number of
+    // shards and workers.
     for (uint32_t shard = 0; shard < std::min<size_t>(manifest.shards, parts); ++shard) {
       if (part.name == protocol::ShardPartName(shard, manifest.term)) {
         show(ReadShardState(dir, manifest, shard));
@@ -198,8 +198,8 @@ int Complain(const absl::Status& status, std::ostream& err) {
   return 1;
 }
 
-// Prints the run of the folder. Sets `*run` if the run's record can be read. Returns 1 if the
-// record exists but cannot be read.
+// Prints the folder's run record, and stores it in `*run`. Returns 1 if the record exists but
+// cannot be read.
 int ShowRun(const std::string& dir, std::optional<protocol::RunRecord>* run, std::ostream& out,
             std::ostream& err) {
   const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(dir);
@@ -219,8 +219,8 @@ absl::Status CheckRun(const std::optional<protocol::RunRecord>& run,
   return absl::DataLossError(absl::StrFormat("it belongs to another run, %016x", manifest.job_uid));
 }
 
-// Returns true for the folder of a server other than that of shard 0, or for a folder that only
-// contains such folders.
+// Returns true for a server's folder, and for a folder that contains servers' folders but no run
+// record.
 bool OnlyParts(const CheckpointCommand& command) {
   const std::vector<std::string> folders = FindServerFolders(command.dir);
   if (IsServerFolder(command.dir)) return true;

@@ -18,9 +18,9 @@ struct CheckpointCommand {
 // the exit code: 0, or 1 if `dir` has no checkpoints or its records cannot be read.
 int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err);
 
-// Reads everything that a continued run would read: each part completely, and each state with its
-// run, term, step and position. Needs memory for twice the largest part. Returns the exit code: 0
-// if there is a complete checkpoint and nothing is damaged, otherwise 1.
+// Reads everything that a continued run would read, and checks each part's checksum and each
+// state's run, term, step, and shard or rank. Needs memory for twice the largest part. Returns the
+// exit code: 0 if there is a complete checkpoint and nothing is damaged, otherwise 1.
 int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err);
 
 }  // namespace sluice::cli

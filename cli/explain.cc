@@ -35,11 +35,9 @@ std::string Wrapped(absl::string_view text, size_t indent) {
   size_t column = kWidth;
   for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     const bool fits = column + 1 + word.size() <= kWidth;
-    absl::StrAppend(&lines, fits            ? " "
-                            : lines.empty() ? std::string(indent, ' ')
-                                            : "\n" + std::string(indent, ' '));
+    if (!fits) absl::StrAppend(&lines, lines.empty() ? "" : "\n", std::string(indent, ' '));
+    absl::StrAppend(&lines, fits ? " " : "", word);
     column = fits ? column + 1 : indent;
-    absl::StrAppend(&lines, word);
     column += word.size();
   }
   return lines + "\n";

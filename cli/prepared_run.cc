@@ -86,7 +86,7 @@ absl::Status PreparePorts(const RunOptions& options, Console* console, PreparedR
   return PreparePage(options, console, setup);
 }
 
-// Checks everything in advance that could otherwise fail after the training.
+// Checks in advance everything that could otherwise fail only after training.
 absl::Status CheckFlags(const RunOptions& options, PreparedRun* setup) {
   if (!options.link_rate.empty()) {
     absl::StatusOr<double> rate = ParseBitRate(options.link_rate);

@@ -30,7 +30,7 @@ struct PreparedRun {
 };
 
 // Prints warnings about unwise settings on `console`. Fails with INVALID_ARGUMENT if the job file
-// or a flag is wrong.
+// or a flag is invalid.
 absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* console);
 
 }  // namespace sluice::cli

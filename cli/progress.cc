@@ -101,7 +101,7 @@ std::string Repairs(uint32_t count) {
   return absl::StrCat(count, count == 1 ? " repair" : " repairs");
 }
 
-// Returns true if the running job requests exact recovery but could not recover exactly now.
+// Returns true if the running job requests exact recovery but would have to roll back now.
 bool HasFallen(const v1::GetStatusReply& status) {
   return status.phase() == v1::JOB_PHASE_RUNNING && status.recovery_class() == "rollback" &&
          !status.recovery_reason().empty();

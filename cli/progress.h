@@ -39,8 +39,8 @@ struct ProgressFrame {
 };
 
 // Returns a block of lines with at most `width` columns and at most kTableRowsMax workers. The
-// block has additional lines for three cases: something was lost, something came back, or the next
-// loss would cause a rollback although the job requests more.
+// block has additional lines in three cases: a process was lost, a lost process came back, or
+// losing another process would cause a rollback although the job requests exact recovery.
 inline constexpr size_t kTableRowsMax = 16;
 std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const ProgressFrame& frame,
                                        size_t width);

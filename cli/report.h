@@ -50,7 +50,7 @@ struct WorkerReport {
 // field.
 absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view json);
 
-// Losses and repairs in a run with job checkpoints.
+// Lost and repaired processes of a run with job checkpoints.
 struct SurvivalFacts {
   std::map<std::string, uint32_t> restarts;  // By process name; contains only restarted processes.
   uint32_t rollbacks = 0;

@@ -29,7 +29,7 @@ absl::StatusOr<RunStart> FindRunStart(const job::JobSpec& spec, bool resume);
 bool HasFinished(const job::JobSpec& spec);
 
 // Returns the number of rollbacks since a run began with `first_term`, derived from the folder's
-// current state. Returns 0 if the state does not show it.
+// current state. Returns 0 if the state does not show the number.
 uint32_t RollbacksSince(const job::JobSpec& spec, uint32_t first_term);
 
 }  // namespace sluice::cli

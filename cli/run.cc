@@ -219,7 +219,7 @@ std::string JobRun::DescribeDeath(const ChildProcess& child) const {
   return text;
 }
 
-// Returns true if the run can continue without this process, and then prepares for that.
+// Returns true if the run can continue after this death; in that case, also prepares to continue.
 bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
   if (!setup_.spec.checkpoint.enabled()) return false;
   if (processes_.AllEndedWell(Role::kWorker) || HasFinished(setup_.spec)) {
@@ -311,8 +311,8 @@ void JobRun::ReadCheckpoint() {
 }
 
 void JobRun::EndLingering() {
-  // The remaining processes are killed. Workers have written their reports by now, and a SIGTERM
-  // would count as a failure.
+  // Kill the remaining processes, because an end by SIGTERM would count as a failure. Workers have
+  // written their reports by now.
   if (clock_.Now() - finished_ > kFinishedLinger) processes_.KillAll();
   if (!processes_.AllEnded(Role::kWorker)) return;
   processes_.ForgetStarts();
@@ -440,7 +440,7 @@ int JobRun::Finish() {
     failure_ = absl::StrCat("stopped by signal ", stop_signal_);
   if (failure_.empty()) {
     if (!setup_.keep_logs) {
-      std::error_code ignored;  // The folder is temporary, so it does no harm if it remains.
+      std::error_code ignored;  // The folder is temporary, so it may remain.
       std::filesystem::remove_all(setup_.launch.log_folder, ignored);
     }
     return 0;

@@ -34,7 +34,7 @@ struct RunOptions {
 };
 
 // Call this on the main thread before other threads are started. Returns the exit code of the
-// program: 0 on success, 1 if the run failed, 2 if the job file or a flag is wrong, or 128 + the
+// program: 0 on success, 1 if the run failed, 2 if the job file or a flag is invalid, or 128 + the
 // signal that stopped the run. In every case, all processes of the run have ended.
 //
 // In a job with checkpoints, a process is restarted if it was killed or lost its peers

@@ -18,8 +18,8 @@
 namespace sluice::cli {
 namespace {
 
-// Checks the state against its own checksums and the step of the folder. The checksum in the
-// manifest is not known here.
+// Checks the state against its own checksums and the folder's step, because the manifest with the
+// part's checksum may be on another machine.
 absl::Status CheckState(const std::string& path, const std::string& name, uint64_t bytes,
                         uint64_t step) {
   const absl::StatusOr<std::string> content = protocol::ReadWholeFile(path, bytes);

@@ -1,5 +1,5 @@
 // ServerInventory: the checkpoint data of one server in a job with `checkpoint.store: shards`. A
-// server has parts, but not the manifests, which say which parts belong together.
+// server has parts but no manifests. A manifest lists the parts that belong together.
 #pragma once
 
 #include <iosfwd>

@@ -95,7 +95,7 @@ std::string WarningLines(const v1::GetStatusReply& status) {
   return text;
 }
 
-// With `line`, the JSON is formatted as one line, for an output that contains many of them.
+// With `line`, formats the JSON as one line, for an output that contains one status per line.
 std::optional<std::string> ToJson(const v1::GetStatusReply& status, bool line) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = !line;
@@ -190,7 +190,7 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
 
 int ShowStatus(const StatusOptions& options) {
   std::optional<app::StopSignals> signals;
-  if (options.watch) {  // This must precede the start of any thread.
+  if (options.watch) {  // Must run before any thread starts.
     absl::StatusOr<app::StopSignals> caught = app::StopSignals::Catch();
     if (!caught.ok()) {
       std::fputs(absl::StrCat("error: ", caught.status().message(), "\n").c_str(), stderr);

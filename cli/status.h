@@ -9,7 +9,7 @@
 
 namespace sluice::cli {
 
-// Returns a copy in which the control characters of all texts are escaped, for consoles.
+// Returns a copy in which the control characters of all strings are escaped, for consoles.
 v1::GetStatusReply WithoutControls(v1::GetStatusReply status);
 
 // Returns several lines. The last line has no newline.
@@ -25,8 +25,8 @@ struct StatusOptions {
 
 // Prints the status of a job. With `watch`, prints the status every second until the job has ended
 // or a signal arrives. On a terminal, each status replaces the previous one. Returns the exit code
-// of the program: 0; 1 if no coordinator answers or answers any more, or if the job failed during
-// the watch; 2 if a file of `security` is wrong; 128 + a signal.
+// of the program: 0; 1 if no coordinator answers, or if the coordinator stops answering or the job
+// fails during the watch; 2 if a file of `security` is invalid; 128 + a signal.
 int ShowStatus(const StatusOptions& options);
 
 }  // namespace sluice::cli

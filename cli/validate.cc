@@ -46,7 +46,7 @@ std::string Summary(const job::JobSpec& spec) {
   return text;
 }
 
-// Returns the first item of `expected` that contradicts the job. `text` is the job as text.
+// Returns the first item of `expected` that contradicts the job. `text` is the job in text form.
 std::optional<std::string> FirstUnmet(const job::LoadJobOptions& options,
                                       const std::vector<std::string>& expected,
                                       const std::string& text) {

@@ -10,9 +10,9 @@
 namespace sluice::cli {
 
 // Writes the resolved job and a summary, or a list of problems. Returns the exit code: 0 if the job
-// can run, with or without warnings; otherwise 2. `expected` contains items "key.key=value", as in
-// LoadJobOptions::set, which must already hold in the job. Launchers that rely on such values pass
-// them.
+// can run, with or without warnings; otherwise 2. Each item of `expected` is a "key.key=value", as
+// in LoadJobOptions::set, that must already be true in the job. Launchers pass the values that they
+// rely on.
 int ValidateCommand(const job::LoadJobOptions& options, const std::vector<std::string>& expected,
                     std::ostream& out, std::ostream& err);
 

@@ -62,7 +62,7 @@ class AdditiveAggregator final : public Aggregator {
 
 void PrefetchFrames(absl::Span<const SenderFrame> frames) {
   constexpr size_t kLine = 64;
-  // Size of a header and of the scales or exponents that follow it in a chunk of usual size.
+  // Size of a frame's header and of the scales or exponents after it, for a chunk of usual size.
   constexpr size_t kStart = 640;
   for (const SenderFrame& frame : frames) {
     for (size_t at = 0; at < std::min(kStart, frame.frame.size()); at += kLine) {

@@ -45,15 +45,16 @@ struct EncodeInput {
   // Either has the gradient's size or is empty. If it is empty, the codec encodes the gradient
   // alone, and dropped values are lost.
   absl::Span<float> residual = {};
-  // Sparse codecs keep elements with |acc| >= threshold. 0 derives the threshold from this chunk.
+  // Sparse codecs keep elements with |acc| >= threshold. If it is 0, they derive a threshold from
+  // the chunk.
   float threshold = 0;
-  // If it is set, a codec that takes thresholds counts each |acc| here.
+  // If set, a codec that uses thresholds counts each |acc| here.
   MagnitudeHistogram* magnitudes = nullptr;
-  // The histogram counts one in this many elements. 0 lets the histogram choose.
+  // The histogram counts one in this many elements. If 0, the histogram chooses the number.
   size_t magnitude_stride = 0;
-  // If it is set, a codec with a density adds the number of kept elements to it.
+  // If set, a codec with a density adds the number of kept elements here.
   uint64_t* kept = nullptr;
-  // If a threshold is derived, replaces the codec's own density. 0 keeps the codec's own density.
+  // If not 0, replaces the codec's own density when the codec derives a threshold.
   double density = 0;
   // Random numbers depend only on these keys (base/random.h). Both keys differ by chunk and step.
   // `own_key` also differs by sender; `shared_key` is the same for all senders of a chunk.
@@ -61,7 +62,7 @@ struct EncodeInput {
   uint64_t shared_key = 0;
   // Number of rows if the chunk is a matrix. 0 for a flat chunk.
   uint32_t rows = 0;
-  absl::Span<float> state = {};  // This has StateSize() floats.
+  absl::Span<float> state = {};  // StateSize() floats.
   // For EncodeFrame: true if the caller has checked that every element of acc is finite.
   bool finite = false;
   // Never null in Codec::Encode. If the caller passes none, EncodeFrame provides a buffer.
@@ -77,7 +78,7 @@ class Codec {
   // Returns true if every finite float is preserved. Such a codec needs no residual.
   virtual bool lossless() const = 0;
   // Returns the share of elements that should reach the threshold, in (0, 1]. Returns 0 if the
-  // codec takes no threshold.
+  // codec uses no threshold.
   virtual double density() const { return 0; }
   // Returns true if Observe has an effect.
   virtual bool observes() const { return false; }
@@ -90,14 +91,14 @@ class Codec {
   virtual size_t StateSize(size_t count, uint32_t rows) const;
   virtual void InitState(size_t count, uint32_t rows, uint64_t shared_key,
                          absl::Span<float> state) const;
-  // Updates the state from `frames`: the validated frames, one after another, that the receiver
-  // published for the chunk. Only codecs whose senders share parameters need this.
+  // Updates the state from the validated frames that the receiver published for the chunk. `frames`
+  // contains them one after another. Only codecs whose senders share parameters need this.
   virtual void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const;
 
-  // Undoes an encoding, for codecs with a state whose format only their aggregator can decode.
-  // `payload` is the last payload that was encoded with `state`, and the receiver has refused it
-  // permanently. Adds the decoded values to `values`, and sets `state` so that the next frame does
-  // not depend on the refused one.
+  // Undoes an encoding, for codecs that have a state and whose frames only their aggregator can
+  // decode. `payload` is the last payload that was encoded with `state`, and the receiver has
+  // refused it permanently. Adds the decoded values to `values`, and sets `state` so that the next
+  // frame does not depend on the refused one.
   virtual void ReturnFrame(absl::Span<const std::byte> payload, absl::Span<float> state,
                            absl::Span<float> values) const;
 

@@ -205,7 +205,7 @@ std::string PairProblem(const CodecSpec& spec) {
                         CompensatorName(spec.compensator.id), ": ", refusal);
   }
   if (spec.compensator.warmup == 0) return "";
-  // An option without an effect is refused, because it would look as if it had one.
+  // Refuse an option that has no effect, because users would believe that it has one.
   const double density = MakeCodec(spec)->density();
   if (density == 0) {
     return absl::StrCat("warmup lowers the density of a threshold step by step, and ",

@@ -3,7 +3,7 @@
 // `topk:0.1%/dgc:0.9,clip=4,warmup=400`.
 //
 //   spec        := codec [":" argument {"," argument}] ["+" values] ["/" compensator]
-//   argument    := level | option            (the level first; codecs that take one need it)
+//   argument    := level | option            (the level comes first; some codecs need one)
 //   compensator := name [":" argument {"," argument}]
 //
 // Specs need no quoting in a shell. ToString(ParseCodecSpec(s)) is the canonical form: it omits the
@@ -100,8 +100,8 @@ struct CodecSpec {
 
 // Parses a spec. Fails with INVALID_ARGUMENT if it is invalid. The message quotes the text, marks
 // the character with a caret on the line below, and states the expected input. For an unknown name,
-// the message suggests the nearest known name. The function also refuses a codec with a compensator
-// that it cannot use; the message gives the reason.
+// the message suggests the nearest known name. The function also refuses a compensator that the
+// codec cannot use; the message gives the reason.
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text);
 
 std::string ToString(const CodecSpec& spec);

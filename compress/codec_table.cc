@@ -142,7 +142,7 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
     case CodecId::kTernGrad:
       return {.unbiased = true, .clips = true};
     case CodecId::kEden:
-      // With feedback, the codec uses the scale of least error instead of the unbiased scale.
+      // With feedback, the codec uses the scale with the least error instead of the unbiased scale.
       return {.unbiased = true, .contractive = true};
     case CodecId::kSignSgd:
       return {};

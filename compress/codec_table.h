@@ -44,7 +44,7 @@ struct CodecEntry {
   absl::string_view example;  // A complete, valid spec.
   absl::string_view summary;  // One line for --help.
   LevelKind level;
-  // density, threshold, bits and so on. Empty if the codec takes no level.
+  // For example density, threshold or bits. Empty if the codec has no level.
   absl::string_view level_name;
   double level_min;
   double level_max;

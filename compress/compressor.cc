@@ -66,7 +66,7 @@ struct Compressor::State {
   std::vector<DeviceEncoder::Encoded> encoded;
   std::vector<size_t> positions;
 
-  // Finds or adds the chunk's group. A new group takes the state of an equal group in `before`.
+  // Finds or adds the chunk's group. A new group inherits the state of an equal group in `before`.
   size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<CodecGroup>* before);
   absl::Status CheckRecoding(size_t chunk, const CodecSpec& spec) const;
   absl::Status CheckId(size_t chunk) const;

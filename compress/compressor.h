@@ -1,7 +1,7 @@
 // Compressor: encodes all chunks of one sender, step by step, for a worker's uplink or a shard's
-// downlink. It holds a compensator for each chunk, the state of codecs that have one and, for
-// sparse codecs, one threshold for all chunks with the same spec (with scope=tensor, for those of
-// one tensor).
+// downlink. It holds a compensator for each chunk and the state of stateful codecs. For sparse
+// codecs, it also holds one threshold for all chunks with the same spec (with scope=tensor, one for
+// each tensor).
 //
 // A step's threshold is the one that would have met the density in the previous step; in the first
 // step, each chunk takes its own threshold. Therefore the number of bytes follows the density on
@@ -26,7 +26,7 @@ namespace sluice::compress {
 // compensator.
 inline constexpr char kCodecState[] = "codec";
 
-// State of a Compressor between steps, all of which a checkpoint contains.
+// State of a Compressor between steps. A checkpoint contains all of it.
 struct SavedCompressor {
   struct Chunk {
     // The config when the state was saved. Restore refuses a different config.
@@ -50,13 +50,13 @@ class Compressor {
   // Sender number of a shard's downlink. Workers use their ranks.
   static constexpr uint32_t kShardSender = 0xFFFFFFFF;
   struct Options {
-    uint64_t seed = 0;  // Seed of the job, equal for all senders.
+    uint64_t seed = 0;  // Seed of the job, the same for all senders.
     uint32_t sender = 0;
-    // Encodes gradients that are on the device, with the same resulting bytes. The device must
-    // outlive the compressor. Null if all gradients are on the host.
+    // Encodes gradients that are on the device, and produces the same bytes as on the host. The
+    // device must outlive the compressor. Null if all gradients are on the host.
     EncodingDevice* device = nullptr;
-    // If true, an EncodeEach that refuses its chunks also keeps the values of lossless codecs, in
-    // residuals that it creates if necessary. If false, values without a residual are lost.
+    // If true, EncodeEach does not lose the values of lossless codecs when it refuses a gradient:
+    // it creates residuals for them if necessary. If false, values of chunks without one are lost.
     bool owes_lossless = false;
   };
 
@@ -116,14 +116,15 @@ class Compressor {
   // result does not include published frames that have not been observed yet. It does not record
   // the position in a warm-up, because Encode receives the step.
   SavedCompressor Save() const;
-  // Continues as the saved compressor, bit for bit, if seed and sender are the same. Fails with
-  // INVALID_ARGUMENT and changes nothing if the saved compressor had other chunks or specs (the
-  // message names the difference), or if `saved` is not a valid result of Save.
+  // Restores the state. The compressor then continues like the saved one, bit for bit, if seed and
+  // sender are the same. Fails with INVALID_ARGUMENT and changes nothing if the saved compressor
+  // had other chunks or specs (the message names the difference), or if `saved` is not a valid
+  // result of Save.
   absl::Status Restore(const SavedCompressor& saved);
 
   // Sets the spec of each chunk. Call this between steps. Residuals and the thresholds of specs
-  // that remain in use are kept. With a new spec, each chunk begins with its own threshold. Fails
-  // with INVALID_ARGUMENT and changes nothing if the number of specs is wrong, a compensator would
+  // that remain in use are kept. A chunk with a new spec begins with its own threshold. Fails with
+  // INVALID_ARGUMENT and changes nothing if the number of specs is wrong, a compensator would
   // change, the old or the new codec has a state, or a frame could exceed the size limit.
   absl::Status Recode(absl::Span<const CodecSpec> specs);
 

@@ -21,8 +21,8 @@ struct DeviceGradient {
   const void* data = nullptr;
   ElementType type = ElementType::kFloat32;
   float scale = 1;  // Factor that multiplies each element.
-  // Event of the device's runtime after which the gradient is complete. Null if the gradient is
-  // already complete.
+  // Event of the device's runtime that signals that the gradient is complete. Null if the gradient
+  // is already complete.
   void* ready = nullptr;
 };
 
@@ -91,7 +91,7 @@ class EncodingDevice {
  public:
   virtual ~EncodingDevice() = default;
 
-  // Makes an encoder for the chunks 0 to `chunks` - 1. The device must outlive the encoder.
+  // Makes an encoder for chunks 0 to `chunks` - 1. The device must outlive the encoder.
   virtual std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) = 0;
   // Copies gradients to the host without conversion. `*copies` receives the addresses of the
   // copies, which are valid until the next call. Fails with RESOURCE_EXHAUSTED or INTERNAL.

@@ -35,8 +35,8 @@ enum class FormatId : uint8_t {
   kLowRank = 19,
   kRotated = 20,
   kIntSum = 21,
-  // This format contains no values. It contains the receiver's exponents for the next step of the
-  // senders of intsum.
+  // This format contains no values. It contains the exponents that senders of intsum use in their
+  // next step.
   kExponents = 22,
 };
 
@@ -49,7 +49,7 @@ struct FormatEntry {
   // Adds the decoded values to `sum`. `validate` must have accepted the payload for sum.size()
   // elements. Null for formats whose decoding needs a state; an Aggregator reads such formats.
   void (*decode_add)(absl::Span<const std::byte> payload, absl::Span<float> sum);
-  // Gives the same bits as decode_add for one payload after the other, but is faster. May be null.
+  // Gives the same bits as calling decode_add for each payload in turn, but is faster. May be null.
   void (*decode_add_all)(absl::Span<const absl::Span<const std::byte>> payloads,
                          absl::Span<float> sum) = nullptr;
   // Works like decode_add, but multiplies the decoded values by `scale`. Null for formats that

@@ -26,7 +26,7 @@ struct FrameHeader {
   uint32_t checksum = 0;
 };
 
-// Returns an upper bound of the size of a frame of `count` elements in `rows` rows (0: flat).
+// Returns an upper bound for the size of a frame of `count` elements in `rows` rows (0: flat).
 size_t MaxFrameSize(const Codec& codec, size_t count, uint32_t rows = 0);
 
 // Fails with INVALID_ARGUMENT if a frame of this shape could exceed kMaxFrameSize.
@@ -70,8 +70,8 @@ absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<floa
 // Adds the decoded frames to `sum` without checks. ValidateFrames must have accepted the frames for
 // sum.size() elements, and DecodeAlone must be true.
 void AddValidFrames(absl::Span<const std::byte> frames, absl::Span<float> sum);
-// Works like AddValidFrames, but computes sum[i] += scale * decoded[i]. For sparse frames, only the
-// elements in the frames are accessed. Other formats use `*scratch`.
+// Works like AddValidFrames, but computes sum[i] += scale * decoded[i]. For sparse frames, it
+// accesses only the elements in the frames. Other formats use `*scratch`.
 void AddScaledValidFrames(absl::Span<const std::byte> frames, float scale,
                           std::vector<float>* scratch, absl::Span<float> sum);
 // Removes the first frame from `*frames` and returns it. The size comes from the frame's header. If

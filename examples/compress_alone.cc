@@ -1,5 +1,5 @@
-// Uses the compression library alone: four senders and a receiver in one loop, without network or
-// LibTorch. Each sender pulls the weights towards its own target. Together, the senders should
+// Uses the compression library alone: four senders and a receiver in one loop, without a network
+// or LibTorch. Each sender pulls the weights towards its own target. Together, the senders should
 // reach the mean of the targets, with the codecs on the command line.
 //
 // usage: compress_alone [UPLINK [DOWNLINK]]
@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kElements = 100'000;
 constexpr uint32_t kSenders = 4;
 constexpr int kSteps = 1500;
-// A value may wait about 1 / density steps. The rate times this number must stay well below 1.
+// A value may wait for about 1 / density steps. This number times the rate must be well below 1.
 constexpr float kRate = 0.005f;
 
 using Frame = std::vector<std::byte>;
@@ -100,8 +100,8 @@ absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
   return outcome;
 }
 
-// Returns the distance of the weights from the mean of the targets, relative to its value at the
-// start, when the weights are zero.
+// Returns the distance of the weights from the mean of the targets, relative to the distance at the
+// start, where all weights are zero.
 double Distance(const std::vector<float>& weights, const std::vector<std::vector<float>>& targets) {
   double from = 0, began = 0;
   for (size_t j = 0; j < kElements; ++j) {

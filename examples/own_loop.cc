@@ -8,7 +8,7 @@
 //   own_loop examples/own-loop.yaml 127.0.0.1:7070 1
 //
 // A model with BatchNorm needs nothing more: its running statistics are averaged too, at intervals
-// (docs/checkpoints.md, Buffers). Both workers print the same parameters' hash at the end.
+// (docs/checkpoints.md, Buffers). At the end, both workers print the same hash of the parameters.
 // examples/CMakeLists.txt shows which libraries to link.
 #include <torch/torch.h>
 
@@ -24,7 +24,7 @@
 
 namespace {
 
-// Sluice does not throw. Its calls return a Status that gives the problem and the remedy.
+// Sluice does not throw. Its calls return a Status that states the problem and the remedy.
 void OrExit(const absl::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "own_loop: %s\n", std::string(status.message()).c_str());
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   }
   const sluice::job::JobSpec job = OrExit(sluice::job::LoadJob({argv[1], {}, false}));  // +
 
-  at::set_num_threads(1);  // Workers of one machine share its cores.
+  at::set_num_threads(1);  // Workers on one machine share its cores.
   torch::manual_seed(job.seed);
   torch::nn::Sequential model(torch::nn::Linear(8, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, 64), torch::nn::Tanh(),

@@ -1,12 +1,12 @@
 // ControlSpec: the job file's `control` section and its schedules. A schedule is known before the
 // job starts and defines the density in every step.
 //
-//   dense      steps 0 .. d-1: fp16, before any of the kinds below; they count steps from d on
-//   constant   end
-//   exponential  start x (end / start)^(i / stages) in stage i = 0 .. stages-1 of `steps` steps
-//              in all, `end` from then on. DGC's warm-up is start 25 %, end 25 % x 4^-stages.
+//   dense      steps 0 .. d-1 use fp16. One of the kinds below follows; it counts steps from d.
+//   constant   the density `end`
+//   exponential  start x (end / start)^(i / stages) in stage i = 0 .. stages-1; all stages
+//              take `steps` steps; then `end`. DGC's warm-up is start 25 %, end 25 % x 4^-stages.
 //   piecewise  the density of the last piece that has begun
-//   cyclic     up and down between `end` and `start`, evenly in the logarithm: stage i of
+//   cyclic     up and down between `end` and `start` in equal logarithmic steps: stage i of
 //              2 x stages in a period of `steps` has start x (end / start)^(t / stages),
 //              t = min(i, 2 stages - i)
 //
@@ -58,7 +58,7 @@ absl::Status ValidateSchedule(const ScheduleSpec& spec);
 // Returns the density in a step, or no value while the job is dense. `spec` must be valid.
 std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step);
 
-// A point of the reference curve, with which the policy compares the validation metric.
+// A point on the reference curve, which the policy compares with the validation metric.
 struct CurvePoint {
   uint64_t step = 0;  // Number of steps done.
   double metric = 0;  // In percent; higher is better.
@@ -78,8 +78,8 @@ struct ControlSpec {
   std::vector<compress::CodecSpec> candidates{};
   std::optional<double> step_time_s{};
   double overlap = 0.7;
-  // accuracy: the metric's curve in a dense run, and the shortfall in points up to which the policy
-  // does not send more.
+  // accuracy: the metric's curve in a dense run, and the shortfall, in points, that the policy
+  // tolerates before it sends more.
   std::vector<CurvePoint> reference{};
   double tolerance = 0.5;
 

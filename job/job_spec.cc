@@ -9,10 +9,10 @@ namespace sluice::job {
 namespace {
 
 // With sparse codecs and a momentum above this limit, feedback delay costs accuracy. At the limit,
-// runs match dense ones.
+// runs match dense runs.
 constexpr double kMomentumMax = 0.5;
 
-// A codec of the job, and a description of its use for messages.
+// A codec of the job. `where` tells readers of a message where the job uses the codec.
 struct CodecUse {
   std::string where;
   compress::CodecSpec codec;
@@ -29,7 +29,7 @@ std::vector<CodecUse> CodecsOf(const protocol::CompressionSpec& compression) {
 }
 
 // Returns true for feedback that takes many steps to send its residual. DIANA is excluded: its
-// memory also takes many steps to settle, but the published values are right on average throughout.
+// memory also takes many steps to settle, but the published values are always right on average.
 bool DelaysGradients(const compress::CodecSpec& codec) {
   if (codec.compensator.id == compress::CompensatorId::kDiana) return false;
   const bool one_bit =
@@ -62,7 +62,7 @@ bool LosesForGood(const compress::CodecSpec& codec) {
          compress::FindCodec(codec.codec).aggregation != compress::Aggregation::kSketch;
 }
 
-// Returns a warning, or an empty text if the compensator suits the optimizer and the gradients of
+// Returns a warning, or an empty string if the compensator suits the optimizer and the gradients of
 // small batches.
 std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimizer) {
   const std::string spec = absl::StrCat(use.where, " ", ToString(use.codec));
@@ -81,8 +81,8 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   return "";
 }
 
-// Returns a warning, or an empty text if the momentum of local_sgd's outer optimizer, which runs on
-// the shards, suits the codecs. In other modes the momentum is lowered automatically
+// Returns a warning, or an empty string if the momentum of local_sgd's outer optimizer, which runs
+// on the shards, suits the codecs. In other modes the momentum is lowered automatically
 // (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
   if (spec.mode != "local_sgd" || spec.outer_optimizer != "nesterov") return "";

@@ -92,13 +92,13 @@ struct JobSpec {
   uint64_t log_interval = 10;  // In steps; 0 disables scalars.
   protocol::CheckpointSpec checkpoint;
   ServerSpec server;
-  // Set only in the whole job. The jobs of its parts have the two fields below instead.
+  // Set only in the job as a whole. Its parts (job/relays.h) have the two fields below instead.
   RelaysSpec relays;
   // Only in the servers' part of a job with relays, where the relays are the workers: the maximum
   // number of contributions in each relay's sum, by rank.
   std::vector<uint32_t> weights{};
   // Only in the part for one rack: the number of workers of the whole job, because the mean from
-  // the servers covers all of them. 0 if the job is not a rack's.
+  // the servers covers all of them. 0 in all other jobs.
   uint32_t rack_of = 0;
   bool metrics_enabled = true;
   uint64_t hash = 0;  // Hash of the resolved file; equal in all processes of a job.
@@ -122,8 +122,8 @@ bool SendsWeights(const JobSpec& spec);
 // an exchange as one step.
 uint64_t StepsPerExchange(const JobSpec& spec);
 
-// Returns the reason why this job, which has checkpoints, never replays a loss and always rolls the
-// whole job back to a checkpoint. Returns an empty text if a replay is possible.
+// Returns the reason why this job, which has checkpoints, never repairs a loss by a replay and
+// always rolls the whole job back to a checkpoint. Returns an empty string if replay is possible.
 std::string WhyNoReplay(const JobSpec& spec);
 
 // Returns warnings about settings that are allowed but unwise, each with a remedy. `file_warnings`

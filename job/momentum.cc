@@ -18,7 +18,7 @@ namespace {
 constexpr double kSparseLow = 0.10;
 constexpr double kSparseHigh = 0.50;
 constexpr double kShareMin = 0.01;
-// This value allows a momentum of 0.5 at a mean staleness of 4.5 (range 0 to 9), which did well in
+// These values allow a momentum of 0.5 at a mean staleness of 4.5 (range 0 to 9), which did well in
 // measurements.
 constexpr double kFreshMomentum = 0.9;
 constexpr double kStalenessUnit = 1.125;
@@ -49,7 +49,7 @@ double ShareSent(const compress::CodecSpec& codec) {
   }
 }
 
-// DIANA is excluded: its memory lags, but the published values are right on average throughout.
+// DIANA is excluded: its memory lags, but the published values are always right on average.
 bool HoldsBack(const compress::CodecSpec& codec) {
   // With a sketch, the shard holds values back.
   if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kSketch) return true;

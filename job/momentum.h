@@ -1,8 +1,8 @@
 // Computes the momentum of a job's optimizer when gradients are delayed, because codecs hold values
 // back or because workers do not wait for each other. Momentum amplifies delay (docs/control.md).
 // The rule is a table over codecs, because the measured ratio of residual to gradient does not
-// predict the need: the ratio is 1.05 for ternary, which needs the change most, and 2.8 for
-// topk:1%. Pure.
+// predict which codecs need a lower momentum: the ratio is 1.05 for ternary, which needs it most,
+// and 2.8 for topk:1%. Pure.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,7 @@ double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double bef
 
 // Describes the job's momentum and the reason for it, as far as the job file determines them
 // without the model: "momentum 0.5 (of 0.9): topk:1%+int4 up delays gradients". Returns an empty
-// text if the momentum does not change.
+// string if the momentum does not change.
 std::string MomentumNote(const JobSpec& spec);
 
 }  // namespace sluice::job

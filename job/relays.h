@@ -29,7 +29,7 @@ JobSpec JobOfServers(const JobSpec& job);
 
 // Returns the job of the rack of `relay`: the workers of the rack, with relays.uplink, lossless
 // results, and a separate checkpoint folder below the job's folder. The hash differs from the
-// hashes of other racks and of the servers' job, so that no process joins a wrong job. The rack
+// hashes of other racks and of the servers' job, so that no process joins the wrong job. The rack
 // makes a checkpoint when the servers' job does, and a loss always rolls the rack back to a
 // checkpoint.
 JobSpec JobOfRack(const JobSpec& job, uint32_t relay);

@@ -69,8 +69,8 @@ bool SendsWeights(absl::string_view mode, absl::string_view rule) {
   return mode == "local_sgd" || rule == "accumulate";
 }
 
-// Requirements of codecs and compensators for modes and rules. Each is one sentence, because it
-// also serves as a footnote.
+// Reasons why a codec or compensator does not work with a mode or rule. Each is one sentence,
+// because it also serves as a footnote.
 constexpr absl::string_view kVoteNeedsMany =
     "a vote needs all workers of a step; async and ssp close at every contribution";
 constexpr absl::string_view kVoteHasNoSize =
@@ -181,8 +181,8 @@ class Footnotes {
   std::vector<absl::string_view> texts_;
 };
 
-// Returns the table of compensators. Its rows are codecs, and options that change which
-// compensators are possible.
+// Returns the table of compensators. It has a row for each codec, and for each option that changes
+// which compensators are possible.
 std::string CompensatorTable(Footnotes* notes) {
   std::string header = "| codec |";
   std::string rule = "|---|";

@@ -44,7 +44,7 @@ struct SupportAnswer {
 SupportAnswer FindSupport(const SupportQuery& query);
 
 // Returns the reason why a job of this kind cannot have relays with any codec. Returns an empty
-// text if it can.
+// string if it can.
 absl::string_view RelaysRefusal(const SupportQuery& query);
 
 // Returns the whole table as Markdown for docs/compression.md.

@@ -22,8 +22,8 @@ struct ModelSpec {
 };
 
 struct DataSpec {
-  // One of idx, cifar10, cifar100, image_folder and text, or generated: synthetic, synthetic_cifar,
-  // synthetic_text.
+  // One of idx, cifar10, cifar100, image_folder and text, or a generated data set: synthetic,
+  // synthetic_cifar or synthetic_text.
   std::string format;
   std::string path;  // A folder; for text, a file.
   // idx: file names below `path`.

@@ -107,7 +107,7 @@ bool IsRepeated(const addrinfo* at, const addrinfo* first) {
   return false;
 }
 
-// Listens at each address. Returns the error of the address that failed, or 0.
+// Listens on each address. Returns the error of the address that failed, or 0.
 int ListenAtEach(const addrinfo* addresses, int port, std::vector<Listener>* listeners) {
   int absent = EADDRNOTAVAIL;
   for (const addrinfo* at = addresses; at != nullptr; at = at->ai_next) *PortIn(at->ai_addr) = 0;
@@ -190,7 +190,7 @@ absl::StatusOr<std::vector<Listener>> ListenOnAll(const std::string& listen) {
       continue;
     }
     // A port that is free at one address may be in use at another, so the search for a free port
-    // repeats.
+    // may need several tries.
     const int tries = parsed->port == 0 ? kTriesForAFreePort : 1;
     int error = 0;
     for (int i = 0; i < tries; ++i) {

@@ -17,7 +17,7 @@ struct Listener {
 // Returns the host of HOST:PORT. An IPv6 address is returned without brackets.
 std::string HostOf(absl::string_view listen);
 
-// Listens at the first usable address of HOST. Fails with UNAVAILABLE if HOST has no usable
+// Listens on the first usable address of HOST. Fails with UNAVAILABLE if HOST has no usable
 // address, and with INVALID_ARGUMENT if `listen` is not HOST:PORT.
 absl::StatusOr<Listener> Listen(const std::string& listen);
 
@@ -30,7 +30,7 @@ void CloseAll(std::vector<Listener>* listeners);
 
 struct Accepted {
   int fd = -1;  // Non-blocking. -1 if no connection is pending.
-  // The error with which accepting a pending connection failed, or 0.
+  // The error if a pending connection could not be accepted, or 0.
   int error = 0;
   std::string peer{};     // Connections with equal peers count towards the same limit.
   std::string address{};  // IP:PORT; an IPv6 address is in brackets.

@@ -88,7 +88,7 @@ absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compr
     return absl::InvalidArgumentError(absl::StrCat(
         "it has ", plan.entries.size(), " entries and a reason of ", plan.reason.size(), " bytes"));
   }
-  // The condition also refuses NaN.
+  // The negated condition also rejects NaN.
   if (plan.momentum.has_value() && !(*plan.momentum >= 0 && *plan.momentum < 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has a momentum of ", *plan.momentum, "; one is at least 0 and below 1"));

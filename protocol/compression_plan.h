@@ -34,18 +34,18 @@ struct PlanEntry {
 
 // A plan. Tensors without an entry keep the codecs of the job file.
 struct CompressionPlan {
-  uint64_t id = 0;  // Rises from 1; 0 stands for the job file.
+  uint64_t id = 0;  // Ascending from 1; 0 stands for the job file.
   uint64_t effective_step = 0;
   std::vector<PlanEntry> entries{};
-  std::string reason{};  // Explanation of the plan for a person.
+  std::string reason{};  // Human-readable explanation of the plan.
   // Momentum of the optimizer (job/momentum.h). Without a value, the job file's momentum applies.
   std::optional<float> momentum{};
 
   friend bool operator==(const CompressionPlan&, const CompressionPlan&) = default;
 };
 
-// Returns true for codecs that plans may replace and choose. Frames of these codecs can be summed
-// even if their codecs differ, and neither sender nor receiver keeps state for them except the
+// Returns true if plans may replace or choose the codec. Frames of such codecs can be summed even
+// if the codecs differ. The only state that senders and receivers keep for these codecs is the
 // residual.
 bool MayChange(const compress::CodecSpec& codec);
 // Returns true for codecs that MayChange allows and that send only the largest values, at a density
@@ -57,8 +57,8 @@ bool IsSparse(compress::CodecId codec);
 absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compression,
                        const TensorTable& table);
 
-// Returns the codec of each chunk under the plan. `chunks` carry the job file's codecs, which apply
-// if the plan is null. For an uplink, `rank` is the sender.
+// Returns the codec of each chunk under the plan. `chunks` contains the job file's codecs, which
+// apply if the plan is null. For an uplink, `rank` is the sender.
 std::vector<compress::CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction,
                                             uint32_t rank,
                                             absl::Span<const compress::ChunkConfig> chunks);
@@ -89,8 +89,8 @@ class PlanHistory {
   void ForgetBefore(uint64_t step);
   // Returns the plan that was added last, or null if none is known.
   Plan newest() const { return plans_.empty() ? nullptr : plans_.back(); }
-  // Replaces all plans by this one. Used in jobs in which a plan takes effect on arrival and not in
-  // a particular step.
+  // Replaces all plans with this one. Used in jobs where a plan takes effect on arrival rather than
+  // in a particular step.
   void Replace(Plan plan) { plans_ = {std::move(plan)}; }
   uint64_t newest_id() const { return plans_.empty() ? 0 : plans_.back()->id; }
   absl::Span<const Plan> plans() const { return plans_; }
@@ -98,7 +98,7 @@ class PlanHistory {
   std::vector<CompressionPlan> Copies() const;
 
  private:
-  std::vector<Plan> plans_;  // The list is short. Numbers rise with steps.
+  std::vector<Plan> plans_;  // A short list. Plan ids ascend with effective steps.
 };
 
 }  // namespace sluice::protocol

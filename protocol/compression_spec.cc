@@ -6,11 +6,11 @@
 namespace sluice::protocol {
 namespace {
 
-// Returns true if the whole of `name` matches `pattern`, where * stands for any text and ? for any
-// character.
+// Returns true if the whole of `name` matches `pattern`, where * stands for any string and ? for
+// any single character.
 bool Matches(absl::string_view pattern, absl::string_view name) {
   size_t p = 0, n = 0;
-  // The position of the last *, and the position where its text may end.
+  // The position of the last *, and the position in `name` where its match ends.
   size_t star = absl::string_view::npos, resume = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

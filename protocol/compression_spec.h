@@ -37,8 +37,8 @@ struct CompressionSpec {
 compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                                   Direction direction);
 
-// Returns, for each tensor, whether the codec of either direction needs chunks of whole rows.
-// BuildLayout takes this result.
+// Returns, for each tensor, whether the codec of either direction needs chunks of whole rows. Pass
+// the result to BuildLayout.
 std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table);
 
 // Returns the codec settings of a layout's chunks in one direction, by chunk id.

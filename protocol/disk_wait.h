@@ -8,10 +8,10 @@
 namespace sluice::protocol {
 
 struct DiskWait {
-  // A description of the wait for a person. Empty if the process does not wait.
+  // A human-readable description of the wait. Empty if the process is not waiting.
   std::string what{};
   absl::Duration lasts{};
-  // The reason why the last try failed. Empty until the first try has failed.
+  // Why the last attempt failed. Empty until an attempt has failed.
   std::string trouble{};
 
   friend bool operator==(const DiskWait&, const DiskWait&) = default;

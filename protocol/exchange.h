@@ -38,7 +38,7 @@ struct Included {
   uint64_t origin_step = 0;
   uint32_t checksum = 0;
   bool skipped = false;
-  // Number that this contribution adds to the record's n. For a relay, this is the number of
+  // The amount that this contribution adds to the record's n. For a relay, this is the number of
   // contributions in its sum.
   uint32_t weight = 1;
 
@@ -76,12 +76,12 @@ struct ExchangeRequest {
   uint64_t checkpoint_step = 0;
   // Learning rate of this contribution's update, in jobs whose shards run the optimizer.
   float rate = 0;
-  // Number of contributions in this one, for a relay.
+  // For a relay: the number of contributions that this one combines.
   uint32_t weight = 1;
   // Only for bundle 0: the plan that begins with the next step. Null if the worker knows of none.
   std::shared_ptr<const CompressionPlan> plan{};
-  // True for bundle 0 of shard 0 if it is sent again after its result had arrived. `announced` is
-  // the plan in that result, which begins two steps later, or null if there was none.
+  // Only for bundle 0 of shard 0: true if the request is sent again although its result has already
+  // arrived. `announced` is the plan in that result, which begins two steps later, or null.
   bool answered = false;
   std::shared_ptr<const CompressionPlan> announced{};
 };
@@ -100,14 +100,14 @@ struct ExchangeReply {
   uint64_t version = 0;
   uint64_t need_from = 0;       // Only with kNeed: the first missing step.
   uint32_t retry_after_ms = 0;  // Only with kBusy.
-  std::string message;          // Only with kFenced and kInvalid: explanation for a person.
+  std::string message;          // Only with kFenced and kInvalid: human-readable explanation.
   // Only with kResult: the step after which a job checkpoint is due. 0 means that no such step is
   // known.
   uint64_t checkpoint_step = 0;
   // Only with kFenced: the job's term. After a rollback, this term is above the sender's.
   uint32_t term = 0;
   // Only with kResult: true if the results are fp32 parameters that replace the worker's. Otherwise
-  // the worker adds the results.
+  // the worker adds the results to its parameters.
   bool exact = false;
   // Only with kResult: the number of updates to the bundle between the replica from which the
   // contribution was computed and the shard's current replica.
@@ -119,8 +119,8 @@ struct ExchangeReply {
 };
 
 // Returns the checksum that records carry: CRC-32C over the frames' own checksums (little-endian),
-// in order. The result is 0 if there are no frames. A frame that is too short for a checksum counts
-// as 0. A chunk may have several frames.
+// in order. The result is 0 if there are no frames. A frame that is too short to have a checksum
+// contributes 0. A chunk may have several frames.
 uint32_t BundleChecksum(const std::vector<std::string>& frames);
 // Returns the checksum for the frames of an exchange, or for the listed checksums of frames.
 uint32_t BundleChecksum(const ExchangeRequest& exchange);

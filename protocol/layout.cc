@@ -10,7 +10,7 @@
 namespace sluice::protocol {
 namespace {
 
-// Codecs work on blocks of this size in elements. A cut inside a block would cost a second scale.
+// Block size of the codecs, in elements. A cut inside a block would need a second scale.
 constexpr uint64_t kCutMultiple = 256;
 
 absl::Status CheckRange(absl::string_view what, uint64_t value, uint64_t largest) {
@@ -32,7 +32,7 @@ Cut FlatCut(uint64_t elements, uint64_t largest) {
   return {.size = std::min(DivideUp(even, kCutMultiple) * kCutMultiple, largest)};
 }
 
-// Returns the number of rows if the tensor is seen as a matrix in storage: the size of the
+// Returns the number of rows when the tensor's storage is viewed as a matrix: the size of the
 // outermost dimension with more than one element. All other dimensions form the columns. Returns 1
 // if there are no other dimensions.
 uint64_t MatrixRows(const TensorInfo& tensor) {

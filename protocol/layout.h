@@ -28,7 +28,7 @@ inline constexpr uint32_t kBundleChunksMax = 1024;
 inline constexpr uint64_t kMaxChunks = 1 << 22;  // Limit over all tensors.
 inline constexpr uint32_t kMaxShards = 256;
 
-// A piece of one tensor, which belongs to exactly one shard.
+// A piece of one tensor. Each chunk belongs to exactly one shard.
 struct Chunk {
   uint32_t tensor = 0;
   uint64_t offset = 0;  // Index of the first element, in the tensor's storage order.
@@ -67,8 +67,8 @@ struct Layout {
 // apply. If a row is longer than kChunkElementsMax, the tensor is cut like an unflagged one.
 //
 // Fails with INVALID_ARGUMENT if there are no shards, a parameter is 0 or over its limit,
-// ValidateTensorTable refuses the table, the table would need more than kMaxChunks, or `whole_rows`
-// has the wrong size.
+// ValidateTensorTable rejects the table, the table would need more than kMaxChunks chunks, or
+// `whole_rows` has the wrong size.
 absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
                                    const LayoutParameters& parameters,
                                    const std::vector<bool>& whole_rows = {});

@@ -24,7 +24,7 @@ void LinkMeter::Came(uint64_t bytes, uint64_t ready, int64_t came, bool probe) {
   if (shortest_.empty()) return;
   shortest_.back() = std::min(shortest_.back(), way);
   if (probe) return;
-  // The link could start on this message when the message was ready and all earlier messages had
+  // The link could start to transmit this message once it was ready and all earlier messages had
   // arrived.
   const int64_t least = *std::min_element(shortest_.begin(), shortest_.end());
   const int64_t free = static_cast<int64_t>(ready) + least;
@@ -45,7 +45,7 @@ void LinkMeter::Close() {
   if (period.bytes == 0 || period.seconds <= 0) return;
   periods_.push_back(period);
   // If there are too many periods, the largest and the smallest are kept: large periods determine
-  // the rate, and the difference to a small one determines the latency.
+  // the rate, and their difference from a small one determines the latency.
   if (periods_.size() <= LinkReport::kPeriodsMax) return;
   std::stable_sort(periods_.begin(), periods_.end(), IsLarger);
   periods_.erase(periods_.end() - 2);

@@ -5,8 +5,8 @@
 // Each message states the time at which it was ready, by the sender's clock. The origins of the two
 // clocks differ by an unknown constant, so travel times are known only up to that constant. The
 // shortest recent travel time belongs to a small message on an idle link and equals the latency
-// plus the constant. Additional travel time of a message is due to bytes: its own bytes and the
-// bytes of earlier messages.
+// plus the constant. Any additional travel time is due to the bytes of the message itself and of
+// earlier messages.
 #pragma once
 
 #include <cstddef>
@@ -36,12 +36,12 @@ struct LinkReport {
   double round_trip_s = 0;
   // Busy periods of results from the shard since the last report.
   std::vector<LinkPeriod> down{};
-  double compute_s = 0;  // Time of the step that none of the fields below includes.
+  double compute_s = 0;  // Time of the step, excluding the fields below.
   // Time for all encoding, including encoding that overlaps with computing.
   double encode_s = 0;
   // Time for applying the previous step's results to the parameters.
   double apply_s = 0;
-  // Time of waiting for the worker's own encoding, then for results.
+  // Time spent waiting for the worker's own encoding, then for results.
   double exposed_s = 0;
   // Accuracy, from 0 to 1, if a test has finished since the last report.
   std::optional<double> tested{};
@@ -51,18 +51,17 @@ struct LinkReport {
 
 class LinkMeter {
  public:
-  // Number of recent probes among which the meter searches the shortest travel time. After this
-  // many probes, the meter accepts that a link has become slower, and it has followed the drift of
-  // the clocks.
+  // Number of recent probes from which the meter takes the shortest travel time. After this many
+  // probes, the meter has adapted to a link that became slower and to the drift of the clocks.
   static constexpr size_t kProbes = 16;
 
   // Records a message. Times are in nanoseconds. `ready` is the sender's time in the message; if it
   // is 0, the message states no time and nothing is measured. `came` is the arrival time by this
-  // side's clock. `probe` marks a small message that was sent on an idle link. There are no periods
-  // until the first probe, because before it a long travel time could be due to bytes alone.
+  // side's clock. `probe` marks a small message that was sent on an idle link. The meter records no
+  // periods before the first probe, because a long travel time could then be due to bytes alone.
   void Came(uint64_t bytes, uint64_t ready, int64_t came, bool probe = false);
   // Ends the open period and returns the periods since the last call. If there were more than
-  // kPeriodsMax periods, returns the largest ones and, as the last, the smallest.
+  // kPeriodsMax periods, returns the largest ones, followed by the smallest.
   std::vector<LinkPeriod> Take();
 
  private:
@@ -74,8 +73,8 @@ class LinkMeter {
 
   void Close();
 
-  // For each probe, the shortest travel time among the probe and the messages until the next probe,
-  // in nanoseconds.
+  // For each probe: the shortest travel time, in nanoseconds, of the probe and of the messages
+  // between it and the next probe.
   std::deque<int64_t> shortest_;
   std::optional<Open> open_;
   int64_t last_came_ = 0;

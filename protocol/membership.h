@@ -23,7 +23,7 @@ namespace sluice::protocol {
 struct WorkerJoin {
   std::string job_name;
   uint64_t job_hash = 0;
-  // A random number that each start of a worker draws.
+  // A random number that identifies this start of the worker.
   uint64_t nonce = 0;
   uint32_t rank = 0;
   TensorTable table;
@@ -61,7 +61,7 @@ struct JoinGrant {
   uint64_t restore_step = 0;
   // Number of ranks that wrote that checkpoint.
   uint32_t restore_world_size = 0;
-  // The parts that the worker restores, as JoinReply in coordinator.proto defines.
+  // The parts that the worker restores; see JoinReply in coordinator.proto.
   std::vector<CheckpointPart> restore_parts{};
   absl::Duration lease;
   absl::Duration heartbeat;
@@ -70,7 +70,7 @@ struct JoinGrant {
   // True if the worker joins a job that is already at a later step. The worker begins with the
   // parameters of the checkpoint and without residuals.
   bool late_joiner = false;
-  // The ranks that JoinReply in coordinator.proto defines.
+  // See JoinReply in coordinator.proto.
   std::vector<uint32_t> members{};
   // Compression plan of the job's first step. Null in jobs without plans.
   std::shared_ptr<const CompressionPlan> plan{};
@@ -100,15 +100,15 @@ struct MemberProgress {
   friend bool operator==(const MemberProgress&, const MemberProgress&) = default;
 };
 
-// A worker's use of time: sums over the `steps` steps since the worker joined.
+// How a worker spent its time, summed over the `steps` steps since it joined.
 struct MemberTimings {
   uint64_t steps = 0;
-  // Time that none of the fields below includes.
+  // All time that the fields below do not include.
   double compute_seconds = 0;
-  // Time of waiting for the worker's own encoder.
+  // Time spent waiting for the worker's own encoder.
   double encode_seconds = 0;
   double decode_seconds = 0;
-  // Time of waiting for the link, the shards or other workers.
+  // Time spent waiting for the link, the shards or other workers.
   double exchange_seconds = 0;
 
   friend bool operator==(const MemberTimings&, const MemberTimings&) = default;
@@ -121,12 +121,12 @@ struct WorkerHeartbeat {
   MemberTimings timings{};
   // Time since the last progress, not counting time spent waiting for other processes.
   absl::Duration since_progress{};
-  // The step whose resulting parameters were hashed. 0 means that there is no hash.
+  // The step after which the parameters were hashed. 0 means that there is no hash.
   uint64_t parameters_hash_step = 0;
   std::string parameters_sha256;
   // First step whose requests the worker still keeps. 0 means that the worker keeps none.
   uint64_t replay_from = 0;
-  // The worker's newest parts of checkpoints. Each part is durable or has failed.
+  // The worker's newest checkpoint parts. Each part is durable or has failed.
   std::vector<CheckpointPart> parts{};
   // For each shard, the highest server_incarnation that the worker knows.
   std::vector<uint64_t> known_shards{};
@@ -137,7 +137,7 @@ struct WorkerHeartbeat {
   friend bool operator==(const WorkerHeartbeat&, const WorkerHeartbeat&) = default;
 };
 
-// A worker's message that it leaves the job.
+// A worker's message that it is leaving the job.
 struct WorkerLeave {
   // The message carries only these fields of `last`: the sender, the progress, the timings and the
   // hash of the parameters.
@@ -160,8 +160,8 @@ struct JobState {
   uint32_t term = 0;
   // Step of the newest complete checkpoint. 0 means that there is none.
   uint64_t durable_step = 0;
-  // All shards, in replies to a heartbeat, if the worker does not know the current process of a
-  // shard. Otherwise empty.
+  // Lists all shards in a reply to a worker that does not know the current process of some shard.
+  // Otherwise empty.
   std::vector<ShardPlace> shards{};
 
   friend bool operator==(const JobState&, const JobState&) = default;

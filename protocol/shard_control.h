@@ -28,7 +28,7 @@ struct ShardArrival {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool running = false;
-  // A random number that each start of a process draws.
+  // A random number that identifies this start of the process.
   uint64_t nonce = 0;
 
   friend bool operator==(const ShardArrival&, const ShardArrival&) = default;
@@ -41,9 +41,9 @@ struct LinkFigures {
   double up_latency_s = 0;
   double down_rate = 0;
   double down_latency_s = 0;
-  // Sums over steps of the delay between the last frames of the first rank to finish and the last
-  // frames of this worker. The first figure is the part of the delay that longer computing causes.
-  // The second is the rest, which the worker's link or encoder causes.
+  // How much later this worker's last frames arrived than those of the first rank, summed over
+  // steps. compute_late_s is the part of the delay that longer computing causes. network_late_s is
+  // the rest, which the worker's link or encoder causes.
   double compute_late_s = 0;
   double network_late_s = 0;
 
@@ -86,7 +86,7 @@ struct StartShard {
   // True if the other processes are at a later step. The workers then send the steps after
   // restore_step again.
   bool replay = false;
-  // Number of ranks that wrote that checkpoint.
+  // Number of ranks that wrote the restored checkpoint.
   uint32_t restore_world_size = 0;
   // Only with store `shards`: the shard's own part of the checkpoint.
   CheckpointPart restore_part{};
@@ -112,7 +112,7 @@ struct ReleaseResults {
 };
 
 // A command that is sent only with store `shards`. The shard removes its parts of all checkpoints
-// after steps below `before`, except the steps in `steps`.
+// whose step is below `before` and not in `steps`.
 struct KeepCheckpoints {
   std::vector<uint64_t> steps;
   uint64_t before = 0;
@@ -120,8 +120,8 @@ struct KeepCheckpoints {
   friend bool operator==(const KeepCheckpoints&, const KeepCheckpoints&) = default;
 };
 
-// A command that makes shard 0 announce a job checkpoint. Its step is at least minimum_step and at
-// least two steps after the open step.
+// A command that makes shard 0 announce a job checkpoint. The checkpoint's step is at least
+// minimum_step and at least two steps after the open step.
 struct NameCheckpoint {
   uint64_t minimum_step = 0;
 
@@ -144,7 +144,7 @@ struct EndShard {
   friend bool operator==(const EndShard&, const EndShard&) = default;
 };
 
-// Any command of the coordinator to a shard.
+// Any command from the coordinator to a shard.
 using ShardCommand = std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard, SetMembers,
                                   ReleaseResults, KeepCheckpoints>;
 

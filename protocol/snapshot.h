@@ -81,7 +81,7 @@ struct CheckpointManifest {
   uint64_t table_hash = 0;
   LayoutParameters layout;
   std::string software_version;
-  // True with store `shards`: the servers hold the parts, which are not beside the manifest.
+  // True with store `shards`: the servers hold the parts, so they are not next to the manifest.
   bool at_shards = false;
   // Sorted by name. All parts have the manifest's term and step.
   std::vector<CheckpointPart> parts;
@@ -107,8 +107,8 @@ struct RunRecord {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool finished = false;
-  // Number of coordinators that the run has had, which is also the number of the current one. 0
-  // means that the coordinator that wrote the record did not count.
+  // Number of coordinators of the run so far, and thus the number of the current one. 0 means that
+  // the record's writer did not count coordinators.
   uint64_t coordinator_incarnation = 0;
   // The announced generation of the term. 0 means that the term has not been announced yet.
   uint32_t generation = 0;

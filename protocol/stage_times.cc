@@ -3,8 +3,8 @@
 namespace sluice::protocol {
 namespace {
 
-// The innermost span of each thread. Code deep in a call starts a span without knowing the outer
-// span, for example a core inside the server, or a write inside a read.
+// The innermost span of each thread. Nested code can thus start a span without being passed the
+// outer one, for example a core inside the server, or a write inside a read.
 thread_local StageSpan* innermost = nullptr;
 
 }  // namespace

@@ -49,8 +49,8 @@ class StageTimes {
 };
 
 // Attributes this thread's CPU time to `stage` until the span is destroyed or Next() is called.
-// Time in an inner span that starts meanwhile counts only for the inner span. Each span reads the
-// clock once at its start and once at its end.
+// Time spent in a nested span counts only toward the nested span. A span reads the clock only at
+// its start, in Next() and at its end.
 class StageSpan {
  public:
   // `times` must outlive the span. If `times` is null, nothing is measured.

@@ -36,12 +36,12 @@ bool IsDense(const TensorInfo& tensor) {
   int64_t wanted = 1;
   for (const auto& [stride, size] : dimensions) {
     if (stride != wanted) return false;
-    wanted *= size;  // The value stays at most elements(), which has been checked.
+    wanted *= size;  // Never exceeds elements(), which has been checked.
   }
   return true;
 }
 
-// Returns a description of the tensor's problem, or an empty text.
+// Returns a description of the tensor's problem, or an empty string.
 std::string Problem(const TensorInfo& tensor) {
   if (tensor.name.empty()) return "has no name";
   if (tensor.name.size() > kMaxTensorNameSize) {
@@ -176,8 +176,8 @@ uint64_t TotalElements(const TensorTable& table) {
 }
 
 std::string ToString(const TensorInfo& tensor) {
-  // Names may come from another machine. They are escaped and shortened before a terminal shows
-  // them.
+  // A name may come from another machine, so it is escaped and shortened before a terminal shows
+  // it.
   const absl::string_view name = absl::string_view(tensor.name).substr(0, kMaxTensorNameSize);
   return absl::StrCat(absl::CHexEscape(name), " [", absl::StrJoin(tensor.shape, ", "), "] ",
                       Name(tensor.dtype), tensor.role == TensorRole::kBuffer ? " buffer" : "");

@@ -15,8 +15,8 @@ enum class DType : uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3 };
 
 enum class TensorRole : uint8_t {
   kTrained = 0,  // The gradient is exchanged in every step.
-  // The tensor is not trained, such as BatchNorm's running statistics. Its values are averaged in
-  // some steps.
+  // The tensor is not trained; BatchNorm's running statistics are an example. Its values are
+  // averaged in some steps.
   kBuffer = 1,
 };
 
@@ -49,8 +49,8 @@ absl::Status ValidateTensorTable(const TensorTable& table);
 // Hashes names, shapes, strides, dtypes and roles, in order. The hash is the same on every machine.
 uint64_t HashTensorTable(const TensorTable& table);
 
-// Describes the first difference between two tables for a person: "tensor 3 is fc1.weight [128,
-// 1568] here and fc1.weight [256, 1568] there". Returns an empty text if the tables are equal.
+// Describes the first difference between two tables in readable form: "tensor 3 is fc1.weight [128,
+// 1568] here and fc1.weight [256, 1568] there". Returns an empty string if the tables are equal.
 std::string DescribeDifference(const TensorTable& here, const TensorTable& there);
 
 // Returns the number of elements of all trained tensors.

@@ -68,7 +68,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app::AddOldOption(app, "--upstream", "--coordinator", &flags->coordinator);
 }
 
-// Gives the rack a separate name, so that its metrics are not added to those of the servers.
+// Gives the rack a separate name, so that its metrics are not mixed with the servers' metrics.
 job::JobSpec RackAsShown(const job::JobSpec& job, uint32_t relay) {
   job::JobSpec rack = job::JobOfRack(job, relay);
   rack.name = absl::StrCat(job.name, "/rack-", relay);
@@ -113,7 +113,7 @@ int Run(Flags flags) {
   absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(options, &clock);
   if (!relay.ok()) return server::FailedToStart(relay.status(), logger);
   const job::JobSpec rack = RackAsShown(*job, flags.relay);
-  // If a relay is restarted after the end of the job, it never gets a part of the job.
+  // A relay that is restarted after the end of the job never joins it, but still counts as ready.
   std::atomic<bool> finished = false;
   const std::function<server::HttpView()> view = [&] {
     server::HttpView shown = server::ViewOf((*relay)->rack(), rack, /*shard=*/0);

@@ -19,8 +19,8 @@
 namespace sluice::relay {
 namespace {
 
-// Limit of consecutive joins that end in a rollback before a step is completed. Workers have the
-// same limit.
+// Maximum number of consecutive joins that end in a rollback before a step is completed. Workers
+// have the same limit.
 constexpr int kFruitlessJoinsMax = 20;
 constexpr size_t kHashBytes = 32;
 constexpr uint64_t kConnectionsToCoordinator = 3;  // In addition to one connection to each shard.
@@ -97,7 +97,7 @@ class RunningRelay final : public Relay, public server::ParentJob {
   bool parent_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<worker::Session> session_ ABSL_GUARDED_BY(mutex_);
-  // Step of the last checkpoint that was named to the rack's servers.
+  // Step of the last named checkpoint that was passed on to the rack's servers.
   uint64_t named_below_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Only thread_ uses these.
@@ -208,7 +208,7 @@ void RunningRelay::Run() {
       LeaveTheJob(*leave);
     } else {
       const auto& over = std::get<SessionOver>(what);
-      // Between two steps, no call waits for the parent job that could return the error.
+      // Between two steps, no call that could return the error is waiting for the parent job.
       if (over.session == sessions_ && step_.has_value()) EndSession(over.why);
     }
   }
@@ -327,8 +327,7 @@ absl::Status RunningRelay::AgreeOnParameters() {
   return absl::OkStatus();
 }
 
-// The parent job counts this relay's part as complete only if the rack could roll back to that
-// part.
+// This relay's part of a checkpoint is complete only if the rack could roll back to the same step.
 std::optional<absl::Status> RunningRelay::RackCheckpoint(uint64_t step) {
   {
     MutexLock lock(&mutex_);
@@ -371,8 +370,8 @@ void RunningRelay::LeaveTheJob(const server::LeaveParent& leave) {
   servers_[0]->FinishParent(term_);
 }
 
-// In a job with checkpoints, the rack's members then join again, and the rack asks the parent job
-// again.
+// After a rollback in a job with checkpoints, the rack's members join again, and the rack asks the
+// parent job again.
 void RunningRelay::EndSession(const absl::Status& why) {
   SetSession(nullptr);
   EndStep();

@@ -1,7 +1,7 @@
 // Relay: runs a relay in a process: the servers of its rack, a worker session with the parent job,
 // and the thread between them. If a failure on either side can be repaired from a checkpoint, the
 // rack's members join the relay again, the relay joins the parent job again, and both continue from
-// the step that the parent job decides. See docs/protocol.md, "Relays". Thread-safe.
+// the step that the parent job chooses. See docs/protocol.md, "Relays". Thread-safe.
 #pragma once
 
 #include <memory>
@@ -39,12 +39,12 @@ class Relay {
  public:
   // Fails as Server::Start does, and with INVALID_ARGUMENT if the job has no relay of this number.
   static absl::StatusOr<std::unique_ptr<Relay>> Start(RelayOptions options, const Clock* clock);
-  // Ends without a report. In a job with checkpoints, the job waits for this relay's next process.
+  // Stops without reporting to the job. A job with checkpoints then waits for a restart.
   virtual ~Relay() = default;
 
   virtual std::string address() const = 0;  // Address for the rack's workers.
-  // Returns no value while the relay runs. Then returns OK if the job finished, or the reason of
-  // the failure. Call this repeatedly, because it also performs the work that is due.
+  // Returns nullopt while the relay runs, then OK if the job finished or the reason for the
+  // failure. Call this repeatedly, because it also performs work that is due.
   virtual std::optional<absl::Status> Outcome() = 0;
   // Ends the job with `reason`, both in the rack and in the parent job. Outcome then returns a
   // value.

@@ -8,7 +8,7 @@
 namespace sluice::relay {
 namespace {
 
-// Shard 0 names a checkpoint two steps ahead. A worker that replays its steps may know a later one.
+// Shard 0 names a checkpoint two steps ahead. A session that replays steps may know a later one.
 constexpr uint64_t kNamedAhead = 2;
 
 }  // namespace

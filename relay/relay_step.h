@@ -1,4 +1,4 @@
-// RelayStep: a relay's state of the open step. It holds the sums that the rack's shards forwarded,
+// RelayStep: a relay's state for the open step. It holds the sums that the rack's shards forwarded,
 // by tensor, decides which tensors can go to the parent job, and builds the publications when the
 // parent job has finished the step. Bundles are the same on both sides. Pure; not thread-safe.
 #pragma once
@@ -19,15 +19,15 @@ namespace sluice::relay {
 
 class RelayStep {
  public:
-  // The parent job decides `first_step`. If `parameters_agree` is false, step 0 comes before that
+  // The parent job chooses `first_step`. If `parameters_agree` is false, step 0 comes before that
   // step.
   RelayStep(protocol::TensorTable table, protocol::Layout layout, uint64_t first_step,
             bool parameters_agree);
 
   uint64_t step() const { return step_; }
-  // Takes a bundle that a shard forwarded. Each bundle of the step must come exactly once. Returns
-  // the tensors that are now complete, in the order of the table. Values without any contribution
-  // from the rack are zero.
+  // Adds a bundle that a shard forwarded. Each bundle of the step must be added exactly once.
+  // Returns the tensors that are now complete, in table order. Values without any contribution from
+  // the rack are zero.
   std::vector<uint32_t> Take(uint32_t shard, const server::BundleSum& sum);
   // True if all bundles have arrived.
   bool complete() const { return missing_ == 0; }

@@ -166,7 +166,7 @@ int Run(Flags flags) {
                               .trace = trace->get()};
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, &clock);
   if (!server.ok()) return FailedToStart(server.status(), logger);
-  // If a shard is restarted after the end of the job, it never gets a part of the job.
+  // A shard restarted after the end of the job gets no part of it, but counts as ready.
   std::atomic<bool> finished = false;
   const std::function<HttpView()> view = [&] {
     HttpView shown = ViewOf(**server, *job, flags.shard);

@@ -1,6 +1,6 @@
 // OwnPort: asks every few seconds, on a separate thread, whether the process's gRPC port answers.
-// The result is for /livez. PortHealth decides when the port counts as unresponsive; PortHealth is
-// pure.
+// The result is for /livez. PortHealth, which is pure, decides when the port counts as
+// unresponsive.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ class PortHealth {
   // Takes the result of PortProbe::Ask. Has no effect if the error means that the probe itself
   // failed.
   void Note(const absl::Status& answer);
-  // Returns the reason if the port counts as unresponsive because two probes in a row got no
-  // answer. Otherwise empty.
+  // If two probes in a row got no answer, the port counts as unresponsive. Returns the reason in
+  // that case and an empty string otherwise.
   std::string trouble() const;
 
  private:
@@ -38,7 +38,7 @@ class OwnPort {
   OwnPort(net::PortProbe probe, const Options& options);
   ~OwnPort();
 
-  // Returns the text for /livez, which names the port. Empty if the port answers. Thread-safe.
+  // Returns the error for /livez, which names the port, or "" if the port answers. Thread-safe.
   std::string trouble() const;
 
  private:

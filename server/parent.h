@@ -1,5 +1,5 @@
-// Parent: the process that started this one and holds the other end of its standard input. The job
-// comes from that input. The end of the input means that the parent has ended, for whatever reason.
+// Parent: the process that started this one and holds the other end of this process's standard
+// input. It sends the job there; end of input means that the parent has ended.
 #pragma once
 
 #include <string>

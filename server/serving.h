@@ -57,8 +57,8 @@ sigset_t BlockStopSignals();
 // Returns a random number for ServerOptions::job_uid.
 uint64_t RandomBits();
 
-// Returns the state of a server for the pages. Job name, shard and number of shards are from the
-// arguments.
+// Returns the state of a server for the pages. The job name, the shard and the number of shards
+// come from the arguments.
 HttpView ViewOf(const Server& server, const job::JobSpec& job, uint32_t shard);
 
 // The gRPC port of the process, which /livez checks.
@@ -78,8 +78,8 @@ absl::StatusOr<std::vector<std::unique_ptr<net::HttpServer>>> ServeHttp(
 struct Serving {
   std::function<std::optional<absl::Status>()> outcome;  // Returns no value while the job runs.
   std::function<void(absl::string_view reason)> stop;
-  // Returns true if the process that started this one has ended, which stops the job as a signal
-  // does. If unset, the check is omitted.
+  // Returns true if the process that started this one has ended; this stops the job as a signal
+  // would. If unset, nothing is checked.
   std::function<bool()> parent_has_ended{};
 };
 
@@ -93,7 +93,7 @@ int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signa
 // code.
 int StayFinished(const sigset_t& signals, const Logger& logger);
 
-// Logs the reason of a failed start. Returns the exit code.
+// Logs the reason for a failed start. Returns the exit code.
 int FailedToStart(const absl::Status& status, const Logger& logger);
 
 }  // namespace sluice::server

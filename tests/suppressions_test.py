@@ -23,8 +23,8 @@ def missing(entries, sources):
 def self_test():
     source = "namespace sluice::net {\nAccepted Accept(int listener) {\n}\n}\n"
     assert list(missing("race:sluice::net::Accept\nrace:libgrpc\n", [source])) == []
-    assert list(missing("race:sluice::Accept\n", [source])) == ["sluice::Accept"], "another namespace"
-    assert list(missing("race:^sluice::net::Accepts\n", [source])) == ["sluice::net::Accepts"], "another name"
+    assert list(missing("race:sluice::Accept\n", [source])) == ["sluice::Accept"], "the function is in another namespace"
+    assert list(missing("race:^sluice::net::Accepts\n", [source])) == ["sluice::net::Accepts"], "the function has another name"
 
 
 def main():

@@ -54,8 +54,8 @@ inline std::string ReadText(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Overwrites the file in place: some file systems make a file that is truncated and rewritten
-// durable, which takes long.
+// Overwrites the file in place. Some file systems flush a file that is truncated and rewritten to
+// disk, which is slow.
 inline void WriteText(const std::string& path, absl::string_view text) {
   std::ofstream(path, std::ios::binary | std::ios::app).close();
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);

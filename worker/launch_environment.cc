@@ -23,7 +23,7 @@ absl::StatusOr<std::optional<uint32_t>> ReadNumber(const char* name, const ReadV
   return std::optional<uint32_t>(number);
 }
 
-// The workers that a launcher's numbers count, and their name in errors.
+// The group of workers that the launcher's numbers refer to, and the group's name in errors.
 struct Group {
   std::string name;
   uint32_t first_rank = 0;

@@ -45,9 +45,9 @@ namespace sluice::worker {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(3);
-// Limit for consecutive sessions that end in a rollback before they finish a step. Several losses
-// in quick succession may cause a few. More indicate a problem such as a shard that only this
-// worker cannot reach.
+// Maximum number of consecutive sessions that roll back before they finish a step. A few may occur
+// if several processes are lost in quick succession. More indicate a problem such as a shard that
+// only this worker cannot reach.
 constexpr int kFruitlessSessionsMax = 20;
 
 constexpr char kDescription[] =
@@ -353,8 +353,7 @@ int Run(const Flags& flags) {
   options.stop = &stop;
   options.on_trained = [&](const TrainReport& trained) {
     if (flags.report.empty()) return;
-    // Ignores errors here. The report is written again at the end, and that write reports a
-    // failure.
+    // Ignore errors here: the report is written again at the end, and a failure is reported then.
     (void)WriteReport(flags.report, SuccessJson(spec, rank, trained));
   };
   app::SignalWatch watch(

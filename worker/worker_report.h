@@ -14,9 +14,9 @@ struct JobSpec;
 
 namespace sluice::worker {
 
-// One flat object: job, rank, exit (0) and all figures of the report. It has test_* and judged_by
-// (loss or accuracy) only if this rank tested, and best_* only if this rank keeps a best.pt. Bytes
-// are sums over all steps.
+// One flat object: job, rank, exit (0) and all figures of the report. It includes test_* and
+// judged_by (loss or accuracy) only if this rank tested, and best_* only if this rank keeps a
+// best.pt. Bytes are sums over all steps.
 std::string SuccessJson(const job::JobSpec& spec, uint32_t rank, const TrainReport& report);
 
 // One flat object: job, rank, exit and error.

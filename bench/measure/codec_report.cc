@@ -56,8 +56,8 @@ struct StepMeasure {
   double kept = 0;        // Elements of those tensors that do not decode to zero.
   double encode_seconds = 0;
   double add_seconds = 0;
-  double lost = 0;    // Squares of the encoded minus the decoded values.
-  double energy = 0;  // Squares of the encoded values.
+  double lost = 0;    // Sum of the squared errors of the decoded values.
+  double energy = 0;  // Sum of the squared encoded values.
 };
 
 // One worker and its shards, for one codec.

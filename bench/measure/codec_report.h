@@ -21,13 +21,13 @@ struct CodecReportOptions {
   std::vector<std::string> specs;  // If empty, UsualReportSpecs().
   uint64_t elements = 0;  // Reduces the model to about this many elements; 0 keeps all of them.
   uint32_t steps = 10;    // Measured steps, at least 1.
-  uint32_t settle = 40;   // Maximum number of earlier steps, until feedback is steady.
+  uint32_t settle = 40;   // Maximum number of warm-up steps, until feedback is steady.
   uint64_t seed = 1;
   // Called after each codec, for progress output; may be empty.
   std::function<void(const std::string& spec)> done;
 };
 
-// Means and medians are over the measured steps. Times are those of one core.
+// Means and medians cover the measured steps. Times are for one core.
 struct CodecReportRow {
   std::string spec;     // In the format of ToString.
   uint32_t settle = 0;  // Steps until the feedback was steady, or the limit.
@@ -46,7 +46,7 @@ struct CodecReportRow {
   double encode_ns = 0;                    // Per element.
   // The stream's time divided by the encoding time; 1 is memory speed.
   double encode_stream_share = 0;
-  double add_ns = 0;  // To check, decode and add, per element.
+  double add_ns = 0;  // Time per element to check, decode and add.
   double add_stream_share = 0;
 };
 
@@ -56,7 +56,7 @@ struct CodecReport {
   size_t tensors = 0;
   uint32_t steps = 0;
   uint64_t seed = 0;
-  // Stream acc = acc * c + g over equal arrays, per element; median of all rows.
+  // Time per element of the stream acc = acc * c + g over arrays of equal size; median of all rows.
   double stream_ns = 0;
   std::vector<CodecReportRow> rows;
 };
@@ -64,8 +64,8 @@ struct CodecReport {
 // Returns each codec's example and common variants.
 std::vector<std::string> UsualReportSpecs();
 
-// Fails with INVALID_ARGUMENT for an unknown model or a wrong spec, with the message of ModelTable
-// or ParseCodecSpec, and with ReadTensorTable's errors for a table's file.
+// Fails with INVALID_ARGUMENT and the message of ModelTable or ParseCodecSpec for an unknown model
+// or an invalid spec. Passes on ReadTensorTable's errors.
 absl::StatusOr<CodecReport> MeasureCodecs(const CodecReportOptions& options);
 
 std::string FormatCodecReport(const CodecReport& report);
@@ -74,8 +74,8 @@ std::string FormatCodecReport(const CodecReport& report);
 // settle_steps, bytes_first_step, bytes_per_step, ratio, spec_bytes_per_step, spec_elements,
 // kept_elements_per_step, bits_per_element, nmse_gradient, nmse_accumulator (null for a vote),
 // encode_ns_per_element, encode_gb_per_s, encode_stream_share, add_ns_per_element, add_gb_per_s,
-// add_stream_share}]}. Later versions keep these keys and may add others. GB/s count fp32 elements
-// instead of all traffic.
+// add_stream_share}]}. Later versions keep these keys and may add others. GB/s values count the
+// bytes of the fp32 elements, not all memory traffic.
 std::string CodecReportJson(const CodecReport& report);
 
 }  // namespace sluice::bench

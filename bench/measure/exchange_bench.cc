@@ -222,7 +222,7 @@ absl::StatusOr<cli::CommandLines> ExchangeBench::PlanOf(const ExchangeCodecs& co
   if (!file.flush()) {
     return absl::UnavailableError(absl::StrCat("cannot write the job file ", plan.job_path));
   }
-  // Ports stay reserved until all are known, so that they differ.
+  // Each port stays reserved until all ports are known, so no port is used twice.
   std::vector<cli::FreePort> ports;
   plan.server_addresses = server_addresses_;
   if (!options_.connect.empty()) {

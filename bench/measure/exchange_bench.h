@@ -21,7 +21,7 @@ struct ExchangeBenchOptions {
   uint32_t workers = 2;
   uint32_t shards = 2;
   std::vector<std::string> sets;
-  uint32_t warmup = 20;  // Exchanges until feedback has reached its final traffic.
+  uint32_t warmup = 20;  // Exchanges before the measurement, until feedback's traffic is steady.
   uint32_t repeats = 20;
   // Duration over which gradients become ready. With 0, all gradients are ready at once.
   double compute_ms = 0;
@@ -44,9 +44,10 @@ struct ExchangeBenchOptions {
   cli::ConsoleOptions console;
 };
 
-// Call it on the main thread, before other threads start. Returns the program's exit code: 0; 1 if
-// the measurement failed; 2 if a flag is wrong; 128 + a signal that stopped it. In every case it
-// leaves no process and no file behind, except the report, and the logs if requested.
+// Call this on the main thread, before other threads start. Returns the program's exit code: 0; 1
+// if the measurement failed; 2 if a flag is invalid; 128 + the number of the signal that stopped
+// it. In every case it leaves no process and no file behind, except the report, and the logs if
+// requested.
 int RunExchangeBench(const ExchangeBenchOptions& options);
 
 }  // namespace sluice::bench

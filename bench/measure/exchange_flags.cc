@@ -119,7 +119,7 @@ void AddWhere(CLI::App* command, ExchangeBenchOptions* options) {
       ->type_name("WORDS");
 }
 
-// Adds the command of the processes that this program starts. Users do not need it.
+// Adds the hidden command with which RunExchangeBench starts each worker.
 void AddWorker(CLI::App* bench, std::function<int()>* chosen) {
   CLI::App* const command =
       bench->add_subcommand("exchange-worker", "A worker of `sluice bench exchange`")->group("");

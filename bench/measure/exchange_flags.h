@@ -8,8 +8,9 @@
 
 namespace sluice::bench {
 
-// Adds both subcommands. Parsing the arguments stores the selected command in `chosen`, which
-// returns the exit code. `usual` provides the settings without flags: programs, folders, console.
+// Adds both subcommands. Parsing the arguments stores the selected command in `chosen`; the command
+// returns the exit code. `usual` provides the settings that have no flags: programs, folders,
+// console.
 void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
                          std::function<int()>* chosen);
 

@@ -1,5 +1,5 @@
-// ExchangeJob: what `sluice bench exchange` measures. The job has tensors, codecs, a number of
-// processes, and a job file that all processes share. Pure, except for reading a table's file.
+// ExchangeJob: what `sluice bench exchange` measures, namely the tensors, the codecs, the number of
+// processes, and the job file that all processes share. Pure, except for reading a table's file.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ struct ExchangeJob {
 };
 
 // Returns the codecs for --spec and --down-spec, either of which may be empty. The default is
-// topk:1%+int4 up and topk:3%+int4 down. Another --spec alone applies to both directions.
+// topk:1%+int4 up and topk:3%+int4 down. Without --down-spec, any other --spec applies to both
+// directions.
 ExchangeCodecs ChooseCodecs(absl::string_view spec, absl::string_view down_spec);
 
 // Returns the errors of ModelTable or ReadTensorTable, or INVALID_ARGUMENT if the table has no
@@ -49,7 +50,8 @@ ExchangeCodecs ChooseCodecs(absl::string_view spec, absl::string_view down_spec)
 absl::StatusOr<protocol::TensorTable> ExchangeTable(const ExchangeGradients& gradients);
 
 // Returns the complete job file, which every process of the measurement reads. Fails with
-// INVALID_ARGUMENT if a spec or one of `sets` is wrong, or sets a key that has a flag.
+// INVALID_ARGUMENT if a spec or one of `sets` is invalid, or if `sets` contains a key that has a
+// flag.
 absl::StatusOr<std::string> ExchangeJobText(const ExchangeJob& job);
 
 // Returns the largest share of the parameters on one shard, which determines the busiest link's

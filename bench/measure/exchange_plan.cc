@@ -42,8 +42,8 @@ cli::ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
     child.command.insert(child.command.end(), {"--coordinator", options.coordinator});
   }
   Append(options.security.Arguments(), &child.command);
-  // The gradients are synthetic, the user asked for these addresses, and the servers run only
-  // during the measurement.
+  // Anonymous access is acceptable here: the gradients are synthetic, the user asked for these
+  // addresses, and the servers run only during the measurement.
   if (!net::IsLoopback(address)) child.command.emplace_back("--allow-anonymous");
   child.environment = cli::PassedOn(options.environment);
   child.log_path = absl::StrCat(options.log_folder, "/shard-", shard, ".log");

@@ -13,7 +13,7 @@
 namespace sluice::bench {
 namespace {
 
-// Log lines begin with a date, so that they cannot begin with this word.
+// Log lines begin with a date, so they cannot begin with this word.
 constexpr absl::string_view kAnswer = "exchange ";
 
 absl::Status NotUnderstood(absl::string_view what, absl::string_view line) {

@@ -1,5 +1,5 @@
 // The lines between `sluice bench exchange` and its workers. Workers read orders from standard
-// input, and write answers among log lines to standard output. Pure. Times are those of
+// input, and write answers among log lines to standard output. Pure. Times come from
 // CLOCK_MONOTONIC, which all processes of a machine share.
 #pragma once
 
@@ -27,7 +27,7 @@ struct TurnReport {
   int64_t submitted_ns = 0;  // Time when the last Submit had returned.
   int64_t waited_ns = 0;     // Time when Wait had returned.
   int64_t applied_ns = 0;    // Time when every tensor's mean was applied.
-  // The figures below cover only this exchange. Bytes are those of serialized messages.
+  // The figures below cover only this exchange. Bytes are counted in serialized messages.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
   int64_t encode_ns = 0;

@@ -283,8 +283,8 @@ struct StageCost {
   std::optional<double> seconds;
 };
 
-// Returns `stages` in their order, and the remaining part of `all`. Without `seconds`, costs have
-// no seconds.
+// Returns the cost of each stage in the order of `stages`, and then the part of `all` that no stage
+// accounts for. If `seconds` is empty, so are the costs' seconds.
 std::vector<StageCost> StageCosts(absl::Span<const protocol::Stage> stages,
                                   std::optional<double> all,
                                   const std::optional<protocol::StageSeconds>& seconds) {

@@ -18,7 +18,7 @@ namespace sluice::bench {
 struct Spread {
   double min = 0;
   double median = 0;
-  double p95 = 0;  // The smallest value that at least 95 % of the values do not exceed.
+  double p95 = 0;  // The 95th percentile: the smallest value that 95 % of the values do not exceed.
 };
 
 // Returns zeros if there are no values.
@@ -27,8 +27,9 @@ Spread SpreadOf(std::vector<double> values);
 // One exchange of all workers.
 struct Turn {
   std::vector<TurnReport> workers;  // By rank.
-  // Processor time that all servers took until every worker had answered, and its stages. Absent if
-  // this program did not start the servers, because such servers do not report their times.
+  // Processor time that all servers used until every worker had answered, in total and by stage.
+  // Stages come from the servers' reports, and so does the total if this program did not start the
+  // servers. Absent without a report.
   std::optional<double> server_cpu_seconds;
   std::optional<protocol::StageSeconds> server_stage_seconds{};
 };
@@ -94,7 +95,7 @@ struct ExchangeFigures {
   std::optional<uint64_t> server_peak_rss_bytes;
 };
 
-// `samples` must have at least one turn, and each turn as many workers as `facts`.
+// `samples` must have at least one turn, and each turn must have as many workers as `facts`.
 ExchangeFigures Summarize(const ExchangeFacts& facts, const ExchangeSamples& samples);
 
 struct ExchangeReport {

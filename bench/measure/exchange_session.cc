@@ -15,7 +15,7 @@ namespace {
 
 // Time for the order to reach every worker before the turn starts.
 constexpr absl::Duration kLead = absl::Milliseconds(5);
-// Time from a failed write to a process until its exit is noticed.
+// After a write to a process fails, its exit is noticed within this time.
 constexpr absl::Duration kDeathShows = absl::Seconds(1);
 // Time for a server to report its usage.
 constexpr absl::Duration kUsageTimeout = absl::Seconds(5);

@@ -21,10 +21,10 @@
 
 namespace sluice::bench {
 
-// Use it on the main thread (child_process.h). Every call waits at most `timeout`. An error
-// describes in a few lines what happened to each process. After an error, call only the destructor,
-// which ends all processes. CANCELLED means that a stop signal arrived; stop_signal() returns the
-// signal.
+// Use this class only on the main thread (child_process.h). Every call waits at most `timeout`. An
+// error describes in a few lines what happened to each process. After an error, call only the
+// destructor, which ends all processes. CANCELLED means that a stop signal arrived; stop_signal()
+// returns the signal.
 class ExchangeSession {
  public:
   // `signals` and `clock` are not owned.
@@ -36,8 +36,8 @@ class ExchangeSession {
 
   // Waits until every worker has joined.
   absl::Status Start();
-  // Adds to later turns the figures that the servers at these addresses (HOST:PORT) report. After a
-  // server fails to answer, turns have no such figures, and usage_failure() returns the error.
+  // Later turns include the figures that the servers at these addresses (HOST:PORT) report. Once a
+  // server fails to answer, turns no longer include them, and usage_failure() returns the error.
   void AskServers(const std::vector<std::string>& addresses,
                   const std::shared_ptr<const net::Transport>& transport);
   const absl::Status& usage_failure() const { return usage_failure_; }

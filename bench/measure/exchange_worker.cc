@@ -21,11 +21,11 @@
 namespace sluice::bench {
 namespace {
 
-// Memory for gradients that are made before the clock starts. Several gradients make steps differ.
+// Memory for gradients that are generated in advance. Several gradients make the steps differ.
 constexpr uint64_t kGradientBytes = uint64_t{320} << 20;
 constexpr uint64_t kGradientsMax = 3;
 constexpr float kRate = 1e-3f;  // Learning rate of the descent that applies results.
-// If the memory suffices for only one gradient, these factors make steps differ.
+// If the memory suffices for only one gradient, these factors make the steps differ.
 constexpr std::array<float, 2> kFactors = {1.25f, 0.8f};
 // Tensors whose gradients are ready within the same slice are submitted together.
 constexpr int64_t kSliceNs = 1'000'000;
@@ -109,8 +109,8 @@ class ExchangeWorker {
     return report;
   }
 
-  // Submits the last tensor first, as in backward. Each tensor is submitted when its share of the
-  // compute time is over.
+  // Submits the last tensor first, as a backward pass does. Submits each tensor when its share of
+  // the compute time has passed.
   absl::Status SubmitAll(const TurnOrder& order, worker::Session* session, TurnReport* report) {
     uint64_t begin = elements_;
     report->ready_ns = report->started_ns;

@@ -19,7 +19,7 @@ struct ExchangeWorkerOptions {
 };
 
 // Runs until the order to leave or the end of standard input. Returns the exit code: 0; 1 if the
-// session failed; 2 if a flag or the job file is wrong. The last line on standard error has the
+// session failed; 2 if a flag or the job file is invalid. The last line on standard error gives the
 // reason.
 int RunExchangeWorker(const ExchangeWorkerOptions& options);
 

@@ -53,12 +53,11 @@ uint64_t Key(uint64_t seed, Purpose purpose, uint64_t a, uint64_t b, uint64_t c)
   return CounterRandom(MixBits(seed) + purpose, a, b, c).Next();
 }
 
-// Returns 64 bits for element group i. Unlike a CounterRandom's stream, groups can be drawn in any
-// order.
+// Returns 64 random bits for element group i. Callers may draw groups in any order.
 uint64_t Draw(uint64_t key, uint64_t i) { return MixBits(key + 0x9E3779B97F4A7C15u * (i + 1)); }
 
-// Returns the share of tokens that are the word of rank `row`. It follows Zipf's law, flattened at
-// the top.
+// Returns the share of all tokens that the word of rank `row` has. The shares follow Zipf's law,
+// flattened at the top.
 double WordShare(size_t row, size_t rows) {
   constexpr double kFlat = 3;
   const double all = std::log((static_cast<double>(rows) + kFlat) / kFlat);

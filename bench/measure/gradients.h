@@ -31,7 +31,7 @@ struct SyntheticOptions {
   double signal = 0.1;  // Share of the energy that all workers have in common.
   uint64_t turn = 64;   // Steps after which the signal is orthogonal to its earlier value.
   double scale = 1e-3;  // Root mean square of a typical tensor.
-  double words = 4096;  // Tokens of a worker's batch.
+  double words = 4096;  // Number of tokens in a worker's batch.
 };
 
 // Thread-safe (const). Equal on all machines whose exp and erfc round in the same way.
@@ -52,7 +52,7 @@ class SyntheticGradients {
   enum class Kind { kUsual, kWords, kTiedWords };
   struct Tensor {
     Kind kind = Kind::kUsual;
-    std::vector<float> rows;     // Scales, which include the tensor's.
+    std::vector<float> rows;     // Scales of the rows, times the tensor's scale.
     std::vector<float> columns;  // Scales.
   };
 

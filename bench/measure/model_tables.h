@@ -1,5 +1,5 @@
 // ModelTable: the trainable tensors of well-known models, with name, shape and order, for
-// benchmarks and synthetic workers. It does not need the models.
+// benchmarks and synthetic workers. The models themselves are not needed.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ absl::Span<const absl::string_view> ModelTableNames();
 absl::StatusOr<protocol::TensorTable> ModelTable(absl::string_view name);
 
 // Returns the tensors with their outermost dimensions reduced in proportion, to about `elements`
-// elements in all, for quick measurements. More tensors are then small, so ratios differ from the
+// elements in total, for quick measurements. More tensors are then small, so ratios differ from the
 // full model's. With 0, or with at least the table's number of elements, returns the table
 // unchanged.
 protocol::TensorTable ShrinkTable(const protocol::TensorTable& table, uint64_t elements);

@@ -15,7 +15,7 @@
 namespace sluice::bench {
 namespace {
 
-constexpr size_t kShownMax = 40;  // Characters of a wrong word in messages.
+constexpr size_t kShownMax = 40;  // Messages quote this many characters of a wrong word.
 
 std::string Quoted(absl::string_view word) {
   return absl::StrCat("\"", absl::CHexEscape(word.substr(0, kShownMax)), "\"");
@@ -58,7 +58,7 @@ absl::StatusOr<protocol::TensorTable> ReadTensorTable(const std::string& path) {
     return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
   }
   std::ostringstream text;
-  text << file.rdbuf();  // Empty if the path cannot be read, such as a folder.
+  text << file.rdbuf();  // Empty if the path can be opened but not read, like a folder.
   absl::StatusOr<protocol::TensorTable> table = ParseTensorTable(text.str());
   if (table.ok()) return table;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", table.status().message()));

@@ -15,8 +15,8 @@
 
 namespace sluice::bench {
 
-// Fails with INVALID_ARGUMENT, and names the line and the word, or with ValidateTensorTable's
-// error.
+// Fails with INVALID_ARGUMENT and names the line and the word. Passes on ValidateTensorTable's
+// errors.
 absl::StatusOr<protocol::TensorTable> ParseTensorTable(absl::string_view text);
 
 // Fails with NOT_FOUND if the file cannot be opened. Errors begin with its path.

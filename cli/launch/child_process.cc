@@ -40,8 +40,8 @@ struct ChildSide {
   pid_t parent;
 };
 
-// Only makes system calls, because other threads may hold locks at the fork, and nothing releases
-// these locks in the child.
+// Makes only system calls. Other threads may hold locks at the fork, and nothing releases these
+// locks in the child.
 [[noreturn]] void Become(const ChildSide& side) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -222,7 +222,7 @@ bool ChildProcess::Reap() {
   if (::waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
     return false;
   }
-  // This must precede waitpid, because another process may get this process id after waitpid.
+  // Kill before waitpid, because another process may get this process id after waitpid.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   if (::waitpid(pid_, &status, 0) != pid_) return false;

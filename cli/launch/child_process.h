@@ -1,4 +1,4 @@
-// ChildProcess: a started program in a separate process group. The end of its output is kept.
+// ChildProcess: a program that runs in a separate process group. Its last lines of output are kept.
 #pragma once
 
 #include <sys/types.h>
@@ -63,7 +63,7 @@ class ChildProcess {
   // if the child no longer reads its input, or reads it too slowly.
   absl::Status Write(absl::string_view text);
 
-  // Returns true if the child has ended, and then kills the rest of its group. Does not block.
+  // Returns true if the child has ended; in that case, kills the rest of its group. Does not block.
   bool Reap();
   // The status from waitpid. Set after Reap has returned true.
   std::optional<int> wait_status() const { return wait_status_; }

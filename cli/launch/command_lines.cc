@@ -10,7 +10,7 @@
 namespace sluice::cli {
 namespace {
 
-// Proxies must not get the traffic on loopback. The rank variables of a cluster that runs the
+// Loopback traffic must not go through proxies. The rank variables of a cluster that runs the
 // launcher do not apply to the launcher's own workers.
 constexpr std::array<absl::string_view, 10> kNotPassedOn = {
     "http_proxy", "https_proxy",  "grpc_proxy",   "no_proxy",   "no_grpc_proxy",

@@ -14,7 +14,7 @@ namespace sluice::cli {
 struct LaunchOptions {
   std::string program_folder;  // Folder of sluice-server and sluice-worker.
   std::string job_path;
-  std::vector<std::string> sets;  // Items key=value, for all processes.
+  std::vector<std::string> sets;  // key=value items for all processes.
   bool dense = false;
   uint32_t threads = 0;                  // Threads of each worker. With 0, the flag is omitted.
   std::vector<std::string> environment;  // Environment of the launcher.

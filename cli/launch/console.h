@@ -1,6 +1,6 @@
 // Console: prints the output of a run for a person. The output consists of lines and, on a
-// terminal, of a block below the lines that is redrawn in place. Texts come from other processes,
-// so their control characters are escaped.
+// terminal, of a block below the lines that is redrawn in place. Strings may come from other
+// processes, so their control characters are escaped.
 #pragma once
 
 #include <cstdio>

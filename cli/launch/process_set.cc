@@ -11,8 +11,8 @@
 namespace sluice::cli {
 namespace {
 
-// Normally, the end of a process is noticed when its output closes. If another process holds the
-// pipe open, the end is noticed after this interval.
+// Normally, ProcessSet notices the end of a process when its output closes. If another process
+// holds the pipe open, ProcessSet notices the end within this interval.
 constexpr absl::Duration kLongestSleep = absl::Milliseconds(100);
 
 }  // namespace

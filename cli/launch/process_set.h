@@ -22,8 +22,8 @@ class ProcessSet {
 
   absl::Status Start(Role role, const ChildOptions& options);
 
-  // Call this after Wait has returned `ended`. From `when` on, StartDue restarts the process with
-  // the same command and the same log. Until then the process counts as running. After BeginEnd or
+  // Schedules a restart at `when`, with the same command and the same log. Call this after Wait has
+  // returned `ended`. Until StartDue restarts the process, it counts as running. After BeginEnd or
   // KillAll, no process is started.
   void StartAgainAt(const ChildProcess& ended, absl::Time when);
   // Restarts the processes whose restart is due. Pointers to the ended processes become invalid.

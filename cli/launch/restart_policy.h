@@ -15,7 +15,7 @@ struct RestartLimits {
   absl::Duration first_delay = absl::Milliseconds(200);  // The delay doubles with each restart.
   absl::Duration delay_max = absl::Seconds(30);
   uint32_t restarts_max = 10;
-  // If a process runs for this time, its next restart uses first_delay again.
+  // If a process runs for this long, its next restart uses first_delay again.
   absl::Duration forget_after = absl::Minutes(10);
 };
 

@@ -66,8 +66,8 @@ class Question {
 }  // namespace
 
 struct StatusClient::State {
-  // Opens a new connection. After a refusal, an existing channel waits for gRPC's own pause before
-  // it retries. This pause becomes longer if no thread polls the channel constantly.
+  // Opens a new connection. An existing channel would wait for gRPC's backoff after a refused
+  // connection, and for longer if no thread polls the channel constantly.
   void Dial();
 
   std::string address;

@@ -14,7 +14,7 @@
 
 namespace sluice::cli {
 
-// Allows one request of each kind in flight. Not thread-safe.
+// At most one request of each kind is in flight. Not thread-safe.
 class StatusClient {
  public:
   // `coordinator` is HOST:PORT. The client connects with the first request and does not use a
@@ -29,8 +29,8 @@ class StatusClient {
   // yet or no request was sent.
   bool WaitForStatus(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer);
 
-  // As Ask and WaitForStatus, for a checkpoint of the job `job_name` at the earliest possible step.
-  // The answer is that step.
+  // Like Ask and WaitForStatus, but request a checkpoint of the job `job_name` at the earliest
+  // possible step. The answer is that step.
   void AskCheckpoint(const std::string& job_name, absl::Duration timeout);
   bool WaitForCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer);
 

@@ -19,8 +19,8 @@
 namespace sluice::cli {
 namespace {
 
-// The burst that an idle link may send at once, as a time at the link's rate. It is long enough for
-// sleeps between quanta, but short compared with a step.
+// An idle link may send a burst that takes this long at the link's rate. The burst covers the
+// sleeps between quanta, but is short compared with a step.
 constexpr double kBurstSeconds = 0.004;
 // Must be at least twice a tunnel's quantum. Otherwise no quantum could pass.
 constexpr double kBurstBytesMin = 32 << 10;
@@ -137,7 +137,7 @@ void LinkPacer::Poll() {
   absl::Duration sleep = absl::InfiniteDuration();
   for (const std::unique_ptr<PacedTunnel>& tunnel : tunnels_) {
     sleep = std::min(sleep, tunnel->TimeUntilTokens());
-    // A socket without requested events is omitted, because poll would report its hang-up forever.
+    // Omit a socket without requested events, because poll would keep reporting its hang-up.
     if (const short events = tunnel->ClientEvents(); events != 0) {
       fds.push_back({tunnel->client_fd(), events, 0});
     }

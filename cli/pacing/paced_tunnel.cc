@@ -110,7 +110,7 @@ bool PacedTunnel::FinishDialling() {
 }
 
 void PacedTunnel::Refuse(absl::string_view answer) {
-  // A failure of this call is ignored, because the connection ends in any case.
+  // Ignore a failure of this call, because the connection ends in any case.
   [[maybe_unused]] const ssize_t sent =
       ::send(client_, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   done_ = true;
@@ -122,7 +122,8 @@ bool PacedTunnel::Read(int fd, Pipe* pipe) {
   const size_t room = std::min(buffer.size(), kBufferMax - pipe->bytes.size());
   const ssize_t got = ::recv(fd, buffer.data(), room, 0);
   if (got < 0) {
-    // After a reset of one side, the other side must also see a reset and not a normal end.
+    // If one side resets the connection, the other side must also see a reset instead of a normal
+    // end.
     if (!IsTransient(errno)) done_ = true;
     return false;
   }

@@ -78,7 +78,7 @@ class PacedTunnel {
   bool dialling_ = false;
   bool connected_ = false;
   bool done_ = false;
-  Pipe up_;  // Client to server. Before the connection to the server, the head of the request.
+  Pipe up_;  // Client to server. At first, it receives the head of the request.
   Pipe down_;
 };
 

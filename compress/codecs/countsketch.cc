@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kRows = 3;
 // Number of elements that are placed together, which is one cache line.
 constexpr size_t kCountSketchLine = 16;
-// In elements. Smaller chunks have one cell per element.
+// The fewest elements for a sketch. Smaller chunks have one cell per element.
 constexpr size_t kFewest = 1024;
 constexpr size_t kCountSketchHeaderSize = 5;
 // Maximum number of elements published per step, as a share of the cells of a row.
@@ -253,8 +253,8 @@ void SketchAggregator::Publish(absl::Span<float> values) {
       if (!large) continue;
       if (!placed) places = PlacesOf(at / kCountSketchLine);
       placed = true;
-      // The estimate is repeated, because elements in the same cells may have been subtracted in
-      // between.
+      // Repeat the estimate, because elements in the same cells may have been subtracted in the
+      // meantime.
       const float value = Estimate(places, i);
       values[at + i] = value;
       for (const Place& place : places) owed_[CellOf(place, i)] -= Signed(value, place, i);

@@ -24,7 +24,7 @@ size_t PayloadSize(size_t count) { return 1 + Fp8Blocks(count) * sizeof(uint16_t
 const Fp8Format& FormatOf(bool e5m2) { return e5m2 ? kFp8E5m2 : kFp8E4m3; }
 float LargestOf(bool e5m2) { return e5m2 ? 57344.0f : 448.0f; }
 
-// Returns the largest bf16 scale with which the format's largest value is finite.
+// Returns the largest bf16 scale for which the format's largest value is finite.
 uint16_t LargestScale(bool e5m2) {
   return static_cast<uint16_t>(
       std::bit_cast<uint32_t>(std::numeric_limits<float>::max() / LargestOf(e5m2)) >> 16);

@@ -16,7 +16,7 @@ constexpr uint16_t kFp16Infinity = 0x7C00;
 constexpr uint16_t kBf16Infinity = 0x7F80;
 
 // Calls fn(first element, codes, count) for each tile of codes. Tiles have the alignment that
-// kernels need, which a payload may not have.
+// kernels need; a payload may lack it.
 template <typename Fn>
 void ForEachCodeTile(absl::Span<const std::byte> payload, size_t count, Fn fn) {
   uint16_t codes[kHalfTile];

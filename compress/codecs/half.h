@@ -2,7 +2,7 @@
 // error.
 //
 //   fp16      IEEE half: 11 significant bits, from 6e-8 to 65504
-//   bf16      upper half of an fp32: 8 significant bits, all of its range
+//   bf16      upper half of an fp32: 8 significant bits, the full range of fp32
 //   :sr       rounded down or up at random so that the mean is right (Gupta et al. 2015): unbiased
 //             except for saturation; needs no feedback
 //

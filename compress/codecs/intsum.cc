@@ -27,14 +27,14 @@ int IntSumLargestCode(int bits) { return (1 << (bits - 1)) - 1; }
 // means that the block has no exponent yet or contains only zeros. The limit keeps 2^-e a normal
 // number.
 constexpr uint8_t kIntSumExponentMax = 253;
-// Returns the largest exponent with which the largest code is finite.
+// Returns the largest exponent for which the largest code is finite.
 uint8_t ExponentMax(int bits) { return bits == 8 ? 248 : bits == 4 ? 252 : kIntSumExponentMax; }
 float PowerOfTwo(uint8_t exponent) { return std::bit_cast<float>(uint32_t{exponent} << 23); }
 float InversePowerOfTwo(uint8_t exponent) {
   return std::bit_cast<float>((254 - uint32_t{exponent}) << 23);
 }
 
-// Returns the smallest exponent with which a value of these bits is not clipped.
+// Returns the smallest exponent that does not clip a value with these bits.
 uint8_t ExponentFor(uint32_t largest_bits, int bits) {
   if (largest_bits == 0) return 0;
   // The largest code is just below a power of two, so only two neighbouring exponents are possible.
@@ -156,7 +156,7 @@ void IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) 
       });
 }
 
-// Checks that an encoder can have written the block. Returns a description of the error, or an
+// Checks that an encoder could have written the block. Returns a description of the error, or an
 // empty string.
 absl::string_view IntSumWhatIsWrong(const IntSumParts& parts, size_t block, size_t count) {
   const uint8_t used = parts.exponent(block);

@@ -26,7 +26,7 @@ std::unique_ptr<Codec> MakeIntSum(const CodecSpec& spec);
 absl::Status ValidateIntSum(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddIntSum(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-// Validates the frame with the exponents for the senders' next step, which has one byte per block.
+// Validates the frame that carries the exponents for the senders' next step, one byte per block.
 // The frame contains no values.
 absl::Status ValidateExponents(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddExponents(absl::Span<const std::byte> payload, absl::Span<float> sum);

@@ -23,8 +23,8 @@ size_t LinearCodeBytes(size_t count, int bits) {
   return (count * static_cast<size_t>(bits) + 7) / 8;
 }
 
-// Scales are bf16 numbers with 8 significant bits. A frame may contain the scale 0 or a normal
-// number, so that codes have full precision. The largest code must be finite with that scale.
+// Scales are bf16 numbers with 8 significant bits. A frame's scales must be 0 or normal numbers,
+// because subnormal scales would be less precise. The largest code times the scale must be finite.
 constexpr uint16_t kLinearSmallestScale = 0x0080;
 constexpr float BfloatOf(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
 constexpr uint16_t LargestScale(int most) {
@@ -254,15 +254,15 @@ class MinMaxCodec final : public Codec {
     ForEachTile<kLinearBlock>(
         input, [&](size_t at, const float* gradient, float* residual, size_t count) {
           const ValueRange range = AccumulateRange(gradient, residual, count);
-          // Values beyond the limit are clipped. Adding 0.0f turns either zero into the positive
-          // zero, because the minimum of two zeros with different signs is unspecified.
+          // Values beyond the limit are clipped. Adding 0.0f turns -0.0f into 0.0f, because the
+          // minimum of two zeros with different signs is unspecified.
           uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit) + 0.0f);
           const float reach = std::min(range.largest, kRangeLimit) - BfloatOf(least);
           const int most = (1 << bits_) - 1;
           const uint16_t scale =
               reach > 0 ? ScaleFor(reach / static_cast<float>(most), ScaleLimit(bits_)) : 0;
-          // The range is too narrow for a scale. If all elements had the least value, the result
-          // would exceed the sum of the elements.
+          // The range is too narrow for a scale. If all elements decoded to the least value, the
+          // result would be larger in magnitude than the elements.
           if (scale == 0 && range.least < std::min(range.largest, 0.0f)) least = 0;
           StoreAt(levels, 2 * (at / kLinearBlock), least);
           StoreAt(levels, 2 * (at / kLinearBlock) + 1, scale);
@@ -271,7 +271,7 @@ class MinMaxCodec final : public Codec {
         });
   }
 
-  // Returns the largest scale with which least + most * scale is finite.
+  // Returns the largest scale for which least + most * scale is finite.
   static uint16_t ScaleLimit(int bits) {
     return static_cast<uint16_t>(LargestScale((1 << bits) - 1));
   }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kLshBlock = kLinearBlock;
 constexpr int kMostCode = 127;
-constexpr int kMatchingMax = 64;  // Number of differing signs, out of 256.
+constexpr int kMatchingMax = 64;  // Maximum number of differing signs, out of 256.
 
 // Scales and gains are bf16 numbers. A gain of 0 represents a block of zeros and needs no memory.
 constexpr uint16_t kScaleMin = 0x0080;  // Allows only normal numbers.
@@ -219,8 +219,8 @@ void LshCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) con
   }
 }
 
-// The memory already contains the blocks that the frame sent in full, and it still contains the
-// other blocks.
+// The memory already contains the blocks that the frame sent in full. Its other blocks are
+// unchanged.
 void LshCodec::ReturnFrame(absl::Span<const std::byte> payload, absl::Span<float> state,
                            absl::Span<float> values) const {
   const float* const memory = state.data() + kStampFloats;

@@ -48,7 +48,7 @@ absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count) {
   }
   uint32_t largest = 0;
   for (size_t at = 0; at < count; at += kNoneTile) {
-    // Values are copied for alignment, which a payload may not have.
+    // Values are copied, because a payload may not be aligned.
     float floats[kNoneTile];
     const size_t size = std::min(kNoneTile, count - at);
     std::memcpy(floats, payload.data() + at * sizeof(float), size * sizeof(float));

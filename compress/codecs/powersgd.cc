@@ -44,9 +44,9 @@ float Orthogonalize(const Columns& columns, size_t k) {
   return DotProduct(column, column, columns.size);
 }
 
-// Performs modified Gram-Schmidt. A column that depends on earlier columns is replaced by a random
-// one, because the matrix may have a component in the new direction. Returns the replaced columns,
-// one bit for each.
+// Performs modified Gram-Schmidt. A column that depends linearly on earlier columns is replaced by
+// a random one, because the matrix may have a component in the new direction. Returns the replaced
+// columns, one bit for each.
 uint32_t Orthonormalize(const Columns& columns, uint64_t key) {
   uint32_t replaced = 0;
   for (size_t k = 0; k < columns.rank; ++k) {
@@ -174,8 +174,8 @@ class PowerSgdCodec final : public Codec {
     return input.scratch->values.data();
   }
 
-  // Replaces a column by a random one if it found nothing, or nothing that other columns had not
-  // found. The next step then tries another direction.
+  // Replaces a column with a random one if it found nothing, or only what other columns had found.
+  // The next step then tries another direction.
   void RefreshLost(const Columns& q, uint32_t replaced, uint64_t key) const {
     float energies[kRankMax];
     float most = 0;

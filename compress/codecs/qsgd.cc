@@ -26,7 +26,7 @@ size_t QsgdPayloadSize(size_t count, int bits) {
 
 uint32_t Most(int bits) { return (uint32_t{1} << (bits - 1)) - 1; }
 
-// Returns the largest bf16 step with which all codes are finite.
+// Returns the largest bf16 step for which all codes are finite.
 uint16_t LargestStep(int bits) {
   const float exact = std::numeric_limits<float>::max() / static_cast<float>(Most(bits));
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(exact) >> 16);

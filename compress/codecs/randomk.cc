@@ -13,8 +13,8 @@
 namespace sluice::compress {
 namespace {
 
-// The random positions, in ascending order. Stratum j of k over n elements begins at floor(j n /
-// k).
+// Generates the random positions, in ascending order. If n elements are cut into k strata, stratum
+// j begins at element floor(j n / k).
 class Strata {
  public:
   Strata(uint64_t key, size_t count, size_t k)

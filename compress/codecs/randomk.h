@@ -4,14 +4,14 @@
 //
 // The chunk is cut into k = ceil(d n) strata of n/k elements, rounded down or up. One element of
 // each stratum is sent, so exactly k elements are sent, spread over the whole chunk. All senders
-// draw the same positions for a chunk and step. A frame has a header of 16 bytes and d values per
+// draw the same positions for a chunk and step. A frame has a 16-byte header and d values per
 // element.
 //
 // Without `unbiased`, a frame contains the values themselves, and the residual keeps all other
 // elements: |acc - decoded| <= |acc|, and sum of decoded + residual = sum of gradients. With
-// `unbiased`, a frame contains each value times the size of its stratum. The expectation is then
+// `unbiased`, a frame contains each value times the size of its stratum. The expected value is then
 // acc, except for the rounding of values. The variance is n/k - 1 times |acc|^2, and no residual is
-// necessary. No state.
+// necessary. The codec is stateless.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@
 namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeRandomK(const CodecSpec& spec);
-// Returns the number of elements that are sent for `count` elements.
+// Returns how many of `count` elements are sent.
 size_t RandomKPlaces(double density, size_t count);
 absl::Status ValidateRandomK(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddRandomK(absl::Span<const std::byte> payload, absl::Span<float> sum);

@@ -140,7 +140,7 @@ bool HasBitsFrom(const BlockPlane& plane, size_t count) {
   return false;
 }
 
-// Checks that an encoder can have written the block. Returns a description of the error, or an
+// Checks that an encoder could have written the block. Returns a description of the error, or an
 // empty string. `zeros` is the plane of zeros of a marked block; otherwise it is empty.
 absl::string_view SignWhatIsWrong(absl::Span<const std::byte> payload, const Layout& layout,
                                   size_t block, absl::Span<const std::byte> zeros) {

@@ -1,11 +1,11 @@
-// Codecs of signs, in blocks of 1,024 elements, in which a zero stays a zero:
+// Codecs that send signs, in blocks of 1,024 elements. Elements that are zero stay zero.
 // - `sign`: ± the block's mean magnitude (EF-SignSGD: Karimireddy et al. 2019; blocks: Zheng et al.
 //   2019). About 1.02 bits per element; biased, so it needs feedback.
-// - `onebit`: the mean of the values above zero or of those below (1-bit SGD: Seide et al. 2014).
-//   About 1.03 bits; biased, so it needs feedback.
+// - `onebit`: the mean of all values above zero, or of all values below (1-bit SGD: Seide et al.
+//   2014). About 1.03 bits; biased, so it needs feedback.
 // - `signsgd`: ±1. The shard answers with the sign of the sum (majority vote: Bernstein et al.
-//   2018). About 1.02 bits; has no magnitude, so feedback does not apply.
-// Blocks in which some elements are zero take up to one more bit per element.
+//   2018). About 1.02 bits; sends no magnitude, so feedback does not apply.
+// Blocks in which some elements are zero take up to one additional bit per element.
 #pragma once
 
 #include <memory>

@@ -149,7 +149,7 @@ class TopKExactCodec final : public SparseCodec {
   const double density_;
 };
 
-// A bin is identified by the upper bits of a magnitude: 8 of exponent, 3 of mantissa.
+// The upper bits of a magnitude identify its bin: 8 bits of exponent and 3 of mantissa.
 constexpr int kSparseBinShift = 20;
 constexpr size_t kBins = 2048;
 
@@ -175,17 +175,17 @@ class BinCounts {
 };
 
 float LowestOfBin(uint32_t bin) {
-  // The result has at least the bits 1, so that zeros are never kept.
+  // The bits of the result are at least 1, so zeros are never kept.
   return std::bit_cast<float>(std::max(bin << kSparseBinShift, uint32_t{1}));
 }
 
-// Returns a threshold that most probably slightly more than `wanted` elements reach.
+// Returns a threshold that probably slightly more than `wanted` elements reach.
 float GuessThreshold(const EncodeInput& input, size_t wanted) {
   constexpr size_t kStride = 16;
   MagnitudeHistogram sample;
   sample.Add(input.gradient, input.residual, kStride);
-  // Four standard deviations of the count are added, because only one in kStride elements is
-  // sampled.
+  // The function adds a margin of four standard deviations of the count, because it samples only
+  // one in kStride elements.
   const double reach = static_cast<double>(wanted) / kStride;
   const double more =
       (reach + 4 * std::sqrt(reach) + 4) * kStride / static_cast<double>(input.gradient.size());

@@ -3,13 +3,13 @@
 // Heafield 2017; Stich et al. 2018). All of them write the same format.
 //
 //   topk:d        |acc| >= a threshold that about a share d of elements reaches. The threshold
-//                 is the sender's, for all tensors, or this chunk's own. If at least the share
+//                 covers several chunks of the sender or only this chunk. If at least the share
 //                 d is kept, |acc - decoded|^2 <= (1 - d) |acc|^2.
 //   topk_exact:d  the ceil(d n) largest of the chunk; a tie goes to the lowest positions.
-//   threshold:t   |acc| >= t (Sahu et al. 2021): bytes follow the gradients' size.
+//   threshold:t   |acc| >= t (Sahu et al. 2021). Larger gradients take more bytes.
 //
 // Zeros are never sent. A kept element takes the bits of its value and about entropy(d)/d bits for
-// its position. No state.
+// its position. The codecs are stateless.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@
 
 namespace sluice::compress {
 
-// Returns the actual threshold for `threshold`: a level that a frame can represent, above 0 so that
-// zeros are never sent.
+// Converts `threshold` to a level that a frame can represent. The result is above 0, so zeros are
+// never sent.
 float UsableThreshold(float threshold);
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec);

@@ -23,8 +23,8 @@ constexpr int32_t kTernarySmallestScale = 1;
 constexpr int32_t kTernaryLargestScale = kTernaryScaleMax;
 constexpr uint64_t kFoldedEnd = uint64_t{kTernaryLargestScale + 1} * 2;
 
-// Codes a scale as the difference to the previous scale, in the order 0, -1, 1, -2, 2 ..., so that
-// small differences have small codes.
+// Codes a scale as the difference from the previous scale, in the order 0, -1, 1, -2, 2 ..., so
+// that small differences have small codes.
 uint32_t FoldSign(int32_t step) {
   return (static_cast<uint32_t>(step) << 1) ^ static_cast<uint32_t>(step >> 31);
 }
@@ -41,14 +41,14 @@ struct Selection {
   // Contains an entry only for blocks that keep an element.
   absl::Span<const uint32_t> scale_steps;
 
-  // Returns the number of elements before the last kept one that are not kept.
+  // Returns the number of dropped elements before the last kept one.
   size_t passed() const {
     return entries.empty() ? 0 : (entries.back() & ~kTernaryNegative) + 1 - entries.size();
   }
 };
 
-// Replaces the scale codes of all blocks, in place, by the folded steps of those blocks that keep
-// an element. Returns the number of these blocks.
+// Replaces the scale codes of all blocks, in place, with the folded steps of the blocks that keep
+// an element. Returns the number of blocks that keep an element.
 size_t FoldSteps(uint32_t* scales, size_t blocks) {
   size_t size = 0;
   int32_t last = 0;

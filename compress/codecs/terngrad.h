@@ -1,9 +1,9 @@
 // Codec `terngrad` (TernGrad: Wen et al. 2017): sends each element as ±s with probability |acc| /
-// s, and otherwise as 0. s is the chunk's largest magnitude, but at most 2.5 times its root mean
-// square. The share of sent elements is p = mean |acc| / s. A bitmap takes about 1 + p bits per
-// element; coded positions take fewer. The codec is stateless. It is unbiased except that values
-// larger than s are clipped to s: about 1 % of normally distributed values. Squared error: the sum
-// of |acc| (s - |acc|).
+// s, and otherwise as 0. s is the chunk's largest magnitude, but at most 2.5 times the chunk's root
+// mean square. The share of sent elements is p = mean |acc| / s. A bitmap takes about 1 + p bits
+// per element; coded positions take fewer. The codec is stateless. It is unbiased except that
+// values larger than s are clipped to s: about 1 % of normally distributed values. The expected
+// squared error is the sum of |acc| (s - |acc|).
 #pragma once
 
 #include <memory>

@@ -9,8 +9,8 @@
 
 namespace sluice::compress {
 
-// Returns the largest |acc|. Fails with INVALID_ARGUMENT if the residual has another size or if an
-// element of acc is not finite; the message gives the element's index.
+// Returns the largest |acc|. Fails with INVALID_ARGUMENT if the residual has a different size or if
+// an element of acc is not finite; the message gives the element's index.
 absl::StatusOr<float> LargestMagnitude(absl::Span<const float> gradient,
                                        absl::Span<const float> residual);
 

@@ -57,8 +57,8 @@ class RemainderReader {
   uint64_t bit_ = 0;
 };
 
-// Calls fn(number) for the numbers in two planes, and stops if `fn` returns false. Numbers have 64
-// bits, because a malformed plane may contain numbers of any size.
+// Calls fn(number) for each number in the two planes, and stops if `fn` returns false. Numbers have
+// 64 bits, because a malformed plane may contain numbers of any size.
 template <typename Fn>
 void ForEachRice(absl::Span<const std::byte> remainders, absl::Span<const std::byte> unary,
                  int parameter, Fn fn) {
@@ -92,7 +92,7 @@ class RiceReader {
              int parameter)
       : remainders_(remainders), unary_(unary), parameter_(parameter) {}
 
-  // Returns the next number. There must be a next number.
+  // Returns the next number. Must not be called after the last number.
   uint32_t Next() {
     if (at_ == filled_) Fill();
     return numbers_[at_++];

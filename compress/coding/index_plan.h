@@ -1,6 +1,6 @@
-// Selection of the coding for numbers from sums over the numbers, and sizes of the coding's planes.
-// The encoders on a processor and on a GPU share this code. docs/wire-format.md defines the rules.
-// The functions are constexpr for the reason in float_bits.h.
+// Selects the coding of a list of numbers from sums over the numbers, and computes the sizes of the
+// coding's planes. The encoders on a processor and on a GPU share this code. docs/wire-format.md
+// defines the rules. float_bits.h explains why the functions are constexpr.
 #pragma once
 
 #include <algorithm>
@@ -54,10 +54,10 @@ constexpr RicePlan ChooseRice(size_t count, uint32_t largest, Shifted shifted) {
   return best;
 }
 
-// Codings of positions. Codings from this one on have the divisor 3 * 2^b.
+// The first coding of positions that has a divisor 3 * 2^b.
 inline constexpr int kThirdsFirst = 32;
 inline constexpr int kThirdsParameterMax = 29;
-// Codings from this one on have codes of w bits.
+// The first coding of positions that uses codes of w bits.
 inline constexpr int kCodesFirst = 64;
 inline constexpr int kCodeWidthMax = 16;
 inline constexpr uint8_t kBlocksCoding = 96;  // Rice coding with a parameter for each block.
@@ -111,8 +111,8 @@ class PositionChoice {
   IndexLayout best_;
 };
 
-// Offers divisors around 0.69 times the mean, which is the best divisor for geometric gaps, and
-// then blocks. Returns the largest gap.
+// Offers divisors near 0.69 times the mean gap, which is the best divisor for geometric gaps, and
+// then offers blocks. Returns the largest gap.
 template <class Sums>
 constexpr uint32_t OfferRice(size_t kept, uint64_t sum, Sums& sums, PositionChoice* choice) {
   choice->Offer(0, sum + kept);
@@ -134,9 +134,9 @@ constexpr uint32_t OfferRice(size_t kept, uint64_t sum, Sums& sums, PositionChoi
   return quotients.largest;
 }
 
-// Offers the narrowest codes without escapes, or the widest possible codes. `all` is true if the
-// mode allows no other coding. The function then also offers some codes that suit geometric gaps,
-// and codes of 1 bit, which never take more bytes than a bitmap.
+// Offers the narrowest codes that need no escapes, or the widest codes if all need escapes. `all`
+// is true if the mode allows no other coding. The function then also offers some codes that suit
+// geometric gaps, and codes of 1 bit, which never take more bytes than a bitmap.
 template <class Sums>
 constexpr void OfferCodes(size_t kept, uint64_t sum, uint32_t largest, bool all, Sums& sums,
                           PositionChoice* choice) {
@@ -154,8 +154,8 @@ constexpr void OfferCodes(size_t kept, uint64_t sum, uint32_t largest, bool all,
 }
 
 // Returns the coding for `kept` gaps that has the fewest bytes among those that `mode` allows.
-// `sum` is the sum of the gaps, which must be below 2^32. `sums` has these members, which compute
-// over all gaps:
+// `sum` is the sum of the gaps, which must be below 2^32. `sums` has these members, each of which
+// covers all gaps:
 //   QuotientSums Quotients(int shift);              // Exact, like SumQuotients.
 //   BlockSizes Blocks();                            // Like SizeOfBlocks.
 //   uint64_t Codes(int width, uint32_t largest);    // Number of codes for the gaps.

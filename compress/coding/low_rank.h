@@ -1,7 +1,7 @@
 // The parts of `powersgd` that compute no sums: shapes, positions of factors in a payload,
 // rounding, and replacements for lost columns. The encoders on a processor and on a GPU share this
-// code. docs/wire-format.md defines the rules. The functions are constexpr for the reason in
-// float_bits.h.
+// code. docs/wire-format.md defines the rules. float_bits.h explains why the functions are
+// constexpr.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +54,8 @@ constexpr uint16_t RoundWithin(float x, uint16_t largest) {
   return static_cast<uint16_t>((magnitude < largest ? magnitude : largest) | (code & 0x8000));
 }
 
-// If the squared norm of a column falls below this share of its former value, no significant digits
-// are left.
+// If the squared norm of a column falls below this share of its former value, the column has no
+// significant digits left.
 inline constexpr float kLostColumn = 1e-10f;
 
 // Returns element `i` of the replacement for column `column`, from -1 to 1.

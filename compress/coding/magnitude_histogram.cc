@@ -54,8 +54,8 @@ void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const 
   for (size_t first = 0; first < groups;) {
     size_t picked = 0;
     for (; picked < kBatch && first < groups; first += stride) {
-      // A random group is picked in each stride. A fixed choice would be biased if a matrix has
-      // rows of the stride's length.
+      // The loop picks a random group in each stride. A fixed choice would be biased if the rows of
+      // a matrix were as long as the stride.
       const size_t among = std::min(stride, groups - first);
       const size_t group = first + static_cast<size_t>(CounterRandom(first).Below(among));
       batch[picked++] = group * kGroup;

@@ -15,20 +15,20 @@ class MagnitudeHistogram {
  public:
   // The upper 11 bits below the sign select the bin: 8 of exponent, 3 of mantissa.
   static constexpr int kBins = 2048;
-  // In longer spans, about this many values are counted, and each represents several values.
+  // In longer spans, Add counts about this many values, each of which represents several.
   static constexpr size_t kSample = 16384;
 
-  // Returns the stride for counting `elements` that share a threshold. At least 400 of the counted
-  // values then reach the threshold. The stride is at most 64.
+  // Returns the stride for counting `elements` that share a threshold. If there are enough
+  // elements, about 400 or more counted values then reach the threshold. The stride is at most 64.
   static size_t StrideFor(uint64_t elements, double density);
   // Returns the stride that Add uses for a stride of 0.
   static size_t StrideOf(size_t values);
 
   void Clear();
-  // Counts one in `stride` of the magnitudes |gradient + residual|, in groups of 256 bytes at fixed
-  // positions. Weights compensate for values that are not counted. At least one group of each span
-  // is counted. A stride of 0 counts about kSample values. `residual` is empty or has the same
-  // size. Values that are not finite count as large ones.
+  // Counts one in `stride` of the magnitudes |gradient + residual|, in groups of 256 bytes. The
+  // positions depend only on the size and the stride. Weights compensate for values that are not
+  // counted. At least one group of each span is counted. A stride of 0 counts about kSample values.
+  // `residual` is empty or has the same size. Values that are not finite count as large ones.
   void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {},
            size_t stride = 0);
   // Adds kBins weighted counts from a GPU.
@@ -40,8 +40,8 @@ class MagnitudeHistogram {
   // returns 0 if nothing was counted, or if so few values are not zero that all of them should
   // pass.
   float ThresholdFor(double density) const;
-  // Returns a threshold that the largest counted value reaches, as do other values that are less
-  // than 1/8 octave below it. Returns 0 if all values are 0.
+  // Returns the lower limit of the highest bin with counts, so that the largest counted value
+  // reaches this threshold. Returns 0 if all values are 0.
   float ThresholdForLargest() const;
 
  private:

@@ -9,7 +9,7 @@
 namespace sluice::compress {
 namespace {
 
-// Two levels with 3 bytes each.
+// Two levels of 3 bytes each.
 constexpr size_t kLevelsMax = 6;
 
 }  // namespace

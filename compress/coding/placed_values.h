@@ -1,6 +1,6 @@
 // Values at places that the receiver knows. If some of the values are 0, one bit per place marks
-// the values that are not. All else is as in sparse_values.h. docs/wire-format.md defines the
-// layout.
+// the values that are not 0. In all other respects, the format is as in sparse_values.h.
+// docs/wire-format.md defines the layout.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace sluice::compress {
 // values count as 0.
 inline bool IsPlaced(float value) { return MagnitudeBits(value) >= 0x100; }
 
-// Returns an upper bound of the bytes for `places` values.
+// Returns an upper bound for the number of bytes that `places` values take.
 size_t MaxPlacedBytes(ValueFormat format, size_t places);
 
 // Appends `values`, which must be finite, one per place, and replaces each by its rounding error:

@@ -15,8 +15,8 @@ namespace sluice::compress {
 inline constexpr size_t kPlaneBytes = kStochasticBlock / 8;
 inline constexpr size_t kPlanesMax = 9;
 
-// These copy the planes of a whole block to planes of `count` elements and back. The whole block is
-// padded with zeros.
+// CutPlanes copies the planes of a whole block to planes of `count` elements. PadPlanes copies them
+// back and pads the block with zeros.
 inline void CutPlanes(const uint8_t* whole, size_t planes, size_t count, std::byte* out) {
   for (size_t i = 0; i < planes; ++i) {
     std::memcpy(out + i * BytesFor(count), whole + i * kPlaneBytes, BytesFor(count));
@@ -29,8 +29,8 @@ inline void PadPlanes(const std::byte* planes, size_t number, size_t count, uint
   }
 }
 
-// Returns a description of the first error in whole planes with `count` elements, or an empty
-// string.
+// Returns a description of the first error in the planes of a whole block that contains `count`
+// elements, or an empty string.
 inline absl::string_view PlaneProblem(const uint8_t* whole, size_t planes, size_t count) {
   for (size_t word = 0; word < kPlaneBytes / 8; ++word) {
     uint64_t levels = 0, negative;

@@ -51,7 +51,7 @@ struct GapSums {
   uint32_t Largest() const { return *std::max_element(gaps.begin(), gaps.end()); }
 };
 
-// Table with the five remainders by 3 in each byte.
+// Table of the five remainders modulo 3 that each byte contains.
 struct ThirdsTable {
   uint8_t digits[kThirdsByteMax + 1][kThirdsPerByte];
 };

@@ -4,13 +4,13 @@
 //
 //   b        (0 to 31)  Golomb with divisor 2^b (Rice): b low bits and the quotient in unary, in
 //                       separate planes. b = 0 is a bitmap up to the last position.
-//   32 + b   (b to 29)  Golomb with divisor 3 * 2^b: low bits, the quotient's remainder by 3 (five
-//                       to a byte) and the rest in unary. A power of two can cost up to 3 % more
-//                       than the entropy; one of these then costs 1 %.
+//   32 + b   (0 to 29)  Golomb with divisor 3 * 2^b: low bits, the quotient modulo 3 (five to a
+//                       byte) and the rest in unary. Where a power of two takes up to 3 % more
+//                       than the entropy, one of these divisors takes only 1 % more.
 //   96                  Rice with a parameter for every 16 gaps (4 bits each). It saves 10 to 45 %
-//                       if gradients cluster (rows of a layer whose neuron was active).
+//                       if gradients cluster (for example in the rows of active neurons).
 //
-//   64 + w   (1 to 16)  w bits each. A code of all ones adds its value to the gap, which then
+//   64 + w   (1 to 16)  Codes of w bits. A code of all ones adds its value to the gap, which then
 //                       continues with the next code. w = 8 is the fastest to read: byte gaps.
 #pragma once
 
@@ -34,12 +34,12 @@ IndexMode IndexModeOf(const CodecSpec& spec);
 // `gaps_sum` is the sum of the gaps, which must be below 2^32.
 IndexLayout PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum);
 
-// Returns an upper bound for the bytes that both functions below append for positions below
-// `count`.
+// Returns an upper bound for the total number of bytes that the two functions below append for
+// positions below `count`.
 size_t MaxPositionBytes(IndexMode mode, size_t count);
 
-// These append the planes. The first planes contain parameters, low bits and remainders by 3; the
-// last plane contains quotients, or codes of w bits.
+// These append the planes. The first planes contain parameters, low bits and remainders modulo 3;
+// the last plane contains quotients, or codes of w bits.
 void AppendFirstPlanes(const IndexLayout& plan, absl::Span<const uint32_t> gaps,
                        std::vector<std::byte>* out);
 void AppendLastPlane(const IndexLayout& plan, absl::Span<const uint32_t> gaps,

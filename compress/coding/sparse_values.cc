@@ -84,7 +84,7 @@ ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, flo
     case ValueFormat::kFp16:
       break;
     case ValueFormat::kInt8:
-      // The step is at least the smallest level, because it would otherwise be 0 for subnormals.
+      // The step is at least the smallest level. Otherwise it could be 0 for subnormal values.
       levels.step = std::max(ToShortFloatUp(largest / kTopByte), std::bit_cast<float>(0x100));
       if (!IsFinite(kTopByte * levels.step)) levels.step = OneDown(levels.step);
       break;
@@ -95,8 +95,8 @@ ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, flo
       if (!IsFinite(floor + kTopNibble * levels.step)) levels.step = OneDown(levels.step);
       break;
     case ValueFormat::kSign:
-      // The step is at least the smallest level, because the mean of subnormals is still a
-      // magnitude.
+      // The step is at least the smallest level, because the mean of subnormals could otherwise be
+      // rounded to 0.
       levels.step = std::max(ToShortFloat(MeanMagnitude(values)), std::bit_cast<float>(0x100));
       break;
   }

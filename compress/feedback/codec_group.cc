@@ -13,7 +13,7 @@ namespace {
 
 // Limit for the factor that corrects the density. A threshold from the previous step lets too many
 // elements through if gradients are noisy, and too few if feedback has accumulated values just
-// below the threshold. The correction removes this bias over some tens of steps, so that the mean
+// below the threshold. The correction removes this bias within a few dozen steps, so that the mean
 // share of kept elements follows the density.
 //
 // The correction changes the density for which the histogram computes a threshold. This has a gain
@@ -21,7 +21,7 @@ namespace {
 constexpr double kLargestCorrection = 4;
 void Correct(double wanted, CodecGroup* group) {
   constexpr double kGain = 0.05;
-  // A step far above the density counts as at most five times its share.
+  // A step that keeps far too many elements counts as at most five times the wanted number.
   constexpr double kWorst = -4;
   const double target = std::max(wanted * static_cast<double>(group->elements), 1.0);
   const double error = std::max(1 - static_cast<double>(group->kept) / target, kWorst);
@@ -59,7 +59,7 @@ void CodecGroup::EndStep(uint64_t step) {
     const double density = std::min(DensityAt(step + 1) * correction, 1.0);
     const float next = magnitudes.ThresholdFor(density);
     // 0 means that almost all values were zero. The threshold then stays the same, so that the next
-    // step lets through no more than before.
+    // step does not let more values through.
     if (next > 0) threshold = next;
     // Unlike a residual, a difference from a memory does not grow while it waits. If nothing
     // passed, the next threshold must let the largest value pass.

@@ -117,8 +117,8 @@ std::unique_ptr<Compensator> MakeDgc(const CompensatorSpec& spec, size_t count) 
 
 double WarmupDensity(double density, uint64_t step, uint32_t warmup) {
   if (warmup == 0 || step > warmup || density >= kWarmupDensity) return density;
-  // Computes (density / kWarmupDensity) to the power of the elapsed share of the warm-up, bit by
-  // bit. IEEE square roots are the same on every machine, but powers are not.
+  // Raises density / kWarmupDensity to the power of the elapsed fraction of the warm-up, one bit of
+  // the exponent at a time. IEEE square roots are the same on every machine; pow() is not.
   const uint64_t passed = ((std::max<uint64_t>(step, 1) - 1) << 32) / warmup;
   double root = density / kWarmupDensity, power = 1;
   for (int bit = 31; bit >= 0; --bit) {

@@ -85,7 +85,7 @@ class Difference final : public Compensator {
 
  private:
   // Computes memory += step times the decoded frame, with `*decoded` as a buffer. The function
-  // decodes the frame and does not use the encoder's remainder, because the receiver also adds the
+  // decodes the frame instead of using the encoder's remainder, because the receiver also adds the
   // decoded values.
   void Move(float step, absl::Span<const std::byte> frame, std::vector<float>* decoded) {
     decoded->assign(memory_.size(), 0.0f);

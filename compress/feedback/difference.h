@@ -7,8 +7,8 @@
 // contribute. With n contributors:
 //
 //   EF21   m = m + sum(decoded) / S, and the receiver publishes m; alpha is 1. It is for codecs
-//          that contract. EF21 passes them a residual that it discards, so that codecs with a
-//          choice minimise the error.
+//          that contract. EF21 passes them a residual and then discards it, because without a
+//          residual some codecs are unbiased instead of minimising the error.
 //
 //   DIANA  The receiver publishes m + sum(decoded) / n and then sets m = m + alpha * sum(decoded)
 //          / S. It is for unbiased codecs, without a residual: the published value is unbiased.
@@ -21,7 +21,7 @@
 // is random.
 //
 // Conservation: m equals the mean of all m_s, within fp32 rounding. Sender and receiver round
-// separately, so rounding errors add up over the steps: some 1e-7 of an element's size for each
+// separately, so rounding errors add up over the steps: about 1e-7 of an element's size for each
 // frame that changes the element, in random directions. No values are owed, so there is no
 // residual. If a frame is refused permanently, the sender must undo it (ReturnFrame). If a frame is
 // added, the sender's memory must include it.

@@ -13,9 +13,8 @@
 
 namespace sluice::compress::gpu {
 
-// Tasks with the same coding and the same type of gradient form one work. Tasks whose magnitudes
-// are counted together form one sample. Offsets (`..._at`) refer to the buffer that the comments
-// name.
+// Tasks with the same coding and the same gradient type share a Work. Tasks whose magnitudes are
+// counted together share a Sample. The comments on offsets (`..._at`) name the buffer.
 struct Batch {
   using Task = DeviceEncoder::Task;
 
@@ -33,11 +32,11 @@ struct Batch {
     Coding coding;
     ElementType gradient = ElementType::kFloat32;
     std::vector<size_t> tasks;
-    // The chunks, without addresses except those of the gradients.
+    // The chunks. The constructor sets no addresses except those of the gradients.
     std::vector<Chunk> chunks;
     std::vector<Tile> tiles;
     uint32_t blocks = 0;
-    // Only for kPowerSgd; also without addresses.
+    // Only for kPowerSgd. The constructor sets no addresses.
     std::vector<LowRankMatrix> matrices;
     std::vector<Tile> row_tiles, column_tiles;
     // Offsets in the buffer of inputs, up to column_tiles_at.
@@ -71,7 +70,7 @@ struct Batch {
   Offsets inputs, results, payloads, states;
   // Offsets in the buffer of results. The samples are the last part of that buffer.
   size_t refused_at = 0, samples_at = 0;
-  // Number of bytes of scratch memory, which the works use one after another.
+  // Size of the scratch memory in bytes. The works use it one after another.
   size_t scratch = 0;
 
   const Coding& CodingOfTask(size_t task) const { return works[places[task].work].coding; }
@@ -85,8 +84,8 @@ struct Batch {
   void LayOut(Work* work);
 };
 
-// Returns a work's scratch buffers, which start at the beginning of `memory`. Sets `*size` to their
-// total size in bytes.
+// Returns the scratch buffers of `work`, which start at the beginning of `memory`. Sets `*size` to
+// their total size in bytes.
 Scratch ScratchOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size);
 
 }  // namespace sluice::compress::gpu

@@ -1,5 +1,4 @@
-// Maps codecs to kernels on a device, and provides the facts about payloads that are known in
-// advance.
+// Maps codecs to kernels on a device, and answers questions about payloads before they are encoded.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 namespace sluice::compress::gpu {
 
 // Returns the coding of a chunk of `count` elements in `rows` rows (0 for a flat chunk). Returns
-// nullopt if the device cannot encode the spec, which depends only on the spec.
+// nullopt if the device cannot encode the spec, whatever the size of the chunk.
 std::optional<Coding> CodingOf(const CodecSpec& spec, size_t count, uint32_t rows);
 
 // Returns the number of payload bytes that precede the kernels' output. All of these bytes are 0.
@@ -26,7 +25,7 @@ bool HasOwnSize(Algorithm algorithm);
 // Returns true if the algorithm's kernels need EncodeWork::scratch.
 bool NeedsScratch(Algorithm algorithm);
 
-// Returns true for blocktopk and randomk, whose values have places that the receiver knows.
+// Returns true for blocktopk and randomk, which send values at places that the receiver knows.
 bool HasPlaces(Algorithm algorithm);
 uint32_t PlacesOf(const CodecSpec& spec, size_t count);
 

@@ -14,11 +14,11 @@
 namespace sluice::compress::gpu {
 
 // An encoding writes the new residual to separate memory, so that a refused encoding changes
-// nothing. Call Take, and then either Replace or Give. All methods fail with RESOURCE_EXHAUSTED if
-// the device does not have enough memory.
+// nothing. Call Take, and then either Replace or Give. Methods that return a status fail with
+// RESOURCE_EXHAUSTED if the device does not have enough memory.
 class DeviceResiduals {
  public:
-  // Manages the chunks 0 to `chunks` - 1, which start without residuals.
+  // Manages chunks 0 to `chunks` - 1, which start without residuals.
   DeviceResiduals(Device* device, size_t chunks);
   ~DeviceResiduals();
   DeviceResiduals(const DeviceResiduals&) = delete;
@@ -34,7 +34,7 @@ class DeviceResiduals {
 
   absl::Status Take(size_t count, float** floats);
   void Give(float* floats, size_t count) { spare_.emplace(count, floats); }
-  // Replaces the existing residual of a chunk by `floats`, which must have the same size.
+  // Replaces the chunk's existing residual with `floats`, which must have the same size.
   void Replace(size_t chunk, float* floats);
 
  private:

@@ -63,7 +63,7 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
     case FormatId::kRotated:
       return {Addend::kRotated};
     case FormatId::kLowRank:
-      // A payload of rank 0 consists of the rank's byte, then fp16.
+      // A payload of rank 0 consists of the rank in one byte, followed by fp16 values.
       return {FirstByte(payload) == 0 ? Addend::kFp16 : Addend::kLowRank};
     case FormatId::kExponents:
       return {Addend::kNothing};
@@ -79,7 +79,7 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
 bool HasEntries(Addend addend) { return addend == Addend::kSparse || addend == Addend::kTernary; }
 
 // Reads the number of entries of a sparse or ternary payload. Both formats store this number at the
-// same place.
+// same offset.
 uint32_t Entries(absl::Span<const std::byte> payload) {
   return LoadAt<uint32_t>(payload.data() + 2, 0);
 }
@@ -89,7 +89,7 @@ uint32_t Entries(absl::Span<const std::byte> payload) {
 // Sums that are updated together. A sum's second frame is added after the first frames of all sums.
 struct GpuAdder::Batch {
   struct Frame {
-    size_t at = 0;  // Offset of the payload in the memory.
+    size_t at = 0;  // Offset of the payload in host_ and memory_.
     size_t count = 0;
     FormatId format = FormatId::kNone;
     absl::Span<const std::byte> payload;

@@ -15,7 +15,7 @@ class GpuAdder {
   explicit GpuAdder(Device* device)
       : device_(device), memory_(device, false), host_(device, true), scratch_(device, false) {}
 
-  // Has the contract of EncodingDevice::Add.
+  // Implements EncodingDevice::Add.
   absl::Status Add(absl::Span<const DeviceSum> sums, void* ready);
 
  private:

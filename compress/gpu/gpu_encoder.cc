@@ -24,7 +24,7 @@ constexpr uint32_t kBins = MagnitudeHistogram::kBins;
 bool NeedsLargest(const Batch& batch, const Batch::Work& work) {
   if (work.coding.algorithm == Algorithm::kPowerSgd) return true;
   if (work.coding.algorithm != Algorithm::kIntSum) return false;
-  // This is the case in the first step, and for chunks that have contained only zeros.
+  // intsum has no exponents in the first step, or for chunks that have contained only zeros.
   return std::any_of(work.tasks.begin(), work.tasks.end(), [&](size_t task) {
     const absl::Span<const float> exponents = batch.tasks[task].state;
     return std::any_of(exponents.begin(), exponents.end(), [](float x) { return !(x >= 1); });
@@ -112,7 +112,7 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
     chunk.payload = At<uint8_t>(payloads_, place.payload_at);
     chunk.refused = At<uint32_t>(results_, batch->refused_at) + i;
     if (task.spec->compensator.id != CompensatorId::kErrorFeedback) continue;
-    // A residual that another codec left is sent even with a lossless codec.
+    // Even a lossless codec sends a residual that another codec left.
     if (task.codec->lossless() && residuals_.of(task.chunk) == nullptr) continue;
     status = residuals_.Make(task.chunk, task.count);
     status.Update(residuals_.Take(task.count, &place.left));
@@ -126,8 +126,8 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
   return absl::OkStatus();
 }
 
-// Computes the thresholds of chunks that have none yet, each from the chunk's own values. This
-// happens in a job's first step.
+// Computes a threshold for each chunk that has none yet, from the chunk's own values. This happens
+// in a job's first step.
 absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
   std::vector<size_t> without;
   for (size_t i = 0; i < batch->tasks.size(); ++i) {
@@ -139,7 +139,7 @@ absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
     if (!has_own && !(threshold > 0)) without.push_back(i);
   }
   if (without.empty()) return absl::OkStatus();
-  // The memory is separate, because this happens only once.
+  // The memory is freed afterwards, because it is needed only once.
   DeviceBuffer memory(device_, false), host(device_, true);
   Offsets offsets;
   const size_t chunks_at = offsets.Add<Chunk>(without.size());

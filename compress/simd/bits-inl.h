@@ -1,5 +1,5 @@
-// Comparisons of 64 floats whose results are the bits of a word, for kernels. Included once per
-// instruction set.
+// Functions for kernels that compare 64 floats and return the results as the bits of a word.
+// Included once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_BITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_BITS_INL_H_
 #undef SLUICE_COMPRESS_SIMD_BITS_INL_H_
@@ -26,7 +26,7 @@ HWY_INLINE uint64_t LaneBits(D d, M mask) {
   return bits & ((uint64_t{1} << hwy::HWY_NAMESPACE::Lanes(d)) - 1);
 }
 
-// Returns a mask from the lowest bits; this is the inverse of the function above.
+// Returns the mask whose lanes are the lowest bits. This is the inverse of LaneBits.
 template <class D>
 HWY_INLINE hwy::HWY_NAMESPACE::Mask<D> MaskOfBits(D d, uint64_t bits) {
   uint8_t bytes[8];

@@ -24,7 +24,7 @@ template <int kMantissa, int kBias, uint32_t kLargest>
 struct Short {
   static constexpr int kDrop = 23 - kMantissa;
   static constexpr uint32_t kRebase = static_cast<uint32_t>(127 - kBias) << 23;
-  // The smallest normal number. Below it is the unit of subnormal numbers as a float.
+  // The smallest normal number and the unit of subnormal numbers, as the bits of floats.
   static constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
   static constexpr uint32_t kUnitBits = static_cast<uint32_t>(128 - kBias - kMantissa) << 23;
   static constexpr uint32_t kInverseUnitBits = static_cast<uint32_t>(254 << 23) - kUnitBits;
@@ -37,8 +37,8 @@ struct Short {
     const auto magnitude = hn::BitCast(du, hn::Abs(x));
     const auto units =
         hn::Mul(hn::BitCast(df, magnitude), hn::BitCast(df, hn::Set(du, kInverseUnitBits)));
-    // The limit prevents an overflow of the conversion for large numbers, which the selection below
-    // discards.
+    // The limit prevents an overflow when large numbers are converted. The selection below discards
+    // these results.
     const auto few = hn::Min(units, hn::Set(df, static_cast<float>(2 << kMantissa)));
     hn::Vec<decltype(du)> normal, subnormal;
     if (stochastic) {
@@ -67,7 +67,7 @@ struct Short {
     const hn::RebindToUnsigned<DF> du;
     const hn::RebindToSigned<DF> di;
     const auto normal = hn::Add(hn::ShiftLeft<kDrop>(code), hn::Set(du, kRebase));
-    // This is computed without a subnormal float, because operations on subnormal floats are slow.
+    // This avoids subnormal floats, because operations on them are slow.
     const auto subnormal =
         hn::Mul(hn::ConvertTo(df, hn::BitCast(di, code)), hn::BitCast(df, hn::Set(du, kUnitBits)));
     const auto small = hn::Lt(code, hn::Set(du, 1u << kMantissa));
@@ -119,8 +119,8 @@ HWY_INLINE void HalfAt(DF df, const float* HWY_RESTRICT gradient, float* HWY_RES
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, signed_code)), d16, codes);
 }
 
-// Encodes to nearest, without a residual. If the processor has a conversion to fp16, the function
-// uses it, because it rounds finite numbers up to the largest in the same way.
+// Encodes to nearest, without a residual. Uses the processor's conversion to fp16, if there is one,
+// because it gives the same result for all numbers in the range of fp16.
 template <class Format, class DF>
 HWY_INLINE void HalfAlone(DF df, const float* HWY_RESTRICT gradient, uint16_t* HWY_RESTRICT codes) {
   const hn::RebindToUnsigned<DF> du;

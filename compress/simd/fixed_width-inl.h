@@ -1,4 +1,4 @@
-// Packing of fixed-width numbers into bits and unpacking, for compress/simd/positions.h. Included
+// Packs fixed-width numbers into bits and unpacks them, for compress/simd/positions.h. Included
 // once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_FIXED_WIDTH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_FIXED_WIDTH_INL_H_

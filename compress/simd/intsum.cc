@@ -28,7 +28,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> QuantizeAt(DF df, const float* HWY_
   // integers.
   const auto rounded = hn::Round(hn::Min(
       hn::Max(hn::Mul(acc, hn::Set(df, inverse)), hn::Set(df, -largest)), hn::Set(df, largest)));
-  // Adding zero removes the sign of a negative zero, because the receiver does not get that sign.
+  // Adding zero turns -0.0 into 0.0, which is the value that the receiver decodes.
   const auto code = hn::Add(rounded, hn::Zero(df));
   hn::StoreU(hn::Sub(acc, hn::Mul(code, hn::Set(df, scale))), df, residual);
   hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(hn::RebindToSigned<DF>(), code)), d8, codes);
@@ -106,7 +106,7 @@ HWY_INLINE void Unpack(const uint8_t* HWY_RESTRICT in, int8_t* HWY_RESTRICT code
     size_t i = 0;
     for (; i + hn::Lanes(d) <= end; i += hn::Lanes(d)) {
       const auto code = hn::And(hn::ShiftRightSame(hn::LoadU(d, in + i), shift), hn::Set(d, kMask));
-      // This extends the sign.
+      // This sign-extends the code.
       const auto sign = hn::Set(d, kSign);
       hn::StoreU(hn::Sub(hn::Xor(code, sign), sign), d, out + plane * size + i);
     }

@@ -97,7 +97,7 @@ HWY_INLINE void StoreSigned(DF df, hn::Vec<DF> acc, hn::Vec<DF> rounded, float s
                             float* HWY_RESTRICT left, int8_t* HWY_RESTRICT codes) {
   const hn::RebindToSigned<DF> di;
   const hn::Rebind<int8_t, DF> d8;
-  // Adding zero removes the sign of a negative zero, because the receiver does not get that sign.
+  // Adding zero turns -0.0 into 0.0, which is the value that the receiver decodes.
   const auto code = hn::Add(rounded, hn::Zero(df));
   hn::StoreU(hn::Sub(acc, hn::Mul(code, hn::Set(df, scale))), df, left);
   hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, code)), d8, codes);
@@ -280,7 +280,7 @@ HWY_INLINE hn::Vec<DF> CodesAt(DF df, const uint8_t* HWY_RESTRICT bytes) {
   const hn::Rebind<int8_t, DF> d8;
   const auto byte = hn::PromoteTo(di, hn::LoadU(d8, reinterpret_cast<const int8_t*>(bytes)));
   if constexpr (kBits == 8) return hn::ConvertTo(df, byte);
-  // This extends the sign.
+  // This sign-extends the code.
   return hn::ConvertTo(df, hn::ShiftRight<32 - kBits>(hn::ShiftLeft<32 - kBits - kShift>(byte)));
 }
 
@@ -355,7 +355,7 @@ int LargestCode(const int8_t* HWY_RESTRICT codes, size_t count) {
   auto most = hn::Zero(du);
   size_t i = 0;
   for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
-    // The magnitude of -128 is 128 only as an unsigned byte.
+    // The magnitude of -128 fits only in an unsigned byte.
     const auto code = hn::LoadU(d, codes + i);
     most = hn::Max(most, hn::BitCast(du, hn::Max(code, hn::Sub(hn::Zero(d), code))));
     most = hn::Max(most, hn::IfThenElseZero(hn::Eq(hn::BitCast(du, code), hn::Set(du, 128)),

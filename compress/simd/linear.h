@@ -51,7 +51,7 @@ inline constexpr size_t kLinearFramesMax = 16;
 void AddScaledBlocks(const uint8_t* const* blocks, const float* scales, size_t frames, int bits,
                      size_t ahead, float* sum);
 
-// Returns the largest magnitude among the codes. It is 128 for -128.
+// Returns the largest magnitude among the codes. The magnitude of -128 is 128.
 int LargestCode(const int8_t* codes, size_t count);
 
 }  // namespace sluice::compress

@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 void SumQuotients(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift,
                   QuotientSums* HWY_RESTRICT result) {
   const hn::ScalableTag<uint32_t> du;
-  const auto third = hn::Set(du, 43691);  // 2^17 / 3.
+  const auto third = hn::Set(du, 43691);  // 2^17 / 3, rounded up.
   hn::Vec<decltype(du)> sums[kDivisorCount];
   for (auto& sum : sums) sum = hn::Zero(du);
   auto largest = hn::Zero(du);
@@ -56,7 +56,7 @@ HWY_INLINE int ParameterOfBlock(const uint32_t* HWY_RESTRICT numbers) {
   return BlockParameter(hn::GetLane(hn::SumOfLanes(du, sum)));
 }
 
-// Calls fn(numbers, count) for each block. The numbers of a block are padded with zeros.
+// Calls fn(numbers, count) for each block. Zeros after the numbers fill an incomplete block.
 template <class Fn>
 HWY_INLINE void ForEachBlock(const uint32_t* HWY_RESTRICT numbers, size_t count, Fn fn) {
   size_t i = 0;
@@ -120,7 +120,7 @@ class UnaryWriter {
     const hn::CappedTag<uint64_t, kGroup> du;
     const hn::Repartition<uint32_t, decltype(du)> du32;
     const auto one = hn::Set(du, 1);
-    // A shift by 64 or more is undefined. Numbers that would need such a shift take another path.
+    // A shift by 64 or more is undefined, hence the mask. Numbers that large take the slow path.
     const auto shift = [&](auto word, auto by)
                            HWY_ATTR { return hn::Shl(word, hn::And(by, hn::Set(du, 63))); };
     uint64_t bits[kGroup], sizes[kGroup];
@@ -157,7 +157,7 @@ class UnaryWriter {
   HWY_INLINE void AddGroup(const uint32_t* HWY_RESTRICT quotients) {
     uint64_t bits = 0, sum = 0;
     for (size_t i = kGroup; i-- > 0;) {
-      // The first number gets the lowest bits. Bits are lost only if the sum is too large anyway.
+      // The first number gets the lowest bits. Sums that lose bits here are too large to use them.
       bits = (2 * bits + 1) << (quotients[i] % 64);
       sum += quotients[i];
     }
@@ -177,7 +177,7 @@ class UnaryWriter {
   }
 
  private:
-  // This number of bits fits in a word together with up to 7 earlier bits.
+  // Largest number of bits that fits in a word together with up to 7 earlier bits.
   static constexpr uint64_t kAtOnce = 56;
 
   // Appends bits without a branch: stores a whole word and keeps the bits of the incomplete byte.
@@ -210,7 +210,7 @@ void SetOnesOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
   });
 }
 
-// `fn(number)` must return the quotient of the number.
+// Appends the quotient of each number in unary. `fn(number)` must return the quotient.
 template <class Fn>
 HWY_INLINE void AddUnary(const uint32_t* HWY_RESTRICT numbers, size_t count,
                          UnaryWriter* HWY_RESTRICT writer, Fn fn) {
@@ -314,7 +314,7 @@ class PositionSum {
       sums = hn::Add(sums, hn::ShiftLeftLanes<1>(du, sums));
       sums = hn::Add(sums, hn::ShiftLeftLanes<2>(du, sums));
       const auto next = hn::Add(run, sums);
-      // The one that the number itself adds is excluded.
+      // The 1 that `sums` counts for the number itself applies only to later positions.
       hn::StoreU(hn::Add(hn::Sub(next, hn::Set(du, 1)), highs), du, positions + i);
       run = hn::Broadcast<3>(next);
       index = hn::Add(index, hn::Set(du, 4));
@@ -354,12 +354,12 @@ void AddBlocks(const uint32_t* HWY_RESTRICT ones, size_t count,
     uint32_t low[kRiceBlock + kUnpackSlack];
     UnpackBits(lows + at.low_at, lows_size - at.low_at, size, parameter, low);
     at.low_at += (size * static_cast<size_t>(parameter) + 7) / 8;
-    // Quotients count from the previous block.
+    // With this start, the sum of quotients begins at 0 in each block.
     const auto first = static_cast<uint32_t>(at.done + i) + at.quotients;
     PositionSum sum(static_cast<uint32_t>(next));
     sum.Add(ones + i, low, size, first, 1, parameter, positions + i);
     const uint32_t quotients = ones[i + size - 1] - (first + static_cast<uint32_t>(size) - 1);
-    // The sum has 64 bits: the sums of lows and ones are small, but quotients may be malformed.
+    // `next` has 64 bits because malformed quotients can be large. The other terms are small.
     next += sum.run() - static_cast<uint32_t>(next);
     next += uint64_t{quotients} << parameter;
     at.quotients += quotients;

@@ -72,14 +72,14 @@ void PackBlocks(const uint32_t* numbers, size_t count, uint8_t* parameters, uint
 // Works like SetOnes, but with the quotients of blocks.
 void SetOnesOfBlocks(const uint32_t* numbers, size_t count, uint8_t* plane);
 
-// Position in a plane, for finding the positions of ones, in order and in portions of any size.
+// State of FindOnes between calls: a position in a plane.
 struct OnesCursor {
   uint64_t word = 0;  // Unread bits of the current word.
   uint64_t base = 0;  // Index of the first bit of the word.
   size_t next = 0;    // Index of the byte after the word.
 };
-// Writes the positions of up to `wanted` ones and returns their number, which is smaller only at
-// the end. `ones` must have space for kOnesSlack more.
+// Writes the positions of the next `wanted` ones, or of fewer at the end of the plane, and returns
+// their number. `ones` must have space for kOnesSlack more.
 inline constexpr size_t kOnesSlack = 64;
 size_t FindOnes(const uint8_t* plane, size_t size, size_t wanted, OnesCursor* cursor,
                 uint32_t* ones);
@@ -92,7 +92,7 @@ void AddQuotients(const uint32_t* ones, const uint32_t* lows, size_t count, uint
 
 // State of AddBlocks between calls.
 struct BlockCursor {
-  // Number of numbers read so far. It is a multiple of kRiceBlock until the end.
+  // Count of the numbers read so far. It is a multiple of kRiceBlock until the end.
   size_t done = 0;
   size_t low_at = 0;       // Index of the next byte in the plane of low bits.
   uint32_t quotients = 0;  // Sum of the quotients so far.

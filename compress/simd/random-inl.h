@@ -1,5 +1,5 @@
-// Random numbers as a function of a key and an index, computed a vector at once. Included once per
-// instruction set. docs/wire-format.md defines the formula.
+// Random numbers as a function of a key and an index, computed one vector at a time. Included
+// once per instruction set. docs/wire-format.md defines the formula.
 #if defined(SLUICE_COMPRESS_SIMD_RANDOM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_RANDOM_INL_H_
 #undef SLUICE_COMPRESS_SIMD_RANDOM_INL_H_
@@ -30,7 +30,7 @@ class IndexedRandom {
   template <class DU>
   HWY_INLINE hwy::HWY_NAMESPACE::Vec<DU> At(DU d, uint32_t index) const {
     namespace hn = hwy::HWY_NAMESPACE;
-    // The compiler would build an Iota with a different start lane by lane.
+    // Iota starts at 0, because the compiler builds one with a variable start lane by lane.
     auto x = hn::Add(hn::Iota(d, 0), hn::Set(d, index + low_));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7FEB352Du));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846CA68Bu));

@@ -1,6 +1,6 @@
 // The parts of `eden` other than the transform: blocks and their offsets in a payload, signs, and
-// scales. The encoders on a processor and on a GPU share this code. docs/wire-format.md defines the
-// rules. The functions are constexpr for the reason in float_bits.h.
+// scales. The CPU and GPU encoders share this code. docs/wire-format.md defines the rules. The
+// functions are constexpr for the reason in float_bits.h.
 #pragma once
 
 #include <algorithm>
@@ -22,15 +22,15 @@ inline constexpr size_t kRotatedMax = 1024;
 constexpr uint32_t RotatedMagnitudesOf(int bits) { return uint32_t{1} << (bits - 1); }
 
 // Returns the value of code `index` of `bits` (1 to 4) bits, without its sign. The values are
-// centroids of a normal distribution (Lloyd 1957, Max 1960) in 256ths. They are integers, so that
-// transforms of them are exact.
+// centroids of a normal distribution (Lloyd 1957, Max 1960) in 256ths. They are integers, which
+// makes transforms of them exact.
 constexpr float RotatedMagnitude(int bits, uint32_t index) {
   const float all[] = {204,                 //
                        116, 387,            //
                        63,  194, 344, 551,  //
                        33,  99,  168, 241, 322, 414, 530, 700};
-  // The loop avoids indexing the array, because an array with a variable index is in a GPU's memory
-  // and not in registers.
+  // The loop avoids indexing the array, because a GPU keeps an array with a variable index in
+  // memory and not in registers.
   float magnitude = 0;
   for (uint32_t i = 0; i < std::size(all); ++i) {
     if (i == RotatedMagnitudesOf(bits) - 1 + index) magnitude = all[i];
@@ -95,7 +95,7 @@ struct RotatedSums {
 };
 
 // Returns the scale of a block. `energy` is the energy of the block's normalised values. `unbiased`
-// is true with two rotations. Returns 0 if the block cannot be sent.
+// must be true for two rotations. Returns 0 if the block cannot be sent.
 constexpr float RotatedScale(const RotatedSums& sums, float energy, float normalizer, size_t size,
                              bool unbiased) {
   if (!(energy > 0) || !(sums.product > 0)) return 0;

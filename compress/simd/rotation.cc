@@ -62,8 +62,8 @@ HWY_INLINE float SumOfLanes(const Vector* sums) {
 HWY_INLINE Vector NegateWhere(Mask mask, Vector v) { return hn::IfThenElse(mask, hn::Neg(v), v); }
 
 #if HWY_TARGET != HWY_SCALAR
-// Replaces each pair (a, b) of lanes at the distance `stride` by (a + b, a - b). `swapped` contains
-// v with the two lanes of each pair exchanged.
+// Replaces each pair (a, b) of lanes that are `stride` apart with (a + b, a - b). `swapped` is v
+// with the two lanes of each pair exchanged.
 HWY_INLINE Vector Butterfly(Vector v, Vector swapped, uint32_t stride) {
   const Tag d;
   const hn::RebindToUnsigned<Tag> du;
@@ -159,7 +159,7 @@ HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
   constexpr size_t kLevels = kMagnitudes.kLevels;
   const Tag d;
   const hn::RebindToSigned<Tag> di;
-  // At and above limit i, the next magnitude is nearer.
+  // From limits[k] on, magnitude k is nearer than magnitude k - 1.
   float limits[kLevels] = {};
   for (size_t k = 1; k < kLevels; ++k) {
     limits[k] = (kMagnitudes.at[k - 1] + kMagnitudes.at[k]) * 0.5f * unit;

@@ -16,9 +16,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr size_t kTile = 512;
 constexpr size_t kDense = 2;
 
-// Handles whole tiles of whole vectors. The class compresses the kept lanes in a register and
-// stores the whole vector, which may reach into the slack, because storing only the kept lanes is
-// slow on some machines. Values are loaded later.
+// Finds the positions to keep in whole tiles of whole vectors. The class compresses the kept lanes
+// in a register and stores the whole vector, which may reach into the slack, because storing only
+// the kept lanes is slow on some machines.
 class Selector {
  public:
   Selector(float tau, uint32_t first, uint32_t* HWY_RESTRICT positions)
@@ -78,7 +78,7 @@ class Selector {
 
   const DF df_;
   const V limit_;
-  // The compiler would build an Iota with a different start lane by lane.
+  // It starts at 0, because the compiler builds an Iota with a variable start lane by lane.
   const hn::Vec<hn::RebindToUnsigned<DF>> iota_ = hn::Iota(hn::RebindToUnsigned<DF>(), 0);
   const uint32_t first_;
   uint32_t* HWY_RESTRICT const positions_;

@@ -35,8 +35,8 @@ void RoundToPowersOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT 
   for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
     const auto acc = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
     const auto bits = hn::BitCast(du, acc);
-    // The probability of a carry out of the mantissa preserves the mean. For subnormal numbers, the
-    // carry leads from 0 to 2^-126.
+    // The mantissa carries into the exponent with the probability that preserves the mean. A
+    // subnormal number becomes 0 or 2^-126.
     const auto draw = hn::ShiftRight<9>(random.At(du, index + static_cast<uint32_t>(i)));
     const auto sum = hn::Add(hn::AndNot(hn::Set(du, kSign), bits), draw);
     const auto level = hn::Min(hn::ShiftRight<23>(sum), hn::Set(du, 254u));

@@ -23,8 +23,8 @@ void RoundToPowersOfTwo(const float* gradient, float* residual, uint64_t key, ui
 void RoundToSteps(const float* gradient, float* residual, float step, float inverse, uint32_t most,
                   uint64_t key, uint32_t index, uint32_t* codes);
 
-// Returns the sum of acc^2 over `count` elements, which are at most a block. The sum is in fp64 and
-// in 16 lanes: element i is added to lane i mod 16, and then the lanes are added in order.
+// Returns the sum of acc^2 over `count` elements, at most one block. The sum is in fp64 and uses 16
+// lanes: element i is added to lane i mod 16, and then the lanes are added in order.
 double SumOfSquares(const float* gradient, const float* residual, size_t count);
 
 // The smallest level above 0 and the largest level. Both are 0 if all levels are 0.
@@ -42,7 +42,7 @@ void UnpackPlanes(const uint8_t* planes, uint32_t base, int bits, uint32_t* code
 
 // Computes sum[i] += code * step.
 void AddSteps(const uint32_t* codes, float step, float* sum);
-// Adds to sum[i] the power of two with this exponent field and the code's sign, or 0.
+// Adds the decoded value of each code to sum[i]: 0, or a power of two with the code's sign.
 void AddPowersOfTwo(const uint32_t* codes, float* sum);
 
 }  // namespace sluice::compress

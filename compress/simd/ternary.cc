@@ -32,8 +32,8 @@ HWY_INLINE float AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_
   return hn::GetLane(hn::BitCast(df, hn::MaxOfLanes(du, largest)));
 }
 
-// Returns the sum of the values that reach `tau`. The sum is in fp64, which cannot overflow, and in
-// 8 lanes on every instruction set.
+// Returns the sum of the magnitudes that reach `tau`. The sum is in fp64, which cannot overflow,
+// and uses 8 lanes on every instruction set.
 HWY_INLINE double SumInLanes(const float* HWY_RESTRICT acc, float tau) {
   constexpr size_t kLanes = 8;
   const hn::CappedTag<double, kLanes> dd;
@@ -99,7 +99,7 @@ HWY_INLINE void SubtractKept(float tau, uint32_t code, float* HWY_RESTRICT resid
 
 HWY_INLINE uint32_t ScaleCode(double sum, size_t kept) {
   const uint32_t bits = BitsOf(static_cast<float>(sum / static_cast<double>(kept)));
-  // This rounds to nearest even.
+  // Rounds to nearest even.
   const uint32_t half = (1 << (kTernaryScaleShift - 1)) - 1;
   const uint32_t code = (bits + half + ((bits >> kTernaryScaleShift) & 1)) >> kTernaryScaleShift;
   return HWY_MIN(code, kTernaryScaleMax);
@@ -113,7 +113,7 @@ HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t f
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto least = hn::Set(df, tau);
   const auto sign = hn::Set(du, kTernaryNegative);
-  // The compiler would build an Iota with a different start lane by lane.
+  // Iota starts at 0, because the compiler builds one with a variable start lane by lane.
   const auto iota = hn::Iota(du, 0);
   size_t kept = 0;
   for (size_t i = 0; i < kTernaryBlock; i += hn::Lanes(df)) {

@@ -26,7 +26,7 @@ inline constexpr size_t kTernarySlack = 16;
 size_t EncodeTernary(const float* gradient, float* residual, float share, uint32_t first,
                      uint32_t* entries, uint32_t* scales, size_t count);
 
-// Computes gaps[i] = position of entry i - position of entry i - 1 - 1. The first gap counts from
+// Computes gaps[i], the number of positions between entries i - 1 and i. The first gap counts from
 // position 0. Bit i of `negative`, starting with the lowest bit of the first byte, is the sign of
 // entry i. Bits after the last entry are 0.
 void SplitEntries(const uint32_t* entries, size_t count, uint32_t* gaps, uint8_t* negative);

@@ -99,7 +99,7 @@ HWY_INLINE void QuantizeNibbles(float floor, float step, float* HWY_RESTRICT val
     const auto value = hn::LoadU(df, values + i);
     const auto above = hn::Max(hn::Sub(hn::Abs(value), hn::Set(df, floor)), hn::Zero(df));
     const auto quotient = flat ? hn::Zero(df) : hn::Div(above, hn::Set(df, step));
-    // The code rounds halves up. The limit has an effect if the step was rounded to almost zero.
+    // Halves round up. The limit matters only if the step was rounded to almost zero.
     const auto half_steps = hn::Min(hn::Add(quotient, quotient), hn::Set(df, 2.0f * kTopNibble));
     const auto q = hn::ShiftRight<1>(hn::Add(hn::ConvertTo(di, half_steps), hn::Set(di, 1)));
     const auto negative = hn::Lt(value, hn::Zero(df));

@@ -1,4 +1,4 @@
-// Kernels for the values of sparse codecs: floats to the codes of compress/coding/sparse_values.h
+// Kernels that convert the values of sparse codecs to the codes of compress/coding/sparse_values.h
 // and back. The rounding error (value - decoded) replaces each value.
 #pragma once
 
@@ -16,17 +16,17 @@ double SumOfMagnitudes(const float* values, size_t count);
 void ToBytes(float step, float* values, int8_t* codes, size_t count);
 void FromBytes(float step, const int8_t* codes, float* values, size_t count);
 
-// Converts values to nibbles, of which the first is in the low half of a byte. Bits 0-2 are q =
+// Converts values to nibbles, two to a byte, the first in the low half. Bits 0-2 are q =
 // (|value| - floor) / step, rounded half up, from 0 to 7. Bit 3 is the sign. The decoded value is
 // ±(floor + q * step). If step is not above 0, q is 0. With an odd count, the high half of the last
 // byte is 0.
 void ToNibbles(float floor, float step, float* values, uint8_t* packed, size_t count);
 void FromNibbles(float floor, float step, const uint8_t* packed, float* values, size_t count);
 
-// Converts values to bits, of which the first is the lowest of a byte. A bit is 1 for negative
+// Converts values to bits, eight to a byte, starting with the lowest bit. A bit is 1 for negative
 // values. The decoded value is ±step. Bits after the last value are 0.
 void ToSignBits(float step, float* values, uint8_t* bits, size_t count);
-// Decodes values, beginning with bit `first`. Only bytes that contain such bits are read.
+// Decodes `count` values, beginning with bit `first`. Reads only the bytes that contain their bits.
 void FromSignBits(float step, const uint8_t* bits, size_t first, float* values, size_t count);
 
 }  // namespace sluice::compress

@@ -1,12 +1,11 @@
 // Session: one process's participation in a job, for programs in any language. The headers in
 // include/sluice use only types of the standard library, so a program needs no other part of Sluice
-// to compile. All waiting happens on the calling thread. Abandon ends the waiting from another
-// thread.
+// to compile. Calls wait on the calling thread. Another thread can end the wait with Abandon.
 //
-// In each step, call Submit for every tensor, or Skip once. Then call WaitFor until it gives a
+// In each step, call Submit for every tensor, or Skip once. Then call WaitFor until it returns a
 // result, and then Apply for every tensor. Submit accepts tensors in any order; the reverse of the
-// table's order overlaps best. Submit may run on a different thread than the other calls, but never
-// on two threads at once.
+// table's order gives the best overlap. Submit may run on a different thread than the other calls,
+// but never on two threads at once.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@ enum class ElementType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
 enum class LogLevel : uint8_t { kInfo = 0, kWarning = 1, kError = 2 };
 
 // Receives log lines. Any thread may call the sink, even while it holds locks, so the sink must not
-// block and must not call back.
+// block and must not call the library.
 using LogSink =
     std::function<void(LogLevel level, std::string_view component, std::string_view text)>;
 
@@ -133,8 +132,8 @@ class [[gnu::visibility("default")]] Session {
   // Waits for all ranks and shards. The ranks compare `parameters_sha256`, which has 32 bytes or is
   // empty.
   Result<Joined> Join(const std::vector<Tensor>& tensors, std::string_view parameters_sha256);
-  // On every rank, replaces `parameters` (one span per tensor) by rank 0's values. The transfer is
-  // lossless.
+  // On every rank, replaces `parameters` (one span per tensor) with rank 0's values. The transfer
+  // is lossless.
   Status AgreeOnParameters(const std::vector<std::span<float>>& parameters);
 
   // Returns whether buffers are averaged in the open step, or in the next step if none is open.
@@ -142,8 +141,8 @@ class [[gnu::visibility("default")]] Session {
   // Submits a tensor's gradient without blocking. The memory that `gradient` refers to must stay
   // unchanged until WaitFor returns the step's result.
   Status Submit(uint32_t tensor, const Gradient& gradient);
-  // Takes part in the step without a contribution. Call Skip instead of all calls of Submit for the
-  // step.
+  // Takes part in the step without a contribution. Call Skip once, in place of the Submit calls
+  // for the step.
   Status Skip();
   // Returns the step's result, or no value if the step is still open after `seconds`.
   Result<std::optional<StepResult>> WaitFor(double seconds);

@@ -1,4 +1,4 @@
-// Status and Result: the outcome of a call of the client library. The library throws no exceptions.
+// Status and Result: the outcome of a call to the client library. The library throws no exceptions.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ std::string ConnectionReason(absl::string_view reason, bool tls) {
            "host";
   }
   const bool closed = says("Connection reset") || says("Socket closed") || says("Broken pipe");
-  // gRPC's texts for failures before the connection was established.
+  // gRPC's messages for failures before the connection was established.
   if (closed && says("failed to connect")) {
     return tls ? "the connection was closed in the handshake: if the server requires a client "
                  "certificate, give one that its --tls-ca issued (--tls-cert, --tls-key here)"

@@ -7,7 +7,7 @@
 
 namespace sluice::net {
 
-// `reason` is gRPC's text. `tls` says whether this side uses TLS.
+// `reason` is gRPC's message. `tls` says whether this side uses TLS.
 std::string ConnectionReason(absl::string_view reason, bool tls);
 
 }  // namespace sluice::net

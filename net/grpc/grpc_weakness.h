@@ -9,8 +9,8 @@
 namespace sluice::net {
 
 // Returns one log line for a server that untrusted hosts can reach. `version` is the result of
-// grpc::Version(), for example "1.51.1". Returns an empty text if this version has no known
-// weakness or the text is not a version.
+// grpc::Version(), for example "1.51.1". Returns an empty string if this version has no known
+// weakness or `version` is malformed.
 std::string GrpcWeakness(absl::string_view version);
 
 }  // namespace sluice::net

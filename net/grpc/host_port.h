@@ -5,7 +5,7 @@
 
 namespace sluice::net {
 
-// Returns true if only processes on the same host can reach it: localhost, 127.0.0.0/8 or [::1].
+// Returns true if only this host's processes can reach it: localhost, 127.0.0.0/8 or [::1].
 // Any other name may resolve to any address.
 bool IsLoopback(absl::string_view host_port);
 

@@ -39,8 +39,8 @@ class OwnedSocket {
   const int fd_;
 };
 
-// Returns a valid ClientHello, because gRPC logs an error for other bytes. Returns an empty text if
-// OpenSSL fails.
+// Returns a valid ClientHello, because gRPC logs an error for other bytes. Returns an empty string
+// if OpenSSL fails.
 std::string TlsHello() {
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
                                                                   &SSL_CTX_free);
@@ -120,7 +120,7 @@ absl::Status PortProbe::Ask(absl::Duration patience, const std::atomic<bool>& st
   absl::Status status;
   for (const Address& address : addresses_) {
     status = AskAt(address, until, stop);
-    // gRPC may listen at only some addresses of a name, so the probe tries the next address.
+    // gRPC may listen on only some of a name's addresses, so the probe tries the next one.
     if (!absl::IsUnavailable(status)) break;
   }
   return status;
@@ -145,8 +145,8 @@ absl::Status PortProbe::AskAt(const Address& address, absl::Time until,
   socklen_t size = sizeof(error);
   (void)::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return Failed("refused the connection", error);
-  // A port that closes the connection immediately also answers. It may have reached its limit of
-  // connections.
+  // A port that closes the connection immediately counts as answering: it may have reached its
+  // connection limit.
   if (::send(socket.fd(), greeting_.data(), greeting_.size(), MSG_NOSIGNAL) < 0) {
     return absl::OkStatus();
   }

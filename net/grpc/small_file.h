@@ -1,4 +1,4 @@
-// Reading of small settings files.
+// Reads small settings files.
 #pragma once
 
 #include <cstddef>

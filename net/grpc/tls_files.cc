@@ -15,9 +15,9 @@
 namespace sluice::net {
 namespace {
 
-constexpr size_t kPemBytesMax = 4 << 20;  // A system's bundle of all CAs has about 200 kB.
+constexpr size_t kPemBytesMax = 4 << 20;  // A system's bundle of all CAs is about 200 kB.
 
-// A deleter for objects of OpenSSL.
+// A deleter for OpenSSL objects.
 template <auto kFree>
 struct Free {
   template <typename T>

@@ -29,8 +29,8 @@ class TokenFile {
 
   // Returns the token that a client sends.
   std::string Own();
-  // Returns whether a server accepts the token. The time is the same for all wrong tokens of the
-  // same length.
+  // Returns whether a server accepts the token. The call takes the same time for all wrong tokens
+  // of the same length.
   bool Accepts(absl::string_view token);
 
  private:

@@ -101,7 +101,7 @@ std::shared_ptr<grpc::Channel> FileTransport::DialWith(const std::string& addres
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   if (token_ == nullptr) return grpc::CreateCustomChannel(address, ToDial(), arguments);
-  // gRPC allows call credentials only over TLS.
+  // gRPC allows call credentials only over TLS, so an interceptor adds the token.
   std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> interceptors;
   interceptors.push_back(ShowBearer(token_));
   return tls::CreateCustomChannelWithInterceptors(address, ToDial(), arguments,

@@ -46,25 +46,25 @@ class Transport {
   // Returns credentials for a listener. They do not check the token; each service checks it with
   // MayCall.
   virtual std::shared_ptr<grpc::ServerCredentials> ToListen() const = 0;
-  // Returns a channel to a server in this process. The server's services must call MayCall of this
-  // object.
+  // Returns a channel to a server in this process. The server's services must call this object's
+  // MayCall.
   virtual std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const = 0;
 
   // Returns UNAUTHENTICATED if `call` has no valid token and does not come through DialInProcess.
-  // gRPC's own hook for this check (AuthMetadataProcessor) is not used: before gRPC 1.53, it ends
-  // the process if a client sends a header grpclb_client_stats.
+  // gRPC's own hook for this check (AuthMetadataProcessor) is not used: before gRPC 1.53, it
+  // terminates the process if a client sends the header grpclb_client_stats.
   virtual grpc::Status MayCall(const grpc::ServerContextBase& call) const = 0;
-  // Fails with INVALID_ARGUMENT if a server may not listen at `address`, because files are missing
-  // or because any host could join without the explicit `allow_anonymous`.
+  // Fails with INVALID_ARGUMENT if a server must not listen on `address`, because files are missing
+  // or because any host could join and `allow_anonymous` is false.
   virtual absl::Status MayListen(absl::string_view address, bool allow_anonymous) const = 0;
 
-  // Returns a warning for the user about a connection to or from `address`, or an empty text if
-  // there is nothing to warn about.
+  // Returns a warning for the user about a connection to or from `address`, or an empty string
+  // if there is nothing to warn about.
   virtual std::string WarningFor(absl::string_view address) const = 0;
-  // Returns a warning about a server that is going to listen at `address`: the things that hosts
-  // can do there without credentials. Returns an empty text if there is nothing to warn about.
+  // Returns a warning about a server that will listen on `address`: what hosts can do there without
+  // credentials. Returns an empty string if there is nothing to warn about.
   virtual std::string ListenWarning(absl::string_view address) const = 0;
-  // Turns gRPC's reason for a failed call into an explanation for a person: the problem, and what
+  // Turns gRPC's reason for a failed call into an explanation for the user: the problem, and what
   // to check.
   virtual std::string Explain(absl::string_view reason) const = 0;
 };

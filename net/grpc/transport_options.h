@@ -1,5 +1,5 @@
-// TransportOptions: the files that secure a process's connections, named by flags. If all are
-// empty, connections are in plaintext without a token.
+// TransportOptions: the files that secure a process's connections, named by flags. If all paths
+// are empty, connections are in plaintext without a token.
 #pragma once
 
 #include <string>

@@ -8,7 +8,7 @@
 
 namespace sluice::net {
 
-// A policy with which a page loads and runs nothing.
+// A policy that does not let a page load or run anything.
 extern const char kEmptyPolicy[];
 
 // Returns a policy that allows only the scripts between <script> and </script> and the styles

@@ -1,5 +1,5 @@
 // HostNames: the names under which clients may contact an HttpServer. The check prevents DNS
-// rebinding: a page of another site points its own name at this server's address, and reads the
+// rebinding: another site points its own name at this server's address, and its page reads the
 // answers through the browser of a user who can reach the server. The Host header reveals the name
 // of that site.
 #pragma once
@@ -12,7 +12,7 @@
 namespace sluice::net {
 
 // Returns the name in `host` in lower case, without the port. The brackets of an IPv6 address are
-// removed. Returns an empty text if there is no name.
+// removed. Returns an empty string if there is no name.
 std::string HostName(absl::string_view host);
 
 class HostNames {

@@ -26,8 +26,8 @@ struct HttpRequest {
 // the end.
 std::optional<size_t> RequestSize(absl::string_view received, size_t seen);
 
-// Parses a request. RequestSize gives the size of `text`. An HttpAnswer as the result refuses the
-// request and states the reason.
+// Parses a request. `text` must have the size that RequestSize returned. A returned HttpAnswer
+// refuses the request and states the reason.
 std::variant<HttpRequest, HttpAnswer> ParseRequest(absl::string_view text);
 
 }  // namespace sluice::net

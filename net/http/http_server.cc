@@ -382,9 +382,9 @@ void PollingServer::AcceptSome(Time now) {
   }
 }
 
-// Makes place at a limit by closing the oldest connection: the oldest of this peer at the peer's
-// limit, otherwise the oldest of all. The oldest connection has had the most time, so clients with
-// fast requests are served even if there are many slow ones.
+// Makes space for a connection from `peer`: at the peer's limit, closes the peer's oldest
+// connection, and at the total limit, the oldest of all. The oldest connection has had the most
+// time, so clients with fast requests are served even if there are many slow ones.
 void PollingServer::MakePlaceFor(const std::string& peer) {
   const auto is_same = [&](const auto& one) { return one.second.peer == peer; };
   const auto of_peer = std::count_if(connections_.begin(), connections_.end(), is_same);

@@ -1,6 +1,6 @@
-// HttpServer: a read-only port with GET and HEAD, in plaintext or with TLS. A function from the
-// caller makes the answer for each path. Untrusted clients reach this port, so every request and
-// every client has limits. One thread accepts connections, reads and writes, and never blocks. Two
+// HttpServer: a read-only port with GET and HEAD, in plaintext or with TLS. The caller's function
+// makes the answer for each path. Untrusted clients can reach this port, so every request and every
+// client has limits. One thread accepts connections, reads and writes, and never blocks. Two
 // other threads call the function; one of these serves only health requests.
 #pragma once
 
@@ -44,7 +44,7 @@ class HttpServer {
   // INVALID_ARGUMENT if `listen` is not HOST:PORT. If `pages` throws an exception, the client gets
   // a server error.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpOptions options, HttpPages pages);
-  // Waits at most one second for answers in flight, and for a page that is being made.
+  // Waits at most one second for answers in flight. Then waits for pages that are being made.
   virtual ~HttpServer() = default;
 
   virtual int port() const = 0;

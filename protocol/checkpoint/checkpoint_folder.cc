@@ -29,7 +29,7 @@ constexpr absl::string_view kManifestName = "manifest.json";
 constexpr absl::string_view kRunRecordName = "run.json";
 constexpr absl::string_view kManifestFormat = "sluice checkpoint";
 constexpr absl::string_view kRunFormat = "sluice run";
-// Version 1 has no `file`. Manifests without an entry for it use version 1.
+// Version 1 has no `file`. Manifests whose parts do not need `file` use version 1.
 constexpr uint32_t kManifestVersion = 2;
 constexpr uint32_t kRunVersion = 2;  // Version 1 has no `coordinator`.
 constexpr uint64_t kMaxRecordSize = 16 << 20;
@@ -218,7 +218,7 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
   return record;
 }
 
-// Returns a description of the problem, or an empty text.
+// Returns a description of the problem, or an empty string.
 std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
   std::set<std::string> names;
   std::set<std::string> files;
@@ -246,7 +246,7 @@ std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
   return "";
 }
 
-// Joins sizes into one text. As JSON lists, the sizes of a large table would take one line per
+// Joins sizes into one string. As JSON lists, the sizes of a large table would take one line per
 // number.
 std::string SizesText(const std::vector<int64_t>& sizes) { return absl::StrJoin(sizes, "x"); }
 
@@ -258,7 +258,7 @@ bool ReadSizes(const std::string& text, std::vector<int64_t>* sizes) {
   return SizesText(*sizes) == text;
 }
 
-// Adds the announced state of the term. These texts come from other processes and may contain any
+// Adds the announced state of the term. Its strings come from other processes and may contain any
 // bytes.
 void AddAnnouncement(const RunRecord& record, nlohmann::ordered_json* json) {
   (*json)["generation"] = record.generation;

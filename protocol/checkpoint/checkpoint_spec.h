@@ -14,8 +14,8 @@ struct CheckpointSpec {
   // path: all processes write into `dir` on a shared file system. shards: each server has its own
   // `dir`, and workers send their parts to the servers.
   std::string store = "path";
-  // Byte limit for the requests since the newest complete checkpoint that each worker keeps, and
-  // for the results that each shard keeps. If more would be needed, or if the limit is 0, the job
+  // Byte limit for the requests that each worker keeps, and for the results that each shard keeps,
+  // since the newest complete checkpoint. If this is not enough, or if the limit is 0, the job
   // repairs a loss by rolling back.
   uint64_t replay_limit = uint64_t{1} << 30;
 

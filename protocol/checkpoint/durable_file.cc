@@ -101,7 +101,7 @@ absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path
   return absl::OkStatus();
 }
 
-// Returns true if this error of link() means that the file system has no hard links.
+// Returns true if this error of link() means that the file system cannot make a hard link.
 bool HasNoSecondNames(int error) {
   return error == EPERM || error == ENOTSUP || error == ENOSYS || error == EMLINK;
 }
@@ -154,8 +154,8 @@ absl::Status MakeFolder(const std::string& path) {
   const int error = errno;
   struct stat facts {};
   if (error == EEXIST && ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) {
-    // The process that created this folder may not have synced it yet. If this process must not
-    // open the parent folder, another process has already synced it.
+    // The process that created this folder may not have synced it yet. If this process is not
+    // allowed to open the parent folder, another process has already synced it.
     static_cast<void>(SyncFolder(FolderOf(path)));
     return absl::OkStatus();
   }

@@ -44,9 +44,9 @@ class DurableFile {
   // Finishes the file in the same way as WriteDurably. Call either this or FinishBeside, once, as
   // the last call.
   absl::StatusOr<uint32_t> Finish(const MayReplace& may_replace = nullptr);
-  // Finishes the file without changing the bytes of an existing file. If a file at `path` has other
-  // bytes, or if the file system cannot make links, the new file's name also contains its size and
-  // checksum (OwnPath). Returns the path of the new file.
+  // Finishes the file without changing the bytes of an existing file. If `path` has a file
+  // with different bytes, or if the file system cannot make links, the new file's name also
+  // contains its size and checksum (OwnPath). Returns the path of the new file.
   absl::StatusOr<std::string> FinishBeside();
 
  private:

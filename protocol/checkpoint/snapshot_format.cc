@@ -27,8 +27,8 @@ namespace sluice::protocol {
 namespace {
 
 constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
-// A file has the lowest version that supports its contents. This version has no parameters, plans
-// or momenta.
+// A file gets the lowest version that supports its contents. Version 1 has no parameters, plans or
+// momenta.
 constexpr uint16_t kFirstVersion = 1;
 constexpr uint16_t kParameterVersion = 2;  // Adds two sections for shards with parameters.
 constexpr uint16_t kPlansVersion = 3;      // Adds one section for jobs that make plans.
@@ -122,7 +122,7 @@ void AppendIdentity(uint64_t job_uid, uint64_t step, uint32_t term, uint32_t num
   Append(number, out);
 }
 
-// Builds the whole file in one string, which is reserved once. Sections are written in place.
+// Builds the whole file in one string, allocated once. Sections are written in place.
 class FileWriter {
  public:
   FileWriter(Kind kind, uint16_t version, size_t payload_size)
@@ -209,7 +209,7 @@ absl::StatusOr<uint16_t> CheckHeader(absl::string_view bytes, Kind kind) {
   return version;
 }
 
-// Reads the sections of the file's version.
+// Reads the sections that the file's version defines.
 absl::StatusOr<Sections> ReadSections(absl::string_view bytes, Kind kind) {
   const absl::StatusOr<uint16_t> version = CheckHeader(bytes, kind);
   if (!version.ok()) return version.status();

@@ -16,7 +16,7 @@ constexpr size_t kChunkFixedSize = 24;  // Size of a chunk's fields without its 
 constexpr size_t kListFixedSize = 10;   // Size of a list without its name and numbers.
 constexpr size_t kPlanFixedSize = 22;   // Size of a plan without its reason and entries.
 constexpr size_t kEntryFixedSize = 11;  // Size of an entry without its codec and numbers.
-// Stands for a plan without a momentum in a list in which another plan has one.
+// Marks a plan without a momentum, in a list where another plan has one.
 constexpr float kNoMomentum = -1;
 
 // --- Writing ---
@@ -138,7 +138,7 @@ SpecTexts CollectSpecs(const compress::SavedCompressor& saved) {
   SpecTexts specs;
   specs.of_chunk.reserve(saved.chunks.size());
   std::map<std::string, uint32_t> indices;
-  // Neighbouring chunks mostly have the same codec, so its text is reused.
+  // Neighbouring chunks usually have the same codec, so its text is reused.
   const compress::CodecSpec* last = nullptr;
   for (const compress::SavedCompressor::Chunk& chunk : saved.chunks) {
     const compress::CodecSpec& spec = chunk.config.spec;
@@ -269,7 +269,7 @@ absl::Status ReadMomenta(ByteReader* reader, std::vector<CompressionPlan>* plans
     const auto momentum = reader->Read<float>();
     if (!reader->ok()) return absl::DataLossError("it has fewer momenta than there are plans");
     if (momentum == kNoMomentum) continue;
-    // The condition also refuses NaN.
+    // The condition also rejects NaN.
     if (!(momentum >= 0 && momentum < 1)) {
       return absl::DataLossError(absl::StrCat("it has a momentum of ", momentum));
     }

@@ -1,6 +1,6 @@
-// Converts the contents of a snapshot's sections to and from bytes (docs/checkpoints.md). The read
-// functions report problems within a section whose checksum is right; the caller adds the section's
-// name.
+// Converts the contents of a snapshot's sections to and from bytes (docs/checkpoints.md). The
+// caller of a read function has verified the section's checksum, and adds the section's name to
+// errors.
 #pragma once
 
 #include <cstring>
@@ -23,8 +23,8 @@ void Append(T value, std::string* out) {
   out->append(bytes, sizeof(T));
 }
 
-// Texts of the codecs in a snapshot. Each codec is written once, as text, because codec numbers are
-// not stable across versions.
+// The codecs of a snapshot as text. Each codec is written only once. Codec numbers would not be
+// stable across versions.
 struct SpecTexts {
   std::vector<std::string> texts;  // In order of first use.
   std::vector<uint32_t> of_chunk;

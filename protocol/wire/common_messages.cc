@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kTextMax = 4096;
 constexpr size_t kFileNameMax = 128;
 
-// Returns true for the name of a plain file that cannot lead out of its folder and that is safe to
+// Returns true if `name` is a plain file name that cannot point outside its folder and is safe to
 // log.
 bool IsFileName(absl::string_view name) {
   return !name.empty() && name.size() <= kFileNameMax && name[0] != '.' &&

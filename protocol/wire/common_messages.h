@@ -20,15 +20,15 @@ Sender SenderFromProto(const v1::Sender& message);
 void PartToProto(const CheckpointPart& part, v1::CheckpointPart* message);
 // Converts the part without checks. Workers use this function for messages from servers.
 CheckpointPart PartFromProto(const v1::CheckpointPart& message);
-// Converts the part and checks its name. Servers use this function. If the name is not allowed for
-// a file, the part's error says so.
+// Converts the part and checks its name. Servers use this function. If it is not a valid file name,
+// the part's error says so.
 CheckpointPart CheckedPartFromProto(const v1::CheckpointPart& message);
 
 void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* message);
 LayoutParameters LayoutFromProto(const v1::LayoutParameters& message);
 
 void WaitToProto(const DiskWait& wait, v1::DiskWait* message);
-// Converts a wait. Texts are shortened, and an impossible time becomes 0.
+// Converts a wait. Shortens its strings; an impossible duration becomes 0.
 DiskWait WaitFromProto(const v1::DiskWait& message);
 
 v1::JobPhase PhaseToProto(JobPhase phase);

@@ -58,7 +58,7 @@ absl::StatusOr<Outcome> FromMessage(v1::Outcome outcome) {
 
 constexpr int kContributionsMax = 1 << 20;
 
-constexpr float kWeightMax = 1024;  // This equals the limit on the workers of a job.
+constexpr float kWeightMax = 1024;  // Equal to the maximum number of workers in a job.
 
 // Converts a number of contributions. The shard checks whether that many are possible.
 absl::StatusOr<uint32_t> WeightFromProto(float weight) {

@@ -15,8 +15,8 @@ namespace sluice::protocol {
 namespace {
 
 constexpr size_t kSha256Size = 32;
-// Limit on the parts in one message. A worker has fewer: its state and, on rank 0, the files beside
-// it.
+// Limit on the parts in one message. A worker reports fewer: its state and, on rank 0, the
+// additional files.
 constexpr int kPartsMax = 16;
 
 MemberProgress ProgressFromProto(const v1::WorkerProgress& message) {

@@ -63,7 +63,7 @@ class Session {
                                std::string_view text) { log->Add(level, component, text); };
     session_ = OrRaise(WithoutGil([&] { return client::Session::Create(options); }));
   }
-  // A forked process does not have the session's threads, so waiting for them to end would take
+  // The session's threads do not exist in a forked process, so waiting for them to end would take
   // forever.
   ~Session() {
     if (getpid() != process_) (void)session_.release();
@@ -265,7 +265,7 @@ void BindCodecs(nb::module_& m) {
 }  // namespace sluice::python
 
 NB_MODULE(_sluice, m) {
-  // An exception that a user keeps also keeps the objects of its frames.
+  // If the user keeps an exception, the objects in its frames stay alive too. They are not leaks.
   nb::set_leak_warnings(false);
   sluice::python::BindValues(m);
   sluice::python::BindSession(m);

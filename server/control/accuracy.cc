@@ -15,7 +15,7 @@
 namespace sluice::server {
 namespace {
 
-// Replaces each point but the first and the last by the median of itself and its neighbours.
+// Replaces each point except the first and last with the median of itself and its neighbours.
 std::vector<job::CurvePoint> Smoothed(const std::vector<job::CurvePoint>& curve) {
   std::vector<job::CurvePoint> smoothed = curve;
   for (size_t i = 1; i + 1 < curve.size(); ++i) {
@@ -51,7 +51,7 @@ class AccuracyPolicy : public Policy {
     const double surely = mean - std::sqrt(squares / (count - 1) / count);
     double density = density_;
     if (surely > options_.tolerance) {
-      // The first tolerance does not count.
+      // A deficit of one tolerance is acceptable.
       const double tolerances = std::ceil(surely / options_.tolerance) - 1;
       density *= std::min(std::pow(kAccuracyUp, tolerances), kAccuracyUpMax);
       reports_ = 0;
@@ -96,7 +96,7 @@ class AccuracyPolicy : public Policy {
 
   const AccuracyOptions options_;
   double density_;
-  std::deque<double> behind_;  // Deficits to the reference in the last reports.
+  std::deque<double> behind_;  // Deficits relative to the reference in the last reports.
   // Reports since the last change of density, even if a bound suppressed the change.
   size_t reports_ = 0;
 };

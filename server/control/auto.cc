@@ -17,8 +17,8 @@ namespace sluice::server {
 namespace {
 
 constexpr uint64_t kFirstSteps = 3;
-// The first steps of a new plan do not count, because the plan takes effect a step or two after it
-// was planned and because its first step waits less.
+// The first steps of a new plan do not count, because the plan takes effect a step or two after the
+// decision and its first step waits less than later ones.
 constexpr uint64_t kUnsettled = job::kPlanDelay + 2;
 
 class AutoPolicy : public Policy {
@@ -53,7 +53,7 @@ class AutoPolicy : public Policy {
   uint64_t dwell_ = kAutoDwell;
   uint64_t try_after_ = kAutoTry;
   bool rose_ = false;  // True if the last change raised bytes.
-  // Cost of the last step, relative to the best choice with at most as many bytes.
+  // Cost of the pick in use at the last step's rates, relative to the best pick with no more bytes.
   double over_ = 0;
 };
 
@@ -126,15 +126,15 @@ std::optional<Choice> AutoPolicy::Hurry(const LinkRates& sustained) {
     }
     memory_.Put(took_s - model_.StepTime(*now_, sustained), steps_);
   } else {
-    if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The rise was right.
+    if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The rise was justified.
     memory_.Forget();
   }
   return Change(pick, last, "slower than necessary");
 }
 
-// Small transfers do not show the rate of large ones: a token bucket passes small transfers at any
-// rate. Bytes therefore grow by one choice at a time, and each choice is measured before the next,
-// unless a larger change gains much.
+// Small transfers do not reveal the rate of large ones: a token bucket lets small transfers pass at
+// full speed. Bytes therefore grow by one choice at a time, and each choice is measured before the
+// next, unless a larger change promises a large gain.
 std::optional<Choice> AutoPolicy::Improve(const LinkRates& sustained) {
   const double cost = SeenCost(*now_, sustained);
   CodecPick best = BestSeen(sustained, model_.NextLarger(model_.BytesOf(*now_)));
@@ -145,10 +145,10 @@ std::optional<Choice> AutoPolicy::Improve(const LinkRates& sustained) {
   }
   const StepMemory::Tried* const tried = memory_.Find(best);
   if (tried != nullptr && tried->step + 2 * dwell_ >= steps_) {
-    // The policy alternates between two picks.
+    // The policy is alternating between two picks, so it waits longer.
     dwell_ = std::max(dwell_, std::min(2 * dwell_, kAutoDwellAgain));
   } else if (rose_) {
-    dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last rise was right.
+    dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last rise was justified.
   }
   return Change(best, sustained, "better at the rates of nearly all of the last steps");
 }
@@ -177,7 +177,7 @@ std::optional<Choice> AutoPolicy::Try(const LinkRates& sustained) {
   return std::nullopt;
 }
 
-// Corrects the predicted time by the measured excess, where a measurement is known.
+// Returns the predicted time plus the measured excess of the nearest known pick.
 double AutoPolicy::SeenTime(const CodecPick& pick, const LinkRates& rates) const {
   return std::max(model_.compute_s(),
                   model_.StepTime(pick, rates) + memory_.Beyond(model_.BytesOf(pick)));
@@ -187,7 +187,7 @@ double AutoPolicy::SeenCost(const CodecPick& pick, const LinkRates& rates) const
   return model_.Cost(SeenTime(pick, rates), pick);
 }
 
-// Returns the cheapest pick of two groups: the model's best picks for each coding of the results,
+// Returns the cheapest pick from two groups: the model's best picks for each coding of the results,
 // and the picks that were in use before.
 CodecPick AutoPolicy::BestSeen(const LinkRates& rates, const ByteLimits& limits) const {
   CodecPick best = model_.Best(rates, limits);

@@ -28,8 +28,8 @@ struct AutoOptions {
   std::vector<CodecCpuTime> choices{};
   compress::CodecSpec first{};  // The codec that is used until the links are known.
   double overlap = 0.7;         // As in the policy `bandwidth`.
-  // Error 1 (nothing arrives in time) costs this share of additional steps. With feedback and
-  // lowered momentum, even topk:1% (error 0.94) trains nearly as well as dense
+  // An error of 1 (nothing arrives in time) costs this share of additional steps. With feedback and
+  // reduced momentum, even topk:1% (error 0.94) trains nearly as well as a dense codec
   // (docs/compression.md).
   double error_price = 0.3;
   bool lockstep = true;  // True if ranks wait for each other in every step.
@@ -38,9 +38,9 @@ struct AutoOptions {
 // The policy reduces bytes at once if the last step cost kAutoFarOver x as much as another choice
 // would have, or if each of the last two steps cost kAutoOver x as much. Otherwise the policy waits
 // for kAutoDwell steps, and then changes if a choice is cheaper by kAutoWorthwhile at the rates
-// that nearly all of the last steps had. Such a change goes to the next larger choice at most,
-// unless a choice beyond gains kAutoLeap. After a rise that was too large, the policy doubles the
-// wait before the next attempt, up to kAutoDwellMax. After a good rise, it halves the wait.
+// that nearly all of the last steps reached. Such a change goes at most to the next larger choice,
+// unless a choice beyond that gains kAutoLeap. After a rise that was too large, the policy doubles
+// the wait before the next attempt, up to kAutoDwellMax. After a good rise, it halves the wait.
 inline constexpr double kAutoFarOver = 2;
 inline constexpr double kAutoOver = 1.2;
 inline constexpr double kAutoWorthwhile = 0.015;
@@ -52,8 +52,8 @@ inline constexpr uint64_t kAutoDwellAgain = 40;
 // After kAutoTry steps without a change, the policy tries a choice next to the current one for
 // kAutoDwell steps. It skips a choice that is already known or is expected to cost at least
 // kAutoTryCost x as much. After a trial that was no better, the policy doubles the wait before the
-// next trial, up to kAutoTryMax. It remembers step times for StepMemory::kSteps steps, or until an
-// emergency.
+// next trial, up to kAutoTryMax. It remembers step times for StepMemory::kSteps steps, or until
+// slow links force it to reduce bytes at once.
 inline constexpr uint64_t kAutoTry = 30;
 inline constexpr uint64_t kAutoTryMax = 960;
 inline constexpr double kAutoTryCost = 1.25;

@@ -3,7 +3,7 @@
 // The target is either a step time or communication that is hidden behind computing. LinkBudget
 // turns the target into bytes for each rank and for the results. A bit allocation turns the bytes
 // into codecs. With a single sparse candidate, one threshold covers all tensors. Otherwise the
-// allocation picks a candidate for each tensor so that the loss is least.
+// allocation picks a candidate for each tensor so as to minimize the loss.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,13 @@ struct BandwidthOptions {
   std::vector<ControlledTensor> tensors{};
   // Codecs that a plan may choose. If the only candidate is sparse, a plan changes its density.
   std::vector<compress::CodecSpec> candidates{};
-  SparseAllocation sparse{};  // The codec of this allocation comes from `candidates`.
+  SparseAllocation sparse{};  // The codec is taken from `candidates`.
   // The codec that is used until the links are known.
   compress::CodecSpec first{};
   // Target time of a step. If unset, the target is the compute time.
   std::optional<double> step_time_s{};
   // The share of computing that can hide communication. This share extends from the first gradients
-  // to the end of backward.
+  // to the end of the backward pass.
   double overlap = 0.7;
 };
 

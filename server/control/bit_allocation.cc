@@ -108,8 +108,8 @@ absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
     const double middle = (low + high) / 2;
     (make(choose(std::exp(middle))).coding.bytes <= bytes ? high : low) = middle;
   }
-  // The remaining bytes go to one tensor after another. Tensors with equal values change their
-  // codec at the same lambda, so that lambda alone would change all of them or none.
+  // The remaining bytes go to one tensor after another. Tensors with equal weights change their
+  // codec at the same lambda, so lambda alone would change all of them or none.
   std::vector<size_t> chosen = choose(std::exp(high));
   const std::vector<size_t> dearer = choose(std::exp(low));
   best = make(chosen);

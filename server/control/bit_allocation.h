@@ -25,8 +25,8 @@ Spent AllocateByDensity(absl::Span<const ControlledTensor> tensors, const Sparse
 
 // Gives each tensor the candidate with the least error + lambda x bytes. Uses the smallest lambda
 // for which all tensors fit; if nothing fits, uses the cheapest candidates. Assumes that all
-// elements are equally large. Fails with INVALID_ARGUMENT if there is no candidate or if PriceOf
-// fails for one.
+// elements have the same magnitude. Fails with INVALID_ARGUMENT if there is no candidate or if
+// PriceOf fails for one.
 absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
                                     absl::Span<const compress::CodecSpec> candidates, double bytes);
 

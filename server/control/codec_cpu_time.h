@@ -11,14 +11,14 @@ namespace sluice::server {
 // Processor time, in seconds, of one step in which all tensors use `spec`.
 struct CodecCpuTime {
   compress::CodecSpec spec{};
-  // Encoding time on a worker that computing does not hide. Measured while the codec is in use.
+  // The part of a worker's encoding time that computing does not hide. Measured during use.
   double encode_s = 0;
   // Time on the slowest shard to decode the frames of all ranks and to encode the result.
   double server_s = 0;
   double apply_s = 0;  // Time to decode results on a worker.
 };
 
-// Estimates the time with one thread of a current server, whose memory bandwidth is 12 bytes per
+// Estimates the times for one thread of a current server with a memory bandwidth of 12 bytes per
 // nanosecond. The factors come from bench/codec_bench (bench/README.md). `elements` counts the
 // elements of a worker; `shard_elements` counts those of the largest shard. Fails with
 // INVALID_ARGUMENT if no plan can choose the codec.

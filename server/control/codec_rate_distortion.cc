@@ -32,7 +32,7 @@ CodecRateDistortion TernaryPrice(double level) {
           std::lerp(below.price.error, above->price.error, share)};
 }
 
-// Errors of the rotated codec with the scale of least error, for 1 to 4 bits.
+// Errors of the codec `eden` with the scale that minimizes the error, for 1 to 4 bits.
 constexpr double kEdenErrors[] = {0.363, 0.1175, 0.0345, 0.0095};
 
 }  // namespace

@@ -17,9 +17,9 @@ struct CodecRateDistortion {
   double error = 0;  // Energy of (acc - decoded) divided by the energy of acc, with error feedback.
 };
 
-// Knows the codecs that a plan can choose: none, fp16, bf16, int8, int4, int2, sign, onebit,
-// ternary, eden, and sparse ones. Fails with INVALID_ARGUMENT and names the codec for any other
-// codec, because its price is not known.
+// Supports the codecs that a plan can choose: none, fp16, bf16, int8, int4, int2, sign, onebit,
+// ternary, eden, and sparse ones. For any other codec, fails with INVALID_ARGUMENT; the message
+// names the codec.
 absl::StatusOr<CodecRateDistortion> PriceOf(const compress::CodecSpec& spec);
 
 }  // namespace sluice::server

@@ -1,6 +1,6 @@
-// ComputeTime: the parts of the step time that are not communication. These are the compute time of
-// the rank that is usually fastest, so that a straggler has no effect, and the shards' work. Both
-// values are medians of the last steps.
+// ComputeTime: the parts of the step time that are not communication. These are the shards' work
+// and the compute time of the rank that is usually fastest. The fastest rank is used so that a
+// straggler has no effect. Both values are medians of the last steps.
 #pragma once
 
 #include <deque>

@@ -28,8 +28,8 @@ class Controller {
   void Resume(uint64_t id, uint64_t step);
   // Reserves the numbers up to `id`, because another process made plan `id`.
   void Took(uint64_t id) { plans_ = std::max(plans_, id); }
-  // Takes the measurements of one step. Call this for each step in order; steps that were already
-  // passed are ignored.
+  // Returns the plan that follows from the measurements of one step, or nullopt if the choice stays
+  // the same. Call this for each step in order; it ignores repeated steps.
   std::optional<PolicyDecision> Next(const StepMeasurements& measured);
 
  private:

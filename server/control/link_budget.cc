@@ -77,7 +77,7 @@ void LinkBudget::Measure(const StepMeasurements& measured, double time_s) {
     const double takes =
         budgets_.up[rank] / link.up.rate_now() + budgets_.down / link.down.rate_now();
     // The load is relative to the whole time, including latency. Where latency takes most of the
-    // time, it is no emergency that bytes take half as long again.
+    // time, bytes that take half as long again are no emergency.
     link.loads.push_back(1 + (takes - Free(link, time_s)) / time_s);
     if (link.loads.size() > kLoads) link.loads.pop_front();
     if (link.loads.back() > load_) {

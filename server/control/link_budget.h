@@ -1,15 +1,15 @@
 // LinkBudget: the bytes that each rank may send per step, and the bytes that the shards may answer,
-// so that communication stays within its time. Pure; the unit of time is a step.
+// so that communication stays within its allotted time. Pure; the unit of time is a step.
 //
 // A plan's budgets are kTakes of the bytes that fit: rate x (time - latency), at rates that nearly
-// all of the last steps had. Budgets change
-//   at once      in an emergency: the budgets would take kFarOver of the time at the last step's
-//                rates, or kOver at the rates of each of the last two steps
+// all of the last steps reached. Budgets change
+//   at once      in an emergency: the budgets would take kFarOver times the allotted time at the
+//                last step's rates, or kOver times at the rates of each of the last two steps
 //
-//   after kDwell steps, if the budgets exceed what fits by the median of five steps, or are more
-//                than kWorthwhile below; they rise by kRise at most
-// Otherwise budgets stay the same, so that noise does not cause plans. A rank's compute time has no
-// effect here: the caller gives the time, and only transfers are measured.
+//   after kDwell steps, if the budgets exceed what fits (by the median of five steps) or are below
+//                it by more than a factor of kWorthwhile; they rise by a factor of kRise at most
+// Otherwise budgets stay the same, so that noise does not cause new plans. A rank's compute time
+// has no effect here: the caller gives the time, and only transfers are measured.
 #pragma once
 
 #include <cstdint>
@@ -49,15 +49,15 @@ class LinkBudget {
   static constexpr uint64_t kDwell = 10;
   // Number of steps with estimates before the first budgets are set.
   static constexpr uint64_t kFirstSteps = 3;
-  // The least share of the time that bytes may take. Where latency takes nearly all of the time, a
-  // lower budget would gain nothing.
+  // The share of the time that is always available for bytes. Where latency takes nearly all of the
+  // time, a lower budget would gain nothing.
   static constexpr double kTimeMin = 0.1;
 
-  // `start` holds the budgets until the links are known.
+  // `start` applies until the links are known.
   LinkBudget(const LinkBudgetOptions& options, Budgets start);
 
-  // Takes the transfers of one step and the time that communication may take, which is the sum of
-  // both directions.
+  // Updates the budgets from the transfers of one step. `time_s` is the time that communication may
+  // take in both directions together.
   BudgetChange Next(const StepMeasurements& measured, double time_s);
 
   const Budgets& budgets() const { return budgets_; }

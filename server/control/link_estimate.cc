@@ -8,29 +8,29 @@ namespace sluice::server {
 namespace {
 
 constexpr size_t kPooledSteps = 16;
-// If the sizes of transfers have a smaller relative standard deviation, they cannot separate
-// latency from rate.
+// If the relative standard deviation of transfer sizes is smaller than this, latency and rate
+// cannot be told apart.
 constexpr double kSpreadMin = 0.2;
 constexpr size_t kTransfersForJitter = 4;
-// A transfer's expected time counts as at least this share of the fastest, which bounds its
-// residual.
+// The expected time of a transfer is at least this share of the fastest transfer's time. This
+// bounds the residual.
 constexpr double kShareOfFastest = 0.5;
 // A rate is accepted only if the time beyond latency is at least this many standard errors. Steps
 // are pooled until that holds.
 constexpr double kErrorsEnough = 6;
-// Standard errors to subtract from the time beyond latency, because jitter of the latency is not
-// transfer time. Without the subtraction, noise would look like a slow link where latency is most
-// of a transfer, and sending less would make the link look even slower. If the subtraction leads to
-// too many bytes, the next steps show that.
+// Number of standard errors to subtract from the time beyond latency, because latency jitter is not
+// transfer time. Where latency dominates, noise would otherwise look like a slow link, and sending
+// less would make the link look even slower. If the subtraction leads to too many bytes, the next
+// steps show it.
 constexpr double kErrorsOff = 1;
-// The least share of the time that counts as beyond latency. Keeps the rate finite.
+// The minimum share of the time that counts as beyond latency. Keeps the rate finite.
 constexpr double kBeyondLatencyMin = 0.001;
 
 bool Counts(const Transfer& transfer) {
   return transfer.bytes > 0 && std::isfinite(transfer.seconds) && transfer.seconds > 0;
 }
 
-// Returns the k-th lowest value, from 0; k must be below values.size().
+// Returns the k-th lowest value, counted from 0; k must be below values.size().
 double Lowest(std::vector<double> values, size_t k) {
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(k), values.end());
   return values[k];
@@ -56,7 +56,7 @@ void LinkEstimate::AddStep(absl::Span<const Transfer> transfers) {
     }
   }
   if (full.empty()) {
-    // A step without a full transfer counts only if its rate is higher than the last one.
+    // If the sender limited all transfers, the step counts only if its rate is above the last one.
     if (known() && reached > rates_.back()) Push(&rates_, reached, kSustainedSteps);
     return;
   }

@@ -4,8 +4,8 @@
 // Latency and rate are fitted separately. The rate hardly changes within a step, so the large and
 // small transfers of one step yield a latency. The latency estimate is the median over many steps.
 // The time beyond latency yields the rate of each step. An estimate of bytes / time would fall when
-// fewer bytes are sent, and a controller that follows such an estimate would reduce the bytes
-// without end.
+// fewer bytes are sent, and a controller that follows such an estimate would keep reducing the
+// bytes.
 //
 // The class has no clock; the unit of time is a step. Equal histories give equal estimates.
 #pragma once
@@ -22,18 +22,18 @@ class LinkEstimate {
  public:
   static constexpr size_t kLatencySteps = 32;
   static constexpr size_t kSustainedSteps = 10;
-  // The number of the last kSustainedSteps steps that may have been slower than the sustained rate.
+  // Of the last kSustainedSteps steps, this many may have been slower than the sustained rate.
   static constexpr size_t kSlowerSteps = 2;
 
-  // Takes the transfers of one step. Ignores transfers without bytes, and times that are not finite
-  // and positive. A transfer that the sender held up may raise the estimate, because the link
-  // reached at least that rate, but never lowers it.
+  // Adds the transfers of one step. Ignores transfers that have no bytes or whose time is not
+  // finite and positive. A sender-limited transfer may raise the estimate, because the link reached
+  // at least that rate, but never lowers it.
   void AddStep(absl::Span<const Transfer> transfers);
 
   bool known() const { return !rates_.empty(); }
   // Seconds; 0 before the first step that has transfers of different sizes.
   double latency_s() const { return latency_s_; }
-  // Bytes per second in the last step; 0 until known. This rate follows changes fast, but is noisy.
+  // Bytes per second in the last step; 0 until known. Follows changes quickly, but is noisy.
   double rate_now() const;
   // The median rate of the last three steps, so that one unusual step has no effect.
   double rate_recent() const;

@@ -1,6 +1,6 @@
 // Measurements: figures that shards and workers report about one step. The compression control uses
-// them. Plain data. Durations are in seconds; a single clock measures each of them, so clocks need
-// not agree.
+// them. Plain data. Each duration is in seconds and measured by a single clock, so clocks need not
+// agree.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct RankMeasurements {
   double encode_s = 0;   // Time to convert gradients to frames.
   double apply_s = 0;    // Time to apply results to parameters.
   double exposed_s = 0;  // Time that the training thread waited for encoding and results.
-  // From the moment when the previous step's result left the shard until this rank's last frame
-  // arrived, by the shard's clock.
+  // Arrival time of this rank's last frame, by the shard's clock. All ranks of a step share the
+  // same origin.
   double arrival_s = 0;
   uint64_t bytes_up = 0;  // Bytes of this step's frames.
 };
@@ -42,13 +42,13 @@ struct StepMeasurements {
   // Time to decode, sum and encode on the slowest shard.
   double server_s = 0;
   uint64_t bytes_down = 0;  // Bytes of the results that each rank receives.
-  // A metric in percent on data outside the training set; higher is better. Set only in steps that
-  // measured one.
+  // A metric in percent on data outside the training set; higher is better. Set only in steps in
+  // which it was measured.
   std::optional<job::CurvePoint> validation{};
 };
 
-// Extrapolates measurements of a part of the bytes to all bytes: multiplies the bytes of each
-// transfer by the factor and keeps the time.
+// Extrapolates measurements of some of the bytes to all bytes: multiplies the bytes of each
+// transfer by `up` or `down` and keeps the time.
 void ScaleTransfers(double up, double down, StepMeasurements* measured);
 
 // A rank's delay behind the first rank, divided by cause. Only network delay is a reason to send

@@ -1,4 +1,4 @@
-// Median: the middle value, or the upper one of the two middle values.
+// Median: the middle value, or the upper of the two middle values.
 #pragma once
 
 #include <algorithm>

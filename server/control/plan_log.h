@@ -36,7 +36,7 @@ struct JobCodecs {
 
 class PlanLog {
  public:
-  static constexpr size_t kPlansMax = 8;  // The log drops the oldest plan when it holds more.
+  static constexpr size_t kPlansMax = 8;  // When the log is full, it drops the oldest plan.
 
   PlanLog() = default;
   PlanLog(const protocol::CompressionSpec& compression, const job::ControlSpec& control,

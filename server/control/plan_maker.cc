@@ -31,7 +31,7 @@ compress::CodecSpec Canonical(const compress::CodecSpec& codec) {
 
 // Rounds to two digits. They are enough for a person, and more digits would make the plans of two
 // ranks differ without benefit. Rounds down, so that no plan exceeds its budget. Rounds the
-// percentage, as in written specs, because 8.8 % is not the number nearest to 0.088.
+// percentage, because specs are written in percent and 8.8 / 100 need not equal 0.088.
 compress::CodecSpec Rounded(compress::CodecSpec codec) {
   if (!protocol::IsSparse(codec.codec) || !(codec.level > 0)) return codec;
   const double percent = 100 * codec.level;

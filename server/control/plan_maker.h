@@ -33,7 +33,7 @@ class PlanMaker {
   // Returns the plan of the job's first step, which depends only on the arguments of Create. Call
   // this once, or call Resume instead.
   Plan First();
-  // Continues after plan `id`; the next plan is the one made in `step`.
+  // Continues after plan `id` and ignores the steps before `step`.
   void Resume(uint64_t id, uint64_t step);
   // Returns the plan that is made in `step`, or null. The plan holds from step + kPlanDelay on.
   // Call this with steps in order. A schedule needs a call for every step, from the job's first.
@@ -41,7 +41,7 @@ class PlanMaker {
   // call. With null, a policy that uses measurements makes no plan.
   Plan Next(uint64_t step, const StepMeasurements* measured);
   // Continues the numbering after plan `id`. Another process of this shard made that plan, and some
-  // party already knows that plan.
+  // party already knows it.
   void Took(uint64_t id) { controller_.Took(id); }
 
  private:

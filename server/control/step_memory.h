@@ -15,7 +15,7 @@ namespace sluice::server {
 class StepMemory {
  public:
   static constexpr uint64_t kSteps = 1000;  // Older entries are forgotten.
-  // The memory evicts the least recently used pick when it holds more.
+  // Maximum number of picks. When the memory is full, it evicts the least recently used pick.
   static constexpr size_t kPicksMax = 64;
   static constexpr size_t kStepsMin = 5;  // Measured steps before a pick counts as known.
   static constexpr size_t kStepsMax = 32;
@@ -30,7 +30,7 @@ class StepMemory {
   void Begin(const CodecPick& pick, ByteLimits bytes);
   // Adds a step with the pick in use. The step took `beyond_s` seconds longer than predicted.
   void Add(double beyond_s);
-  // Call this in each step. Records the median of the added steps for the pick in use. If the pick
+  // Call this in every step. Records the median of the added steps for the pick in use. If the pick
   // has a value from an earlier use, records the mean of the two.
   void Settle(uint64_t step);
   // Immediately records a value for the pick in use.
@@ -40,8 +40,8 @@ class StepMemory {
   // Returns null if the pick is not known.
   const Tried* Find(const CodecPick& pick) const;
   const std::map<CodecPick, Tried>& tried() const { return tried_; }
-  // Returns the value of the known pick that is nearest in two figures: the largest bytes of a rank
-  // and the bytes of the results.
+  // Returns the excess of the known pick that is nearest in two figures: the uplink bytes of the
+  // largest rank and the bytes of the results.
   double Beyond(const ByteLimits& bytes) const;
   // Standard error of the measurements of the pick in use.
   double noise_s() const { return noise_s_; }

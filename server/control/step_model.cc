@@ -100,8 +100,8 @@ double StepModel::Cost(double step_s, const CodecPick& pick) const {
   return step_s * (1 + error_price_ * error);
 }
 
-// In lockstep, no rank needs to be faster than the fastest possible time of the slowest rank. The
-// other ranks use this slack for more faithful codecs.
+// In lockstep, a rank gains nothing by being faster than the slowest rank at its best. Faster ranks
+// use this slack for more faithful codecs.
 CodecPick StepModel::BestWith(size_t down, const LinkRates& rates, const ByteLimits& limits) const {
   double floor = 0;
   for (size_t rank = 0; lockstep_ && rank < links_.size(); ++rank) {

@@ -48,10 +48,10 @@ struct ByteLimits {
 
 class StepModel {
  public:
-  // Needs at least one choice. `overlap` is the share of computing that can hide communication.
-  // Error 1 costs as much as `error_price` times as many additional steps. With `lockstep`, a step
-  // of all ranks takes as long as that of the slowest rank. Otherwise ranks advance independently,
-  // and a step takes the time at the ranks' mean pace.
+  // Needs at least one choice. `overlap` is the share of computing that can hide communication. An
+  // error of 1 multiplies the number of steps by 1 + error_price. With `lockstep`, a step takes as
+  // long as the slowest rank needs. Otherwise ranks advance independently, and the step time
+  // follows from their mean pace.
   StepModel(std::vector<PricedCodec> choices, uint32_t ranks, double overlap, double error_price,
             bool lockstep = true);
 
@@ -60,8 +60,8 @@ class StepModel {
   // seconds.
   void AddEncoding(size_t choice, double encode_s);
 
-  // False while a link or the compute time is not known. Until this is true, the only functions
-  // below that may be called are compute_s and choice.
+  // True once all links and the compute time are known. Until then, of the functions below, only
+  // compute_s and choice may be called.
   bool known() const;
   double compute_s() const { return compute_s_; }
   // The time that the last step waited for communication. In lockstep, this is the wait of the last
@@ -75,7 +75,7 @@ class StepModel {
   LinkRates LastRates() const;
 
   double StepTime(const CodecPick& pick, const LinkRates& rates) const;
-  // Returns the time to make as much progress as one step without error.
+  // Returns the time that it takes to make as much progress as a step without error makes.
   double Cost(double step_s, const CodecPick& pick) const;
   double Cost(const CodecPick& pick, const LinkRates& rates) const {
     return Cost(StepTime(pick, rates), pick);
@@ -90,7 +90,7 @@ class StepModel {
   // Returns the limits, each raised to the next larger choice.
   ByteLimits NextLarger(ByteLimits limits) const;
   bool IsWithin(const CodecPick& pick, const ByteLimits& limits) const;
-  // Returns the choice that is next in bytes, or `choice` itself if there is no such choice.
+  // Returns the choice with the next larger or smaller bytes, or `choice` itself if there is none.
   size_t Beside(size_t choice, bool larger) const;
 
  private:

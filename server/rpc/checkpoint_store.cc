@@ -13,17 +13,17 @@ namespace sluice::server {
 namespace {
 
 constexpr size_t kMessageContentMax = 1 << 20;
-constexpr size_t kPieceBytes = 512 << 10;  // Content of one sent message.
+constexpr size_t kPieceBytes = 512 << 10;  // Maximum content of one sent message.
 
-// Returns true if the error belongs to the call. Other errors come from the disk and belong to the
+// Returns true if the error concerns the call. Other errors come from the disk and concern the
 // part.
 bool IsOfCall(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsInvalidArgument(status) ||
          absl::IsFailedPrecondition(status) || absl::IsCancelled(status);
 }
 
-// Converts a disk error so that it belongs to the part: a code that would belong to the call
-// becomes UNAVAILABLE.
+// Makes sure that a disk error counts as an error of the part: changes a code that would concern
+// the call to UNAVAILABLE.
 absl::Status DiskError(const absl::Status& status) {
   return IsOfCall(status) ? absl::UnavailableError(status.message()) : status;
 }

@@ -22,17 +22,17 @@ namespace {
 constexpr int kAcceptedAtOnce = 64;
 // Pause after a failed accept.
 constexpr std::chrono::milliseconds kPause{100};
-// Interval of the check for sockets that gRPC has closed, and the least interval when the table is
-// full.
+// Interval between checks for sockets that gRPC has closed, and the minimum interval when the table
+// is full.
 constexpr std::chrono::seconds kLookEvery{1};
 constexpr std::chrono::milliseconds kLookAgain{20};
 constexpr std::chrono::seconds kReportEvery{10};
 // A client sends nothing large on a connection before it has received an answer there
-// (docs/protocol.md). The limit is low because gRPC may use 250 times as much memory as the bytes
-// of PINGs.
+// (docs/protocol.md). The limit is low because gRPC may use 250 bytes of memory for each byte of a
+// PING.
 constexpr uint64_t kStrangersBytesMax = 128 << 10;
 constexpr std::chrono::milliseconds kWeighEvery{10};
-// Limit of the time that a stranger may occupy a taker while other connections wait.
+// Maximum time that a stranger may occupy a taker while other connections wait.
 constexpr std::chrono::milliseconds kTakingPatience{500};
 
 int OpenReserve() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
@@ -49,9 +49,8 @@ uint64_t BytesReceived(int fd) {
 }
 
 // Returns whether `fd` is still the socket with this device and inode. gRPC may close the
-// descriptor at any time, and its number may belong to another socket by now; so only the
-// comparison is reliable. The thread sanitizer treats fstat() as a use of the descriptor, but not
-// fstatat().
+// descriptor at any time, and another socket may then get the same number. The code calls
+// fstatat(), because the thread sanitizer treats fstat() as a use of the descriptor.
 bool IsOpenStill(int fd, uint64_t device, uint64_t inode) {
   struct stat file {};
   return ::fstatat(fd, "", &file, AT_EMPTY_PATH) == 0 && file.st_dev == device &&
@@ -213,9 +212,9 @@ void ConnectionAcceptor::AcceptSome(int listener) {
   }
 }
 
-// Closes the next connection in the queue, which would otherwise keep poll() awake and its client
-// waiting. Uses the reserved descriptor for that. Returns false if the queue is empty, which cannot
-// be checked without a free descriptor, or if no descriptor is available.
+// Uses the reserved descriptor to accept and close the next connection in the queue. Otherwise that
+// connection would keep waking poll(), and its client would keep waiting. Returns false if the
+// queue is empty or if no descriptor is available.
 bool ConnectionAcceptor::RefuseForLackOfDescriptors(int listener) {
   if (reserve_ < 0) reserve_ = OpenReserve();
   if (reserve_ < 0) return false;
@@ -309,8 +308,8 @@ void ConnectionAcceptor::EndThoseThatSendMuch(Clock::time_point now) {
   }
 }
 
-// Ends the stranger that has occupied a taker longest, if all takers are busy. A stranger can block
-// a taker by sending without pause.
+// If all takers are busy, ends the stranger that has occupied a taker for the longest time. A
+// stranger can block a taker by sending without pause.
 void ConnectionAcceptor::EndOneThatBlocks(Clock::time_point now) {
   const Taker* longest = nullptr;
   for (const Taker& taker : takers_) {

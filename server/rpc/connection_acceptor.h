@@ -3,7 +3,7 @@
 // accepting permanently when the process runs out of file descriptors (gRPC before 1.53.2). This
 // class does not depend on gRPC: it passes each socket to a function (a taker). Thread-safe. One
 // thread accepts and ends connections and never blocks. In addition, each taker has a thread that
-// calls it. A call may take long, because gRPC also reads a connection's data there.
+// calls it. A call may take a long time, because gRPC also reads the connection's data in it.
 #pragma once
 
 #include <chrono>
@@ -39,8 +39,8 @@ class ConnectionAcceptor {
   void Start(std::vector<GiveAway> takers);
   // After Stop returns, the acceptor passes on no sockets, listens on no port, and calls no taker.
   void Stop();
-  // Makes the connections from `address` (IP:PORT) members. Call this after a call from there has
-  // met the job's requirements.
+  // Turns the connections from `address` (IP:PORT) into members. Call this after a gRPC call from
+  // that address has met the job's requirements.
   void Admit(const std::string& address);
 
   int port() const { return port_; }
@@ -51,7 +51,7 @@ class ConnectionAcceptor {
  private:
   using Clock = std::chrono::steady_clock;
   // A socket that is passed on to gRPC. `own` is a duplicate descriptor, which exists while the
-  // connection is a stranger or is being passed on. With it, the acceptor can end the connection
+  // connection is a stranger or is being passed on. It lets the acceptor end the connection
   // regardless of `given`. gRPC may close `given`; `device` and `inode` show whether `given` still
   // refers to this socket.
   struct Socket {
@@ -64,7 +64,7 @@ class ConnectionAcceptor {
     ConnectionTable::Id id = 0;
     int fd = -1;
   };
-  // The connection that a taker is processing, and the start of that call.
+  // The connection that a taker is processing, and the time when the taker was called.
   struct Taker {
     std::optional<ConnectionTable::Id> id{};
     Clock::time_point since{};

@@ -6,8 +6,8 @@ namespace sluice::server {
 
 ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors) {
   ConnectionLimits limits;
-  // The need already includes newcomers. They also get half of the remaining descriptors, up to
-  // their limit.
+  // `need` already includes descriptors for newcomers. They also get half of the remaining
+  // descriptors, up to their limit.
   const uint64_t rest = descriptors - std::min(descriptors, need.total());
   const uint64_t for_strangers = kNewcomerDescriptors + rest / 2;
   limits.strangers = std::min<uint64_t>(limits.strangers, for_strangers / 2);

@@ -1,9 +1,9 @@
 // ConnectionTable: tracks the connections to a gRPC port and decides which connections must end. A
 // connection begins as a stranger. The first call with the credentials that the job requires
 // (token, certificate) makes the connection a member; if the job requires none, any call does.
-// Strangers have tight limits in number and time, so that they always leave capacity for newcomers.
-// At a limit, the oldest stranger of the peer with the most strangers must end. Pure: the caller
-// has the sockets and the clock.
+// Tight limits on the number of strangers and on their time always leave capacity for newcomers. At
+// a limit, the oldest stranger of the peer with the most strangers must end. Pure: the caller has
+// the sockets and the clock.
 #pragma once
 
 #include <chrono>
@@ -19,17 +19,17 @@
 
 namespace sluice::server {
 
-// Limits of one port. A stranger takes two file descriptors; a member takes one.
+// Limits of one port. A stranger uses two file descriptors; a member uses one.
 struct ConnectionLimits {
   size_t strangers = 256;
   size_t strangers_per_peer = 64;
   size_t members = 0;
   size_t members_per_peer = 0;                 // High enough for a whole job on one machine.
-  std::chrono::milliseconds patience{10'000};  // Time until a member's first call.
+  std::chrono::milliseconds patience{10'000};  // Timeout for a stranger's first allowed call.
 };
 
-// Returns the limits for this need. `descriptors` is the process's limit, which is at least the
-// need.
+// Returns the limits for this need. `descriptors` is the process's limit, which must not be less
+// than the need.
 ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors);
 
 class ConnectionTable {

@@ -10,7 +10,7 @@
 namespace sluice::server {
 namespace {
 
-// Limit of effects behind a disk write. Each effect comes from a call or from a shard's report.
+// Maximum number of effects behind a disk write. Each comes from a call or a shard's report.
 constexpr size_t kWaitingMax = 10000;
 constexpr absl::Duration kSilenceMin = absl::Seconds(5);
 // Time to wait for a coordinator's first record before it serves calls.
@@ -189,8 +189,8 @@ ControlStreamId CoordinatorHost::Open(ControlOutput* output) {
 
 absl::StatusOr<uint64_t> CoordinatorHost::NumberShard() {
   MutexLock lock(&mutex_);
-  // The coordinator's own number may not be on disk yet. A successor could get the same number and
-  // give the same numbers to shards.
+  // The coordinator's own number may not be on disk yet. A successor could then get the same number
+  // and give the same numbers to shards.
   if (persisting_ > 0) {
     return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
   }
@@ -404,8 +404,8 @@ absl::Status CoordinatorHost::Write(const CoordinatorEffect& effect) {
   return status;
 }
 
-// Returns true if the job cannot continue without the record. After a finish, all present parties
-// know the end without it. A failed job announces nothing.
+// Returns true if the job cannot continue without the record. Once the job has finished, all
+// present parties learn that without the record. A failed job announces nothing.
 bool CoordinatorHost::MustBeWritten(const CoordinatorEffect& effect) const {
   const auto* persist = std::get_if<PersistRun>(&effect);
   const protocol::JobPhase phase = coordinator_.phase();
@@ -443,7 +443,7 @@ void CoordinatorHost::Written(const CoordinatorEffect& effect, const absl::Statu
     coordinator_.CheckpointWritten(write->manifest.step, status, clock_->Now(), &effects);
     Enqueue(std::move(effects));
   } else if (!status.ok()) {
-    logger_.Warning(status.message());  // The remaining files only take disk space.
+    logger_.Warning(status.message());  // The remaining files only waste disk space.
   }
 }
 

@@ -45,8 +45,8 @@ using CheckpointAnswer = std::function<void(const absl::StatusOr<uint64_t>&)>;
 
 class CoordinatorHost {
  public:
-  // `folder` is null if the job has no checkpoints. `upper` is null unless the job is a rack's; it
-  // is not owned.
+  // `folder` is null if the job has no checkpoints. `upper` is not owned; it is null unless the job
+  // belongs to a rack.
   CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder, ParentJob* upper,
                   const Clock* clock, Logger logger);
   ~CoordinatorHost();
@@ -64,7 +64,7 @@ class CoordinatorHost {
 
   // `output` must stay valid until ShardGone.
   ControlStreamId Open(ControlOutput* output);
-  // As Coordinator::NumberShard. Fails with UNAVAILABLE while a record is not on disk yet.
+  // Calls Coordinator::NumberShard. Fails with UNAVAILABLE while a record is not on disk yet.
   absl::StatusOr<uint64_t> NumberShard();
   void ShardArrived(ControlStreamId stream, const protocol::ShardArrival& arrival);
   void ShardHealth(ControlStreamId stream, const protocol::ShardHealthReport& health);
@@ -94,7 +94,7 @@ class CoordinatorHost {
   uint64_t incarnation() const { return incarnation_; }
 
  private:
-  // The disk operation that the writer's thread is performing.
+  // The disk operation that the writer thread is performing.
   struct OwnWait {
     std::string what;  // A readable description; empty if there is no operation.
     absl::Time since;
@@ -104,8 +104,8 @@ class CoordinatorHost {
 
   void RunTicks();
   void RunWrites();
-  // Delivers effects in order, after all effects that already wait. Blocks the caller if too many
-  // wait.
+  // Delivers effects in order, after all effects that are already waiting. Blocks the caller if too
+  // many are waiting.
   void Deliver(Coordinator::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(Coordinator::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out effects up to the next one that needs a disk write.

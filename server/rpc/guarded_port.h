@@ -23,7 +23,7 @@ std::string AddressOfPeer(absl::string_view peer);
 
 class GuardedPort {
  public:
-  // Listens on HOST:PORT. Fails as ListenOnAll does.
+  // Listens on HOST:PORT. Fails in the same cases as ListenOnAll.
   static absl::StatusOr<std::unique_ptr<GuardedPort>> Open(const std::string& listen,
                                                            const ConnectionLimits& limits,
                                                            std::chrono::milliseconds unheard,

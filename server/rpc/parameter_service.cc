@@ -66,7 +66,7 @@ class ExchangeCall final : public ExchangeOutput {
     span.Next(protocol::Stage::kSum);
     host_->Handle(id_, *std::move(exchange), arrival);
   }
-  // Answers a probe immediately, before the request's turn, because a probe measures the link.
+  // Answers a probe immediately, without waiting for a turn, because a probe measures the link.
   void AnswerProbe(uint64_t bytes, const v1::ExchangeRequest& probe, absl::Time here) {
     meter_.Came(bytes, probe.ready_ns(), absl::ToUnixNanos(here), /*probe=*/true);
     const absl::Time now = host_->Now();

@@ -13,7 +13,7 @@ namespace sluice::server {
 class ParentJob {
  public:
   virtual ~ParentJob() = default;
-  // Reports the sum of a bundle of `shard`. The bundle waits for its Publish.
+  // Reports the sum of one bundle of `shard`. The bundle stays pending until Publish.
   virtual void Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) = 0;
   virtual void Asked(const AskParent& ask) = 0;
   virtual void Finished(const LeaveParent& leave) = 0;

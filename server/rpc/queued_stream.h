@@ -68,7 +68,7 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
     this->StartSendInitialMetadata();
     this->StartRead(&incoming_);
   }
-  // May consume `message`. The next read starts when OnMessage returns.
+  // May move from `message`. The next read starts when OnMessage returns.
   virtual void OnMessage(In* message) = 0;
   // The last call to this object. The stream is not used afterwards.
   virtual void OnGone() = 0;

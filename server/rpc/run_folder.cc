@@ -113,8 +113,8 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
                      "checkpoint.dir, or remove this one"));
   }
   if (absl::IsNotFound(manifest.status())) {
-    // The term may continue. In that case, the processes report the parts that they have written
-    // for this checkpoint again.
+    // The term may continue. In that case, the processes report again which parts of this
+    // checkpoint they have written.
     if (run_->generation > 0 && job.checkpoint.replay_limit > 0) {
       return absl::OkStatus();
     }
@@ -199,7 +199,7 @@ absl::Status RunFolder::Persist(const protocol::RunRecord& record) {
   if (!written.ok() || !record.finished) return written;
   const absl::Status removed =
       protocol::RemoveIncomplete(dir_, std::numeric_limits<uint64_t>::max());
-  // The remaining files only take disk space.
+  // The remaining files only waste disk space.
   if (!removed.ok()) logger_.Warning(removed.message());
   return absl::OkStatus();
 }
@@ -231,7 +231,7 @@ absl::Status RunFolder::CheckParts(const protocol::CheckpointManifest& manifest)
   return absl::OkStatus();
 }
 
-// Gives files for people the names that people look for, whichever process wrote the part.
+// Gives files for people (the parameters) their usual names, whichever process wrote them.
 void RunFolder::NameForPeople(const protocol::CheckpointManifest& manifest) const {
   for (const protocol::CheckpointPart& part : manifest.parts) {
     const bool is_state = part.name.starts_with("worker-") || part.name.starts_with("shard-");

@@ -25,10 +25,10 @@
 namespace sluice::server {
 namespace {
 
-// Limit per stream. It is many times the number of answers for the bundles of two steps.
+// Limit per stream, far above the number of answers for the bundles of two steps.
 constexpr size_t kAnswersMax = 1 << 16;
-// Limit per connection. On one connection, a worker has its stream or a few calls, a shard's agent
-// has its stream and a call, and other clients have a few calls.
+// Limit per connection. A worker's connection carries its stream or a few calls, a shard agent's
+// connection carries its stream and one call, and those of other clients carry a few calls.
 constexpr int kConcurrentCallsMax = 64;
 // Minimum time for other processes to learn of the end. They ask once per heartbeat, so the actual
 // time is at least two heartbeats.
@@ -240,7 +240,7 @@ class GrpcServer final : public Server {
   }
 
  private:
-  // True if another process will take the place of this one and the job waits for it.
+  // True if another process will replace this one and the job waits for it.
   bool has_successor() const { return options_.supervised && options_.job.checkpoint.enabled(); }
   void StartAgent();
   void StopNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -267,7 +267,7 @@ class GrpcServer final : public Server {
   // When the end of the job, or the request to stop, was first seen.
   std::optional<absl::Time> ending_since_ ABSL_GUARDED_BY(mutex_);
   std::string stop_reason_ ABSL_GUARDED_BY(mutex_);
-  // In a job with checkpoints: the last checkpoint that a stop waits for, and the end of the wait.
+  // In a job with checkpoints: the last checkpoint that a stop waits for, and its deadline.
   std::shared_ptr<LastCheckpoint> last_checkpoint_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_at_ ABSL_GUARDED_BY(mutex_);
 };
@@ -279,8 +279,8 @@ GrpcServer::~GrpcServer() {
     agent = std::move(agent_);
   }
   agent.reset();
-  // With checkpoints, the job may continue with this shard's next process. Broken streams leave
-  // that open, but FENCED would end the workers.
+  // With checkpoints, the job may continue with this shard's next process. Broken streams allow
+  // that, but FENCED would end the workers.
   if (!options_.job.checkpoint.enabled()) host_.End("the server was stopped");
   if (server_ == nullptr) return;
   port_->Stop();
@@ -305,8 +305,8 @@ absl::Status GrpcServer::Listen() {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());
   }
-  // Sluice's own limit produces an answer. gRPC's limit is higher; it bounds memory, but its answer
-  // takes seconds.
+  // Sluice checks its own, lower limit and answers at once. gRPC's limit only bounds memory; its
+  // answer takes seconds.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * options_.message_bytes_max));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConcurrentCallsMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -315,8 +315,7 @@ absl::Status GrpcServer::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   // Limits the bytes per read. gRPC reads a peer's pending bytes, by default up to 4 MiB, before it
-  // ends the connection for too many pings. Each ping of 17 bytes takes twenty times as much
-  // memory.
+  // ends the connection for too many pings. Each ping of 17 bytes uses twenty times as much memory.
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   server_ = builder.BuildAndStart();

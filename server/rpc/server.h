@@ -37,8 +37,8 @@ struct ServerOptions {
   bool allow_anonymous = false;
   bool reflection = false;
   // True if a supervisor restarts this process whenever it ends. In a job with checkpoints, Stop
-  // then ends only this process and not the job. A finished run that no worker asked about is then
-  // no error.
+  // then ends only this process and not the job. If no worker asks about a finished run, that is
+  // then not an error.
   bool supervised = false;
   LogOptions log{};
   // Number of file descriptors for this server; 0 uses the limit of the process.
@@ -72,8 +72,8 @@ class Server {
   virtual int port() const = 0;
   virtual std::string address() const = 0;  // The address that workers receive.
 
-  // Empty while the job runs. Then OK if the job finished, or the error that made it fail. On shard
-  // 0, it is set when workers and shards know of the end, or after a few seconds.
+  // Empty while the job runs. After that, OK if the job finished, or the error that made it fail.
+  // On shard 0, the outcome is set once workers and shards know of the end, or after a few seconds.
   virtual std::optional<absl::Status> Outcome() = 0;
   // Ends the job on all processes with `reason`; Outcome follows. In a job with checkpoints, first
   // requests a last checkpoint and waits a few seconds for it. If the server is supervised, the job

@@ -145,7 +145,7 @@ void ShardAgent::Run() {
     if (status.ok()) status = Attach();
     if (ShouldStop()) break;
     const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
-    // If the shard was admitted before, its token was right. The files with tokens are probably
+    // If the shard was admitted before, its token was valid then. The token files are probably
     // being changed, so the agent retries.
     if (refused && !WasLetIn()) {
       GiveUp(absl::StrCat("the coordinator (", options_.coordinator,

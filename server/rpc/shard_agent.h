@@ -30,8 +30,8 @@ class ShardAgent {
     // Only for messages.
     std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     absl::Duration heartbeat = absl::Seconds(1);
-    absl::Duration lease = absl::Seconds(10);  // Time without the coordinator once the job runs.
-    absl::Duration join_timeout = absl::Seconds(60);  // Time until the first contact.
+    absl::Duration lease = absl::Seconds(10);  // Timeout for a lost coordinator once the job runs.
+    absl::Duration join_timeout = absl::Seconds(60);  // Timeout for the first contact.
     // Lower bound of both timeouts above, because a lost coordinator may return.
     absl::Duration rejoin_timeout = absl::ZeroDuration();
     // True if the job may continue with another process of this shard. If this process ends on its

@@ -16,9 +16,9 @@ constexpr uint32_t kNotStartedRetryMs = 100;
 // The ticker's longest pause. The ticker can be woken earlier.
 constexpr absl::Duration kIdle = absl::Seconds(1);
 
-// Returns the limit for the bytes of waiting answers of one stream. A rank that reads late may have
-// asked for the results of two steps (the open one and one that it replays) and for a window's
-// bytes of other answers. An element's result takes at most 8 bytes, including its position.
+// Returns the limit for the bytes of waiting answers of one stream. A rank that reads slowly may
+// have asked for the results of two steps (the open one and a replayed one) and for one window's
+// worth of other answers. An element's result takes at most 8 bytes, including its position.
 uint64_t AnswerBytesMax(const ShardOptions& options) {
   constexpr uint64_t kOfElement = 8;
   constexpr uint64_t kOfChunk = 64;
@@ -36,7 +36,7 @@ double EncodeSeconds(const protocol::StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
 }
 
-// Returns the time of the shard's own work, without the time of the connections.
+// Returns the time of the shard's own work, excluding the time of the connections.
 double WorkSeconds(const protocol::StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(protocol::Stage::kSum)] + EncodeSeconds(stages);
 }
@@ -74,7 +74,7 @@ ShardHost::~ShardHost() {
     }
     ticker_.join();
   }
-  // All streams are closed here. The lock is only for the thread sanitizer, which cannot see that
+  // All streams are closed by now. The lock is only for the thread sanitizer, which cannot see that
   // gRPC's own locks already ensure this.
   MutexLock lock(&mutex_);
   AwaitCopied();
@@ -131,7 +131,7 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
   shard_ = *std::move(shard);
   answer_bytes_max_ = AnswerBytesMax(shard_->options());
   for (const auto& [stream, output] : outputs_) output->LimitBytes(answer_bytes_max_);
-  waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback, steps are counted again.
+  waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback, ranks repeat steps.
   links_.Rewind();
   links_.SetPresent(start.incarnations);
   job_uid_ = start.job_uid;
@@ -253,7 +253,7 @@ absl::Status ShardHost::BeginClaim(const protocol::StartShard& start) const {
   if (claim_ == nullptr) return absl::OkStatus();
   const absl::Status claimed = claim_->Claim(start.job_uid, start.term);
   if (absl::IsFailedPrecondition(claimed)) return claimed;
-  // DATA_LOSS would mean a damaged checkpoint, which the job can replace by an earlier one.
+  // DATA_LOSS would mean a damaged checkpoint, which the job would replace with an earlier one.
   if (absl::IsDataLoss(claimed)) return absl::FailedPreconditionError(claimed.message());
   // If the disk is full, the run continues without checkpoints.
   if (!claimed.ok()) {
@@ -286,7 +286,7 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
   MutexLock lock(&mutex_);
   AwaitCopied();
-  // Without a core, its part of a checkpoint was damaged, and the job will roll back further.
+  // If there is no core, this shard's part was damaged, and the job will roll back further.
   if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
 }
@@ -298,7 +298,7 @@ void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t bef
     return;
   }
   const absl::Status removed = protocol::RemoveOthers(folder_, steps, before);
-  if (!removed.ok()) logger_.Warning(removed.message());  // The rest only takes disk space.
+  if (!removed.ok()) logger_.Warning(removed.message());  // The rest only wastes disk space.
 }
 
 absl::Status ShardHost::CheckSender(const protocol::Sender& sender) const {
@@ -448,8 +448,8 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
   Send(stream, std::make_shared<const protocol::ExchangeReply>(AnswerWithoutCore(exchange)));
 }
 
-// Scales this shard's measurements to the job: workers send to all shards at once over one link, so
-// the bytes grow by the ratio of all elements to this shard's, and the time stays the same.
+// Scales this shard's measurements to the job. Workers send to all shards at once over one link, so
+// bytes scale with the ratio of all elements to this shard's; the time stays the same.
 void ShardHost::ForwardMeasurements() {
   if (options_.shard != 0 || !options_.job.control.measures()) return;
   std::optional<StepMeasurements> measured = links_.TakeStep();

@@ -39,7 +39,7 @@ using ExchangeOutput = QueuedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // How a request arrived.
 struct RequestArrival {
-  // By ShardHost::Now. If unset, the request arrived when its turn came.
+  // Arrival time by ShardHost::Now. If unset, the request arrived when it was handled.
   std::optional<absl::Time> came{};
   std::optional<protocol::LinkReport> link{};  // The report in the request.
   // Busy periods of the stream since the previous report.
@@ -48,8 +48,8 @@ struct RequestArrival {
 
 class ShardHost {
  public:
-  // The limit for the bytes of answers that may wait on one stream until the shard has its part of
-  // the job. Later limits are not lower.
+  // Maximum bytes of answers that may wait on one stream before the shard has its part of the job.
+  // Later limits are not lower.
   static constexpr uint64_t kAnswerBytesMin = 1 << 20;
 
   struct Options {
@@ -97,23 +97,23 @@ class ShardHost {
   // Removes the core. Until the Start of `term`, senders of earlier terms get FENCED with `term`,
   // and other senders get BUSY.
   void Suspend(uint32_t term, absl::string_view reason);
-  // As Shard::NameCheckpoint. Has no effect without a core.
+  // Calls Shard::NameCheckpoint. Has no effect without a core.
   absl::Status NameCheckpoint(uint64_t minimum_step);
   // With store `shards`: removes this server's parts of checkpoints for steps below `before`,
   // except for `steps`.
   void KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const;
-  // As Shard::SetMembership. Has no effect without a core, because Start sets the membership.
+  // Calls Shard::SetMembership. Has no effect without a core, because Start sets the membership.
   absl::Status SetMembership(uint32_t generation, const std::vector<uint64_t>& incarnations);
-  // As Shard::ReleaseResults. Has no effect without a core.
+  // Calls Shard::ReleaseResults. Has no effect without a core.
   void ReleaseResults(uint64_t durable_step);
-  // As Shard::Publish. Has no effect without a core of that term.
+  // Calls Shard::Publish. Has no effect without a core of that term.
   void Publish(uint32_t term, const std::vector<Publication>& publications);
   // Sets this process's number, which all answers contain. Call this before the first Start.
   void SetIncarnation(uint64_t incarnation);
   // Answers all further requests with FENCED and `reason`.
   void End(absl::string_view reason);
   // Breaks all streams, including later ones, as a crash would. Another process serves the shard or
-  // will serve it; FENCED would end workers that must find that process.
+  // will serve it; FENCED would end the workers, which must find that process.
   void Withdraw(absl::string_view reason);
   void Tick();
 
@@ -125,7 +125,7 @@ class ShardHost {
   // Answers INVALID to a request that could not be parsed.
   void Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why);
 
-  // As PartsClaim::ClaimAgain, before a part is written; OK unless the store is `shards`.
+  // Calls PartsClaim::ClaimAgain before a part is written. Returns OK if the store is not `shards`.
   absl::Status ClaimFolder() const;
   // Fails with UNAVAILABLE if there is no core now. Fails with FAILED_PRECONDITION and the reason
   // if the sender does not hold its rank.
@@ -238,7 +238,7 @@ class ShardHost {
   uint64_t put_off_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 
   CondVar tick_sooner_;
-  // The ticker's next tick.
+  // Time of the ticker's next tick.
   absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;  // Runs in a job with a quorum.

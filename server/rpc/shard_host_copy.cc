@@ -22,9 +22,9 @@ void ShardHost::AwaitCopied() const {
   while (copying_) copied_.Wait(&mutex_);
 }
 
-// Defers a change of the core, with this many bytes, while a copy is being made. Returns false if
-// the change must be made now. gRPC threads do not wait here, because heartbeats need them, unless
-// the deferred bytes exceed the ranks' windows.
+// Defers a change of the core if a copy is being made. Otherwise returns false, and the caller
+// makes the change now. gRPC threads wait here only if the deferred bytes would exceed the ranks'
+// windows, because heartbeats need these threads.
 bool ShardHost::PutOff(uint64_t bytes, std::function<void()>* change) {
   while (copying_) {
     const ShardOptions& shard = shard_->options();

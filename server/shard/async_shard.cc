@@ -250,7 +250,7 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place,
     plan_.replica->Update(plan.locals[i], place->rate, gradient.first(plan.counts[i]));
     gradient.remove_prefix(plan.counts[i]);
   }
-  // Publishes once there are as many updates as ranks: each rank could have asked once since then.
+  // Publishes when the number of unpublished updates reaches the number of ranks.
   if (Updates(exchange.bundle) + 1 - plan.version >= states_[exchange.bundle].places.size()) {
     PublishBundle(exchange.bundle, out);
   }
@@ -329,7 +329,7 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeR
     PublishBundle(answer->bundle, out);
   }
   if (answer->step == 0) {
-    // In step 0, the record contains rank 0's parameters, whichever rank asks.
+    // In step 0, the record contains rank 0's parameters, regardless of which rank asks.
     std::vector<protocol::Included>& included = answer->record.included;
     if (included.front().rank == 0) included.clear();
     included.insert(included.begin(), states_[answer->bundle].parameters);
@@ -367,8 +367,8 @@ void AsyncShard::Bring(protocol::ExchangeReply* answer) {
   if (base == plan.version) return;
   const auto first = std::find_if(state.log.begin(), state.log.end(),
                                   [base](const Publication& p) { return p.from == base; });
-  // The rank's version is unknown, or the log has evicted it. The log holds at most as many bytes
-  // as the parameters have.
+  // The rank's version is unknown, or the log has evicted it. The log is never larger than the
+  // parameters.
   if (base == 0 || first == state.log.end()) {
     answer->results = ExactFrames(answer->bundle);
     answer->exact = true;

@@ -41,7 +41,7 @@ class AsyncShard final : public Shard {
   std::vector<ShardEffect> Suspend(uint32_t term, absl::string_view reason) override {
     return gate_.Suspend(term, reason, open_step());
   }
-  // The returned step is at least two steps after that of the furthest rank. The shard takes the
+  // The returned step is at least two steps after the furthest rank's step. The shard takes the
   // snapshot once the slowest rank has contributed to that step. The snapshot includes later
   // contributions of other ranks.
   uint64_t NameCheckpoint(uint64_t minimum_step) override;

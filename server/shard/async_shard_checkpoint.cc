@@ -111,7 +111,7 @@ absl::Status AsyncShard::CheckClocks(const protocol::ShardSnapshot& snapshot) co
 absl::Status AsyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   absl::Status fits = RestorePlans(snapshot, options_, &plans_);
   if (!fits.ok()) return fits;
-  // The chunks were saved as this plan codes them.
+  // The chunks were saved with the codecs of this plan.
   Adopt(plans_.known.newest());
   fits = RestoreParts(snapshot, options_, states_.size(), &downlink_, plan_.aggregators,
                       &plan_.replica);

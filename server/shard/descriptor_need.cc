@@ -5,14 +5,14 @@
 namespace sluice::server {
 namespace {
 
-// Maximum of concurrent connections from `sluice status`, `sluice run`, probes and the like.
+// Maximum number of concurrent connections from `sluice status`, `sluice run`, probes and the like.
 constexpr uint64_t kQuestions = 16;
 // Standard streams, listening sockets, and the descriptors of gRPC and of a server's threads. A
 // process with two HTTP ports uses 11 of these.
 constexpr uint64_t kProcess = 32;
 // Descriptors for the log, the lock, the trace, the manifest, and one part of a checkpoint.
 constexpr uint64_t kFiles = 8;
-// Maximum of concurrent uploads of checkpoint parts from workers (server/rpc/checkpoint_store.cc).
+// Maximum number of concurrent uploads of parts from workers (server/rpc/checkpoint_store.cc).
 constexpr uint64_t kSentParts = 16;
 
 std::string HowToHaveMore(uint64_t need, uint64_t limit) {
@@ -41,8 +41,8 @@ std::string DescriptorNeed::ToString() const {
 DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http) {
   DescriptorNeed need{
       .shard = shard, .workers = job::RankLimit(job), .per_worker = 1, .http = http};
-  // Each worker has one connection to each shard for bundles. In addition, it has two connections
-  // to the coordinator, for membership calls and for heartbeats, which bundles must not delay.
+  // Each worker has one connection to each shard for bundles. It has two more to the coordinator,
+  // one for membership calls and one for heartbeats, so that bundles cannot delay these.
   if (shard == 0) need.per_worker += 2;
   const bool stores = job.checkpoint.enabled() && job.checkpoint.at_shards();
   if (stores) ++need.per_worker;

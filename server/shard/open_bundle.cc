@@ -134,7 +134,7 @@ void OpenBundle::SumPrefix() {
   waiting_bytes_ = 0;
 }
 
-// Adds the frames of ranks from summed_ to below `last` to the sum. Starts from 0 unless begun_.
+// Adds the frames of ranks summed_ to `last` - 1 to the sum. Sets the sum to 0 first unless begun_.
 void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
   if (!begun_) std::fill(sum.begin(), sum.end(), 0.0f);
   frames_.clear();

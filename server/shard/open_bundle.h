@@ -50,9 +50,9 @@ class OpenBundle {
 
   bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
-  // Admits the contribution of a rank, once per rank. `frames` must be valid for the aggregators of
-  // their chunks; empty frames mean that the rank skips. `rate` is the rate of the step's update.
-  // `weight` is added to n().
+  // Admits the contribution of a rank. Call this at most once per rank. `frames` must be valid for
+  // the aggregators of their chunks; empty frames mean that the rank skips. `rate` is the rate of
+  // the step's update. Adds `weight` to n().
   void Admit(uint32_t rank, uint32_t checksum, float rate, std::vector<std::string> frames,
              absl::Time now, uint32_t weight = 1);
   // Admits frames of an earlier step, which must not be a skip. Call this before the rank's Admit
@@ -89,7 +89,7 @@ class OpenBundle {
   // chunk's aggregator. n() must not be 0. Call this once per chunk, in order. The span is valid
   // until the next call.
   absl::Span<const float> MeanOf(size_t chunk) { return SumOf(chunk, n_); }
-  // As MeanOf, but returns the sum.
+  // Like MeanOf, but returns the sum.
   absl::Span<const float> SumOf(size_t chunk) { return SumOf(chunk, 1); }
   std::vector<std::string> MoveFrames(uint32_t rank);
 
@@ -128,7 +128,7 @@ class OpenBundle {
   size_t missing_ = 0;          // Expected ranks that have not arrived.
   size_t summed_ = 0;           // Ranks below this one are summed.
   size_t there_ = 0;            // Ranks below this one have arrived or are not expected.
-  uint64_t waiting_bytes_ = 0;  // Bytes of the frames of ranks from summed_ to below there_.
+  uint64_t waiting_bytes_ = 0;  // Bytes of the frames of ranks summed_ to there_ - 1.
   // If begun_, the sums of all chunks, one after another. Otherwise scratch for one chunk.
   std::vector<float> sum_;
   bool begun_ = false;

@@ -22,7 +22,7 @@ namespace sluice::server {
 struct PlanSchedule {
   protocol::PlanHistory known{};       // Empty if the job makes no plans.
   std::unique_ptr<PlanMaker> maker{};  // Set only on shard 0 of a job that makes plans.
-  uint64_t coded_by = 0;               // Id of the plan that codes the current results.
+  uint64_t coded_by = 0;               // Id of the plan that encodes the current results.
   // Newest measurements that the maker has not used yet.
   std::optional<StepMeasurements> measured{};
 };
@@ -32,7 +32,7 @@ struct PlanSchedule {
 absl::StatusOr<PlanSchedule> PrepareToPlan(const ShardOptions& options, size_t bundles);
 
 // Replaces the plans with those of the snapshot. Fails with INVALID_ARGUMENT if only one of the two
-// jobs (that of the snapshot and this one) makes plans, or if a plan is invalid.
+// jobs (the snapshot's and this one) makes plans, or if a plan is invalid.
 absl::Status RestorePlans(const protocol::ShardSnapshot& snapshot, const ShardOptions& options,
                           PlanSchedule* plans);
 
@@ -41,9 +41,9 @@ absl::Status RestorePlans(const protocol::ShardSnapshot& snapshot, const ShardOp
 void AddMadePlan(protocol::PlanHistory::Plan plan, uint64_t step, PlanSchedule* plans,
                  std::vector<ShardEffect>* effects);
 
-// Codes results by `plan` from now on. If the replica runs the job's optimizer, also applies the
-// plan's momentum to the replica. `base` is the configuration from the job file, by chunk. Does
-// nothing if `plan` is null or already in use.
+// Encodes results according to `plan` from now on. If the replica runs the job's optimizer, also
+// applies the plan's momentum to the replica. `base` is the configuration from the job file, by
+// chunk. Does nothing if `plan` is null or already in use.
 void AdoptPlan(const protocol::PlanHistory::Plan& plan, const ShardOptions& options,
                absl::Span<const compress::ChunkConfig> base, compress::Compressor* downlink,
                std::optional<ShardParameters>* replica, PlanSchedule* plans);

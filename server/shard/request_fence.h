@@ -19,7 +19,7 @@ std::string PlaceOf(const protocol::ExchangeRequest& exchange);
 // Returns INVALID_ARGUMENT with the rank, step and bundle of the request.
 absl::Status InvalidRequest(const protocol::ExchangeRequest& exchange, absl::string_view what);
 
-// Returns an alarm: an encoder found non-finite parameters. `after` names the step or the update.
+// Returns the alarm for non-finite parameters. `after` names the step or the update.
 Alarm Diverged(const ShardOptions& options, absl::string_view after, const absl::Status& found);
 
 class RequestFence {
@@ -29,7 +29,7 @@ class RequestFence {
   // Both arguments must outlive the fence. The fence counts its refusals in `stats`.
   RequestFence(const ShardOptions* options, ShardStats* stats);
 
-  // As Shard::FenceReason.
+  // Implements Shard::FenceReason.
   std::string FenceReason(const protocol::Sender& sender) const;
   // Returns true for a sender that the shard serves, and records the stream: results go to a rank's
   // newest stream. Otherwise answers the sender and returns false. The answer is BUSY if this shard
@@ -58,11 +58,11 @@ class RequestFence {
   // True if a worker holds the rank.
   bool present(uint32_t rank) const { return incarnations_[rank] != 0; }
   uint32_t generation() const { return generation_; }
-  // As Shard::SetMembership. Returns the ranks whose holders changed.
+  // Implements Shard::SetMembership. Returns the ranks whose holders changed.
   absl::StatusOr<std::vector<uint32_t>> SetMembership(uint32_t generation,
                                                       std::vector<uint64_t> incarnations);
   bool ended() const { return !ended_.empty(); }
-  // As Shard::End and Shard::Suspend; `step` is the shard's current step.
+  // Implement Shard::End and Shard::Suspend. `step` is the shard's current step.
   Effects End(absl::string_view reason, uint64_t step);
   Effects Suspend(uint32_t term, absl::string_view reason, uint64_t step);
 

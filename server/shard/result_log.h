@@ -1,7 +1,7 @@
 // ResultLog: keeps results by (bundle, step). Ranks may still need these results, or restarted
-// workers will replay them. The caller decides which steps to forget. Beyond a limit, the log
-// evicts the oldest steps. It never evicts the two newest steps or the steps that a rank still
-// needs, so every retry gets its answer.
+// workers may replay them. The caller decides which steps to forget. Beyond a limit, the log evicts
+// the oldest steps. It never evicts the two newest steps or the steps that a rank still needs, so
+// every retry gets its answer.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class ResultLog {
   // Forgets the results of all steps up to `step`, which every rank has applied.
   void ForgetUpTo(uint64_t step);
 
-  // The log has kept all results that were added for this step and later ones. At least
+  // The log still has all results that were added for this step and later ones. Never below
   // `first_step`.
   uint64_t complete_from() const { return complete_from_; }
   uint64_t bytes() const { return bytes_; }

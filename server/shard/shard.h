@@ -61,7 +61,7 @@ struct ShardOptions {
   uint64_t server_incarnation = 0;
   std::vector<uint64_t> incarnations;  // By rank, for all ranks of the job.
   uint64_t first_step = 1;
-  // If false, step 0 makes the parameters equal before first_step.
+  // If false, step 0 makes the workers' parameters equal before first_step.
   bool parameters_agree = true;
   // Mode sync: a bundle closes without stragglers once `quorum` ranks have arrived and
   // straggler_timeout has passed since the last of these arrived. 0 disables this. A quorum
@@ -73,7 +73,7 @@ struct ShardOptions {
   // the shard does not wait for it. A worker that takes a rank later (SetMembership) skips until it
   // is in time for a bundle. From then on, that bundle waits for the worker.
   bool elastic = false;
-  // In steps. At this interval, bundles of buffers wait for all ranks.
+  // Interval, in steps, at which bundles of buffers wait for all ranks.
   uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;
   // If the workers are relays: the maximum number of contributions in each rank's sum, by rank. If
   // empty, 1 for each rank.
@@ -85,15 +85,15 @@ struct ShardOptions {
   uint64_t window_bytes = 16 << 20;         // Credit of each worker, in bytes.
   uint64_t max_memory = uint64_t{8} << 30;  // In bytes; see Create and Handle.
   ResultLogLimits log;
-  // Bytes of results that the shard keeps although all ranks have them. Restarted workers replay
-  // these steps; ReleaseResults frees them. 0 keeps none. Replaces the limits of `log` and cannot
-  // exceed the memory that max_memory leaves (Stats().log_limit).
+  // Bytes of results that the shard keeps after all ranks have them. Restarted workers replay these
+  // steps; ReleaseResults frees them. 0 keeps none. Replaces the limits of `log` and cannot exceed
+  // the memory that max_memory leaves (Stats().log_limit).
   uint64_t replay_bytes = 0;
   // True if the workers may be ahead of first_step and resend data that this shard lost. If a
   // request shows that, the shard answers NEED with its open step and changes nothing.
   bool replay = false;
-  // Bytes that a rank may have admitted to open bundles before the shard sends PENDING. The RESULT
-  // for these bytes returns the credit too. 0 acknowledges every contribution.
+  // Bytes of a rank's contributions to open bundles that may stay unanswered. Beyond that, the
+  // shard sends PENDING. The RESULT returns the credit too. 0 acknowledges every contribution.
   uint64_t unanswered_bytes = 0;
   uint32_t invalid_limit = 3;  // A rank is fenced after this many invalid requests in a row.
   // The first delay in a BUSY answer. The delay rises to an eighth of the time that the step has
@@ -104,7 +104,7 @@ struct ShardOptions {
   // Snapshot of the step before first_step. The shard continues from it bit for bit. If null, the
   // shard begins without state. Create releases the snapshot.
   std::shared_ptr<const protocol::ShardSnapshot> restore;
-  // Number of ranks of the job that wrote the snapshot; 0 if it is the same as now.
+  // Number of ranks of the job that wrote the snapshot; 0 if it has not changed.
   uint32_t restored_ranks = 0;
   // Not owned; null disables the measurement of times.
   protocol::StageTimes* stages = nullptr;
@@ -126,23 +126,23 @@ struct Alarm {
   std::string text;
 };
 // From shard 0: the results that follow announce a job checkpoint after `step` for the first time.
-// With ShardOptions::replay, it also reports a checkpoint that an earlier process named.
+// With ShardOptions::replay, this effect also reports a checkpoint that an earlier process named.
 struct CheckpointNamed {
   uint64_t step = 0;
 };
-// From shard 0: it made a plan, and the results that follow announce the plan. With
-// ShardOptions::replay, it also reports a plan that an earlier process made.
+// From shard 0: the shard has made a plan, and the results that follow announce it. With
+// ShardOptions::replay, this effect also reports a plan that an earlier process made.
 struct PlanMade {
   std::shared_ptr<const protocol::CompressionPlan> plan;
 };
 // The shard's part of a job checkpoint, which the receiver must write. Follows directly after the
-// last results of the step and contains nothing of later steps.
+// last results of the step and contains nothing from later steps.
 struct WriteSnapshot {
   std::shared_ptr<const protocol::ShardSnapshot> snapshot;
 };
-// The new holder of `rank` cannot replay `step`. Either it sent other bytes than its predecessor,
-// because training is not deterministic, or it needs a result that is no longer kept. The job must
-// roll back to a checkpoint. The sender gets BUSY, and a retry emits this effect again.
+// The new holder of `rank` cannot replay `step`. Either it sent different bytes than its
+// predecessor, because training is not deterministic, or it needs a result that is no longer kept.
+// The job must roll back. The sender gets BUSY, and a retry emits this effect again.
 struct NotReproducible {
   uint32_t rank = 0;
   uint64_t step = 0;
@@ -154,7 +154,7 @@ struct BundleSum {
   uint64_t step = 0;
   uint32_t bundle = 0;
   uint32_t n = 0;  // Number of contributions in the sum; 0 if all ranks skipped.
-  // Sums of its chunks, one after another; in step 0 rank 0's parameters. Empty if n is 0.
+  // Sums of the bundle's chunks, in order; in step 0, rank 0's parameters. Empty if n is 0.
   std::vector<float> sum;
 };
 // The bundle waits for its Publish. The sum is shared, because effects are copied.
@@ -230,7 +230,7 @@ class Shard {
   // The time at which the next Tick has urgent work. Any call may change this time.
   virtual absl::Time tick_due() const { return absl::InfiniteFuture(); }
 
-  // Returns the reason why this sender would be fenced. Empty if it would be served.
+  // Returns why the shard would fence this sender, or an empty string if it would serve the sender.
   virtual std::string FenceReason(const protocol::Sender& sender) const = 0;
 
   virtual ShardStats Stats() const = 0;
@@ -239,7 +239,7 @@ class Shard {
   // Returns the values of a chunk that are not published yet. `position` is the chunk's position in
   // the bundle. Empty if there are none.
   virtual absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const = 0;
-  // The plan that codes the open step. Null if the codecs of the job file do.
+  // The plan that the open step uses. Null if the step uses the codecs of the job file.
   virtual std::shared_ptr<const protocol::CompressionPlan> plan() const { return nullptr; }
   // The lowest step that at least one rank has not contributed to.
   virtual uint64_t open_step() const = 0;

@@ -26,8 +26,8 @@ class ShardParameters {
   static size_t BytesPerElement(const UpdateRule& rule);
 
   // Sets the momentum for later updates of all chunks. Without a value, restores the momentum of
-  // the rule. The next update of each chunk first rescales the chunk's slots, so that this update
-  // is not longer than its neighbours.
+  // the rule. The next update of each chunk first rescales the chunk's slots, so that the change of
+  // momentum does not enlarge that update.
   void SetMomentum(std::optional<float> momentum);
 
   // Sets the initial parameters. Workers start with the same values.
@@ -43,7 +43,7 @@ class ShardParameters {
   // Adds frames to the published parameters. The frames must be valid and must decode without
   // aggregator state.
   void Publish(size_t chunk, absl::Span<const std::byte> frames);
-  // The chunk as workers have it. Empty before Set.
+  // The version of the chunk that workers have. Empty before Set.
   absl::Span<const float> published(size_t chunk) const { return chunks_[chunk].published; }
   absl::Span<const float> parameters(size_t chunk) const { return chunks_[chunk].parameters; }
   // Returns the sum of squares of all Owed values. Visits all parameters.

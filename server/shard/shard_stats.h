@@ -44,7 +44,7 @@ struct ShardStats {
   uint64_t refused_fenced = 0;
   uint64_t refused_busy = 0;
   uint64_t asked_for_payload = 0;  // Number of NEED answers.
-  // Replays in which a new holder of a rank sent other bytes than its predecessor.
+  // Replays in which a new holder of a rank sent different bytes than its predecessor.
   uint64_t not_reproducible = 0;
 
   uint64_t highest_closed_step = 0;

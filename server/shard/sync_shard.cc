@@ -166,7 +166,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
-  // Parameters are not summed. The next step waits: an aggregator handles only one step.
+  // Parameters are not summed. The next step waits, as an aggregator handles one step at a time.
   if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == open_step_) NoteQuorum(exchange.bundle);
@@ -270,14 +270,14 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   stats_.wait_seconds += waited;
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
 
-  // A rank may still ask for results from the last step on that it has sent a request for.
+  // A rank may still ask for the results of the last step that it requested, and of later ones.
   uint64_t needed_from = open_step_;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!IsMember(bundle, rank, open_step_)) continue;  // Too far behind; it must join again.
     needed_from = std::min(needed_from, ranks_[rank].reached);
   }
   log_.Add(answer, needed_from);
-  // Other ranks get the result when they contribute; a contribution in flight may be lost.
+  // Other ranks get the result when they contribute, because a contribution in flight may be lost.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open.arrived(rank)) continue;
     if (!IsMember(bundle, rank, open_step_)) continue;  // The rank's predecessor contributed.
@@ -381,7 +381,7 @@ Notice SyncShard::MeanLeftOut(uint32_t bundle, absl::string_view what,
       .fields = {.event = "mean_left_out", .step = open_step_}};
 }
 
-// The contributions are finite but not their sum. All count as skipped, so that all ranks agree.
+// Every contribution is finite, but the sum is not. All count as skipped, so that all ranks agree.
 void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeReply* answer,
                          Effects* out) {
   for (protocol::Included& included : answer->record.included) included.skipped = true;

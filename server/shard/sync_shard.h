@@ -1,8 +1,8 @@
 // SyncShard: a shard of a job in modes `sync` and `local_sgd`, where every step waits for all ranks
 // or for a quorum. With a quorum, a bundle may close before a contribution arrives. The late
 // contribution then joins the oldest open step of the same bundle. With membership `elastic`, every
-// step waits for all members. A newcomer becomes a member with the first step that it is in time
-// for.
+// step waits for all members. A newcomer becomes a member at the first step for which it is in
+// time.
 #pragma once
 
 #include <map>
@@ -176,7 +176,7 @@ class SyncShard final : public Shard {
   PlanSchedule plans_;
   // The plans that an earlier process announced with its results, by the step of the result.
   // Workers that received these results report the plans. Null means that the result announced no
-  // plan. Holds at most the open step and the next.
+  // plan. Contains at most the open step and the next one.
   std::map<uint64_t, protocol::PlanHistory::Plan> announced_;
   std::optional<ShardParameters> replica_;      // Set if there is an update rule.
   std::vector<float> means_;                    // Means of the bundle that is being updated.
@@ -192,14 +192,14 @@ class SyncShard final : public Shard {
   size_t closed_count_ = 0;
   bool noticed_ = false;            // Tick has reported late ranks of open_step_.
   uint64_t wanted_checkpoint_ = 0;  // A checkpoint that was requested but not named yet; 0 if none.
-  // A request arrived while a checkpoint was due. The requester may not know that checkpoint.
+  // A checkpoint was requested while one was due of which the requester may not know.
   bool asked_again_ = false;
-  // Steps after which a checkpoint is due, ascending. Usually there is one. There may be more if a
-  // shard was lost together with the workers that knew a name, and another step was named since.
+  // Steps after which a checkpoint is due, ascending. Usually one. There are more if a shard was
+  // lost together with the workers that knew of a checkpoint, and another one was named since.
   std::vector<uint64_t> due_;
   // Used with a quorum, by bundle and rank.
   std::vector<std::vector<Admitted>> admitted_;
-  // Elastic, by bundle and rank: the first step that the rank's holder was in time for. kNever if
+  // Elastic, by bundle and rank: the first step for which the rank's holder was in time. kNever if
   // there is no such step yet or the rank has no holder.
   std::vector<std::vector<uint64_t>> member_since_;
   bool members_changed_ = false;  // Waiting bundles may have become complete.

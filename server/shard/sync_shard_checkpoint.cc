@@ -58,7 +58,7 @@ std::shared_ptr<const protocol::ShardSnapshot> SyncShard::Snapshot() const {
 absl::Status SyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   const absl::Status plans = RestorePlans(snapshot, options_, &plans_);
   if (!plans.ok()) return CannotGoOn(options_, snapshot, plans);
-  // The chunks were saved as the plan of this step codes them.
+  // The chunks were saved with the codecs of this step's plan.
   AdoptPlanOf(snapshot.step);
   const absl::Status fits =
       RestoreParts(snapshot, options_, bundles_.size(), &downlink_, aggregators_, &replica_);

@@ -15,7 +15,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 }  // namespace
 
-// True if the step waits for the rank's contribution and accepts its work, not only skips.
+// True if the step waits for the rank and accepts work from it, not just skips.
 bool SyncShard::IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const {
   return !options_.elastic || member_since_[bundle][rank] <= step;
 }

@@ -87,8 +87,8 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
 
 // Adds late work to the oldest open step of its bundle, even if that step already has work of the
 // rank. If late work waited for that step to close, ranks could block each other: two ranks left
-// out of different bundles, or by different shards, could each wait for a step that only closes
-// with the other rank.
+// out of different bundles, or by different shards, could each wait for a step that cannot close
+// without the other rank.
 void SyncShard::AddLate(protocol::ExchangeRequest exchange, uint32_t checksum) {
   ++stats_.late_contributions;
   const uint64_t step = closed_[exchange.bundle] ? StepAfter(open_step_) : open_step_;

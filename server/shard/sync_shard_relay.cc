@@ -10,7 +10,7 @@
 namespace sluice::server {
 
 // Arrivals are kept until the bundle closes, so that the shard can distinguish repeats from
-// requests with other bytes.
+// requests with different bytes.
 void SyncShard::ForwardSum(uint32_t bundle, Effects* out) {
   OpenBundle& open = *open_.bundles[bundle];
   const BundleLayout& plan = bundles_[bundle];

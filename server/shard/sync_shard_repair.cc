@@ -104,7 +104,7 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
-  // Two plans may encode a contribution identically (a skip, for example), but not the result.
+  // Two plans may encode a contribution (such as a skip) identically but its result differently.
   const bool repairs = exchange.step <= ranks_[exchange.sender.rank].inherited;
   if (repairs && says_bytes && options_.control.measures() &&
       exchange.plan_id != result->record.plan_id) {
@@ -121,7 +121,7 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
 
 void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest& exchange,
                                 Effects* out) {
-  // The step is older than this process. A worker without open work asks whether anything is lost.
+  // The step precedes this process. A worker without open work asks whether data was lost.
   if (options_.replay && exchange.step < options_.first_step) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;

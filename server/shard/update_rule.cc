@@ -57,8 +57,8 @@ void UpdateRule::Apply(uint64_t number, double rate, float momentum,
   }
   const size_t count = gradient.size();
   const auto decay = static_cast<float>(spec_.weight_decay);
-  // With an unchanged momentum, the values of the job file are used directly, so that the result is
-  // equal bit for bit.
+  // If the momentum is unchanged, the job file's values are used directly, so that the result is
+  // the same bit for bit.
   const bool own = momentum == this->momentum();
   const double beta1 = own ? spec_.beta1 : momentum;
   if (!own) rate *= job::RateFactor(spec_, momentum);

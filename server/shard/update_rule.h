@@ -35,9 +35,9 @@ class UpdateRule {
   // `updates` + 1. All `updates` earlier updates used `before` or were rescaled to it.
   void ChangeMomentum(uint64_t updates, float before, float now,
                       absl::Span<const absl::Span<float>> slots) const;
-  // Makes update `number`, counted from 1, with `momentum` instead of the optimizer's own. `rate`
-  // is the rate of the job file; if `momentum` is lower than the optimizer's own, the rate is
-  // raised (RateFactor). All spans have the same length; `slots` has slots() spans.
+  // Performs update `number`, counted from 1, with `momentum` instead of the optimizer's own.
+  // `rate` is the rate of the job file; if `momentum` is lower than the optimizer's own, the rate
+  // is raised (RateFactor). All spans have the same length; `slots` has slots() spans.
   void Apply(uint64_t number, double rate, float momentum, absl::Span<const float> gradient,
              absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots) const;
 

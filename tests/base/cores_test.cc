@@ -37,9 +37,9 @@ TEST_F(CoresTest, TheLeastOfItsGroupAndThoseAboveCounts) {
   Write("pod/cpu.max", "150000 100000\n");
   EXPECT_EQ(Cores(), 1);
   Write("pod/cpu.max", "90000000 100000\n");
-  EXPECT_EQ(Cores(), all_) << "more than there is";
+  EXPECT_EQ(Cores(), all_) << "the quota exceeds the available cores";
   Write("pod/container/cpu.max", "20000 100000\n");
-  EXPECT_EQ(Cores(), 1) << "at least one";
+  EXPECT_EQ(Cores(), 1) << "the result is at least one core";
 }
 
 TEST_F(CoresTest, InAContainerTheGroupIsTheRoot) {

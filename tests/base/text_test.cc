@@ -18,12 +18,12 @@ TEST(ValidText, ReplacesBytesThatAreNoCharacter) {
   EXPECT_EQ(ValidText("a\xff"
                       "b"),
             "a" + no + "b");
-  EXPECT_EQ(ValidText("caf\xc3"), "caf" + no) << "a character that was cut";
+  EXPECT_EQ(ValidText("caf\xc3"), "caf" + no) << "the last character is truncated";
   EXPECT_EQ(ValidText("\xc3(\x80"), no + "(" + no);
-  EXPECT_EQ(ValidText("\xc0\xaf"), no + no) << "overlong";
-  EXPECT_EQ(ValidText("\xe0\x80\xaf"), no + no + no) << "overlong";
-  EXPECT_EQ(ValidText("\xed\xa0\x80"), no + no + no) << "a surrogate";
-  EXPECT_EQ(ValidText("\xf4\x90\x80\x80"), no + no + no + no) << "beyond Unicode";
+  EXPECT_EQ(ValidText("\xc0\xaf"), no + no) << "the encoding is overlong";
+  EXPECT_EQ(ValidText("\xe0\x80\xaf"), no + no + no) << "the encoding is overlong";
+  EXPECT_EQ(ValidText("\xed\xa0\x80"), no + no + no) << "a surrogate is not a character";
+  EXPECT_EQ(ValidText("\xf4\x90\x80\x80"), no + no + no + no) << "the code point is beyond Unicode";
   EXPECT_EQ(ValidText("\xf8\x88\x80\x80\x80"), no + no + no + no + no);
 }
 
@@ -31,7 +31,8 @@ TEST(ValidText, CutsBetweenCharacters) {
   EXPECT_EQ(ValidText("ab\xc3\xa9", 4), "ab\xc3\xa9");
   EXPECT_EQ(ValidText("ab\xc3\xa9", 3), "ab");
   EXPECT_EQ(ValidText("ab", 0), "");
-  EXPECT_EQ(ValidText("\xff\xff", 5), "\xef\xbf\xbd") << "a replacement is a character, too";
+  EXPECT_EQ(ValidText("\xff\xff", 5), "\xef\xbf\xbd")
+      << "the limit also applies to replacement characters";
   EXPECT_EQ(ValidText(std::string(100'000, 'a')).size(), kMessageTextMax);
 }
 

@@ -72,7 +72,7 @@ TEST(TraceFile, IsReadableWhileItIsWritten) {
   const auto trace = TraceFile::Create({.path = folder.Path("t"), .clock = &clock});
   ASSERT_TRUE(trace.ok()) << trace.status();
   (*trace)->Span("step", clock.Now(), clock.Now());
-  // An unfinished file lacks this end, and viewers add it.
+  // An unfinished file lacks the final `{}]`; viewers add it.
   const Json events = Json::parse(ReadAll(folder.Path("t")) + "{}]");
   EXPECT_EQ(Spans(events).size(), 1u);
 }

@@ -81,7 +81,7 @@ class MadeUp(unittest.TestCase):
 class Real(unittest.TestCase):
     def test_a_tiny_job(self):
         if BIN is None:
-            self.skipTest("no programs")
+            self.skipTest("no program folder was given")
         done = subprocess.run([sys.executable, str(BENCH / "convergence.py"), str(ROOT / "tests/e2e/small.yaml"), "--bin", BIN,
                                "--seeds", "3,4", "--set", "steps=60", "--threads", "1", "--nats", "0.5"], capture_output=True,
                               text=True, timeout=120)

@@ -182,7 +182,7 @@ class ExchangeBench(unittest.TestCase):
         process = self.start("--report", str(self.json), "--no-baselines", "--repeats", "100000", *arguments)
         wait_until(lambda: len(children_of(process.pid)) == 4 or process.poll() is not None, "all processes", LIMIT)
         children = children_of(process.pid)
-        self.assertEqual(len(children), 4, "it ended early")
+        self.assertEqual(len(children), 4, "the program ended early")
         return process, children
 
     def check_all_gone(self, children):

@@ -8,6 +8,7 @@
 namespace sluice::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -82,6 +83,7 @@ TEST(TotalsTest, TheSlowestWorkerSaysHowLongItTakes) {
 TEST(ProgressLineTest, SaysEverythingOnce) {
   v1::GetStatusReply status = Running(2);
   status.mutable_members(0)->mutable_progress()->set_seconds_left(31);
+  // One whole line as an example.
   EXPECT_EQ(ProgressLine(status, {absl::Seconds(15), ""}),
             "0:15 step 100/400 loss 1.0000 2000 samples/s up 2.00 KiB (100x) down 4.00 KiB "
             "(50.0x) per step and worker, eta 0:31");
@@ -92,8 +94,8 @@ TEST(ProgressLineTest, SaysWhoIsAwaited) {
   status.set_phase(v1::JOB_PHASE_WAITING);
   status.mutable_members(1)->set_joined(false);
   const ProgressFrame frame{absl::Seconds(2), ""};
-  EXPECT_EQ(ProgressLine(status, frame),
-            "0:02 waiting: 2 of 3 workers and 1 of 1 shards have joined");
+  EXPECT_THAT(ProgressLine(status, frame),
+              AllOf(HasSubstr("waiting: 2 of 3 workers"), HasSubstr("1 of 1 shards")));
 }
 
 TEST(ProgressLineTest, SaysWhatSurvivalIsMadeOf) {
@@ -106,9 +108,9 @@ TEST(ProgressLineTest, SaysWhatSurvivalIsMadeOf) {
               ::testing::EndsWith(", eta -, checkpoint 96, 2 restarts"));
   status.set_phase(v1::JOB_PHASE_RECOVERING);
   status.mutable_members(1)->set_joined(false);
-  EXPECT_EQ(
-      ProgressLine(status, frame),
-      "0:15 recovering: 1 of 2 workers and 1 of 1 shards have joined, checkpoint 96, 2 restarts");
+  EXPECT_THAT(ProgressLine(status, frame),
+              AllOf(HasSubstr("recovering: 1 of 2 workers"),
+                    ::testing::EndsWith(", checkpoint 96, 2 restarts")));
 }
 
 TEST(ProgressTableTest, TellsWhatDiedAndWhatWasLost) {
@@ -124,16 +126,16 @@ TEST(ProgressTableTest, TellsWhatDiedAndWhatWasLost) {
   EXPECT_THAT(lines[0], HasSubstr("recovering"));
   EXPECT_THAT(lines[0], HasSubstr("2 of 2 workers"));
   EXPECT_THAT(lines[0], HasSubstr("  checkpoint 96  1 restart"));
-  EXPECT_EQ(lines.back(),
-            "lost: worker 1 was killed by signal 9 (Killed), restarted 1 time; from step 101 back "
-            "to 96: 5 steps lost");
-  EXPECT_EQ(ProgressTable(status, {}, 200).back(), "lost: from step 101 back to 96: 5 steps lost");
+  EXPECT_THAT(lines.back(), AllOf(::testing::StartsWith("lost: worker 1 was killed"),
+                                  HasSubstr("1 time; from step 101")));
+  EXPECT_THAT(ProgressTable(status, {}, 200).back(),
+              ::testing::StartsWith("lost: from step 101 back"));
 }
 
 TEST(ProgressTableTest, TellsWhatWasBroughtBackAndWhatTheNextLossWouldMean) {
   v1::GetStatusReply status = Running(2);
   status.set_recovery_class("replay");
-  EXPECT_THAT(ProgressTable(status, {}, 200), SizeIs(5)) << "nothing to tell";
+  EXPECT_THAT(ProgressTable(status, {}, 200), SizeIs(5)) << "there is nothing to report";
   status.set_repairs(2);
   status.set_last_repair("shard 1 was restarted (repair 2)");
   status.mutable_members(1)->set_lost(true);
@@ -142,10 +144,11 @@ TEST(ProgressTableTest, TellsWhatWasBroughtBackAndWhatTheNextLossWouldMean) {
   EXPECT_THAT(lines[3], ::testing::StartsWith("1 lost "));
   EXPECT_EQ(lines.back(), "repaired: shard 1 was restarted (repair 2)");
   status.set_recovery_class("rollback");
-  EXPECT_EQ(ProgressTable(status, {}, 200).back(), lines.back()) << "the job asks for no more";
+  EXPECT_EQ(ProgressTable(status, {}, 200).back(), lines.back())
+      << "without a reason, the job does not request exact recovery";
   status.set_recovery_reason("rank 1 keeps too little");
   lines = ProgressTable(status, {}, 200);
-  EXPECT_EQ(lines.back(), "recovery class rollback: rank 1 keeps too little");
+  EXPECT_THAT(lines.back(), ::testing::StartsWith("recovery class rollback: rank 1"));
   EXPECT_THAT(ProgressLine(status, {}),
               ::testing::EndsWith(", 2 repairs, recovery class rollback"));
   status.set_phase(v1::JOB_PHASE_RECOVERING);
@@ -181,7 +184,7 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   const std::string text = FormatStatus(status);
   EXPECT_THAT(text, HasSubstr("shard 0  127.0.0.1:7070"));
   EXPECT_THAT(text, HasSubstr("shard 1  not here yet"));
-  EXPECT_THAT(text, HasSubstr("shard 2  h:7072  lost: no message for 12 s; the job waits"));
+  EXPECT_THAT(text, AllOf(HasSubstr("shard 2  h:7072  lost: "), HasSubstr("no message for 12 s")));
   EXPECT_THAT(text, HasSubstr("failure: worker 0 \\x1b[2J is gone\\nshard 3"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
@@ -193,7 +196,8 @@ TEST(FormatStatusTest, ShowsLinksThatAreKnown) {
   link->set_up_bytes_per_second(12.34e6);
   link->set_up_latency_seconds(0.00123);
   EXPECT_THAT(FormatStatus(status),
-              HasSubstr("\nlink of worker 1  up 12.3 MB/s, latency 1.23 ms; down not known yet"));
+              AllOf(HasSubstr("\nlink of worker 1  up"), HasSubstr("12.3 MB/s, latency 1.23 ms"),
+                    HasSubstr("down not known yet")));
   EXPECT_THAT(FormatStatus(status), Not(HasSubstr("link of worker 0")));
 }
 
@@ -204,9 +208,8 @@ TEST(FormatStatusTest, ShowsWarningsInTheirOrder) {
     warning->set_kind(kind);
     warning->set_text("worker 3 waits on its uplink: 92 % of step");
   }
-  EXPECT_THAT(FormatStatus(status),
-              HasSubstr("\nproblem: worker 3 waits on its uplink: 92 % of step"
-                        "\nslow: worker 3 waits on its uplink: 92 % of step"));
+  EXPECT_THAT(FormatStatus(status), AllOf(HasSubstr("\nproblem: worker 3 waits on"),
+                                          HasSubstr("% of step\nslow: worker")));
 }
 
 TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
@@ -218,7 +221,7 @@ TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
   codecs->set_policy("fixed");
   EXPECT_THAT(FormatStatus(status), HasSubstr("\ncompression topk:1%+int4 up, int8 down"));
   codecs->set_momentum("momentum 0.5 (of 0.9): some reason");
-  EXPECT_THAT(FormatStatus(status), HasSubstr(", int8 down; momentum 0.5 (of 0.9): some reason"));
+  EXPECT_THAT(FormatStatus(status), HasSubstr("down; momentum 0.5 (of 0.9)"));
   codecs->clear_momentum();
   codecs->set_policy("schedule");
   codecs->set_plans_made(7);
@@ -229,10 +232,9 @@ TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
     plan->set_what("topk:5% up in 2 tensors");
     plan->set_reason("as scheduled");
   }
-  EXPECT_THAT(
-      FormatStatus(status),
-      HasSubstr("int8 down in the job file; policy schedule, 7 plans\nplan 5 from step 500: "
-                "topk:5% up in 2 tensors (as scheduled)\nplan 6"));
+  EXPECT_THAT(FormatStatus(status),
+              AllOf(HasSubstr("schedule, 7 plans\nplan 5"), HasSubstr("from step 500: topk:5% up"),
+                    HasSubstr("(as scheduled)\nplan 6")));
 }
 
 TEST(FormatStatusTest, ShowsTheCheckpointAndTheTerm) {
@@ -245,10 +247,11 @@ TEST(FormatStatusTest, ShowsTheCheckpointAndTheTerm) {
   status.set_recovery_class("rollback");
   status.set_recovery_reason("rank 1 keeps too little");
   EXPECT_THAT(FormatStatus(status),
-              HasSubstr("  repairs 3\nrecovery class rollback: rank 1 keeps too little"));
+              AllOf(HasSubstr("  repairs 3\n"), HasSubstr("\nrecovery class rollback: rank 1")));
   status.set_checkpoint_step(1000);
   status.set_seconds_since_checkpoint(61.4);
-  EXPECT_THAT(FormatStatus(status), HasSubstr("checkpoint after step 1000, 61 s ago  term 2"));
+  EXPECT_THAT(FormatStatus(status),
+              AllOf(HasSubstr("checkpoint after step 1000"), HasSubstr("61 s ago  term 2")));
 }
 
 }  // namespace

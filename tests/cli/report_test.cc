@@ -8,6 +8,7 @@
 namespace sluice::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 nlohmann::json WorkerJson(uint32_t rank) {
@@ -201,9 +202,11 @@ TEST(ReportJsonTest, FailureSurvivesAnyBytes) {
 
 TEST(ReportSummaryTest, IsReadable) {
   const std::string text = ReportSummary(*CombineReports(Facts(), TwoWorkers()));
-  EXPECT_THAT(text, HasSubstr("mnist finished in 0:04: 10 steps, sync, 2 workers"));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("mnist finished in 0:04"), HasSubstr("10 steps, sync, 2 workers")));
   EXPECT_THAT(text, HasSubstr("75.00 %"));
-  EXPECT_THAT(text, HasSubstr("50 B per worker and step: 80.0x less than dense fp32, 40.0x"));
+  EXPECT_THAT(text, AllOf(HasSubstr("50 B per worker"), HasSubstr("80.0x less than dense"),
+                          HasSubstr("fp32, 40.0x")));
 }
 
 }  // namespace

@@ -96,8 +96,8 @@ TEST_F(RunStartTest, ARunWithoutCheckpointsYetCanBeContinued) {
 TEST_F(RunStartTest, AFinishedOrForeignRunIsRefused) {
   Record(2, /*finished=*/true);
   for (const bool resume : {false, true}) {
-    EXPECT_THAT(Refusal(resume), HasSubstr("holds a finished run of job mnist; give another "
-                                           "checkpoint.dir, or remove it"));
+    EXPECT_THAT(Refusal(resume),
+                AllOf(HasSubstr("holds a finished run"), HasSubstr("give another checkpoint.dir")));
   }
   Record(2, /*finished=*/false, "cifar");
   EXPECT_THAT(Refusal(true), AllOf(HasSubstr("cifar"), HasSubstr("mnist")));

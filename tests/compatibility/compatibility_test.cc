@@ -1,4 +1,4 @@
-// Data of earlier releases: the current code reads their frames, job files and checkpoint folders.
+// Tests that the current code reads frames, job files and checkpoint folders of earlier releases.
 // make.py writes the contents of a version's folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,8 +65,9 @@ class FrameOfARelease : public testing::TestWithParam<Path> {};
 
 TEST_P(FrameOfARelease, HasTheSameValues) {
   std::map<std::string, std::string> golden = compress::ReadGolden(GetParam());
-  // It continues from a frame that is not kept. tests/golden encodes that frame first.
-  if (golden.contains("before")) GTEST_SKIP() << "needs the frame before it";
+  // This frame depends on an earlier one, which is not stored. tests/golden encodes that one first.
+  if (golden.contains("before"))
+    GTEST_SKIP() << "the frame needs an earlier one, which is not stored";
   const std::string spec(absl::StripAsciiWhitespace(golden["spec"]));
   ASSERT_TRUE(compress::ParseCodecSpec(spec).ok()) << spec;
   const std::vector<float> wanted = compress::Floats(golden["decoded"]);
@@ -116,7 +117,8 @@ TEST_P(JobOfARelease, LeftACheckpointThatARunCouldGoOnFrom) {
   EXPECT_EQ(manifest.world_size, 2u);
   EXPECT_EQ(manifest.at_shards, kind() == "sync-store-shards");
   const size_t parameters = kind() == "relays" ? 0 : 1;
-  EXPECT_EQ(manifest.parts.size(), 4u + parameters) << "two shards, two workers, the parameters";
+  EXPECT_EQ(manifest.parts.size(), 4u + parameters)
+      << "the shards, the workers and the parameters have parts";
 }
 
 // Each rack is a separate run, with a checkpoint after the same step.
@@ -131,7 +133,7 @@ TEST_P(JobOfARelease, LeftOneOfEachRack) {
   }
 }
 
-// The states contain what each kind of job tests.
+// Tests that the saved states contain the data that is specific to the kind of job.
 TEST_P(JobOfARelease, LeftStatesOfItsKind) {
   const protocol::CheckpointManifest manifest = Manifest();
   size_t states = 0;
@@ -181,7 +183,7 @@ TEST(Releases, HaveLeftAllKinds) {
             absl::StripAsciiWhitespace(compress::ReadGolden(frame)["spec"]));
         found = found || (spec.ok() && spec->codec == codec.id);
       }
-      // Codecs of later versions have none here.
+      // Release 0.1 must have a frame of each codec.
       EXPECT_TRUE(found || version.filename() != "0.1") << codec.name;
     }
   }

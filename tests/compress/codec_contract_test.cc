@@ -118,7 +118,7 @@ TEST_P(CodecContract, AppendsToWhatIsThere) {
 }
 
 TEST_P(CodecContract, DecodingAdds) {
-  if (!codec_.decodes_alone()) GTEST_SKIP() << "its receiver keeps a sum of its own kind";
+  if (!codec_.decodes_alone()) GTEST_SKIP() << "the codec's frames cannot be decoded alone";
   const std::vector<float> gradient = HeavyTailed(700, 6);
   const std::vector<std::byte> frame = codec_.Encoded(gradient);
   const std::vector<float> once = Decode(frame, gradient.size());
@@ -130,7 +130,7 @@ TEST_P(CodecContract, DecodingAdds) {
 }
 
 TEST_P(CodecContract, AddsScaled) {
-  if (!codec_.decodes_alone()) GTEST_SKIP() << "its receiver keeps a sum of its own kind";
+  if (!codec_.decodes_alone()) GTEST_SKIP() << "the codec's frames cannot be decoded alone";
   const std::vector<float> gradient = HeavyTailed(700, 6);
   const std::vector<std::byte> frame = codec_.Encoded(gradient);
   const std::vector<float> once = Decode(frame, gradient.size());

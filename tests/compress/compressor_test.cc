@@ -12,6 +12,7 @@
 namespace sluice::compress {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -204,7 +205,7 @@ TEST(Compressor, AStepOfZerosDoesNotOpenTheGate) {
   }
   EXPECT_NEAR(static_cast<double>(kept[0]), 41, 8);
   EXPECT_EQ(kept[1], 0u);
-  // This gradient has a tenth of the first one's size, and the threshold from before the zeros
+  // This gradient is a tenth as large as the first one, and the threshold from before the zeros
   // still applies.
   EXPECT_LT(kept[2], 4u);
 }
@@ -273,7 +274,7 @@ TEST(Compressor, WhatIsFiniteBesideWhatIsNotStaysOwed) {
   const absl::Status status = EncodeAll(&compressor, ids, 2, all(), &frames);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("chunk 1: gradient is not finite: element 699"));
+              AllOf(HasSubstr("chunk 1"), HasSubstr("not finite: element 699")));
   EXPECT_EQ(compressor.residual(1), absl::MakeConstSpan(before));
   for (const size_t i : {0, 1, 3}) {
     std::vector<std::byte> frame;
@@ -298,8 +299,8 @@ TEST(Compressor, LosslessCodecsOweWhatIsRefusedOnlyIfAskedTo) {
     ASSERT_FALSE(EncodeAll(&compressor, {0, 1}, 1, {bad, good}, &frames).ok());
     EXPECT_TRUE(compressor.residual(0).empty());
     EXPECT_EQ(compressor.residual(1), owes ? absl::MakeConstSpan(good) : absl::Span<const float>());
-    // The values must be owed once: the next frame contains them, and the residual is empty
-    // afterwards.
+    // The values must return to the residual once: the next frame contains them, and the residual
+    // is then empty.
     ASSERT_TRUE(EncodeAll(&compressor, {1}, 2, {good}, &frames).ok());
     std::vector<float> decoded(2);
     ASSERT_TRUE(DecodeAddFrame(frames[0], absl::MakeSpan(decoded)).ok());
@@ -315,7 +316,7 @@ TEST(Compressor, EncodeErrorNamesTheChunkAndChangesNothing) {
   std::vector<std::byte> frame;
   const absl::Status status = compressor.Encode(1, 0, bad, &frame);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("chunk 1: gradient is not finite: element 5"));
+              AllOf(HasSubstr("chunk 1"), HasSubstr("not finite: element 5")));
   EXPECT_TRUE(frame.empty());
   EXPECT_EQ(compressor.ResidualEnergy(), 0);
   EXPECT_FALSE(compressor.Encode(2, 0, bad, &frame).ok());

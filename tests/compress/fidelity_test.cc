@@ -148,7 +148,7 @@ TEST_P(LevelLaw, BytesAndErrorGoOppositeWays) {
     measured.push_back(Measure(spec, Recorded(1)));
     std::printf("  %-20s %.4g %.0f\n", spec.c_str(), measured.back().error, measured.back().bytes);
   }
-  if (measured.size() < 2) GTEST_SKIP() << "it has no level";
+  if (measured.size() < 2) GTEST_SKIP() << "the codec has no levels";
   const bool rising = measured.back().bytes > measured.front().bytes;
   for (size_t i = 1; i < measured.size(); ++i) {
     const Measured& more = rising ? measured[i] : measured[i - 1];

@@ -12,6 +12,7 @@
 namespace sluice::compress {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::vector<std::byte> SmallFrame() {
@@ -48,7 +49,7 @@ TEST(Frame, HeaderReadsBack) {
 TEST(Frame, ErrorsTellApartWhatIsWrong) {
   EXPECT_THAT(std::string(ReadFrameHeader({}).status().message()), HasSubstr("not a frame"));
   EXPECT_THAT(ErrorWith(0, 'X'), HasSubstr("not a frame"));
-  EXPECT_THAT(ErrorWith(2, 2), HasSubstr("frame version 2, this program reads version 1"));
+  EXPECT_THAT(ErrorWith(2, 2), AllOf(HasSubstr("frame version 2"), HasSubstr("reads version 1")));
   EXPECT_THAT(ErrorWith(2, 2), HasSubstr("newer"));
   EXPECT_THAT(ErrorWith(3, 99), HasSubstr("unknown format 99"));
   EXPECT_THAT(ErrorWith(12, 1), HasSubstr("flags 1"));
@@ -58,7 +59,7 @@ TEST(Frame, ErrorsTellApartWhatIsWrong) {
 
   std::vector<std::byte> frame = SmallFrame();
   EXPECT_THAT(std::string(ValidateFrame(frame, 4).message()),
-              HasSubstr("frame of 3 elements for a chunk of 4"));
+              AllOf(HasSubstr("frame of 3 elements"), HasSubstr("chunk of 4")));
   frame.resize(19);
   EXPECT_THAT(std::string(ReadFrameHeader(frame).status().message()),
               HasSubstr("truncated frame: 19 bytes"));
@@ -69,7 +70,7 @@ TEST(Frame, DamageIsDataLoss) {
   frame[25] ^= std::byte{4};
   EXPECT_EQ(ReadFrameHeader(frame).status().code(), absl::StatusCode::kDataLoss);
   frame = SmallFrame();
-  frame[3] ^= std::byte{1};  // The format is another known one, so the checksum is wrong.
+  frame[3] ^= std::byte{1};  // This format is also known, so only the checksum is wrong.
   EXPECT_EQ(ReadFrameHeader(frame).status().code(), absl::StatusCode::kDataLoss);
 }
 

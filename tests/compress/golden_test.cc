@@ -23,7 +23,7 @@ std::string Hex(absl::Span<const std::byte> bytes) {
       absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-// Checks a codec with a state: encodes `before`, then checks the next frame, without feedback.
+// Checks a codec that has state: encodes `before`, then checks the next frame, without feedback.
 void CheckSecondFrame(const std::string& spec, absl::Span<const float> before,
                       absl::Span<const float> gradient, const std::string& wanted,
                       absl::Span<const float> decoded) {
@@ -60,7 +60,7 @@ TEST_P(Golden, EncodesAndDecodesByteForByte) {
 
   std::vector<float> residual(gradient.size());
   std::vector<std::byte> frame;
-  // Feedback is on if the spec has it, because some codecs encode differently with feedback.
+  // Feedback is used if the spec includes it, because some codecs encode differently with feedback.
   const bool feedback = ParseCodecSpec(spec)->error_feedback();
   if (golden.contains("before")) {
     CheckSecondFrame(spec, Floats(golden["before"]), gradient, wanted, Floats(golden["decoded"]));

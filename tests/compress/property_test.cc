@@ -1,6 +1,6 @@
 // Tests mathematical laws for every codec of the table with every compensator that it supports:
 // laws of a single encoding (LoneCodec), and laws of steps from senders to the mean (OneChunk).
-// Bounds have two sides if theory gives two, so a codec that is suspiciously good also fails.
+// Tests also check lower bounds if theory gives them, so a suspiciously good codec fails.
 
 #include <cmath>
 #include <cstring>
@@ -87,7 +87,7 @@ std::vector<float> Uniform(size_t count, uint64_t seed) {
 // single draw's squared error. A larger error indicates a bias or repeated random numbers; a
 // smaller error indicates that draws depend on each other.
 TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
-  if (!Unbiased()) GTEST_SKIP() << "it is biased by design";
+  if (!Unbiased()) GTEST_SKIP() << "the codec is biased by design";
   constexpr size_t kDraws = kShortRuns ? 4 : 300;
   std::vector<std::vector<float>> inputs = {HeavyTailed(3072, 1), Gaussian(3072, 2), Recorded(0)};
   // These inputs have no outliers, so nothing is clipped.
@@ -126,7 +126,7 @@ TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
 }
 
 TEST_P(CodecLaw, ContractiveOnesNeverAddEnergy) {
-  if (!codec_.traits().contractive || Unbiased()) GTEST_SKIP() << "its error may exceed its input";
+  if (!codec_.traits().contractive || Unbiased()) GTEST_SKIP() << "the error may exceed the input";
   std::vector<std::vector<float>> inputs;
   for (const size_t count : {1u, 2u, 3u, 17u, 256u, 300u, 1024u, 3072u}) {
     inputs.push_back(HeavyTailed(count, count));
@@ -153,7 +153,7 @@ TEST_P(CodecLaw, ContractiveOnesNeverAddEnergy) {
 // If the input is multiplied by a power of two, the decoded values must be multiplied by exactly
 // the same power. Codecs with a threshold in units of the gradient are excluded.
 TEST_P(CodecLaw, ScalesExactlyWithPowersOfTwo) {
-  if (codec_.entry().level == LevelKind::kPositive) GTEST_SKIP() << "its level is absolute";
+  if (codec_.entry().level == LevelKind::kPositive) GTEST_SKIP() << "the level is absolute";
   if (codec_.entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "votes have no magnitude";
   const std::vector<float> x = Moderate(3072, 16);
   const std::vector<float> one = RoundTrip(x), many = RoundTrip(Scaled(x, 32));
@@ -171,11 +171,12 @@ TEST_P(CodecLaw, SignsAreSymmetric) {
 }
 
 // Decoded values are on the codec's grid, so encoding them again must not change them. If the grid
-// depends on the largest value, rounding may move it, and the second error must only be comparable
-// to the first. Codecs with random numbers are excluded, because these can move the grid anywhere.
+// depends on the largest value, rounding may move the grid. Then the second error must only be
+// comparable to the first. Codecs with random numbers are excluded, because these can move the grid
+// anywhere.
 TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
   if (!Deterministic()) GTEST_SKIP() << "this law does not apply";
-  if (codec_.entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "it adds collisions";
+  if (codec_.entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "sketches add collisions";
   for (const std::vector<float>& x : {Gaussian(3072, 19), Recorded(2)}) {
     const std::vector<float> once = RoundTrip(x), twice = RoundTrip(once);
     if (GridFollowsLargest()) {
@@ -193,7 +194,7 @@ TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
 
 // With a given threshold, a sparse codec must handle each value independently of its position.
 TEST_P(CodecLaw, ThresholdsDoNotCareForOrder) {
-  if (codec_.codec().density() == 0) GTEST_SKIP() << "it takes no threshold";
+  if (codec_.codec().density() == 0) GTEST_SKIP() << "the codec takes no threshold";
   std::vector<float> x = Recorded(3);
   x[7] = -ToShortFloat(0.01f);  // A value that exactly reaches the threshold must be kept.
   std::vector<float> turned(x.rbegin(), x.rend());
@@ -321,7 +322,7 @@ TEST_P(StepLaw, AnyInputGivesFramesThatAreTakenAndFiniteMeans) {
 // Tests the additive conservation law over steps with absent senders, refused frames or no frames.
 TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
   if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "another law applies";
-  if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "its error stays in the sketch";
+  if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "the error stays in the sketch";
   constexpr size_t kCount = 1536;
   for (const uint32_t senders : {1u, 2u, 8u}) {
     OneChunk chunk(GetParam(), kCount, senders);
@@ -392,7 +393,7 @@ TEST(Feedback, ConservesAcrossSwitchesOfCodecs) {
 
 TEST_P(StepLaw, ConservesRecordedGradients) {
   if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "another law applies";
-  if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "its error stays in the sketch";
+  if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "the error stays in the sketch";
   OneChunk chunk(GetParam(), kRecordedCount, 2);
   std::vector<double> balance(kRecordedCount);
   double size = 0;
@@ -422,7 +423,7 @@ TEST_P(StepLaw, TheMeanIsTheMeanOfWhatEachFrameDecodesTo) {
                      Feedback() == CompensatorId::kNone || Feedback() == CompensatorId::kDgc;
   if (Entry().aggregation != Aggregation::kAdditive || !plain ||
       FindFormat(MakeCodec(GetParam())->format())->decode_add == nullptr) {
-    GTEST_SKIP() << "its receiver does something else with frames";
+    GTEST_SKIP() << "the receiver does not simply add decoded frames";
   }
   constexpr size_t kCount = 1536;
   for (const uint32_t senders : {1u, 2u, 8u}) {
@@ -470,7 +471,7 @@ TEST_P(StepLaw, RandomNumbersAreDrawnOnce) {
   const std::vector<std::byte> frame = lone.Encoded(x, {.own = 1, .shared = 2});
   const bool own = frame != lone.Encoded(x, {.own = 3, .shared = 2});
   const bool shared = frame != lone.Encoded(x, {.own = 1, .shared = 4});
-  if (!own && !shared) GTEST_SKIP() << "it draws no random numbers";
+  if (!own && !shared) GTEST_SKIP() << "the codec draws no random numbers";
   const auto encode = [&](uint64_t seed, uint32_t id, uint64_t step, uint32_t sender) {
     const ChunkConfig config{.count = kCount, .spec = GetParam(), .id = id, .rows = RowsOf(kCount)};
     Compressor compressor(absl::MakeConstSpan(&config, 1), {.seed = seed, .sender = sender});

@@ -1,5 +1,5 @@
-// Tests that the saved state of senders and receivers is complete: a run continues from it bit for
-// bit, and refuses any other state.
+// Tests that the saved state of senders and receivers is complete: a run that restores it continues
+// bit for bit. Any other state must be refused.
 #include "compress/saved_state.h"
 
 #include <functional>
@@ -12,6 +12,7 @@
 namespace sluice::compress {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr size_t kSavedStateCount = 1536;
@@ -35,7 +36,7 @@ TEST_P(Saved, RunsGoOnBitForBit) {
     for (uint64_t step = 0; step < before; ++step) undisturbed.Step(GradientsOf(step));
     OneChunk restored(GetParam(), kSavedStateCount, kSavedStateSenders);
     ASSERT_TRUE(restored.GoOnFrom(undisturbed).ok());
-    // The state must also be restorable into an object that has made other steps.
+    // An object that has run different steps must also be able to restore the state.
     OneChunk strayed(GetParam(), kSavedStateCount, kSavedStateSenders);
     for (uint64_t step = 50; step < 53; ++step) strayed.Step(GradientsOf(step));
     ASSERT_TRUE(strayed.GoOnFrom(undisturbed).ok());
@@ -163,12 +164,12 @@ TEST(SavedCompressor, ErrorsSayWhatWasSavedAndWhatToDo) {
   Compressor other(chunks, {});
   const SavedCompressor before = other.Save();
   const std::string message(other.Restore(saved).message());
-  EXPECT_THAT(message, HasSubstr("chunk 3 was saved as 4192 elements of int4"));
+  EXPECT_THAT(message, AllOf(HasSubstr("chunk 3 was saved"), HasSubstr("4192 elements of int4")));
   EXPECT_THAT(message, HasSubstr("is now 4192 elements of int8"));
   EXPECT_THAT(message, HasSubstr("continue with the job file"));
   chunks.pop_back();
   EXPECT_THAT(std::string(Compressor(chunks, {}).Restore(saved).message()),
-              HasSubstr("the saved state has 10 chunks in 9 groups, this job has 9 in 8"));
+              AllOf(HasSubstr("10 chunks in 9 groups"), HasSubstr("job has 9 in 8")));
   EXPECT_EQ(other.Save(), before);
 }
 

@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 constexpr size_t kSpecOptionCount = 3072;
 constexpr uint64_t kSpecOptionSteps = 6;
 
-// Returns all bytes that a sender of two tensors sends in some steps. One tensor has larger
-// gradients than the other.
+// Returns all bytes that a sender of two tensors sends in kSpecOptionSteps steps. One tensor has
+// larger gradients than the other.
 std::vector<std::byte> Sent(const CodecSpec& spec) {
   std::vector<ChunkConfig> configs;
   for (uint32_t id = 0; id < 2; ++id) {
@@ -78,7 +78,7 @@ TEST_P(SpecOption, EveryOptionChangesWhatIsSent) {
 
 TEST_P(SpecOption, EveryValueFormatChangesWhatIsSent) {
   const CodecEntry& entry = FindCodec(GetParam());
-  if (!entry.values) GTEST_SKIP() << "it takes no value format";
+  if (!entry.values) GTEST_SKIP() << "the codec takes no value format";
   std::vector<std::vector<std::byte>> all;
   for (const ValueFormat values :
        {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8, ValueFormat::kSign}) {
@@ -91,7 +91,8 @@ TEST_P(SpecOption, EveryValueFormatChangesWhatIsSent) {
 
 TEST_P(SpecOption, EveryArgumentOfDgcChangesWhatIsSent) {
   const CodecEntry& entry = FindCodec(GetParam());
-  if (!CompensatorRefusal(entry.id, 0, CompensatorId::kDgc).empty()) GTEST_SKIP() << "no dgc";
+  if (!CompensatorRefusal(entry.id, 0, CompensatorId::kDgc).empty())
+    GTEST_SKIP() << "the codec does not support dgc";
   CodecSpec plain = *ParseCodecSpec(entry.example);
   plain.compensator = {.id = CompensatorId::kDgc, .level = 0.5};
   const std::vector<std::byte> sent = Sent(plain);
@@ -135,7 +136,7 @@ TEST(SpecOptions, WarmupIsRefusedWhereItDoesNothing) {
 }
 
 // The receiver must refuse the frame of exponents that it publishes itself: such a frame is not a
-// contribution, although it would add nothing.
+// contribution, even though it would add nothing.
 TEST(Receivers, TakeNoExponents) {
   std::vector<std::byte> frame;
   AppendFrame(FormatId::kExponents, kSpecOptionCount,

@@ -1,5 +1,5 @@
-// Trains through the library: measures the cost of each codec on small models at three momenta, and
-// shows the effect of feedback where it is necessary in theory.
+// Trains small models with the library. Measures the accuracy cost of each codec at three momenta,
+// and shows the effect of feedback where theory requires it.
 
 #include <algorithm>
 #include <cmath>
@@ -248,8 +248,9 @@ double Contraction(const compress::CodecSpec& spec) {
   return 1 - off / all;
 }
 
-// Returns the codecs of CompensatedSpecs that a small problem can judge: not those that send only
-// one element per step, and dgc (low rates, long runs) only with the table's examples.
+// Returns the codecs of CompensatedSpecs that a small problem can judge. Excludes codecs that send
+// very few elements per step. Includes dgc, which needs low rates and long runs, only with the
+// table's examples.
 std::vector<compress::CodecSpec> JudgedSpecs() {
   std::vector<compress::CodecSpec> judged;
   for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
@@ -295,8 +296,8 @@ TEST_P(WithEveryCodec, QuadraticOfHeterogeneousWorkers) {
     EXPECT_LE(left, masks ? 0.25 : Traits().clips ? 0.2 : 0.05);
     return;
   }
-  // Codecs that do not converge in theory must not converge here either: votes because they have no
-  // magnitude, and other codecs in proportion to the elements of a block that they drop.
+  // Codecs that do not converge in theory must not converge here either. Votes have no magnitude.
+  // Other codecs miss the minimum in proportion to the elements of a block that they drop.
   EXPECT_GT(left, 1e-4);
   const bool absolute =
       compress::FindCodec(GetParam().codec).level == compress::LevelKind::kPositive;
@@ -325,15 +326,15 @@ INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(JudgedSpecs
 
 // These codecs must fail without feedback. In theory, some lose exactly the (1, 1) component.
 TEST(SignCounterexample, FailsWithoutFeedback) {
-  if (kShort) GTEST_SKIP() << "too few steps to fail";
+  if (kShort) GTEST_SKIP() << "short runs have too few steps to fail";
   for (const char* text : {"signsgd", "sign/noef", "ternary:0.01/noef", "topk:1%/noef"}) {
     EXPECT_GT(SolvePairs(*compress::ParseCodecSpec(text)), 0.5) << text;
   }
 }
 
-// At a constant rate, only compensators with a memory must reach the minimum. The workers'
-// gradients are not 0 there, so a codec that drops or randomly rounds parts of them has no fixed
-// point at the minimum. With differences from a memory, it has one.
+// At a constant rate, only compensators with a memory reach the minimum. The workers' gradients are
+// not 0 there, so a codec that drops or randomly rounds parts of them has no fixed point at the
+// minimum. A codec that encodes differences from a memory has one.
 TEST(Memories, ComeToTheMinimumAtARateThatStays) {
   const auto left = [](const char* text) {
     const double share = MinimizeQuadratic(*compress::ParseCodecSpec(text), Rate::kStays);
@@ -357,7 +358,7 @@ TEST(Memories, ComeToTheMinimumAtARateThatStays) {
   }
 }
 
-// EF21 must be far worse than feedback with these codecs. It is for exact gradients: its memories
+// With these codecs, EF21 must be far worse than feedback. EF21 needs exact gradients: its memories
 // treat noise as information, and a codec that lags behind sends a step's noise in later steps
 // (Fatkhullin et al. 2023). With feedback, the noise adds up and cancels.
 TEST(Memories, FollowNoiseWhereACodecIsBehind) {
@@ -382,8 +383,8 @@ struct Cost {
 // 0.01.
 constexpr double kNoise = 0.015;
 constexpr double kMomenta[] = {0, 0.5, 0.9};
-// By default, only the last momentum runs, which is the hardest for all codecs except dgc. The
-// whole table takes minutes.
+// By default, the test uses only the last momentum, which is the hardest for all codecs except dgc.
+// The whole table takes minutes.
 const bool kLong = std::getenv("SLUICE_LONG") != nullptr;
 const size_t kFirstMomentum = kLong || kShort ? 0 : std::size(kMomenta) - 1;
 const size_t kMomentaEnd = kShort ? 2 : std::size(kMomenta);
@@ -492,7 +493,7 @@ TEST(TextModel, NoTwoSpecsDoTheSame) {
     const auto [other, is_new] =
         known.emplace(TrainText(text, "none", 0.5, kShort ? 3 : 12).parameters, text);
     if (kShort) continue;  // In short runs, some specs do not diverge yet.
-    EXPECT_TRUE(is_new) << text << " does what " << other->second << " does";
+    EXPECT_TRUE(is_new) << text << " and " << other->second << " have the same effect";
   }
 }
 

@@ -66,7 +66,7 @@ class Browser:
         while b"\0" not in self.rest:
             ready, _, _ = select.select([self.read_end], [], [], max(0, end - time.monotonic()))
             if not ready:
-                raise AssertionError(f"Chromium said nothing for {self.limit} s")
+                raise AssertionError(f"Chromium sent nothing for {self.limit} s")
             got = os.read(self.read_end, 1 << 16)
             if not got:
                 raise AssertionError("Chromium has ended")

@@ -87,7 +87,7 @@ class DisruptedJob:
                 continue
             self.restarts[name] += 1
             if sum(self.restarts.values()) > RESTARTS_MAX:
-                raise Failure(f"{name} has ended with {process.returncode}; all together that is too often: {dict(self.restarts)}")
+                raise Failure(f"{name} ended with status {process.returncode}; there were too many restarts: {dict(self.restarts)}")
             self.start(name)
 
     def wait_until(self, condition, what):
@@ -182,7 +182,7 @@ class DisruptedJob:
         left = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
                 if any(folder in word for word in command_line(pid)) and is_running(pid)]
         if left:
-            raise Failure(f"processes {left} are left")
+            raise Failure(f"processes {left} still run")
         return [self.job.report(name) for name in self.workers]
 
 

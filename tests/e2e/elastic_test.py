@@ -82,8 +82,8 @@ class Elastic(unittest.TestCase):
         reports = [json.loads(self.report(rank).read_text()) for rank in range(4)]
         self.assertEqual(len({report["parameters_sha256"] for report in reports}), 1, reports)
         self.assertEqual({report["steps"] for report in reports}, {STEPS})
-        self.assertLess(reports[0]["train_loss"], 0.5 * math.log(10), "what guessing would give is log 10")
-        self.assertNotIn("goes back", self.logs(), "without a rollback")
+        self.assertLess(reports[0]["train_loss"], 0.5 * math.log(10), "guessing gives a loss of log 10")
+        self.assertNotIn("goes back", self.logs(), "the job must not roll back")
         return reports
 
     def four_two_four(self, *settings):

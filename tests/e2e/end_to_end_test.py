@@ -65,7 +65,7 @@ class Run:
 
         def is_training():
             if self.process.poll() is not None:
-                raise AssertionError("ended early: " + self.process.stdout.read())
+                raise AssertionError("the job ended early: " + self.process.stdout.read())
             done = sluice("status", "--coordinator", self.coordinator, "--json")
             if done.returncode != 0:
                 return False
@@ -191,11 +191,11 @@ class EndToEnd(unittest.TestCase):
             os.kill(pid, signal.SIGSTOP)  # A stopped process ignores SIGTERM, and no checkpoint is made.
         run.process.send_signal(signal.SIGINT)
         while "Ctrl-C again" not in (line := run.process.stdout.readline()):
-            self.assertNotEqual(line, "", "ended before the second Ctrl-C")
+            self.assertNotEqual(line, "", "the job ended before the second Ctrl-C")
         run.process.send_signal(signal.SIGINT)
         code, output = run.wait()
         self.assertEqual(code, 130, output)
-        self.assertNotIn("warning", output.lower(), "the checkpoint is not waited for")
+        self.assertNotIn("warning", output.lower(), "the job must not wait for the checkpoint")
         self.assertEqual(run.left(), [])
 
     def test_killed_launcher_leaves_nothing(self):

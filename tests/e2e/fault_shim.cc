@@ -89,7 +89,7 @@ Rule ParseRule(const std::string& line) {
 
 class Rules {
  public:
-  // Uses up one application of the first matching rule. Returns false if no rule applies.
+  // Gets the first rule that applies and counts its use. Returns false if no rule applies.
   bool Take(const char* operation, const char* path, Rule* taken) {
     static const char* const file = std::getenv("SLUICE_SHIM_RULES");
     if (file == nullptr || path == nullptr) return false;

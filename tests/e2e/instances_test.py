@@ -53,7 +53,7 @@ class InstancesTest(unittest.TestCase):
         for rank in (0, 1):
             job.wait_until_says(f"worker-{rank}", "shard 1 is served by another process now")
         self.expect_progress(job)
-        self.assertIsNone(job.running["shard-1"].poll(), "it lives, and knows of nothing")
+        self.assertIsNone(job.running["shard-1"].poll(), "the old process runs and does not know of its replacement")
         self.expect_no_rollback(job)
         link.release("there"), link.release("back")
         self.assertEqual(job.wait_until_ended("shard-1"), {"shard-1": 1}, job.logs())

@@ -71,7 +71,7 @@ class LostWords(unittest.TestCase):
             job.worker(rank, coordinator=ports[rank // 2])
         job.wait_until_says("relay-0", "rack-0/step-000000000100/manifest.json")
         job.running["worker-0"].send_signal(signal.SIGSTOP)  # The job must not end first.
-        self.assertLess(max(job.complete(), default=0), 100, "the rack could not go back to it")
+        self.assertLess(max(job.complete(), default=0), 100, "the rack has not written this checkpoint yet")
         newest = job.wait_until_complete(100)
         self.assertGreaterEqual(job.complete(job.checkpoints / "rack-0")[-1], newest, job.logs())
         job.kill("relay-0")

@@ -95,7 +95,7 @@ class NetworkCut(unittest.TestCase):
         reports = [json.loads(self.report(rank).read_text()) for rank in range(WORKERS)]
         self.assertEqual(len({report["parameters_sha256"] for report in reports}), 1, reports)
         self.assertEqual({report["steps"] for report in reports}, {STEPS})
-        self.assertNotIn("goes back", self.logs(), "without a rollback")
+        self.assertNotIn("goes back", self.logs(), "the job must not roll back")
 
     def test_longer_than_a_lease(self):
         self.start_all(lease="3s")

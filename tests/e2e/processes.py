@@ -62,7 +62,7 @@ def wait_until(condition, what, limit):
         if result:
             return result
         time.sleep(0.02)
-    raise AssertionError(f"in {limit} s not: {what}")
+    raise AssertionError(f"timed out after {limit} s waiting for: {what}")
 
 
 class SlowedDown:

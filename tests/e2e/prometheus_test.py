@@ -53,7 +53,7 @@ def scrape_configuration(targets, rules):
     for old, new in ((r"scrape_interval: 5s", "scrape_interval: 1s\n  evaluation_interval: 1s"), (r"rule_files: \[.*\]", f"rule_files: [{rules}]"),
                      (r"targets: \[.*\]", f"targets: {json.dumps(targets)}")):
         text, count = re.subn(old, new, text)
-        assert count == 1, f"{old} stands {count} times in 0.1's configuration"
+        assert count == 1, f"{old} occurs {count} times in the configuration of 0.1"
     return text
 
 

@@ -98,7 +98,7 @@ class Quorum(unittest.TestCase):
             # If the job waited for the stopped worker, the next steps would not close.
             self.wait_for_step(self.status()["step"] + FAR)
             step = self.status()["step"]
-            self.assertGreater(self.metric("sluice_quorum_bundles_total"), 0, "steps close without it, and that is counted")
+            self.assertGreater(self.metric("sluice_quorum_bundles_total"), 0, "bundles that close without the stopped worker are counted")
         finally:
             os.kill(stopped, signal.SIGCONT)
         self.wait_until(lambda: "this worker was late" in (self.folder / "logs" / "worker-3.log").read_text(), "that it was late")
@@ -114,7 +114,7 @@ class Quorum(unittest.TestCase):
         self.assertEqual(run.wait(timeout=LIMIT), 0, self.log())
         report = json.loads((self.folder / "report.json").read_text())
         self.assertEqual(report["steps"], STEPS)
-        self.assertGreater(report["test_accuracy"], 0.9, "without a quorum all samples are right")
+        self.assertGreater(report["test_accuracy"], 0.9, "without a quorum, every sample is classified correctly")
 
     def test_a_lost_worker_takes_the_job_back(self):
         run = self.start(ENDLESS, f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.interval=50")

@@ -73,7 +73,7 @@ class Run:
 
     def wait_until_step(self, step):
         def is_there():
-            assert not self.ended(), "ended early: " + self.text()
+            assert not self.ended(), "the job ended early: " + self.text()
             shards = self.status().get("shards", [])
             return shards and min(int(shard["highest_closed_step"]) for shard in shards) >= step
         processes.wait_until(lambda: len(self.children()) == 8 or self.ended(), "all processes started", LIMIT)
@@ -88,7 +88,7 @@ class Run:
         try:
             return self.process.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end in {LIMIT} s: " + self.text()) from None
+            raise AssertionError(f"the job did not end in {LIMIT} s: " + self.text()) from None
 
     def stop(self):
         if not self.ended():

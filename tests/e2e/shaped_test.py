@@ -110,7 +110,7 @@ def check_rates(shaped):
     for rate, by_kind in measured.items():
         print(rate, {kind: [f"{value / BITS[rate]:.3f}" for value in values] for kind, values in by_kind.items()},
               f"of the rate, {PAYLOAD:.3f} is all that TCP can have")
-    assert all(right(rate, values) for rate, by_kind in measured.items() for values in by_kind.values()), "not as fast as asked for"
+    assert all(right(rate, values) for rate, by_kind in measured.items() for values in by_kind.values()), "a link does not have the requested rate"
 
 
 def end_with_parent():

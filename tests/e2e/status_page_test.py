@@ -126,7 +126,7 @@ class StatusPageTest(unittest.TestCase):
                 self.browser.look(width, height, scheme)
                 wait_until(lambda: self.browser.value("innerWidth") == width, "the window", LIMIT)
                 self.browser.value("show(shown)")
-                self.assertEqual(self.browser.value("document.documentElement.scrollWidth"), width, f"{name}: nothing is wider than the window")
+                self.assertEqual(self.browser.value("document.documentElement.scrollWidth"), width, f"{name}: no element is wider than the window")
                 back[scheme] = self.browser.value("getComputedStyle(document.body).backgroundColor")
                 self.take(f"{name}-{scheme}")
         self.assertNotEqual(back["light"], back["dark"])

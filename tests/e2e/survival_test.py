@@ -111,7 +111,7 @@ class Run:
     def wait_until_step(self, step, processes=len(NAMES)):
         def is_there():
             if self.ended():
-                raise AssertionError("ended early: " + self.text() + self.logs())
+                raise AssertionError("the job ended early: " + self.text() + self.logs())
             return self.step() >= step
         wait_until(lambda: len(self.children()) == processes or self.ended(), "all processes started")
         wait_until(is_there, f"step {step}")
@@ -131,7 +131,7 @@ class Run:
         try:
             return self.process.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end in {LIMIT} s: " + self.text() + self.logs()) from None
+            raise AssertionError(f"the job did not end in {LIMIT} s: " + self.text() + self.logs()) from None
 
     def stop(self):
         if not self.ended():
@@ -324,7 +324,7 @@ class Survival(unittest.TestCase):
                 self.assertEqual(run.wait(), 0, run.text() + run.logs())
                 report = json.loads(run.report_path.read_text())
                 self.assertEqual(report["steps"], STEPS)
-                self.assertLess(report["train_loss"], 0.5 * math.log(10), "what guessing would give is log 10")
+                self.assertLess(report["train_loss"], 0.5 * math.log(10), "guessing gives a loss of log 10")
                 log = (self.folder / "logs" / "shard-0.log").read_text()
                 self.assertIn("the run had 2 workers and continues with 3", log)
                 self.assertIn("the run had 3 workers and continues with 1", log)

@@ -74,7 +74,7 @@ class TraceTest(unittest.TestCase):
                 names[name] += 1
                 while open_spans and open_spans[-1] <= begin + SLACK:
                     open_spans.pop()
-                self.assertTrue(not open_spans or end <= open_spans[-1] + SLACK, f"{name} ends after what it is in")
+                self.assertTrue(not open_spans or end <= open_spans[-1] + SLACK, f"{name} ends after the span that contains it")
                 open_spans.append(end)
         return names
 
@@ -92,7 +92,7 @@ class TraceTest(unittest.TestCase):
             self.assertAlmostEqual(parts["wait"][1], parts["step"][1], delta=SLACK)
         ends = sorted(parts["step"] for parts in of.values())
         for (_, end), (begin, _) in zip(ends, ends[1:]):
-            self.assertAlmostEqual(end, begin, delta=SLACK, msg="steps follow each other")
+            self.assertAlmostEqual(end, begin, delta=SLACK, msg="each step must begin when the previous one ends")
         return ends[-1][1]
 
     def check_overlapping(self, events, name):

@@ -96,7 +96,7 @@ class ReceiverRun {
     }
   }
 
-  // Returns a frame of zeros in place of the mean, which may not be finite after such input.
+  // Returns a frame of zeros. It replaces the mean, which may not be finite after such input.
   std::vector<std::byte> CodecFrame() const {
     std::vector<std::byte> frame;
     const std::vector<float> zeros(config_.count);

@@ -1,6 +1,6 @@
-// Fuzzer for specs: any text must be refused with a reason, or its canonical form must parse to the
-// same spec, and it must be possible to make a codec, a sender and a receiver from the spec. Input:
-// a text.
+// Fuzzer for specs: any string must either be refused with a reason or be a valid spec. The
+// canonical form of a valid spec must parse to the same spec, and it must be possible to make a
+// codec, a sender and a receiver from it. Input: a string.
 
 #include "base/check.h"
 #include "compress/aggregator.h"

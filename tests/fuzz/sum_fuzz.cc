@@ -1,7 +1,7 @@
-// Fuzzer for adding: consecutive frames must change a sum together or not at all, with the same
-// result as one by one. Input: element count (2 bytes), the initial sum (a byte with the number of
-// floats, then the floats), then frames. Each frame has a flag (1 seals the frame), its size (2
-// bytes) and its bytes.
+// Fuzzer for adding: either all of several consecutive frames must be added to a sum, or none. The
+// result must be the same as when they are added one by one. Input: element count (2 bytes), the
+// initial sum (a byte with the number of floats, then the floats), then frames. Each frame has a
+// flag (1 seals the frame), its size (2 bytes) and its bytes.
 
 #include "base/check.h"
 #include "tests/fuzz/fuzz_input.h"

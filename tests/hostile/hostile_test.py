@@ -132,7 +132,7 @@ class Target:
     def expect_all_run(self, when):
         for name, process in self.job.running.items():
             if process.poll() is not None:
-                raise AssertionError(f"{name} has ended {when}, with {process.returncode}\n{self.job.logs()}")
+                raise AssertionError(f"{name} ended {when} with status {process.returncode}\n{self.job.logs()}")
 
 
 class HostileTest(unittest.TestCase):
@@ -172,7 +172,7 @@ class HostileTest(unittest.TestCase):
                     target.expect_all_run(f"after {attack.__name__}")
                     target.expect_all_ports(f"after {attack.__name__}")
                     if not grpc_attacks.is_expected_to_fail(attack, target):
-                        self.assertLess(most, GROWTH, "MB that a server grew by")
+                        self.assertLess(most, GROWTH, "a server's memory grew by too many MB")
         self.assertEqual(self.end_of(job), expected)
 
 class MutualTlsTest(unittest.TestCase):
@@ -188,7 +188,7 @@ class MutualTlsTest(unittest.TestCase):
         job.wait_until(is_answered, "the server answers")
         hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # A TLS hello, cut off.
         grpc_attacks.flood(job.ports[0], DESCRIPTORS + 100, (b"", hello, grpc_attacks.HELLO),
-                           lambda: self.assertTrue(is_answered(), "beside idle strangers"))
+                           lambda: self.assertTrue(is_answered(), "the server must answer in spite of idle connections"))
         self.assertTrue(is_answered())
 
 

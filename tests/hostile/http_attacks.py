@@ -110,7 +110,7 @@ def flood(port, beginning, unit):
             client.sendall(beginning)
             for _ in range(FLOOD // len(unit)):
                 client.sendall(unit)
-            raise AssertionError(f"port {port} took a request of {FLOOD} bytes")
+            raise AssertionError(f"port {port} accepted a request of {FLOOD} bytes")
 
 
 def requests_without_end(target):

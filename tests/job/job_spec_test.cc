@@ -12,7 +12,9 @@
 namespace sluice::job {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -140,8 +142,8 @@ TEST(JobWarnings, OfLocalStepsTheOuterMomentumCounts) {
   JobSpec job = Job("sgd", 0.1, 0.9);
   job.mode = "local_sgd";
   EXPECT_THAT(JobWarnings(job),
-              ElementsAre(HasSubstr("delays changes of weights and outer_momentum 0.9 amplifies "
-                                    "delay: use outer_momentum 0.5 and outer_lr 1, or")));
+              ElementsAre(AllOf(HasSubstr("outer_momentum 0.9 amplifies delay"),
+                                HasSubstr("use outer_momentum 0.5 and outer_lr"))));
   job.outer_optimizer = "average";
   EXPECT_THAT(JobWarnings(job), IsEmpty());
 }
@@ -182,8 +184,9 @@ TEST(JobWarnings, SeesDownlinkAndOverrides) {
   spec.compression.uplink = Spec("int8");
   spec.compression.downlink = Spec("ternary:0.5");
   spec.compression.overrides = {{"fc*", Spec("topk:1%"), {}}};
-  EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("downlink ternary:0.5 and uplink of tensors "
-                                                       "fc* topk:1% delay changes of weights")));
+  EXPECT_THAT(JobWarnings(spec),
+              ElementsAre(AllOf(HasSubstr("downlink ternary:0.5 and uplink"),
+                                HasSubstr("tensors fc* topk:1% delay changes"))));
 }
 
 TEST(JobWarnings, TellsWhatNoFeedbackLoses) {
@@ -207,8 +210,8 @@ TEST(JobWarnings, TellWhatCompensatorsDoNotGoWith) {
   JobSpec spec = Job("sgd", 0.1, 0.3);
   spec.compression.uplink = Spec("topk:1%/dgc:0.9");
   EXPECT_THAT(JobWarnings(spec),
-              ElementsAre("uplink topk:1%/dgc:0.9 has a momentum of its own, which the optimizer's "
-                          "0.3 is added to: use momentum 0"));
+              ElementsAre(AllOf(HasSubstr("uplink topk:1%/dgc:0.9 has a momentum"),
+                                EndsWith(": use momentum 0"))));
   spec.optimizer.momentum = 0;
   EXPECT_THAT(JobWarnings(spec), IsEmpty());
   spec.compression.uplink = Spec("sign/ef21");
@@ -319,7 +322,7 @@ TEST(Support, DocumentShowsTheTable) {
                              std::istreambuf_iterator<char>());
   // A matcher would print the whole page, so the test uses find.
   EXPECT_TRUE(document.find(SupportTableMarkdown()) != std::string::npos)
-      << "docs/compression.md is behind: run tools/update_support_table.sh. It is now:\n"
+      << "docs/compression.md is outdated: run tools/update_support_table.sh. The table is now:\n"
       << SupportTableMarkdown();
 }
 

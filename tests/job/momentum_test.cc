@@ -1,5 +1,6 @@
 #include "job/momentum.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +10,10 @@
 
 namespace sluice::job {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 compress::CodecSpec Spec(const char* text) { return *compress::ParseCodecSpec(text); }
 
@@ -66,16 +71,17 @@ const protocol::TensorTable kTable = {{.name = "weight", .shape = {1000, 1000}, 
 TEST(JobMomentum, FollowsFromTheCodecsOfLargeTensors) {
   EXPECT_EQ(JobMomentum(Job("sgd", 0.9, "fp16"), kTable), 0.9);
   EXPECT_EQ(JobMomentum(Job("sgd", 0.9, "topk:1%"), kTable), 0.5);
-  EXPECT_EQ(JobMomentum(Job("adam", 0, "topk:1%"), kTable), 0.5) << "beta1";
+  EXPECT_EQ(JobMomentum(Job("adam", 0, "topk:1%"), kTable), 0.5)
+      << "the limit applies to Adam's beta1";
   EXPECT_EQ(JobMomentum(Job("sgd", 0, "topk:1%"), kTable), 0);
   JobSpec spec = Job("sgd", 0.9, "fp16");
   spec.compression.overrides = {{"bias", Spec("topk:1%"), {}}};
-  EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "a small tensor's";
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "a small tensor's codec does not count";
   spec.compression.overrides = {{"weight", {}, Spec("ternary:0.5")}};
   EXPECT_EQ(JobMomentum(spec, kTable), 0.5);
   spec.compression.overrides = {};
   spec.relays = {.workers = {2, 2}, .uplink = Spec("topk:1%")};
-  EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "on the way to relays";
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "the uplink to the relays is sparse";
 }
 
 TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
@@ -87,7 +93,8 @@ TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
   spec.mode = "async";
   spec.compression.uplink = Spec("none");
   spec.optimizer.delayed_momentum = 0.8;
-  EXPECT_EQ(JobMomentum(spec, kTable), 0.8) << "staleness is not looked at by hand";
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.8)
+      << "a momentum from the job file is not adjusted for staleness";
 }
 
 TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
@@ -98,11 +105,11 @@ TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
   spec.workers = 4;
   spec.optimizer.momentum = 0.5;
-  EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "low enough as it is";
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "the momentum is already low enough";
   spec.mode = "local_sgd";
   spec.optimizer.momentum = 0.9;
   spec.compression.uplink = Spec("topk:1%");
-  EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "own steps are not delayed";
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "local steps are not delayed";
 }
 
 TEST(JobMomentum, IsThePlansWhereOneHolds) {
@@ -117,9 +124,8 @@ TEST(MomentumNote, NamesAllThatDelays) {
   JobSpec spec = Job("sgd", 0.9, "int8");
   spec.compression.downlink = Spec("ternary:0.5");
   spec.compression.overrides = {{"fc*", Spec("topk:30%"), {}}};
-  EXPECT_EQ(
-      MomentumNote(spec),
-      "momentum 0.5 (of 0.9): ternary:0.5 down and topk:30% up in fc* delay gradients; lr x 5");
+  EXPECT_THAT(MomentumNote(spec), AllOf(HasSubstr("ternary:0.5 down and topk:30% up"),
+                                        HasSubstr("up in fc* delay gradients")));
 }
 
 TEST(ShardMomentum, IsOfTheJobsOwnOptimizerAlone) {
@@ -148,8 +154,8 @@ TEST(BufferFactor, ChangesMomentumWithoutAJump) {
   }
 }
 
-// Adam's buffer is an average, which the bias correction completes from the first step on. A change
-// of beta1 must keep the corrected average at 1.
+// Adam's buffer is a running average, which bias correction normalizes from the first step on. A
+// change of beta1 must keep the corrected average at 1.
 TEST(BufferFactor, OfAdamKeepsTheAverageWhole) {
   const OptimizerSpec adam{.name = "adamw", .lr = 0.1};
   EXPECT_EQ(RateFactor(adam, 0.5), 1);
@@ -167,10 +173,12 @@ TEST(BufferFactor, OfAdamKeepsTheAverageWhole) {
 }
 
 TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
+  // One whole note as an example.
   EXPECT_EQ(MomentumNote(Job("sgd", 0.9, "topk:1%+int4")),
             "momentum 0.5 (of 0.9): topk:1%+int4 up delays gradients; lr x 5");
-  EXPECT_EQ(MomentumNote(Job("adam", 0, "ternary:0.5")),
-            "beta1 0.5 (of 0.9): ternary:0.5 up delays gradients");
+  EXPECT_THAT(
+      MomentumNote(Job("adam", 0, "ternary:0.5")),
+      AllOf(HasSubstr("beta1 0.5 (of 0.9)"), HasSubstr("ternary:0.5 up"), Not(HasSubstr("lr x"))));
   EXPECT_EQ(MomentumNote(Job("sgd", 0.5, "topk:1%")), "");
   EXPECT_EQ(MomentumNote(Job("sgd", 0.9, "int8")), "");
   JobSpec spec = Job("sgd", 0.9, "topk:1%");
@@ -183,9 +191,9 @@ TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
   spec = Job("sgd", 0.9, "topk:1%");
   spec.mode = "async";
   spec.workers = 10;
-  EXPECT_EQ(MomentumNote(spec),
-            "momentum 0.1 (of 0.9): topk:1% up and mode async with 10 workers delay gradients; lr "
-            "x 9");
+  EXPECT_THAT(MomentumNote(spec),
+              AllOf(HasSubstr("momentum 0.1 (of 0.9)"), HasSubstr("mode async with 10 workers"),
+                    HasSubstr("lr x 9")));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ void ExpectCovers(const TensorTable& table, const LayoutParameters& parameters,
   EXPECT_EQ(next, layout.chunks.size());
 }
 
-// Checks that every chunk is in the single bundle that it names, and that bundles are sent from the
+// Checks that every chunk is only in the bundle that it names, and that bundles are sent from the
 // last tensor to the first.
 void ExpectBundled(const LayoutParameters& parameters, const Layout& layout) {
   size_t seen = 0;
@@ -69,7 +69,8 @@ void ExpectBundled(const LayoutParameters& parameters, const Layout& layout) {
       EXPECT_EQ(bundle.elements, elements);
       EXPECT_LE(bundle.chunks.size(), kBundleChunksMax);
       const uint32_t last = layout.chunks[bundle.chunks.back()].count;
-      EXPECT_LT(elements - last, parameters.bundle_elements) << "was full before its last chunk";
+      EXPECT_LT(elements - last, parameters.bundle_elements)
+          << "the bundle must not be full before its last chunk";
       const bool is_last = b + 1 == layout.bundles[shard].size();
       EXPECT_TRUE(is_last || elements >= parameters.bundle_elements ||
                   bundle.chunks.size() == kBundleChunksMax);

@@ -24,7 +24,7 @@ class Link {
  public:
   explicit Link(double offset_s = 0) : offset_s_(offset_s) {}
 
-  // Sends a message. `at` is the time in seconds at which the sender has the message. `late_s` is
+  // Sends a message. `at` is the time in seconds at which the message is ready to send. `late_s` is
   // the receiver's delay in reading it.
   void Send(double at, uint64_t bytes, bool probe = false, double late_s = 0) {
     free_ = std::max(free_, at) + static_cast<double>(bytes) / rate;
@@ -74,7 +74,7 @@ TEST(LinkMeter, TimeInWhichNothingWasReadyIsInNoPeriod) {
   const std::vector<LinkPeriod> periods = link.Take();
   ASSERT_EQ(periods.size(), 3);
   for (const LinkPeriod& period : periods) EXPECT_NEAR(RateOf(period) / kRate, 1, 1e-3);
-  EXPECT_EQ(periods[0].bytes, 1'000'000) << "the largest first";
+  EXPECT_EQ(periods[0].bytes, 1'000'000) << "the largest period comes first";
   EXPECT_TRUE(link.Take().empty());
 }
 
@@ -95,11 +95,12 @@ TEST(LinkMeter, BeforeAProbeNothingIsKnown) {
   Link link;
   link.Send(1, 1'000'000);
   link.Send(2, 1'000'000);
-  EXPECT_TRUE(link.Take().empty()) << "the shortest way would be that of a megabyte";
+  EXPECT_TRUE(link.Take().empty())
+      << "without a probe, the latency would include a megabyte's transfer";
 }
 
-// The latency of the route increases. Rates must be right again when the meter has dropped the
-// earlier probes; until then, they are wrong.
+// The latency of the route increases. Until the meter has dropped the earlier probes, rates may be
+// too low. After that, they must be right again.
 TEST(LinkMeter, FollowsALatencyThatGrows) {
   Link link;
   link.Send(1, 30, true);

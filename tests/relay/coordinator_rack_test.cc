@@ -33,7 +33,7 @@ class CoordinatorRackTest : public server::RollbackTest {
     coordinator_.Join(2, server::JoinOf(1, nonce + 1), now_, &effects_);
     TakeAsked();
   }
-  // Records these effects here, because the fixture ignores them.
+  // Records the effects for the parent job, which the fixture ignores.
   void TakeAsked() {
     for (const server::CoordinatorEffect& effect : effects_) {
       if (const auto* ask = std::get_if<server::AskParent>(&effect)) asked_.push_back(ask->term);
@@ -65,7 +65,7 @@ TEST_F(CoordinatorRackTest, AsksOnceAllAreHereAndBeginsWhereItIsTold) {
   EXPECT_EQ(answers_.at(1)->restore_step, 100u);
   EXPECT_EQ(answers_.at(1)->first_step, 101u);
   EXPECT_TRUE(coordinator_.HasCheckpoint(100));
-  // It followed a later step than 100, so it was discarded.
+  // This checkpoint is later than step 100, so it was discarded.
   EXPECT_FALSE(coordinator_.HasCheckpoint(200));
 }
 
@@ -85,7 +85,7 @@ TEST_F(CoordinatorRackTest, WhereTheJobAboveBeginsAtItsStartParametersAreBrought
   Begin(5, 0, /*agree=*/false);
   AcknowledgeAll();
   EXPECT_EQ(answers_.at(1)->first_step, 1u);
-  // False, although the parameters within the rack are equal.
+  // The answer must be false even if all parameters within the rack are equal.
   EXPECT_FALSE(answers_.at(1)->parameters_agree);
   EXPECT_FALSE(coordinator_.HasCheckpoint(100));
 }
@@ -141,7 +141,7 @@ TEST_F(CoordinatorRackTest, CheckpointsAreKeptThatTheJobAboveMayGoBackTo) {
   }
 }
 
-// In these tests, the parent job names checkpoints however far the rack is.
+// In these tests, the parent job names checkpoints regardless of the rack's progress.
 class SlowRackTest : public CoordinatorRackTest {
  protected:
   void Start() {
@@ -173,7 +173,7 @@ TEST_F(SlowRackTest, PartsThatComeWhileAManifestIsBeingWrittenAreTakenAfterwards
   EXPECT_EQ(manifests_.back().step, 300u);
   Written(300);
   EXPECT_TRUE(coordinator_.HasCheckpoint(300));
-  ASSERT_EQ(manifests_.back().step, 400u) << "no shard tells of its part again";
+  ASSERT_EQ(manifests_.back().step, 400u) << "no shard reports its part again";
   Written(400);
   EXPECT_TRUE(coordinator_.HasCheckpoint(400));
 }
@@ -205,24 +205,26 @@ TEST_F(SlowRackTest, OfSeveralThatComeMeanwhileTheLastOneCounts) {
   RankGives(1, 500);
   ASSERT_EQ(manifests_.back().step, 500u);
   Written(500);
-  EXPECT_THAT(dropped_, ::testing::Contains(400)) << "what is left of it";
+  EXPECT_THAT(dropped_, ::testing::Contains(400))
+      << "the remaining parts of checkpoint 400 are removed";
 }
 
 TEST_F(SlowRackTest, SaysWhatBecameOfACheckpoint) {
   Start();
   EXPECT_TRUE(coordinator_.CheckpointOutcome(200)->ok());
-  EXPECT_EQ(coordinator_.CheckpointOutcome(300), std::nullopt) << "nobody has named it yet";
+  EXPECT_EQ(coordinator_.CheckpointOutcome(300), std::nullopt) << "checkpoint 300 is not named yet";
   Name(300);
   GiveAllParts(300);
   ShardsGive(400);
-  EXPECT_EQ(coordinator_.CheckpointOutcome(300), std::nullopt) << "it is being written";
+  EXPECT_EQ(coordinator_.CheckpointOutcome(300), std::nullopt)
+      << "checkpoint 300 is still being written";
   Written(300);
   EXPECT_TRUE(coordinator_.CheckpointOutcome(300)->ok());
   EXPECT_EQ(coordinator_.CheckpointOutcome(400), std::nullopt);
   RankGives(1, 400, "no space left on device");
   ASSERT_TRUE(coordinator_.CheckpointOutcome(400).has_value());
   EXPECT_THAT(std::string(coordinator_.CheckpointOutcome(400)->message()),
-              ::testing::AllOf(HasSubstr("the rack has no checkpoint after step 400"),
+              ::testing::AllOf(HasSubstr("no checkpoint after step 400"),
                                HasSubstr("no space left on device")));
 }
 

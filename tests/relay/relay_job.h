@@ -1,5 +1,5 @@
 // RelayJob: a job with relays in this process: servers, relays and workers' sessions on loopback. A
-// test can kill any of them and restart it at its port.
+// test can kill any of them and restart it on the same port.
 #pragma once
 
 #include <gtest/gtest.h>

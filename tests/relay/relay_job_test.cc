@@ -140,8 +140,8 @@ TEST_F(RelayJobTest, AWorkerThatGivesUpEndsAllOfItWithItsReason) {
   }
 }
 
-// Steps are so long that the relay does not contact the parent job because of its rack. The rack
-// must still learn of the parent job's end in the middle of a step.
+// A step is so long that the rack gives the relay no reason to contact the parent job. The rack
+// must still learn in the middle of the step that the parent job has ended.
 TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
   steps_ = 1'000'000;
   Start();

@@ -58,8 +58,8 @@ TEST(RackShard, RepeatsWaitWhileTheSumIsAboveAndOtherBytesAreRefused) {
   EXPECT_EQ(shard.Ask(server::Contribution(0, 1, 0, 1)).outcome, protocol::Outcome::kResult);
 }
 
-// The result arrives only when the parent job has finished the whole step. The sender needs its
-// credit for the rest of the step before that, so the shard must answer at once.
+// The result arrives only when the parent job has finished the whole step. Before that, the sender
+// needs its credit for the rest of the step, so the shard must answer at once.
 TEST(RackShard, AnswersAtOnceWhateverMayStayUnanswered) {
   server::ShardOptions options = RackShard(2);
   options.unanswered_bytes = 1 << 20;

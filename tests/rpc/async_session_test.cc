@@ -154,7 +154,7 @@ TEST_F(AsyncSessionTest, NobodyWaitsForOneWhoIsSlow) {
   before_step_ = [&](uint32_t rank, uint64_t step) {
     if (rank != 0 && step == kAsyncSessionSteps && at_[3 - rank] + 1 >= kAsyncSessionSteps)
       others_are_done = true;
-    // Rank 0 makes its second step only when the others are at their last step.
+    // Rank 0 starts its second step only when the others are at their last step.
     if (rank == 0 && step == 2) AwaitThat([&] { return others_are_done.load(); });
   };
   Run();
@@ -170,7 +170,7 @@ TEST_F(AsyncSessionTest, SspHoldsWhoIsTooFarAhead) {
       if (step % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       return;
     }
-    // Rank 0 may be one step further than at_[0] says.
+    // Rank 0 may be one step ahead of at_[0].
     const uint64_t slowest = at_[0] + 1;
     const uint64_t ahead = step > slowest ? step - slowest : 0;
     uint64_t seen = furthest_ahead;

@@ -148,8 +148,8 @@ class BuffersSurvivalTest : public ::testing::Test {
     if (newest > first_checkpoint_ && step % kEvery == 4) std::exchange(lose_, nullptr)();
   }
 
-  // Expects the buffers of all ranks to equal those that one thread computes, which uses the mean
-  // in the steps where the ranks did.
+  // Expects the buffers of all ranks to equal those that this thread computes alone. It uses the
+  // mean in the same steps as the ranks.
   static void ExpectAsComputedAlone(const std::vector<std::unique_ptr<State>>& ended) {
     std::vector<std::vector<float>> alone(kBuffersSurvivalWorkers, std::vector<float>(kStatistics));
     uint64_t off_beat = 0;
@@ -171,8 +171,8 @@ class BuffersSurvivalTest : public ::testing::Test {
         for (std::vector<float>& one : alone) one[i] = sum / kBuffersSurvivalWorkers;
       }
     }
-    EXPECT_GT(off_beat, 0u) << "no checkpoint fell between two averagings";
-    EXPECT_GT(differing, kBuffersSurvivalSteps / 2) << "the test's ranks are all the same";
+    EXPECT_GT(off_beat, 0u) << "a checkpoint must fall between two averaging steps";
+    EXPECT_GT(differing, kBuffersSurvivalSteps / 2) << "the ranks must have different statistics";
     for (uint32_t rank = 0; rank < kBuffersSurvivalWorkers; ++rank) {
       const State& state = *ended[rank];
       EXPECT_EQ(std::memcmp(state.statistics, alone[rank].data(), sizeof(state.statistics)), 0)

@@ -117,8 +117,8 @@ TEST_F(CheckpointStoreTest, ACallMakesItsConnectionThatOfAMember) {
   EXPECT_THAT(members_[0], testing::StartsWith("ipv4:127.0.0.1:"));
 }
 
-// Until the server has begun the call, the client may send no more than a stranger. It must then
-// send the part only once.
+// Until the server has begun the call, the client may send no more bytes than a stranger. It must
+// still send the part only once.
 TEST_F(CheckpointStoreTest, APartIsSentOnceToAServerThatIsSlowToBegin) {
   const auto port = server::GuardedPort::Open("127.0.0.1:0", {.members = 8, .members_per_peer = 8},
                                               std::chrono::milliseconds(7000), Logger("test"));
@@ -152,14 +152,15 @@ TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
     const absl::StatusOr<protocol::CheckpointPart> part = client->Put(10, kName, bytes);
     ASSERT_TRUE(part.ok()) << part.status();
     EXPECT_EQ(part->bytes, size);
-    EXPECT_TRUE(protocol::VerifyPart(Folder(), *part).ok()) << "it is on disk as reported";
+    EXPECT_TRUE(protocol::VerifyPart(Folder(), *part).ok())
+        << "the file must match the reported part";
     const absl::StatusOr<std::string> back = client->Get(*part, absl::Seconds(100));
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_TRUE(*back == bytes) << size;
   }
-  EXPECT_THAT(Files(), testing::SizeIs(3)) << "a file that is there is never changed";
+  EXPECT_THAT(Files(), testing::SizeIs(3)) << "existing files are never changed";
   EXPECT_EQ(client->Put(10, kName, "")->file, "");
-  EXPECT_THAT(Files(), testing::SizeIs(3)) << "the same part again";
+  EXPECT_THAT(Files(), testing::SizeIs(3)) << "a repeated part adds no file";
 }
 
 TEST_F(CheckpointStoreTest, WhoDoesNotHoldTheRankIsRefused) {
@@ -198,7 +199,7 @@ TEST_F(CheckpointStoreTest, WhatDoesNotArriveWholeLeavesNothing) {
   const std::string large((1 << 20) + 1, 'x');
   EXPECT_EQ(PutRaw(First(SenderOf(0), kName, large), large).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT)
-      << "a message over the limit";
+      << "the message exceeds the limit";
   EXPECT_THAT(Files(), IsEmpty());
   EXPECT_TRUE(PutRaw(First(SenderOf(0), kName, bytes), bytes).ok());
 }

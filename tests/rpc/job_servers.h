@@ -1,5 +1,5 @@
 // JobServers: the servers of a job with checkpoints, in this process and on loopback. Each server
-// can be killed and restarted at its port.
+// can be killed and restarted on the same port.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class JobServers {
     servers_[shard] = *std::move(server);
     ports_[shard] = servers_[shard]->port();
   }
-  // Starts another server of the shard at another port. The previous one continues.
+  // Starts another server of the shard on another port. The previous server keeps running.
   void StartBeside(uint32_t shard) {
     before_.push_back(std::move(servers_[shard]));
     ports_[shard] = 0;
@@ -78,7 +78,7 @@ class JobServers {
   std::string coordinator() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
   const server::Server& operator[](uint32_t shard) const { return *servers_[shard]; }
   server::Server& before(size_t index) { return *before_[index]; }
-  // As in the program, shard 0 ends when all processes know of the end or had time to learn of it.
+  // As in the program, shard 0 ends once all processes know of the end or had time to learn of it.
   std::optional<absl::Status> Outcome(uint32_t shard) { return servers_[shard]->Outcome(); }
   void Stop(uint32_t shard) { servers_[shard].reset(); }
 

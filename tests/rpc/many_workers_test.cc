@@ -195,8 +195,8 @@ class ManyWorkersTest : public ::testing::Test {
   std::unique_ptr<server::Server> server_;
 };
 
-// The memory that Create requires for sums and residuals, and in kEnough also for the windows of
-// all ranks.
+// The memory that Create requires: kReservedBytes for sums and residuals, and kEnough to also hold
+// the windows of all ranks.
 constexpr uint64_t kReservedBytes = uint64_t{2} * sizeof(float) * kElements;
 constexpr uint64_t kEnough = kReservedBytes + kWorkers * kWindowBytes;
 

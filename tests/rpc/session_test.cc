@@ -146,8 +146,8 @@ TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
   });
 }
 
-// The test does not check the values of the figures. They must come from every rank and shard and
-// appear in the status.
+// Figures must arrive from every rank and shard and appear in the status. The test does not check
+// their values.
 TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
   StartServers(ThreeWorkerJob("none"));
   const auto all_known = [&] {
@@ -168,7 +168,7 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
     ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
     std::vector<float> w(4500), b(5);
     for (uint64_t step = 1; step <= last; ++step) {
-      // No rank is further than the next step of this rank.
+      // No rank is more than one step ahead of this rank.
       if (rank == 0 && last == kNone && all_known()) last = step + 1;
       ASSERT_TRUE(session->Submit(1, b).ok());
       ASSERT_TRUE(session->Submit(0, w).ok());
@@ -183,7 +183,7 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
     ASSERT_EQ(links.ranks.size(), kWorkers);
     uint64_t requests = 0;
     for (const uint64_t count : links.queue_counts) requests += count;
-    EXPECT_EQ(requests, server->Stats().contributions) << "a probe is none";
+    EXPECT_EQ(requests, server->Stats().contributions) << "a probe is not a contribution";
     EXPECT_GT(links.queue_seconds, 0);
   }
 }
@@ -224,7 +224,7 @@ TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
   table.push_back(
       {.name = "mean", .shape = {70}, .strides = {}, .role = protocol::TensorRole::kBuffer});
   constexpr int kSteps = 10;
-  // Parameters by step and rank, as the rank had them at the end of the step.
+  // The rank's buffer before and after the exchange, by step and rank.
   std::vector<std::vector<std::vector<float>>> local(kSteps + 1), after(kSteps + 1);
   for (int step = 0; step <= kSteps; ++step) local[step].resize(kWorkers);
   after = local;

@@ -132,7 +132,7 @@ TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
   EXPECT_TRUE(restored_);
 }
 
-// A server cannot write, as with a full disk. Training must continue without checkpoints.
+// A server cannot write, as if its disk were full. Training must continue without checkpoints.
 TEST_P(StoreTest, AServerThatCannotWrite) {
   const Parameters expected = UndisturbedAtShards();
   std::filesystem::create_directories(servers_.DirOf(1));
@@ -141,8 +141,8 @@ TEST_P(StoreTest, AServerThatCannotWrite) {
   EXPECT_THAT(*protocol::ListCheckpoints(servers_.DirOf(0)), testing::IsEmpty());
 }
 
-// The run continues from its checkpoint with a different number of workers. The results are not bit
-// for bit those of the original run, but they must be equal on all workers.
+// The run continues from its checkpoint with a different number of workers. The results differ from
+// those of the original run, but they must be equal on all workers.
 class OtherWorkersTest : public StoreTest {};
 
 TEST_P(OtherWorkersTest, GoOn) {
@@ -165,7 +165,7 @@ TEST_P(OtherWorkersTest, GoOn) {
       ends_at_ = kSteps + 1;
       const Parameters ended = Run(nullptr);
       EXPECT_EQ(restored_world_size_, kWorkers);
-      EXPECT_EQ(began_with_, stopped) << "equal on all ranks, whoever had them";
+      EXPECT_EQ(began_with_, stopped) << "every rank must begin with the stopped job's parameters";
       EXPECT_NE(ended, stopped);
     }
   }

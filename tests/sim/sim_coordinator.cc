@@ -81,7 +81,7 @@ void SimCoordinator::CarryOutWaiting() {
 
 void SimCoordinator::Write(std::function<void()> what) {
   writing_ = true;
-  world_.At(world_.WriteTime({"coordinator_write"}), process_, std::move(what));
+  world_.At(world_.WriteTime({"coordinator_write"}, kSmallWriteMax), process_, std::move(what));
 }
 
 // The host repeats a failed write of a record until it succeeds or the job has ended.

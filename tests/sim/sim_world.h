@@ -16,7 +16,8 @@ namespace sluice {
 
 using Micros = int64_t;
 
-inline constexpr Micros kWriteMax = 8'000;        // The longest write of a file.
+inline constexpr Micros kWriteMax = 8'000;        // The longest write of a checkpoint part.
+inline constexpr Micros kSmallWriteMax = 500;     // The longest write of a record or a manifest.
 inline constexpr Micros kSlowWriteMax = 120'000;  // The same on a slow disk: four leases.
 
 struct SimProcess {
@@ -47,9 +48,9 @@ struct SimWorld {
     events.push({now + delay, ++sequence, process, process == nullptr ? 0 : process->life,
                  std::move(what)});
   }
-  // Returns how long the write of a file takes that begins now.
-  Micros WriteTime(const Channel& channel) {
-    const Micros longest = now < disk_slow_until ? kSlowWriteMax : kWriteMax;
+  // Returns how long a write that begins now takes: less than `longest` if the disk is not slow.
+  Micros WriteTime(const Channel& channel, Micros longest = kWriteMax) {
+    if (now < disk_slow_until) longest = kSlowWriteMax;
     return static_cast<Micros>(chance.Below(channel, static_cast<uint64_t>(longest)));
   }
   // Runs the next event, unless its process has ended or restarted since the event was scheduled.

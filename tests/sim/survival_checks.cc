@@ -141,6 +141,8 @@ void SurvivalRun::CheckRollback(const protocol::RunRecord& before,
   const bool announced = before.generation > 0;
   // A term whose workers were all silent for a lease counts as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
+  // They may have died before the record that begins the term was durable.
+  if (!HasWorkerOf(before.term)) excuse_ = "all workers are lost";
   // In an elastic job, a lost shard or coordinator may cause a rollback; lost workers may not.
   const bool workers_alone =
       std::all_of(options_.faults.begin(), options_.faults.end(), [](Fault fault) {
@@ -196,16 +198,18 @@ void SurvivalRun::CheckCaps(const SimRank& rank) {
                        pipeline.replay_from(), " on; the limit is ", options_.replay_limit));
 }
 
+bool SurvivalRun::HasWorkerOf(uint32_t term) const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [term](const SimRank& rank) {
+    const bool in = rank.state == SimRank::State::kTraining ||
+                    rank.state == SimRank::State::kLeaving || rank.state == SimRank::State::kDone;
+    return in && rank.sender.term == term;
+  });
+}
+
 // If no worker of the term is alive, a rollback is the only way to continue.
 void SurvivalRun::NoteWhoIsAlive() {
   if (!HasCheckpoints() || !disk_.record().has_value()) return;
-  for (uint32_t index = 0; index < options_.ranks; ++index) {
-    const SimRank& rank = ranks_[index];
-    const bool in = rank.state == SimRank::State::kTraining ||
-                    rank.state == SimRank::State::kLeaving || rank.state == SimRank::State::kDone;
-    if (in && rank.sender.term == disk_.record()->term) return;
-  }
-  excuse_ = "all workers are lost";
+  if (!HasWorkerOf(disk_.record()->term)) excuse_ = "all workers are lost";
 }
 
 void SurvivalRun::CheckEnd(uint32_t index) {

@@ -272,6 +272,8 @@ class SurvivalRun {
   virtual void CheckEnd(uint32_t rank);
   void CheckUplink(uint32_t rank);
   void CheckShards();
+  // Returns whether a worker of the term trains, leaves or is done.
+  bool HasWorkerOf(uint32_t term) const;
   void NoteWhoIsAlive();
   bool MayEndByAlarm(absl::string_view failure) const;
 

@@ -61,18 +61,18 @@ class BundleEncoder {
   // thresholds unchanged.
   EncodedBundle Encode(const EncodeTask& task);
 
-  // Observes published frames for `chunks` (one string each) that no task contains. Call it once
-  // for each result, between steps.
+  // Observes published frames for `chunks` (one string each) that were not part of a task. Call it
+  // once for each result, between steps.
   void Observe(absl::Span<const uint32_t> chunks, absl::Span<const std::string> published);
   // Copies residuals from the device to the host. Call between steps, before Save. Returns the
   // device's errors.
   absl::Status FetchResiduals() { return compressor_.FetchResiduals(); }
   // Call between steps. The saved state excludes results that were published but not observed.
   compress::SavedCompressor Save() const { return compressor_.Save(); }
-  // Continues bit for bit as the saved encoder. With `plans`, also restores the codecs of the saved
-  // state: those of the previous step's plan, or of an earlier one if nothing was encoded since.
-  // Fails with INVALID_ARGUMENT, and names the difference, if the state is of another job. After
-  // such a failure, only the codecs of chunks may have changed.
+  // Continues bit for bit like the saved encoder. With `plans`, also restores the codecs of the
+  // saved state: those of the previous step's plan, or of an earlier one if nothing was encoded
+  // since. Fails with INVALID_ARGUMENT, which names the difference, if the state belongs to another
+  // job. After such a failure, only the codecs of chunks may have changed.
   absl::Status Restore(const compress::SavedCompressor& saved, bool plans = false);
 
   // Returns the last measured coding losses of trained tensors. Excludes compensators with a memory
@@ -93,7 +93,7 @@ class BundleEncoder {
 
   const std::vector<compress::ChunkConfig> base_;  // From the job file.
   const uint32_t rank_;
-  uint64_t coded_by_ = 0;  // Step of the last plan in a task.
+  uint64_t coded_by_ = 0;  // Number of the last adopted plan; 0 if none or after Restore.
   compress::Compressor compressor_;
   const uint32_t trained_;  // Number of trained tensors.
   QualityMeter meter_;

@@ -38,7 +38,7 @@ struct GradientView {
       : GradientView(absl::Span<const float>(floats).data(),
                      absl::Span<const float>(floats).size()) {}
 
-  // Returns a view of `count` elements from `offset` on. They must exist.
+  // Returns a view of `count` elements from `offset` on, which must exist.
   GradientView Part(size_t offset, size_t count) const;
   // Returns true if the elements can be read in place as floats.
   bool is_plain() const { return type == compress::ElementType::kFloat32 && scale == 1; }
@@ -52,7 +52,7 @@ struct GradientView {
 // GPU.
 bool IsFinite(const GradientView& view);
 
-// Replaces each view on `device` by a view of a host copy, which is valid until the next call.
+// Replaces each view on `device` with a view of a host copy, which is valid until the next call.
 // Waits once for all copies. Returns the device's errors. `device` may be null if no view is on a
 // GPU.
 absl::Status BringToHost(absl::Span<GradientView* const> views, compress::EncodingDevice* device);

@@ -10,7 +10,7 @@
 namespace sluice::worker {
 namespace {
 
-// A shard that asks more often for a resend of the same bundle is faulty.
+// A shard that requests more resends of the same bundle is faulty.
 constexpr uint32_t kRepeatsMax = 8;
 // Shard 0 names a checkpoint this many steps ahead, so workers need not pass on names earlier.
 constexpr uint64_t kNamedAhead = 2;
@@ -115,9 +115,9 @@ void Pipeline::StartStep() {
   }
 }
 
-// Step 0 carries rank 0's buffers. All ranks use the same checkpoint_step_: a result at least two
-// steps before the checkpoint names it, every rank has that result when it begins the next step,
-// and the next checkpoint is named only after all ranks have begun the current checkpoint's step.
+// Step 0 carries rank 0's buffers. All ranks have the same checkpoint_step_, because a result names
+// a checkpoint at least two steps ahead, and every rank has that result when it begins the next
+// step. The next checkpoint is named only after all ranks have begun the current checkpoint's step.
 bool Pipeline::AreBuffersDue(uint64_t step) const {
   if (trained_ == options_.table.size()) return false;
   if (!options_.lockstep) return step == 0;
@@ -382,8 +382,8 @@ void Pipeline::Answer(uint32_t shard, protocol::ExchangeReply answer, Effects* e
   BundleState* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (flight == nullptr || flight->phase == Phase::kGathering) {
     const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
-    // BUSY can answer the question on a new stream. A process without a number may be a new one,
-    // which must get the kept contributions first, so the worker asks again.
+    // This BUSY may answer the question on a new stream. It does not show whether the process is
+    // new. A new process must get the kept contributions first, so the worker asks again.
     const bool asks_again =
         answer.outcome == protocol::Outcome::kBusy && sent && !Unresolved(state);
     if (asks_again && kept_.from() > 0) return PauseFor(shard, answer.retry_after_ms, effects);
@@ -449,7 +449,7 @@ void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* 
   ShardState& state = shards_[shard];
   BundleState& flight = state.flights[answer.bundle];
   absl::Status valid = CheckResult(shard, flight, answer);
-  // Only results of the open step bring plans, because answers for a predecessor may be far ahead.
+  // Takes plans only from results of the open step: answers to a predecessor may be far ahead.
   if (valid.ok()) valid = RecordPlan(shard, answer);
   if (!valid.ok()) {
     return Fail(

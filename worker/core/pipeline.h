@@ -40,7 +40,7 @@ struct PipelineOptions {
   bool parameters_agree = true;
   uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // In steps.
   // If false, every worker runs at its own pace. A result then updates this worker's parameters to
-  // the newest version: it is empty, or has the frames of several publications, or has the
+  // the newest version. It is empty, or contains the frames of several publications or the
   // parameters. Buffers are exchanged in step 0 only, and codecs observe nothing.
   bool lockstep = true;
   // A step may close without this worker, whose late work then counts in a later step.
@@ -50,8 +50,8 @@ struct PipelineOptions {
   // This worker joins a job that is ahead of it. The worker must skip every step until all shards
   // have received its part of one step in time. Until then, results may exclude the worker.
   bool late_joiner = false;
-  // In a rack, the number of workers of the whole job, which produces the results. With 0, results
-  // come from the ranks in their records.
+  // In a rack, the number of workers of the whole job, because a result covers all racks.
+  // With 0 (no rack), a result covers the ranks in its record.
   uint32_t rack_of = 0;
   // Limit on the bytes of frames sent to a shard and not yet admitted. One bundle is always
   // allowed.
@@ -110,7 +110,7 @@ class Pipeline {
   absl::Status SetPlans(absl::Span<const protocol::CompressionPlan> plans);
   // Returns the plan in effect and the announced ones, for a checkpoint after the last step.
   std::vector<protocol::CompressionPlan> KnownPlans() const { return plans_.Copies(); }
-  // Sets the learning rate of all updates from the next step on, if the shards update.
+  // Sets the learning rate from the next step on. Matters only if the shards do the updates.
   void SetRate(float rate) { rate_ = rate; }
   // Starts the next step. The previous step must be done.
   void StartStep();
@@ -119,7 +119,7 @@ class Pipeline {
   // step, or it is a buffer and buffers are not due. Fails with FAILED_PRECONDITION if a late
   // joiner has to skip the step.
   absl::Status TensorReady(uint32_t tensor, const GradientView& gradient);
-  // As Session::SetWeight, for the open step. The default is 1. Fails with INVALID_ARGUMENT if
+  // Like Session::SetWeight, for the open step. The default is 1. Fails with INVALID_ARGUMENT if
   // there is no such bundle.
   absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
   // Sends every bundle as a skip. Fails with FAILED_PRECONDITION after TensorReady or SkipStep in
@@ -133,12 +133,12 @@ class Pipeline {
   // back or this worker must replay steps, and DATA_LOSS if a result differs from one received
   // before.
   void Answer(uint32_t shard, protocol::ExchangeReply answer, Effects* effects);
-  // Call it when the shard has a new stream. All requests on the old stream may be lost. If
+  // Call this when the shard has a new stream. All requests on the old stream may be lost. If
   // replay_bytes is not 0, the pipeline always sends something, so that the answer shows whether
   // another process serves the shard.
   void StreamReset(uint32_t shard, Effects* effects);
   void RetryDue(uint32_t shard, Effects* effects);
-  // Call it when another process serves the shard, before passing on the answer that showed the
+  // Call this when another process serves the shard, before passing on the answer that showed the
   // change. Contributions that the old process admitted may be lost. A later NEED names the step
   // from which contributions are missing. The pipeline resends them unchanged, step by step; their
   // results must equal the earlier ones.
@@ -159,9 +159,9 @@ class Pipeline {
   // The open step, or the last one if none is open.
   uint64_t step() const { return step_; }
   uint64_t next_step() const { return next_step_; }
-  // Returns whether step() (if `of_last`) or the next step takes buffers. All ranks agree on this,
-  // because it follows from the job and from the results of earlier steps. Bundles of buffers that
-  // are not due are sent as skips automatically.
+  // Returns whether step() (if `of_last`) or the next step exchanges buffers. All ranks agree on
+  // this, because it follows from the job and from the results of earlier steps. Bundles of buffers
+  // that are not due are sent as skips automatically.
   bool BuffersDue(bool of_last) const { return of_last ? buffers_due_ : AreBuffersDue(next_step_); }
   // The first tensor that the open step still needs.
   std::optional<uint32_t> MissingTensor() const;
@@ -183,8 +183,8 @@ class Pipeline {
   // INVALID_ARGUMENT as those methods do, and then appends nothing.
   absl::Status AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
                           std::vector<compress::DeviceSum>* sums) const;
-  // Returns the publications up to the last step that no task holds yet. No later task will hold
-  // them, so the caller must pass them to the encoder's Observe.
+  // Returns the publications, up to the last step, that were not part of a task. No later task will
+  // contain them, so the caller must pass them to the encoder's Observe.
   std::vector<Published> TakePublished();
   const protocol::ClosingRecord& Record(uint32_t shard, uint32_t bundle) const;
   const protocol::Layout& layout() const { return options_.layout; }
@@ -249,7 +249,7 @@ class Pipeline {
   // In a step without buffers, skips the buffers' bundles once all trained bundles are encoded.
   void SkipBuffers(Effects* effects);
   void SetExchange(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames);
-  // Returns the bundle to send now, of the step being resent or else of the open step.
+  // Returns the bundle of the step being resent, or of the open step if none is.
   BundleState& FlightToSend(ShardState* state, uint32_t bundle) const;
   // Returns the bundle that the answer to (step, bundle) concerns; null if no bundle waits for it.
   BundleState* FindFlight(ShardState* state, uint64_t step, uint32_t bundle) const;

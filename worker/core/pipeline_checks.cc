@@ -23,7 +23,7 @@ absl::Status Pipeline::RecordPlan(uint32_t shard, const protocol::ExchangeReply&
   }
   if (fits.ok()) fits = protocol::CheckPlan(*answer.plan, options_.compression, options_.table);
   if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
-  // Shard 0's current plan overrides that of a checkpoint.
+  // Shard 0's current plan overrides the plan from a checkpoint.
   if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
   if (fits.ok()) return fits;
   return absl::InvalidArgumentError(
@@ -80,8 +80,8 @@ absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
       answer.exact ? " with all parameters" : "", ", and this worker is at ", own_version));
 }
 
-// Checks one entry of a record. Entries are in (rank, step) order. Each entry is of the record's
-// step or, with a quorum, of an earlier step.
+// Checks one entry of a record. Entries are in (rank, step) order. Each entry belongs to the
+// record's step or, with a quorum, to an earlier step.
 absl::Status Pipeline::CheckPlace(const protocol::ClosingRecord& record, size_t i) const {
   const protocol::Included& included = record.included[i];
   const auto place = [](const protocol::Included& of) {
@@ -119,7 +119,7 @@ absl::Status Pipeline::CheckRecord(const BundleState& flight,
     if (!included.skipped) contributed += included.weight;
     if (included.rank != options_.sender.rank || included.origin_step != record.step) continue;
     own = true;
-    // While this worker catches up, the checksum may be that of its predecessor's contribution.
+    // While this worker catches up, the checksum may belong to its predecessor's contribution.
     if (included.checksum != flight.checksum && !catching_up_) {
       return absl::DataLossError(
           absl::StrFormat("its record says this worker sent checksum %08x, it sent %08x",

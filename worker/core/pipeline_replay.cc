@@ -11,8 +11,8 @@
 namespace sluice::worker {
 namespace {
 
-// A shard is at most one step ahead of a worker that it waits for. It admits contributions at most
-// one step ahead of its open step.
+// No shard has reached a step this far ahead: a shard is at most one step ahead of a worker that it
+// waits for, and admits contributions at most one step ahead of its open step.
 constexpr uint64_t kBeyondAllSteps = 3;
 
 std::shared_ptr<const protocol::ExchangeRequest> KeysOf(const protocol::Sender& sender,
@@ -28,7 +28,7 @@ std::shared_ptr<const protocol::ExchangeRequest> KeysOf(const protocol::Sender& 
 }  // namespace
 
 void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
-  // Without a replay buffer, the job rolls back, and all workers learn of the rollback.
+  // Without a replay buffer, nothing can be resent: the job rolls back, and all workers find out.
   if (!status_.ok() || kept_.from() == 0) return;
   ShardState& state = shards_[shard];
   state.replay = Replay();
@@ -45,9 +45,9 @@ void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
   AskWhatIsLost(shard, effects);
 }
 
-// Sends the keys of a step that no shard can have reached; the answer names the shard's step. The
-// keys of a sent bundle would not reveal a loss if that bundle was resent and arrived before the
-// other bundles.
+// Sends the keys of a step that no shard can have reached, so that the answer names the shard's
+// step. The keys of a sent bundle would not reveal the loss of other bundles if that bundle was
+// resent and arrived first.
 void Pipeline::AskWhatIsLost(uint32_t shard, Effects* effects) {
   const uint64_t step = step_ + kBeyondAllSteps;
   shards_[shard].asked_step = step;
@@ -81,7 +81,7 @@ bool Pipeline::HandleNeed(uint32_t shard, const protocol::ExchangeReply& answer,
          effects);
     return true;
   }
-  // The shard answers an earlier contribution, or a question that was asked twice.
+  // This answers an earlier contribution or a repeated question.
   if (state.replay.step != 0 || answer.step > step_) return true;
   if (from == answer.step && kept_.from() == 0) return false;
   BeginReplay(shard, from, effects);
@@ -142,8 +142,8 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
   ReleaseKept();
 }
 
-// Returns the contribution unchanged. For shard 0 it adds the plan that the predecessor announced,
-// because policies decide by measurements and cannot derive that plan again.
+// Returns the contribution unchanged, except that it adds the plan that shard 0's previous process
+// announced. Policies depend on measurements, so the new process cannot derive that plan again.
 std::shared_ptr<const protocol::ExchangeRequest> Pipeline::SentAgain(
     uint32_t shard, const ReplayBuffer::Entry& kept) const {
   if (!options_.makes_plans || shard != 0 || kept.exchange->bundle != 0 ||

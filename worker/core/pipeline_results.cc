@@ -39,7 +39,7 @@ StepResult Pipeline::Result() const {
       if (included.origin_step == step_) result.members.push_back(included.rank);
     }
   }
-  // Without lockstep no worker counts as late: after a rollback, shards may have all steps.
+  // Without lockstep, no worker counts as late: after a rollback, shards may be ahead of it.
   if (options_.lockstep && open_step.value_or(0) > step_ + 1) {
     result.steps_behind = *open_step - (step_ + 1);
   }
@@ -47,7 +47,7 @@ StepResult Pipeline::Result() const {
   return result;
 }
 
-// The list is almost always empty.
+// Returns the trained tensors without a mean in any part; there are almost never any.
 std::vector<uint32_t> Pipeline::WithoutMean() const {
   std::vector<uint32_t> tensors;
   for (uint32_t tensor = 0; tensor < trained_; ++tensor) {

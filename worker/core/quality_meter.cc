@@ -9,7 +9,7 @@
 namespace sluice::worker {
 namespace {
 
-// Number of independent sums, so that compilers can vectorize them.
+// Number of independent partial sums, which let compilers vectorize the loop.
 constexpr size_t kLanes = 8;
 using Lanes = std::array<double, kLanes>;
 

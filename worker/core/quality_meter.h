@@ -1,5 +1,5 @@
-// QualityMeter: measures the coding loss of one worker's gradients. It measures each chunk once in
-// `every` steps, which spreads the cost over the steps. Deterministic; not thread-safe.
+// QualityMeter: measures the coding loss of one worker's gradients. It measures each chunk in one
+// of `every` steps, which spreads the cost. Deterministic; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace sluice::worker {
 
-// Sums over elements. Each chunk counts with its last measurement.
+// Sums over the elements of all chunks, from the last measurement of each chunk.
 struct CodingQuality {
   double gradient = 0;  // Squares of the gradient.
   double wanted = 0;    // Squares of the target: the gradient plus the earlier residual.
@@ -39,8 +39,8 @@ class QualityMeter {
   bool IsDue(uint32_t chunk, uint64_t step) const {
     return every_ > 0 && chunk % every_ == step % every_;
   }
-  // Takes a chunk's gradient, its frame and the residual after coding (empty if the coding keeps
-  // none). Ignores frames that can be decoded only together with earlier ones.
+  // Compares a chunk's gradient with its frame. `owed` is the residual after coding, or empty if
+  // the coding keeps none. Ignores frames that can be decoded only together with earlier ones.
   void Measure(uint32_t chunk, absl::Span<const float> gradient, absl::Span<const std::byte> frame,
                absl::Span<const float> owed);
 

@@ -31,7 +31,7 @@ void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const protocol::ExchangeR
   const uint64_t bytes = BytesOf(*exchange);
   bytes_ += bytes;
   std::deque<Entry>& entries = shards_[shard];
-  // The place is usually the end. A bundle without data may overtake earlier bundles.
+  // Entries usually go to the end, but a bundle without data may overtake earlier bundles.
   const auto at =
       std::lower_bound(entries.begin(), entries.end(), Key(step, exchange->bundle), IsBefore);
   entries.insert(at, {std::move(exchange), bytes});

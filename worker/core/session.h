@@ -3,10 +3,10 @@
 // tests implement it in memory.
 //
 // For each step, call Submit for every tensor (in any order; reverse order overlaps best) or Skip
-// once, then Wait, then Apply for every tensor. One thread other than the caller of the remaining
-// methods (an autograd thread) may call Submit, but two threads must not call it at the same time.
-// For a tensor that is a buffer, Submit takes its values instead of a gradient. Submit a buffer
-// only in steps where BuffersDue returns true, after the step's last change to it.
+// once, then Wait, then Apply for every tensor. Submit may run on a different thread than the other
+// methods (such as an autograd thread), but never on two threads at the same time. For a buffer,
+// submit its values instead of a gradient, and only in steps where BuffersDue returns true, after
+// the step's last change to the buffer.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ struct JoinInfo {
   // the run does not continue from a checkpoint.
   uint64_t restored_step = 0;
   // The state that this rank passed to SaveCheckpoint at that step. If restored_world_size differs
-  // from world_size, the state of rank `rank % restored_world_size`.
+  // from world_size, this is the state of rank `rank % restored_world_size`.
   std::string restored{};
   uint32_t restored_world_size = 0;  // Number of ranks that wrote the checkpoint.
   // Known participants of first_step in a job with elastic membership. If empty, `restored` must
   // contain them.
   std::vector<uint32_t> members{};
-  // As in StepResult, for a worker that joins a job which is already at a later step.
+  // As in StepResult, if the job is already at a later step when this worker joins.
   uint64_t steps_behind = 0;
 };
 
@@ -74,11 +74,11 @@ struct StepResult {
   std::vector<uint32_t> members{};
   // Compression plan of the step. Null if the job file's settings applied.
   std::shared_ptr<const protocol::CompressionPlan> plan{};
-  // Number of next steps that this worker must Skip to catch up. Those steps closed without this
-  // worker because it was late, or do not wait for it because it joined only recently.
+  // Number of upcoming steps that this worker must Skip to catch up. They closed without this
+  // worker because it was late, or do not wait for it because it has just joined.
   uint64_t steps_behind = 0;
-  // In jobs without lockstep, the number of updates by other workers after the parameters that this
-  // contribution was computed on and before its own update. The maximum over all bundles.
+  // In jobs without lockstep, the number of other workers' updates between the parameters that this
+  // contribution was computed on and its own update. The maximum over all bundles.
   uint64_t staleness = 0;
 };
 
@@ -89,18 +89,18 @@ struct GpuTensor {
   size_t size = 0;  // Elements.
 };
 
-// A file for the checkpoint's folder beside the states. Other programs and people read it.
+// An additional file in the checkpoint's folder, for people and other programs.
 struct CheckpointFile {
   std::string name;
   std::string bytes;
 };
 
-// Returns true if the job rolled back to a checkpoint or to its start. The session did not cause
-// such an error, but ends with it. A new session that joins continues from the checkpoint.
+// Returns true if the job rolled back to a checkpoint or to its start. This ends the session,
+// although the session did not cause it. A new session can join and continue from the checkpoint.
 bool IsRollback(const absl::Status& status);
 absl::Status RollbackError(absl::string_view message);
 
-// Traffic of the steps so far, without the parameter agreement at the start. Bytes are those of
+// Traffic of the steps so far, without the parameter agreement at the start. Bytes are sizes of
 // serialized messages.
 struct TrafficCounters {
   uint64_t bytes_up = 0;
@@ -158,7 +158,7 @@ class Session {
   // in the next step if none is open. Buffers are averaged at a fixed interval of steps and at each
   // checkpoint. Every rank gets the same answer for a step. Always false in a job without buffers.
   virtual bool BuffersDue() const = 0;
-  // Returns true if Submit takes gradients in GPU memory.
+  // Returns true if Submit accepts gradients in GPU memory.
   virtual bool AcceptsGpuViews() const { return false; }
   // Submits the gradient of `tensor`. The memory behind the view must not change until Wait
   // returns. Does not block. Fails if the tensor is a buffer and BuffersDue returns false for the
@@ -184,9 +184,8 @@ class Session {
   // unchanged. Call after Wait.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
   // Adds scale * mean[i] to values[i], for a caller that does not need the mean itself. For
-  // example, plain descent is ApplyScaled(tensor, -rate, parameters). With sparse results it
-  // touches only the elements that they name, which is several times faster. Must not be called for
-  // buffers.
+  // example, plain descent is ApplyScaled(tensor, -rate, parameters). Sparse results touch only the
+  // elements that they list, which is several times faster. Must not be called for buffers.
   virtual absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) = 0;
 
   // Brings `parameters` up to the published version, in a job whose shards do the updates.
@@ -209,8 +208,8 @@ class Session {
 
   // Thread-safe.
   virtual void Report(const Progress& progress) = 0;
-  // Reports the share of correct answers (0 to 1) of the current parameters on data that is not
-  // trained on. Rank 0's value drives control.policy accuracy. Call after Wait.
+  // Reports the accuracy (0 to 1) of the current parameters on data that is not used for training.
+  // Rank 0's value drives control.policy accuracy. Call after Wait.
   virtual void Tested(double /*accuracy*/) {}
   // Reports the hash of this rank's parameters after `step` to the coordinator. If ranks differ,
   // the job ends with an error.
@@ -222,8 +221,8 @@ class Session {
   virtual protocol::StageSeconds stages() const { return {}; }
   // Absent before Join, and for a session that keeps no figures. Thread-safe.
   virtual std::optional<SessionFigures> figures() const { return std::nullopt; }
-  // Leaves the job in good order. Waits until the coordinator confirms. In a job with checkpoints,
-  // also waits until all ranks have finished, because a rollback may need this rank again.
+  // Leaves the job cleanly. Waits until the coordinator confirms. In a job with checkpoints, also
+  // waits until all ranks have finished, because a rollback may need this rank again.
   virtual absl::Status Leave() = 0;
   // Gives up and reports the reason, so that the other workers end with that reason. Best effort.
   // Thread-safe: a Join, Wait or Leave in another thread ends with CANCELLED.
@@ -231,22 +230,22 @@ class Session {
 
   // The remaining methods are for relays (docs/protocol.md, "Relays").
   //
-  // Sets the number of contributions that this step's contribution to a bundle sums up; the number
-  // is its weight. With 0, the bundle is skipped, even if gradients are submitted. Call it before
-  // the last Submit of a tensor in the bundle. Applies to the open step, or to the next one if none
-  // is open.
+  // Sets the weight of this step's contribution to a bundle: the number of contributions that it
+  // sums up. With 0, the bundle is skipped, even if gradients are submitted. Call it before the
+  // last Submit of a tensor in the bundle. Applies to the open step, or to the next one if none is
+  // open.
   virtual absl::Status SetWeight(uint32_t /*shard*/, uint32_t /*bundle*/,
                                  uint32_t /*contributions*/) {
     return absl::UnimplementedError("this session has no weights");
   }
   // Divisor of the last step's mean of a bundle. Call after Wait.
   virtual uint32_t Contributions(uint32_t /*shard*/, uint32_t /*bundle*/) const { return 0; }
-  // Step of the last named checkpoint, before or after the last step. 0 if no checkpoint was named.
+  // Step of the last named checkpoint, which may be a future step. 0 if no checkpoint was named.
   virtual uint64_t named_checkpoint() const { return 0; }
   // Step of the newest complete checkpoint that this session knows. 0 if it knows none.
   // Thread-safe.
   virtual uint64_t durable_step() const { return 0; }
-  // Ends the session without notice to the job, as if this process had crashed. Calls in progress
+  // Ends the session without notifying the job, as if this process had crashed. Calls in progress
   // return CANCELLED. Thread-safe.
   virtual void Cut() {}
 };

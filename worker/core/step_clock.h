@@ -16,8 +16,8 @@ struct StepSeconds {
   double compute = 0;            // Time between Waits, without decoding.
   double decode = 0;             // Applying results to parameters.
   double encode = 0;             // Time in Wait until this worker's last bundle is encoded.
-  double exchange = 0;           // Later time in Wait: link, shards and other workers.
-  double encode_hidden_too = 0;  // All encoding, including that which overlaps with backward.
+  double exchange = 0;           // Remaining time in Wait: link, shards and other workers.
+  double encode_hidden_too = 0;  // All encoding, including the part that overlaps with backward.
 };
 
 class StepClock {
@@ -33,7 +33,7 @@ class StepClock {
  private:
   StepSeconds seconds_;
   std::optional<absl::Time> ended_;  // End of the previous step.
-  // The fields below cover the time since then.
+  // The fields below cover the time since the end of the previous step.
   absl::Time encoded_ = absl::InfinitePast();  // End of the last encoding.
   absl::Duration encoding_{};
   absl::Duration decoded_{};

@@ -19,12 +19,12 @@ struct BatchStreamOptions {
   uint64_t first_step = 0;  // Counted within the deal.
   uint64_t end_step = 0;    // One past the last step.
   uint32_t passes_per_step = 1;
-  // Batches that a thread prepares in advance. With 0, Next makes each batch.
+  // Number of batches that a background thread prepares. With 0, Next makes each batch itself.
   uint32_t prefetch = 0;
 };
 
 // Provides the batches of all passes that have samples, in order. The batches and their contents do
-// not depend on `prefetch`. One thread uses it. `dataset` and `sampler` must outlive it.
+// not depend on `prefetch`. Use it from one thread. `dataset` and `sampler` must outlive it.
 class BatchStream {
  public:
   BatchStream(const Dataset* dataset, const ShardSampler* sampler,

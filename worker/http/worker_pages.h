@@ -11,7 +11,7 @@
 
 namespace sluice::worker {
 
-// State of a worker, taken for each request.
+// State of a worker, collected for each request.
 struct WorkerView {
   std::string job_name;
   std::string software_version;

@@ -14,7 +14,7 @@ struct LocalSessionOptions {
   uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // Steps.
 };
 
-// The session has no updates on shards and no checkpoints. Traffic counts the bytes of frames.
+// Does not support updates on shards or checkpoints. Traffic counts the bytes of frames.
 std::unique_ptr<Session> MakeLocalSession(LocalSessionOptions options);
 
 }  // namespace sluice::worker

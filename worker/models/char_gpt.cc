@@ -109,8 +109,7 @@ class CharGpt final : public Model {
   }
 
  private:
-  // Initial weights of the outputs that layers add to the residual stream are smaller in deeper
-  // models.
+  // The projections that add to the residual stream start with smaller weights in deeper models.
   void Initialize() {
     const torch::NoGradGuard no_grad;
     const double added = kDeviation / std::sqrt(2.0 * static_cast<double>(blocks_.size()));

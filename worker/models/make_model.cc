@@ -17,9 +17,9 @@ namespace {
 
 using MadeModel = absl::StatusOr<std::shared_ptr<Model>>;
 
-constexpr uint32_t kImageNetStemMinSide = 64;  // If the job does not select a stem.
+constexpr uint32_t kImageNetStemMinSide = 64;  // Used if the job does not select a stem.
 
-// Rejects images before LibTorch's constructors would get a layer of size 0. `instead` names the
+// Rejects text, and images that are so small that a layer would have size 0. `instead` names the
 // alternative for smaller images.
 absl::Status CheckImages(const std::string& model, uint32_t min_side, absl::string_view instead,
                          const SampleShape& shape) {

@@ -11,8 +11,8 @@
 namespace sluice::worker {
 
 // Returns the model of `spec` for samples of `shape`. Initial parameters come from LibTorch's
-// global generator. Fails with INVALID_ARGUMENT, and names the samples that the model takes or the
-// available models. Throws LibTorch's exceptions.
+// global generator. Fails with INVALID_ARGUMENT if the model is unknown or cannot process such
+// samples; the error names alternatives. Throws LibTorch's exceptions.
 absl::StatusOr<std::shared_ptr<Model>> MakeModel(const job::ModelSpec& spec,
                                                  const SampleShape& shape);
 

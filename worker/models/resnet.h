@@ -14,27 +14,27 @@ namespace sluice::worker {
 struct ResNetOptions {
   std::vector<uint32_t> blocks;  // Per stage. Each stage after the first halves the image.
   uint32_t width = 64;           // Channels of the first stage; each later stage has twice as many.
-  // Uses blocks of 1×1, 3×3 and 1×1, the last with four times the stage's width, instead of two
-  // 3×3.
+  // Uses blocks of three convolutions (1×1, 3×3, and 1×1 with four times the stage's width) instead
+  // of two (3×3).
   bool bottleneck = false;
-  // For images of a few dozen pixels: a 3×3 convolution instead of 7×7 and pooling, which reduce
-  // each side to 1/4.
+  // Begins with a 3×3 convolution, for images of a few dozen pixels. Otherwise a 7×7 convolution
+  // and pooling reduce each side to 1/4.
   bool small_stem = false;
-  // Shortcut around a block that changes the shape: every second pixel and zeros as additional
-  // channels (option A of the paper), instead of a 1×1 convolution (option B).
+  // Shortcuts around blocks that change the shape take every second pixel and add channels of zeros
+  // (option A of the paper) instead of using a 1×1 convolution (option B).
   bool padded_shortcuts = false;
 };
 
 // The paper's network for CIFAR with option A: 269,722 parameters for color images of ten classes.
 ResNetOptions ResNet20();
 // With the large stem and 1,000 classes, the models have 11,689,512 and 25,557,032 parameters.
-// Names, order, shapes and initial distribution are torchvision's. Like torchvision's, resnet50
-// strides in the 3×3; the paper's strides in the first 1×1.
+// Names, order, shapes and initial distribution match torchvision. As in torchvision, the 3×3
+// convolutions of resnet50 have the stride; in the paper, the first 1×1 convolutions have it.
 ResNetOptions ResNet18(bool small_stem);
 ResNetOptions ResNet50(bool small_stem);
 
-// Returns the smallest side of an image for which the last stage still gets 2 × 2 pixels. Below
-// that, BatchNorm has only one value for its variance if a batch is one image.
+// Returns the smallest side of an image for which the last stage still gets 2 × 2 pixels. With
+// smaller images, BatchNorm would compute a variance from one value if a batch is one image.
 uint32_t ResNetMinSide(const ResNetOptions& options);
 
 std::shared_ptr<Model> MakeResNet(const ResNetOptions& options, const SampleShape& shape);

@@ -17,7 +17,7 @@ class SimpleCnn final : public Model {
             "fc1", nn::Linear(int64_t{32} * (shape.height / 4) * (shape.width / 4), 128))),
         fc2_(register_module("fc2", nn::Linear(128, shape.classes))) {}
 
-  // ReLU after pooling gives the same values as before it, on a quarter of the elements.
+  // ReLU and max pooling commute. ReLU after pooling processes a quarter of the elements.
   at::Tensor forward(const at::Tensor& inputs) override {
     at::Tensor x = torch::relu(torch::max_pool2d(conv1_->forward(inputs), 2));
     x = torch::relu(torch::max_pool2d(conv2_->forward(x), 2));

@@ -10,9 +10,9 @@ namespace sluice::worker {
 
 inline constexpr uint32_t kSimpleCnnMinSide = 4;
 
-// 5×5 convolutions to 16 and 32 channels, each halved by max pooling, then layers of 128 and the
-// scores: 215,370 parameters for gray images of 28 × 28 and ten classes. Images need at least
-// kSimpleCnnMinSide pixels on each side.
+// Two 5×5 convolutions with 16 and 32 channels, each followed by max pooling that halves the image,
+// then a linear layer of width 128 and the output layer: 215,370 parameters for 28 × 28 gray images
+// and ten classes. Images need at least kSimpleCnnMinSide pixels on each side.
 std::shared_ptr<Model> MakeSimpleCnn(const SampleShape& shape);
 
 }  // namespace sluice::worker

@@ -7,8 +7,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// A stage of 3×3 convolutions, followed by max pooling that halves the image: the number of
-// convolutions, and their channels as a multiple of the width.
+// A stage of 3×3 convolutions, followed by max pooling that halves the image. The convolutions have
+// `width` times as many channels as those of the first stage.
 struct Stage {
   int convolutions;
   int64_t width;

@@ -20,9 +20,9 @@ struct VggOptions {
 inline constexpr uint32_t kVgg16MinSide = 32;
 
 // For color images of 1,000 classes, the model has 138,357,544 parameters, or 138,365,992 with
-// BatchNorm. Names, order, shapes and initial distribution are those of torchvision's vgg16 and
-// vgg16_bn. Images need at least kVgg16MinSide pixels on each side. The result of five poolings is
-// averaged, or repeated, to 7 × 7.
+// BatchNorm. Names, order, shapes and initial distribution match torchvision's vgg16 and vgg16_bn.
+// Images need at least kVgg16MinSide pixels on each side. The result of five poolings is averaged,
+// or repeated, to 7 × 7.
 std::shared_ptr<Model> MakeVgg16(const VggOptions& options, const SampleShape& shape);
 
 }  // namespace sluice::worker

@@ -1,4 +1,4 @@
-// CallGate: lets one thread end the calls and pauses that other threads wait for. Thread-safe.
+// CallGate: lets one thread end the calls and sleeps of other threads. Thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>

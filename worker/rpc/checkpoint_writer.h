@@ -55,7 +55,7 @@ class CheckpointWriter {
   bool Finish(absl::Duration limit);
   // The part being written and the start of the write. Absent if nothing is being written.
   struct Writing {
-    std::string what;  // Description for a person.
+    std::string what;  // Human-readable description.
     absl::Time since;
   };
   std::optional<Writing> writing() const;

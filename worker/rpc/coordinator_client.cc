@@ -40,7 +40,7 @@ absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& req
     const bool silent =
         absl::IsDeadlineExceeded(reply.status()) && options_.clock->Now() - asked >= patience;
     if (!silent) return reply;
-    // The coordinator may be waiting for a disk, for any length of time.
+    // The coordinator may be waiting for a disk, which can take arbitrarily long.
     const absl::StatusOr<std::string> waits = WhatItWaitsFor(timeout);
     if (absl::IsCancelled(waits.status())) return waits.status();
     if (!waits.ok()) return reply;
@@ -76,7 +76,7 @@ absl::Status CoordinatorClient::ReportCheckpoint(const protocol::Sender& sender,
       .status();
 }
 
-// Ignores errors: the large call that follows meets the same error and reports it.
+// Ignores errors: the large call that follows runs into the same error and reports it.
 void CoordinatorClient::Introduce() {
   grpc::ClientContext context;
   SetDeadline(options_.answer_grace, &context);

@@ -30,8 +30,8 @@ class CoordinatorClient {
     // limit applies when it does not answer.
     absl::Duration answer_grace = absl::Seconds(10);
     const Clock* clock = nullptr;
-    // The coordinator admitted this process before. If it refuses the token now, an operator is
-    // replacing the token files.
+    // True if the coordinator admitted this process before. If it refuses the token now, an
+    // operator is probably replacing the token files.
     bool let_in = false;
     Logger logger{"worker"};
   };

@@ -26,7 +26,7 @@ class Heartbeat {
     std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     absl::Duration interval;
     absl::Duration lease;
-    absl::Duration patience;          // Longest absence of the coordinator, at least the lease.
+    absl::Duration patience;          // Limit for the coordinator's absence; at least the lease.
     uint64_t server_incarnation = 0;  // Replies with a lower incarnation are ignored.
     uint32_t term = 0;                // A higher term in a reply means that the job rolled back.
     const Clock* clock = nullptr;
@@ -65,7 +65,7 @@ class Heartbeat {
   // The members below belong to the thread.
   absl::Time last_answer_;
   uint64_t server_incarnation_;  // The highest incarnation that answered.
-  bool told_ = false;            // The log already has a line about the coordinator's absence.
+  bool told_ = false;            // The coordinator's absence has been logged.
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -142,7 +142,7 @@ void JoinedSession::CarryOut(const Pipeline::Effects& effects) {
       links_[retry->shard].retry_at = clock_.Now() + retry->delay;
       WakeStrand();
     } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
-      // The job may have ended while this worker is leaving.
+      // While this worker is leaving, other failures may just mean that the job has ended.
       if (!leaving_ || IsRollback(failed->status) || absl::IsDataLoss(failed->status)) {
         const bool removed = options_.elastic && absl::IsAborted(failed->status);
         (void)FailLocked(removed ? Lost(failed->status) : failed->status);
@@ -315,7 +315,7 @@ void JoinedSession::SetRate(float rate) {
   pipeline_.SetRate(rate);
 }
 
-// A mean applied as an update, or the reverse, would train nothing. Step 0 has parameters.
+// Rejects a mean used as an update, or the reverse. Step 0 has parameters, for which both work.
 absl::Status JoinedSession::MayTake(bool update) const {
   if (update == options_.shards_update || pipeline_.step() == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(

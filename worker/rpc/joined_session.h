@@ -1,6 +1,5 @@
-// JoinedSession: the parts of a session between Join and its end. These are the pipeline, the
-// encoder thread, the streams and the heartbeats, with the one lock that they share.
-// remote_session.h has the public interface.
+// JoinedSession: a session from Join to its end. It has the pipeline, the encoder thread, the
+// streams, the heartbeats, and the lock that they share. remote_session.h has the public interface.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +25,8 @@
 
 namespace sluice::worker {
 
-// Methods as in Session. The session keeps the first error, and every later call returns it. In a
-// job with checkpoints, the loss of a shard or of the coordinator is a RollbackError.
+// The methods work as in Session. The session keeps the first error, and every later call returns
+// it. In a job with checkpoints, the loss of a shard or of the coordinator is a RollbackError.
 class JoinedSession final : public ShardStream::Events {
  public:
   // `options.clock` must be set. Opens the streams and starts both threads.
@@ -59,8 +58,8 @@ class JoinedSession final : public ShardStream::Events {
   // Waits until the state passed to SaveCheckpoint is written and reported. Returns false after
   // `limit`.
   bool FinishCheckpoints(absl::Duration limit);
-  // Until RestoreEnded, heartbeats report that this worker is reading the checkpoint that it begins
-  // with, and why the last attempt failed.
+  // Until RestoreEnded, heartbeats report that this worker is reading the checkpoint that it starts
+  // from, and why the last attempt failed.
   void RestoreFails(absl::string_view why);
   void RestoreEnded();
   // Returns false if the session ended meanwhile.
@@ -157,7 +156,7 @@ class JoinedSession final : public ShardStream::Events {
   std::vector<ShardLink> links_;
 
   mutable Mutex mutex_;
-  // A step is done, the session failed, or the encoder thread released the gradients.
+  // Signaled when a step is done, the session fails, or the encoder thread releases the gradients.
   CondVar step_changed_;
   CondVar encoder_wake_;
   Pipeline pipeline_ ABSL_GUARDED_BY(mutex_);
@@ -176,7 +175,7 @@ class JoinedSession final : public ShardStream::Events {
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was reported.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // When a call of the program began or ended.
+  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // Begin or end of the last call.
   std::optional<absl::Time> waiting_since_ ABSL_GUARDED_BY(mutex_);  // For processes or disks.
   StepClock step_clock_ ABSL_GUARDED_BY(mutex_);  // For steps with an exchange, not step 0.
   std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // In the open step.

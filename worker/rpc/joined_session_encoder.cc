@@ -57,7 +57,7 @@ void JoinedSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
   Flush(effects);
 }
 
-// Ignores a process that has already answered this worker.
+// Ignores a process unless it is newer than all processes of the shard that this worker knows.
 void JoinedSession::Follow(const protocol::ShardPlace& place) {
   if (Over() || place.shard >= links_.size() || place.address.empty()) return;
   ShardLink& link = links_[place.shard];

@@ -38,7 +38,7 @@ absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitForStep(
       (void)FailLocked(NotSubmitted(pipeline_.step(), table_[*missing]));
     }
   }
-  // The encoder thread may still read gradients that the caller is about to change.
+  // The encoder thread may still be reading gradients that the caller is about to change.
   if (!waiting_since_.has_value()) waiting_since_ = clock_.Now();
   while ((status_.ok() && pipeline_.step_open()) || encoding_) {
     if (clock_.Now() >= deadline) return std::nullopt;

@@ -29,11 +29,11 @@ absl::Status ReadShards(const protocol::JoinGrant& grant, uint32_t shards,
   return absl::OkStatus();
 }
 
-// The bundle size limit leaves space in a message for twice a dense bundle.
+// The bundle size limit ensures that a message can hold twice a dense bundle.
 static_assert(2 * sizeof(float) * (protocol::kBundleElementsMax + protocol::kChunkElementsMax) <
               net::kMessageBytesMax);
 
-// Checks the fields that need neither the table nor the number of shards.
+// Checks the fields that do not depend on the table or the number of shards.
 absl::Status CheckGrant(const protocol::JoinGrant& grant, uint32_t rank) {
   if (grant.rank != rank || rank >= grant.world_size) {
     return Refuse(absl::StrCat("rank ", grant.rank, " of ", grant.world_size, " for rank ", rank));

@@ -27,8 +27,8 @@ constexpr absl::Duration kReadAgainMax = absl::Seconds(2);
 constexpr int kDamagedTries = 2;
 // Limit for reporting that this worker gives up.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
-// Longest interval between a finished worker's questions whether all workers have finished. The
-// coordinator exits soon after all have finished.
+// A finished worker asks at least this often whether all workers have finished, because the
+// coordinator exits soon after that.
 constexpr absl::Duration kEndPollMax = absl::Seconds(1);
 
 std::string HostName() {

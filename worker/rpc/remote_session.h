@@ -42,8 +42,8 @@ struct RemoteSessionOptions {
   // session with a RollbackError.
   protocol::CheckpointSpec checkpoint;
   bool elastic = false;  // Workers may join and leave during the job.
-  // Number of steps in which the coding loss of every chunk is measured once
-  // (SessionFigures::quality). 0 disables the measurement.
+  // The coding loss of every chunk is measured once in this many steps (SessionFigures::quality). 0
+  // disables the measurement.
   uint64_t quality_interval = 0;
   // The device whose memory may hold submitted gradients. It encodes those gradients. Not owned. If
   // null, gradients must be in host memory.
@@ -51,9 +51,9 @@ struct RemoteSessionOptions {
   // Not owned; must use the same clock as `clock`. Null disables the trace.
   TraceFile* trace = nullptr;
   uint32_t rack_of = 0;  // In a rack, the number of workers of the whole job; otherwise 0.
-  // For a relay: checks whether the relay's other state, beside its own part of the checkpoint
-  // after a step, is available. Returns DATA_LOSS if the state is not available; the job then uses
-  // an earlier checkpoint. Join calls the function.
+  // For a relay: checks whether the rest of the relay's state after a step is available, apart from
+  // its own part of the checkpoint. Returns DATA_LOSS if it is not; the job then uses an earlier
+  // checkpoint. Join calls the function.
   std::function<absl::Status(uint64_t)> may_restore{};
   // For a relay: tells whether the rack's own checkpoint after a step is durable. Returns OK if it
   // is durable, an error if it never will be, and nullopt if this is not known yet; the session
@@ -66,8 +66,8 @@ struct RemoteSessionOptions {
   std::function<void(const absl::Status&)> on_end{};
   std::string software_version;
   std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
-  uint64_t nonce = 0;  // Identifies this start of the worker. With 0, it is drawn at random.
-  // Limit for reaching the coordinator. Workers may start before it.
+  uint64_t nonce = 0;  // Identifies this start of the worker. 0 selects a random value.
+  // Limit for reaching the coordinator. Workers may start before the coordinator.
   absl::Duration join_timeout = absl::Seconds(60);
   // Limit for reaching a shard, for the first time or after a broken connection.
   absl::Duration connect_timeout = absl::Seconds(20);

@@ -32,7 +32,7 @@ absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t ste
 // Reads the state of `sender`'s rank among `world_size` ranks. If the checkpoint has another world
 // size, every rank starts with the mean of the uplinks' residuals
 // (compress/feedback/residual_merge.h). Rank r then takes the remaining state of rank r modulo the
-// old number of ranks. Holds one state at a time in memory beside the result. Errors are as above.
+// old number of ranks. Holds one state at a time in memory besides the result. Errors are as above.
 absl::StatusOr<protocol::WorkerSnapshot> ReadSnapshot(const SnapshotSource& source,
                                                       const protocol::Sender& sender,
                                                       uint32_t world_size);

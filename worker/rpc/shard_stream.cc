@@ -112,7 +112,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     }
     owner->events_->OnStreamDown(owner->shard_, status);
     // Release this call before the owner may be destroyed: the context holds the channel, which
-    // must not end on one of its own threads.
+    // must not be destroyed on one of its own threads.
     self.reset();
     MutexLock lock(&owner->mutex_);
     --owner->calls_;
@@ -181,8 +181,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   std::shared_ptr<Call> self_;
   mutable Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
-  // The shard has begun the call. Before it begins a call, a shard ends a connection that sends
-  // much data.
+  // The shard has begun the call. Until then, it closes a connection that sends a lot of data.
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
@@ -223,7 +222,7 @@ void ShardStream::Open(uint64_t server_incarnation) {
     Check(call_ == nullptr, "one stream at a time");
     if (std::exchange(moved_, false)) {
       // Wait here for the old calls: the last one's context holds the old channel, which must not
-      // end on one of its own threads.
+      // be destroyed on one of its own threads.
       while (calls_ > 0) ended_.Wait(&mutex_);
       channel_ = transport_.Dial(address_);
       stub_ = std::make_unique<Stub>(channel_);
@@ -292,7 +291,7 @@ void ShardStream::NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeRepl
   probe_is_out_ = false;
   const int64_t away = came - probed_;
   const uint64_t held = reply.probe_held_ns();
-  if (away <= 0 || held >= static_cast<uint64_t>(away)) return;  // The measurement is wrong.
+  if (away <= 0 || held >= static_cast<uint64_t>(away)) return;  // Impossible measurement.
   round_trips_.push_back(away - static_cast<int64_t>(held));
   if (round_trips_.size() > protocol::LinkMeter::kProbes) round_trips_.pop_front();
 }

@@ -1,6 +1,6 @@
 // ShardStream: the worker's end of one shard's Exchange stream. It may be opened repeatedly.
-// Thread-safe. Events arrive on gRPC's threads, without a lock of this process held, and never
-// inside a call to a method.
+// Thread-safe. Events arrive on gRPC's threads while no lock of this process is held, and never
+// inside a method call.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -30,7 +30,7 @@ class ShardStream {
   class Events {
    public:
     virtual ~Events() = default;
-    // The first answer of the shard on this stream.
+    // Called when the shard answers on a stream for the first time.
     virtual void OnStreamUp(uint32_t shard) = 0;
     virtual void OnReply(uint32_t shard, v1::ExchangeReply* reply) = 0;
     // The stream has ended and may be opened again.
@@ -38,7 +38,7 @@ class ShardStream {
   };
 
   // `transport`, `events`, `clock`, `stages` and `trace` (null disables the trace) must outlive
-  // this object. `sender` opens each stream.
+  // this object. The first exchange of each stream contains `sender`.
   ShardStream(uint32_t shard, std::string address, const net::Transport& transport,
               const protocol::Sender& sender, Events* events, const Clock* clock,
               protocol::StageTimes* stages, TraceFile* trace = nullptr);
@@ -48,7 +48,7 @@ class ShardStream {
   // Call only without an open stream: at first, and after OnStreamDown. `server_incarnation` is the
   // highest incarnation seen of the shard. An older instance refuses the stream.
   void Open(uint64_t server_incarnation);
-  // Makes the next Open use a new connection to `address`. The present connection leads to a
+  // Makes the next Open use a new connection to `address`. The current connection leads to a
   // replaced process.
   void GoTo(std::string address);
   // Queues in order. Drops the exchange if the stream is down or breaks; after reopening it, the
@@ -66,7 +66,7 @@ class ShardStream {
   void Cancel();
   // Returns true if there is a connection, even if the shard has not answered yet.
   bool Connected() const;
-  // Returns true if the shard has begun the present stream. Queued exchanges wait for that.
+  // Returns true if the shard has begun the current stream. Queued exchanges wait for that.
   bool Begun() const;
 
   std::string address() const {

@@ -100,7 +100,7 @@ grpc::Status StoreClient::TryPut(v1::CheckpointStore::Stub* stub, const v1::PutP
   }
   const auto writer = stub->PutPart(&context, reply);
   bool open = writer->Write(first);  // If it fails, Finish returns the reason.
-  // A server ends a connection that sends much data before its first call begins.
+  // A server closes a connection that sends a lot of data before its first call begins.
   writer->WaitForInitialMetadata();
   v1::PutPartRequest message;
   while (open && !bytes.empty()) {

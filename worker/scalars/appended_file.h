@@ -1,4 +1,4 @@
-// AppendedFile: a file that grows by whole records. Readers see each record at once.
+// AppendedFile: a file that grows by whole records. Readers see each record immediately.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace sluice::worker {
 
-// If a record cannot be written completely (a full disk), it is removed, and the next record may be
-// tried. The file is not synced: a power failure may lose the last records. Errors name the file.
+// If a record cannot be written completely (on a full disk), it is removed, and later records may
+// succeed. The file is not synced: a power failure may lose the last records. Errors name the file.
 class AppendedFile {
  public:
   // Creates the file, or keeps at most the first `keep` bytes of an existing one.

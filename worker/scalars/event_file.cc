@@ -19,7 +19,7 @@
 namespace sluice::worker {
 namespace {
 
-// TFRecord's checksum. It is rotated and shifted, because CRCs of data that contains CRCs are
+// TFRecord's checksum: a rotated CRC plus a constant, because CRCs of data that contains CRCs are
 // unreliable.
 uint32_t MaskedCrc(absl::Span<const std::byte> bytes) {
   const uint32_t crc = Crc32c(bytes);
@@ -67,8 +67,8 @@ std::optional<int64_t> TimeOf(const std::string& name) {
   return NameAt(micros) == name ? std::optional(micros) : std::nullopt;
 }
 
-// TensorBoard reads files in the order of their names, so the name must stay ascending if the clock
-// was set back.
+// TensorBoard reads files in the order of their names, so names must ascend even if the clock was
+// set back.
 std::string NewName(const std::string& folder, absl::Time now) {
   int64_t micros = absl::ToUnixMicros(now);
   std::error_code error;

@@ -16,7 +16,7 @@ namespace sluice::worker {
 class EventFile {
  public:
   // Creates a file in `folder`. Its name comes from `now` (time of day) and sorts after all
-  // existing ones. Its first records declare all values of other files for steps above `step` void.
+  // existing ones. Its first records invalidate all values of other files for steps above `step`.
   static absl::StatusOr<EventFile> Create(const std::string& folder, absl::Time now, uint64_t step);
 
   absl::Status Append(const ScalarRow& row, absl::Time now);

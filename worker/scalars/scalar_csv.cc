@@ -21,8 +21,8 @@ constexpr size_t kLineBytesMax = 4096;  // Limit for a row; actual rows have abo
 constexpr int kAsideMax = 1000;
 constexpr size_t kLeadingColumns = 3;  // step, epoch, wall_seconds
 
-// Returns a line without its end, or nullopt at the end of the file or if the line exceeds the
-// limit.
+// Returns a line without its line break, or nullopt at the end of the file or if the line exceeds
+// the limit.
 std::optional<std::string> ReadLine(std::istream* file) {
   std::string line(kLineBytesMax, '\0');
   file->getline(line.data(), static_cast<std::streamsize>(line.size()));
@@ -48,7 +48,7 @@ bool IsKept(const std::string& line, uint64_t step) {
   return row < step || (row == step && !tested);
 }
 
-// Returns the bytes of the header and of all kept rows, or nullopt if the file has another header.
+// Returns the size of the header and all kept rows, or nullopt if the file has another header.
 std::optional<uint64_t> KeptBytes(std::istream* file, uint64_t step) {
   const std::string header = ScalarCsvHeader();
   const std::optional<std::string> first = ReadLine(file);

@@ -11,7 +11,7 @@
 
 namespace sluice::worker {
 
-// "step,epoch,wall_seconds,loss,..." with the end of the line. In a row, an absent value is empty.
+// "step,epoch,wall_seconds,loss,..." or a row's values, with a line break. Absent values are empty.
 std::string ScalarCsvHeader();
 std::string ScalarCsvLine(const ScalarRow& row);
 

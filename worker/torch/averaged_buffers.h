@@ -20,7 +20,7 @@ struct AveragedBuffers {
 
 // Finds the buffers to average. Excludes buffers of whole numbers (BatchNorm's
 // num_batches_tracked), buffers without elements, and those named in `local`: every rank keeps its
-// own values of them. A buffer with several names appears once, under its first name. Fails with
+// own values. A buffer with several names appears once, under its first name. Fails with
 // INVALID_ARGUMENT, and names the buffer, if one has another floating type than float32, is not on
 // `device`, is sparse, has gaps or overlaps in its storage, or has a value that is not finite, or
 // if no buffer has a name in `local`.

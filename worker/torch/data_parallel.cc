@@ -99,8 +99,8 @@ absl::Status DataParallel::InstallHooks() {
 
 absl::StatusOr<JoinInfo> DataParallel::Join() {
   return TorchStatus("while joining the job", [&]() -> absl::StatusOr<JoinInfo> {
-    // Ranks agree on buffers as they do on parameters. After that, buffers may differ between
-    // ranks.
+    // All ranks start with the same buffers, as with parameters. After that, buffers may differ
+    // between ranks.
     std::vector<at::Tensor> tensors = parameters_.masters;
     tensors.insert(tensors.end(), buffers_.tensors.begin(), buffers_.tensors.end());
     absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
@@ -158,7 +158,7 @@ absl::Status DataParallel::LaySlotLocked(uint32_t tensor) {
       LayGradient(parameters_.tensors[tensor], parameters_.table[tensor]);
   if (!gradient.ok()) return gradient.status();
   slot.gradient = *std::move(gradient);
-  // The parameter was not used in this step, so its gradient is that of an earlier step.
+  // If the parameter was not used in this step, its gradient is left over from an earlier step.
   if (slot.passes == 0) slot.gradient.zero_();
   if (options_.replicas != nullptr && !slot.with_replicas) {
     options_.replicas->AddGradients(tensor, slot.gradient);
@@ -219,7 +219,7 @@ absl::Status DataParallel::SubmitRest() {
   return absl::OkStatus();
 }
 
-// Call after all gradients of the step have arrived, so that no pass changes the buffers any more.
+// Call after all gradients of the step have arrived: after that, no pass changes the buffers.
 absl::Status DataParallel::SubmitBuffers() {
   if (!session_->BuffersDue()) return absl::OkStatus();
   for (size_t i = buffers_.tensors.size(); i-- > 0;) {
@@ -264,7 +264,7 @@ absl::Status DataParallel::WriteMeans(absl::Span<const uint32_t> without_mean) {
 }
 
 absl::Status DataParallel::ApplyUpdates() {
-  // No optimizer runs here that would clear the gradients.
+  // No optimizer runs here, so nothing else clears the gradients.
   for (const at::Tensor& parameter : parameters_.tensors) {
     if (parameter.grad().defined()) parameter.grad().zero_();
   }

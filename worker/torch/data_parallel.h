@@ -47,7 +47,7 @@ struct DataParallelOptions {
   // Maximum number of backward passes per step. A step's gradient is the mean over its actual
   // passes, and it is submitted during the last pass.
   uint32_t accumulation_steps = 1;
-  // Names of buffers that are not averaged: every rank keeps its own values. Equal on all ranks.
+  // Names (equal on all ranks) of buffers that are not averaged: each rank keeps its own values.
   std::vector<std::string> local_buffers{};
   // Initial float32 values by name for the masters of 16-bit parameters, so that nothing is
   // rounded. Other masters start with the parameter's own values.
@@ -70,8 +70,8 @@ struct DataParallelOptions {
 // parameters and must not outlive the session. Converts all exceptions of LibTorch to errors.
 class DataParallel {
  public:
-  // Errors: those of FindTrainableParameters and FindAveragedBuffers; a parameter that already has
-  // a post-accumulate hook.
+  // Returns the errors of FindTrainableParameters and FindAveragedBuffers. Also fails if a
+  // parameter already has a post-accumulate hook.
   static absl::StatusOr<std::unique_ptr<DataParallel>> Create(
       const torch::nn::Module& module, Session* session, const DataParallelOptions& options = {});
   ~DataParallel();
@@ -79,15 +79,15 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   // Waits for all ranks. On return, every rank has the same parameters and averaged buffers. If
-  // they differed, all ranks have rank 0's values.
+  // they differed before, all ranks get rank 0's values.
   absl::StatusOr<JoinInfo> Join();
 
   // Call after the step's backward passes. Submits the gradients that no hook has submitted (zeros
   // for an unused parameter), waits, and writes the mean into .grad of each of parameters().
   // Without a mean (StepResult::without_mean) it unsets .grad, so that LibTorch's optimizers ignore
-  // the parameter, and neither momentum nor weight decay changes it. Errors: those of the session;
-  // a sparse gradient; no backward pass (FAILED_PRECONDITION; use Skip) or more than
-  // `accumulation_steps` of them; a gradient of a parameter that was frozen at Create.
+  // the parameter, and neither momentum nor weight decay changes it. Fails if the session fails, a
+  // gradient is sparse, there was no backward pass (FAILED_PRECONDITION; use Skip) or more than
+  // `accumulation_steps` of them, or a parameter that was frozen at Create has a gradient.
   absl::StatusOr<StepResult> Synchronize();
 
   // Replaces backward and Synchronize in a step without data; .grad gets the mean of the other
@@ -97,8 +97,8 @@ class DataParallel {
 
   // With sends_weights, call after a step's backward passes. Writes this rank's own gradient, the
   // mean over the passes, into .grad of each of parameters(). If a gradient is not finite,
-  // overflowed() names its parameter, and the optimizer should not use the gradients. Errors: those
-  // of Synchronize, except the session's.
+  // overflowed() names its parameter, and the optimizer should not use the gradients. Fails as
+  // Synchronize does, except for errors of the session.
   absl::Status ReadGradients();
 
   // With replicas: sets the number of this step's passes that the replicas have run so far. Call it
@@ -114,7 +114,7 @@ class DataParallel {
 
   // Rounds masters into their 16-bit parameters. Does nothing without masters.
   void CopyMastersToModule();
-  // Call after parameters() have been set to those of a checkpoint, which all ranks share.
+  // Call after parameters() have been restored from a checkpoint, which all ranks share.
   void ParametersRestored();
   // With sends_weights: swaps parameters() with the parameters of the last exchange. A second call
   // restores both. Does nothing otherwise.

@@ -10,7 +10,7 @@
 namespace sluice::worker {
 
 // Runs on the thread that runs backward (with autograd's grad mode off), once per backward pass
-// that reached the parameter. Its exceptions leave through backward().
+// that reached the parameter. Its exceptions propagate through backward().
 using GradientHook = std::function<void(const at::Tensor& parameter)>;
 
 // Installs the hook. `parameter` must be a leaf that requires a gradient. LibTorch has one hook

@@ -20,7 +20,7 @@ namespace sluice::worker {
 class ModuleReplicas {
  public:
   // `copies` must be built like `module`, each on its own device. Fails with INVALID_ARGUMENT, and
-  // names the tensor, if a copy lacks a parameter or buffer or has it with another shape or type.
+  // names the tensor, if a parameter or buffer of a copy is missing or has another shape or type.
   static absl::StatusOr<std::unique_ptr<ModuleReplicas>> Create(
       const torch::nn::Module& module, std::vector<std::shared_ptr<torch::nn::Module>> copies);
 
@@ -28,9 +28,8 @@ class ModuleReplicas {
 
   // Copies the module's parameters and buffers to the copies. Call before a step's passes.
   void Load();
-  // Adds the gradients of the copies' passes since Load to that of a trainable parameter, in the
-  // order of the copies, and clears their gradients. `parameter` is its index in
-  // FindTrainableParameters.
+  // Adds the copies' gradients since Load to `gradient`, in the order of the copies, and clears the
+  // copies' gradients. `parameter` is the parameter's index in FindTrainableParameters.
   void AddGradients(size_t parameter, const at::Tensor& gradient);
   // Sets the module's floating-point buffers to the mean over itself and the first `ran` copies.
   // Call after their passes. Other buffers keep the values of the module's own passes.

@@ -23,14 +23,14 @@ struct TrainableParameters {
   std::vector<at::Tensor> masters;
   protocol::TensorTable table;
   at::Device device = at::kCPU;  // Device of all tensors.
-  // Excluded parameters of the module: the frozen ones.
+  // The module's frozen parameters, which the fields above exclude.
   NamedTensors frozen{};
 };
 
 // Finds the trainable parameters. Excludes frozen ones and lists tied ones once (under their first
-// name). Elements count in storage order, so that channels-last weights need no copy. A master
-// starts with the value in `master_values` under its name, otherwise with the parameter's own
-// values. Fails with INVALID_ARGUMENT, and names the parameter, if there is nothing to train, or a
+// name). Elements are in storage order, so that channels-last weights need no copy. A master starts
+// with the value in `master_values` under its name, otherwise with the parameter's own values.
+// Fails with INVALID_ARGUMENT, and names the parameter, if there is nothing to train, or a
 // parameter has another type than float32, bfloat16 and float16, is on another device than the
 // others, is sparse, has gaps or overlaps in its storage, or its master's value has another shape.
 absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module,
@@ -39,7 +39,7 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
 // Returns the table's row for a tensor, as FindTrainableParameters makes the row of a parameter.
 protocol::TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor);
 
-// Returns true if the elements of `tensor`, of `type`, have the layout in the table's row, so that
+// Returns true if `tensor` has the type `type` and the layout in the table's row, so that
 // StorageSpan and StorageView use the row's order.
 bool LiesAs(const at::Tensor& tensor, const protocol::TensorInfo& info,
             at::ScalarType type = at::kFloat);
@@ -47,11 +47,11 @@ bool LiesAs(const at::Tensor& tensor, const protocol::TensorInfo& info,
 // Returns the elements in storage order, in the memory of the tensor's device. The tensor must be
 // dense float32 and outlive the span.
 absl::Span<float> StorageSpan(const at::Tensor& tensor);
-// Like StorageSpan, for float32, bfloat16 or float16. Each element has the factor `scale`.
+// Like StorageSpan, for float32, bfloat16 or float16. The view scales each element by `scale`.
 GradientView StorageView(const at::Tensor& tensor, float scale);
 
 // Returns the hash (32 bytes) of the tensors' bytes in order. StorageSpan's requirements apply.
-// Tensors on a GPU are copied to the host one after the other.
+// Tensors on a GPU are copied to the host one at a time.
 std::string Sha256(const std::vector<at::Tensor>& tensors);
 
 }  // namespace sluice::worker

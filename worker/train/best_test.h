@@ -27,8 +27,8 @@ bool IsBetter(const BestTest& test, const BestTest& than, TestMeasure measure);
 
 // Returns the best test for a run that continues from a checkpoint. `remembered` is the best test
 // in the checkpoint. `written` is the test in the note of best.pt (absent if there is no such file
-// or it is of another run). Returns `written` if it is not worse than `remembered`. It is then the
-// same test, or a later one before the interruption, whose parameters remain valid. Otherwise
+// or it belongs to another run). Returns `written` if it is not worse than `remembered`. It is then
+// the same test, or a later one before the interruption, whose parameters remain valid. Otherwise
 // returns nullopt, so that the next test becomes the best.
 std::optional<BestTest> BestToGoOnFrom(const std::optional<BestTest>& remembered,
                                        const std::optional<BestTest>& written, TestMeasure measure);

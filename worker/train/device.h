@@ -20,7 +20,7 @@ struct FoundDevices {
 FoundDevices FindDevices();
 
 struct ChosenDevice {
-  std::vector<int> gpus;    // Empty for the CPU. The first has the model, the others copies of it.
+  std::vector<int> gpus;    // Empty for the CPU. The first runs the model, the others run copies.
   std::string description;  // Device and reason, for the log.
 };
 

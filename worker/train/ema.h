@@ -16,7 +16,7 @@ class Ema {
   // `decay` is at least 0 and below 1.
   Ema(double decay, const std::vector<at::Tensor>& parameters);
 
-  // Starts again from the present parameters.
+  // Restarts from the current parameters.
   void Reset();
   // average = d * average + (1 - d) * parameter, where d is the minimum of the decay and (1 +
   // updates) / (10 + updates), so that the initial value loses its weight quickly.

@@ -1,6 +1,6 @@
-// LossScale: the factor of a loss before backward, so that float16 gradients neither underflow nor
-// overflow. It is as large as possible: it doubles after many good steps in a row and halves on an
-// overflow. Independent of LibTorch.
+// LossScale: the factor that multiplies a loss before backward, so that float16 gradients neither
+// underflow nor overflow. It is as large as possible: it doubles after many good steps in a row and
+// halves on an overflow. Independent of LibTorch.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@ namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kMaxSkippedInARow = 20;
-// Below this scale, many float16 gradients round to 0, and the scale needs more than its initial
-// adjustment.
+// Below this scale, many float16 gradients round to 0. The initial adjustment does not normally
+// reduce the scale this far.
 constexpr double kSensibleLossScale = 8;
 constexpr uint64_t kTrainingStream = 0x5452;  // Separates this use of the seed from others.
 
@@ -198,8 +198,8 @@ at::Tensor ModelTrainer::RunPass(Model* model, const Batch& batch) {
   return loss.detach();
 }
 
-// Runs forward and backward on this rank's batches of the step. GPUs get passes in turn and run
-// them at the same time.
+// Runs forward and backward on this rank's batches of the step. Distributes the passes over the
+// GPUs, which run them in parallel.
 absl::Status ModelTrainer::RunPasses(BatchStream* batches, uint64_t step_of_deal,
                                      TrainerStep* done) {
   if (optimizer_ != nullptr) optimizer_->zero_grad(/*set_to_none=*/false);
@@ -266,7 +266,7 @@ absl::Status ModelTrainer::WatchForNonFinite(uint64_t step, double loss, const S
 absl::Status ModelTrainer::CountOverflow(uint64_t step, double loss) {
   const std::string& overflowed = parallel_->overflowed();
   ++skipped_;
-  // While the loss scale can still shrink, the next steps use a smaller scale.
+  // If the loss scale can still shrink, the next steps use a smaller one.
   if (loss_scale_.has_value() && !loss_scale_->at_least()) return absl::OkStatus();
   if (!loss_scale_.has_value() && skipped_in_a_row_ == 0) {
     logger_.Warning("step ", step, ": the gradient of ", overflowed, " is not finite (loss ", loss,

@@ -13,8 +13,8 @@ namespace {
 
 namespace optim = torch::optim;
 
-// Replaces 0 if the job file has a momentum. Without momentum LibTorch does not update the buffer,
-// and a later momentum would continue from an old one.
+// Used instead of a momentum of 0 if the job file has a momentum. With 0, LibTorch would not update
+// the buffer, and a later momentum would continue from outdated values.
 constexpr double kLeastMomentum = 1e-30;
 
 template <typename Options>

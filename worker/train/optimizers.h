@@ -18,8 +18,8 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
 
 // Sets the momentum of `optimizer`, which MakeOptimizer made from `spec`, from its next step on.
 // Rescales its buffers, so that no step is longer than its neighbors (job/momentum.h). The
-// optimizer saves its momentum among its options, so a restored optimizer continues without a
-// difference.
+// optimizer's saved options include the momentum, so a restored optimizer continues as if it had
+// not stopped.
 void SetMomentum(const job::OptimizerSpec& spec, double momentum,
                  torch::optim::Optimizer* optimizer);
 

@@ -1,5 +1,5 @@
 // Precision: the type that a model computes in. Its parameters are trained as fp32 masters
-// (worker/torch/data_parallel.h), and the loss gets fp32 scores.
+// (worker/torch/data_parallel.h), and the loss is computed from fp32 scores.
 #pragma once
 
 #include <torch/types.h>

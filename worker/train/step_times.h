@@ -14,12 +14,12 @@ class StepTimes {
   static constexpr size_t kMaxSteps = 16384;
 
   void Add(absl::Duration took);
-  // Milliseconds by nearest rank, with `percent` in [0, 100]. 0 if there were no steps.
+  // Returns the nearest-rank percentile in milliseconds; 0 without steps. `percent` is 0 to 100.
   double PercentileMs(double percent) const;
 
  private:
   std::vector<float> ms_;
-  size_t next_ = 0;  // Position of the oldest step once kMaxSteps are kept.
+  size_t next_ = 0;  // Index of the oldest step once kMaxSteps are stored.
 };
 
 }  // namespace sluice::worker

@@ -6,9 +6,9 @@
 namespace sluice::worker {
 namespace {
 
-// A step's weight halves after a tenth of the run so far, so that the estimate adapts to a new
-// speed after the same share of a short or a long run. The half-life is limited to minutes, and is
-// at least a few steps.
+// A step's weight halves after a tenth of the run so far, so that short and long runs adapt to a
+// new speed after the same share of the run. The half-life is at most a few minutes, but at least a
+// few steps.
 constexpr double kHalfLifeShare = 0.1;
 constexpr double kHalfLifeSecondsMax = 300;
 constexpr double kHalfLifeStepsMin = 8;

@@ -29,8 +29,8 @@ struct TrainReport;
 
 struct TrainOptions {
   std::shared_ptr<const TrainingData> data;  // If null, the run loads it.
-  // Threads inside LibTorch's operations. Results depend on the number. With 0, one thread if the
-  // job has several workers, which may share a machine, otherwise LibTorch's choice.
+  // Number of threads inside LibTorch's operations; results depend on it. 0 selects one thread if
+  // the job has several workers, because they may share a machine, otherwise LibTorch's default.
   int threads = 0;
   // When it becomes true, the run ends after the current step with CANCELLED. Abandon the session
   // to interrupt Wait as well.
@@ -44,7 +44,7 @@ struct TrainOptions {
 };
 
 struct TrainReport {
-  // Steps since the start of the job. The fields below are also since then, unless they say
+  // Steps since the start of the job. The fields below also count from there, unless they say
   // otherwise.
   uint64_t steps = 0;
   uint64_t rounds = 0;  // Exchanges: equal to steps, but fewer in local_sgd.
@@ -53,10 +53,10 @@ struct TrainReport {
   uint64_t parameters = 0;  // Number of trained elements.
   // From this run's first step to the end of its last, including evaluations between them.
   double wall_seconds = 0;
-  // In jobs whose workers do not wait for each other: the largest number of other workers' updates
-  // that this rank's update missed, as a mean over the exchanges of this run.
+  // In jobs whose workers do not wait for each other: StepResult::staleness, averaged over the
+  // exchanges of this run.
   std::optional<double> staleness;
-  double train_loss = 0;  // This rank's mean over the last epoch, or over its part of that epoch.
+  double train_loss = 0;  // This rank's mean over its part of the last epoch.
   // 0 to 1, after the last step; only on rank 0, if the job has test data.
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;

@@ -30,7 +30,7 @@ struct FinishedStep {
   std::optional<uint64_t> staleness{};  // Absent without an exchange.
   double learning_rate = 0;
   bool begins_epoch = false;
-  uint64_t breaks_left = 0;  // Remaining ends of epochs, including the last.
+  uint64_t breaks_left = 0;  // Epoch ends that are still to come, including the last.
 };
 
 // Used from the training thread; `spec`, `options`, `session` and `logger` must outlive it.
@@ -44,8 +44,8 @@ class TrainingResults {
         session_(*session),
         logger_(*logger) {}
 
-  // Restore must come before Start, in a run that continues from a checkpoint. AddTo adds this
-  // object's part to a checkpoint.
+  // In a run that continues from a checkpoint, call Restore before Start. AddTo adds this object's
+  // part to a checkpoint.
   void Restore(const TrainingCursor& cursor);
   void AddTo(TrainingCursor* cursor, absl::Time now) const;
 
@@ -55,8 +55,8 @@ class TrainingResults {
   // Call at the beginning of a pass over the data, but not if the run continues a pass.
   void BeginEpoch() { epoch_loss_ = Mean{}; }
   void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }
-  // Call CountStep when a step is applied, so that its checkpoint includes it, and EndStep when all
-  // work of the step is done. EndStep may report and log it.
+  // Call CountStep when a step is applied, so that the step's checkpoint includes it. Call EndStep
+  // when all work of the step is done; it may report and log the step.
   void CountStep(const FinishedStep& step);
   void EndStep(absl::Duration took, absl::Time now);
   void AddEvaluation(uint64_t epoch, const Evaluation& evaluation, absl::Time now);

@@ -71,7 +71,7 @@ uint64_t TrainingRun::TotalSteps() const {
          (spec_.epochs - epoch_ - 1) * sampler_->steps_per_epoch();
 }
 
-// The present ranks share the rest of the epoch's deck, which other ranks began.
+// Deals the rest of the epoch's deck to the current ranks. Other ranks may have begun the deck.
 void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   deal_step_ = cursor.deal_step;
   deal_offset_ = cursor.deal_offset;
@@ -158,7 +158,7 @@ absl::Status TrainingRun::SaveCheckpoint() {
 
 absl::Status TrainingRun::Train() {
   results_.Start(clock_.Now(), total_steps_, trainer_->parameters());
-  // A checkpoint after an epoch's last step precedes the end of that epoch.
+  // A checkpoint after an epoch's last step is written before the epoch ends.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {
     if (!within_epoch) results_.BeginEpoch();
@@ -174,7 +174,7 @@ absl::Status TrainingRun::Train() {
   return absl::OkStatus();
 }
 
-// Trains the rest of the epoch: one deal, and another one each time that workers join or leave.
+// Trains the rest of the epoch, with a new deal each time workers join or leave.
 absl::Status TrainingRun::TrainEpoch() {
   do {
     const std::shared_ptr<const ShardSampler> sampler = sampler_;

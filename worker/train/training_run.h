@@ -61,7 +61,7 @@ class TrainingRun {
   absl::Status TrainEpoch();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
-  // Returns the rate of the shards' update after a step whose schedule gives `rate`.
+  // Returns the rate for the shards' update after a step with the scheduled rate `rate`.
   double ShardRate(double rate) const;
   void FallBehind(const StepInput& plan, const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
@@ -91,10 +91,10 @@ class TrainingRun {
 
   uint64_t step_ = 0;  // Finished steps.
   uint64_t epoch_ = 0;
-  // Start of this epoch's current deal: finished steps, and cards of the deck.
+  // Start of this epoch's current deal, in finished steps and in cards of the deck.
   uint64_t deal_step_ = 0;
   uint64_t deal_offset_ = 0;
-  // Number of next steps that the other ranks have closed without this rank.
+  // Number of upcoming steps that the other ranks have closed without this rank.
   uint64_t steps_behind_ = 0;
   bool told_behind_ = false;
 };

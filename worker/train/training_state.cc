@@ -17,8 +17,7 @@ namespace {
 
 constexpr int64_t kVersion = 4;
 
-// Numbers of integers and floating-point values of a cursor, in this order in the bytes. The
-// members follow the integers.
+// Numbers of integers and floating-point values in a saved cursor. The members follow the integers.
 constexpr size_t kIntegers = 15;
 constexpr int64_t kMembersMax = 1 << 16;
 constexpr size_t kFractions = 10;
@@ -56,7 +55,7 @@ void SetRandomState(const at::Tensor& state, at::Device device) {
   generator.set_state(state);
 }
 
-// Returns the devices whose random numbers are saved, by key.
+// Returns the devices whose random number generators are saved, by key.
 std::vector<std::pair<std::string, at::Device>> RandomNumbers(const TrainedState& trained) {
   std::vector<std::pair<std::string, at::Device>> all = {{"random", at::kCPU}};
   const at::Device device = DeviceOf(trained);
@@ -272,8 +271,8 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   if (status.ok()) status = RestoreEma(state, trained.ema);
   if (status.ok()) status = RestoreOptimizer(state, DeviceOf(trained), trained.optimizer);
   if (!status.ok()) return status;
-  // If the state comes from another kind of device, or from fewer devices, it has no random numbers
-  // for some devices. Their generators keep their initial state.
+  // A state from another kind of device, or from fewer devices, lacks the generators of some
+  // devices. Those generators keep their initial state.
   for (const auto& [key, device] : RandomNumbers(trained)) {
     if (state.contains(key)) SetRandomState(state.at(key).toTensor(), device);
   }

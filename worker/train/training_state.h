@@ -55,8 +55,8 @@ struct TrainedState {
 
 std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor);
 
-// Fails with INVALID_ARGUMENT, and names the cause, if either side lacks a parameter or buffer or
-// has it with another shape or type, or if `bytes` are of another version. Throws LibTorch's
+// Fails with INVALID_ARGUMENT, and names the cause, if a parameter or buffer is missing on either
+// side or has another shape or type, or if `bytes` have another version. Throws LibTorch's
 // exceptions for bytes that SaveTrainingState did not write. After an error the objects of
 // `trained` must not be used. A loss scale that was not saved starts at its initial value, and an
 // average that was not saved starts at the parameters.

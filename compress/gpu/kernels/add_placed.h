@@ -1,6 +1,6 @@
 // Kernels that add frames of the formats blocktopk and randomk (docs/wire-format.md) to dense sums,
 // with one block of threads per chunk. The index of a place's value is a sum over the presence
-// bits; all other data is at known offsets. Payloads must be validated.
+// bits; all other data is at known offsets. The caller must have validated the payloads.
 #pragma once
 
 #include "compress/gpu/kernels/add_sparse.h"
@@ -8,7 +8,7 @@
 
 namespace sluice::compress::gpu {
 
-// Values with one place each, in the format of compress/coding/placed_values.h.
+// Values at known places, in the format of compress/coding/placed_values.h.
 class PlacedPlanes {
  public:
   constexpr PlacedPlanes(const uint8_t* at, uint32_t places) : values_(at[0]), places_(places) {

@@ -1,11 +1,11 @@
 // Kernels that add frames of the formats sparse and ternary (docs/wire-format.md) to dense sums,
-// with one block of threads per chunk. Threads read only the bits of a word serially:
+// with one block of threads per chunk. A thread works serially only within a word:
 //   - Ends of numbers: a thread counts the ones in 32 bits of the unary plane, or decides whether a
 //     code ends a gap. The block computes the sums of the counts.
 //   - Gaps: a thread computes each gap from its end and the end before it, and from its low bits,
 //     which are at a known offset.
 //   - Positions: the block computes the sums of the gaps.
-// Payloads must be validated. Kernels read each byte from the network separately, because planes
+// The caller must have validated the payloads. Kernels read payloads byte by byte, because planes
 // are not aligned.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace sluice::compress::gpu {
 
-// Returns number i of a plane of numbers of `width` bits, 0 to 31. Only bytes that contain a part
-// of the number are read.
+// Returns number i of a plane of numbers of `width` bits, 0 to 31. Reads only bytes that contain a
+// part of the number.
 constexpr uint32_t NumberAt(const uint8_t* plane, uint32_t i, int width) {
   const uint64_t bit = uint64_t{i} * static_cast<uint64_t>(width);
   const int shift = static_cast<int>(bit % 8);
@@ -26,7 +26,7 @@ constexpr uint32_t NumberAt(const uint8_t* plane, uint32_t i, int width) {
   return static_cast<uint32_t>(word >> shift & ((uint64_t{1} << width) - 1));
 }
 
-// Buffers with a number for each element of all chunks. A chunk's numbers begin at
+// Buffers with one number for each element of all chunks. A chunk's numbers begin at
 // Chunk::first_element.
 struct AddScratch {
   uint32_t* ends;
@@ -147,7 +147,7 @@ class PositionPlanes {
   uint32_t kept_;
   AddScratch scratch_;
   const uint8_t* parameters_ = nullptr;
-  const uint8_t* lows_ = nullptr;  // Contains both the low bits and the remainders by 3.
+  const uint8_t* lows_ = nullptr;  // Contains the low bits and the remainders modulo 3.
   const uint8_t* last_ = nullptr;
 };
 
@@ -250,7 +250,7 @@ struct AddTernary {
     const uint8_t* const unary = lows + RemainderBytes(scales, parameter);
     const uint8_t* const last = unary + unary_bytes;
     planes.ReadLast(block, last, sizes[index] - static_cast<uint32_t>(last - chunk.payload));
-    // The code of each scale replaces the scale's offset.
+    // The buffer of offsets is reused for the code of each scale.
     FindOnes(block, unary, unary_bytes, own.ends);
     const auto step = [&](uint32_t i) {
       const uint32_t folded =

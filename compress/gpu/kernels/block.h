@@ -1,18 +1,18 @@
-// The form of kernels: the same source runs on a GPU and on a plain processor.
+// The form of kernels, which lets the same source run on a GPU and on a plain processor.
 //
 // A kernel is a struct of pointers and numbers with
 //   static constexpr int kThreads;                // a multiple of 32
 //   struct Shared {...};                          // the block's shared memory
 //   template <class Block> constexpr void operator()(Block& block, Shared& shared,
 //                                                    uint32_t index) const;
-// The operator runs for each block index below the grid's size, in any order. Code of a single
-// thread is inside block.ForEach([&](int thread) {...}). An Each<T> is a variable that each thread
-// keeps from one ForEach to the next. Collectives are called between two calls of ForEach, and all
-// threads of a block must reach them. After Sync, each thread of a block may read data that another
-// thread of the block has written to shared or global memory. DeviceBlock (device_block.cuh) is a
-// real block: ForEach calls the function once, and an Each<T> is a register. HostBlock below makes
-// it possible to test kernels without a GPU: each ForEach is a phase that iterates over all
-// threads, in either order.
+// The operator runs for each block index below the grid's size, in any order. Code that each thread
+// runs by itself is inside block.ForEach([&](int thread) {...}). An Each<T> is a variable that each
+// thread keeps from one ForEach to the next. Collectives are called between two calls of ForEach,
+// and all threads of a block must reach them. After Sync, each thread of a block may read data that
+// another thread of the block has written to shared or global memory. DeviceBlock
+// (device_block.cuh) is a real block: ForEach calls the function once, and an Each<T> is a
+// register. HostBlock below makes it possible to test kernels without a GPU: each ForEach is a
+// phase that iterates over all threads, in either order.
 //
 // All functions that kernels call are constexpr. nvcc compiles such functions for the device as
 // well (--expt-relaxed-constexpr), so they need no annotations that other compilers do not know.

@@ -1,6 +1,6 @@
-// Codecs fp16 and bf16, as in compress/codecs/half.h, and none. A payload has 2 or 4 bytes per
-// element. Its address must be a multiple of that size; multiples of four times that size are
-// faster.
+// Codec none, and codecs fp16 and bf16 as in compress/codecs/half.h. A payload has 2 or 4 bytes per
+// element. Its address must be a multiple of that size. The kernels are faster if it is a multiple
+// of four times that size.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"

@@ -28,7 +28,7 @@ struct Chunk {
   float* left = nullptr;
   // The sum that kernels add to.
   float* sum = nullptr;
-  // If it is not null, becomes 1 if an element of acc is not finite.
+  // The kernel sets this to 1 if an element of acc is not finite. May be null.
   uint32_t* refused = nullptr;
   // Factor that multiplies each element of the gradient when it is read.
   float scale = 1;

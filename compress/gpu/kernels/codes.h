@@ -22,7 +22,7 @@ constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
 
 inline constexpr float kLargestFloat = std::bit_cast<float>(kInfinityBits - 1);
 
-// Returns the largest bf16 scale with which `most` * scale is finite.
+// Returns the largest bf16 scale for which `most` * scale is finite.
 constexpr uint16_t LargestScale(float most) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(kLargestFloat / most) >> 16);
 }

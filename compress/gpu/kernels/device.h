@@ -23,8 +23,8 @@ class Device {
   virtual void FreePinned(void* memory) = 0;
 
   // The calls below return immediately. The device executes them later, in the order of the calls.
-  // Memory in arguments must stay unchanged until Wait, and may be null if the size is 0. After
-  // makes all later work wait for the event of another stream.
+  // The caller must not change memory in arguments until Wait. Pointers may be null if the size is
+  // 0. `After` makes all later work wait for the event of another stream.
   virtual void After(void* event) = 0;
   virtual void CopyIn(void* to, const void* from, size_t bytes) = 0;
   // `to` is host memory. It may be pinned.

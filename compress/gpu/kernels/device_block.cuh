@@ -1,4 +1,4 @@
-// DeviceBlock: the block of a GPU for the kernels of block.h, and the launch of such kernels.
+// DeviceBlock: a block of GPU threads for kernels (see block.h), and Launch, which runs kernels.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
-// Codec eden, as in compress/codecs/eden.h. The blocks and their offsets are defined in
-// compress/simd/rotated_blocks.h, for processor and GPU. A block of threads handles the blocks of a
-// tile one after another, in shared memory, with one pass over device memory.
+// Codec eden, as in compress/codecs/eden.h. compress/simd/rotated_blocks.h defines the blocks and
+// their offsets, for both the processor and the GPU. A block of threads handles the blocks of a
+// tile one after another, in shared memory, in one pass over device memory.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct RotationScratch {
 };
 
 // One block of a chunk, beginning at element `at`, which all threads handle together. Each thread
-// has either kRun adjacent elements or none.
+// handles either kRun adjacent elements or none.
 template <class Block>
 class RotatedBlock {
  public:
@@ -87,20 +87,20 @@ class RotatedBlock {
     block_.Sync();
   }
 
-  // Computes the sums of first(i) and second(i) over the block. A Sync must precede and follow it.
+  // Computes the sums of first(i) and second(i) over the block. Call Sync before and after.
   template <class First, class Second>
   constexpr void AddUp(int thread, First first, Second second) const {
     const int lane = thread % kWarp;
     if (thread >= 2 * kWarp || lane >= kSumLanes) return;
     float sum = 0;
-    // One warp computes each of the two sums.
+    // The first warp computes the first sum, and the second warp the second sum.
     for (uint32_t i = lane; i < size_; i += kSumLanes) sum += thread < kWarp ? first(i) : second(i);
     scratch_.sums[thread / kWarp][lane] = sum;
   }
   constexpr float Sum(int which) const { return SumOfLanes(scratch_.sums[which]); }
 
-  // For each y, writes to q the nearest magnitude times `unit`, with the sign of y, and writes the
-  // codes to `planes`. Each thread writes one byte of each plane. A Sync must follow.
+  // Sets each q to the magnitude nearest to |y| / `unit`, with the sign of y, and writes the codes
+  // to `planes`. Each thread writes one byte of each plane. A Sync must follow.
   constexpr void Quantize(int thread, float unit, int bits, uint8_t* planes) const {
     const uint32_t bytes = size_ / 8;
     if (static_cast<uint32_t>(thread) >= bytes) return;

@@ -1,7 +1,7 @@
 // Codec fp8, with either rounding, as in compress/codecs/fp8.h. A warp handles a block of 256
-// elements, with one pass over memory. A payload has a byte for the format, a bf16 scale per block,
-// then the codes. The payload may be at any address; it is faster if the address of the codes is a
-// multiple of 4.
+// elements, in one pass over memory. A payload has a byte for the format, a bf16 scale per block,
+// then the codes. The payload may be at any address; the kernels are faster if the address of the
+// codes is a multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"

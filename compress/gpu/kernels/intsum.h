@@ -1,6 +1,6 @@
-// Codec intsum:b, as in compress/codecs/intsum.h, whose codes shards add as integers. The kernel
-// makes one pass over memory. A payload has one byte, two bytes per block, then the codes. It is
-// faster if the address of the codes is a multiple of 4.
+// Codec intsum:b, as in compress/codecs/intsum.h. Shards add its codes as integers. The kernel
+// makes one pass over memory. A payload has one byte, two bytes per block, then the codes. The
+// kernel is faster if the address of the codes is a multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -17,7 +17,7 @@ struct IntSum {
     return 1 + 2 * BlocksOf(count) + CodeBytes(count, kBits);
   }
 
-  // Returns the smallest exponent with which a value of these bits is not clipped.
+  // Returns the smallest exponent that does not clip a value with these bits.
   static constexpr uint8_t ExponentFor(uint32_t largest) {
     if (largest == 0) return 0;
     const int field = static_cast<int>(largest >> 23) - (kBits - 2);

@@ -1,7 +1,7 @@
 // Codecs int8, int4 and int2, with either rounding, as in compress/codecs/linear.h. A warp handles
-// a block of 256 elements, with one pass over memory. A payload has a bf16 scale per block, then
-// the codes. Its address must be a multiple of 2; it is faster if the address of the codes is a
-// multiple of 4.
+// a block of 256 elements, in one pass over memory. A payload has a bf16 scale per block, then the
+// codes. Its address must be a multiple of 2; the kernels are faster if the address of the codes is
+// a multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"

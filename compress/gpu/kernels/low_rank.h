@@ -1,10 +1,10 @@
 // Codec powersgd, as in compress/codecs/powersgd.h. The results have the same bits as on the
-// processor, because every sum has the same order (compress/simd/low_rank.h); threads can compute
-// sums of this order in parallel. The matrices of all chunks together take six launches:
-//   1. Largest computes acc, and the largest magnitude, which normalizes it.
-//   2. MultiplyByColumns: P = M Q, with Q of the last step. Reads M once for four columns of Q.
-//   3. Orthonormalize: P, a block of threads per chunk, rounded as in the payload.
-//   4. MultiplyByRows: Q = M^T P, and the rest of the payload. Reads M likewise.
+// processor, because every sum is computed in the same order (compress/simd/low_rank.h), which
+// suits parallel threads. The matrices of all chunks together take six launches:
+//   1. Largest: computes acc and its largest magnitude, by which acc is normalized.
+//   2. MultiplyByColumns: P = M Q, with Q from the last step. Reads M once for four columns of Q.
+//   3. Orthonormalize: orthonormalizes P, with a block of threads per chunk, and rounds it.
+//   4. MultiplyByRows: Q = M^T P, and the rest of the payload. Reads M once for four columns of P.
 //   5. RefreshColumns: replaces lost columns of Q for the next step.
 //   6. SubtractProduct: subtracts the decoded matrix from the residual.
 #pragma once
@@ -21,10 +21,10 @@ namespace sluice::compress::gpu {
 // Input of all these kernels.
 struct LowRankWork {
   const Chunk* chunks;
-  // One entry for each chunk; the same holds for the next two members.
+  // This member and the next two have one entry for each chunk.
   const LowRankMatrix* matrices;
   const uint32_t* largest;  // The result of the kernel Largest.
-  // The columns of P that depended on other columns, one bit for each.
+  // Bit k is set if column k of P was linearly dependent on the columns before it.
   uint32_t* replaced;
   uint32_t rank;
 };
@@ -36,10 +36,10 @@ constexpr float AccAt(const Chunk& chunk, uint32_t at) {
   return LoadAcc<Gradient, 1, true>(chunk, at).at[0];
 }
 
-// Returns the sum of a[i] * b[i] to all threads. Ends with a Sync.
 struct DotScratch {
   float lanes[kSumLanes];
 };
+// Returns the sum of a[i] * b[i] in all threads. Ends with a Sync.
 template <class Block>
 constexpr float DotProduct(Block& block, DotScratch& scratch, const float* a, const float* b,
                            uint32_t size) {
@@ -163,7 +163,7 @@ struct Orthonormalize {
     block.Sync();
   }
 
-  // Returns the squared norm of the remainder of the column.
+  // Makes column k orthogonal to all earlier columns, and returns its new squared norm.
   template <class Block>
   static constexpr float Orthogonalize(Block& block, DotScratch& scratch,
                                        const LowRankMatrix& matrix, uint32_t k) {
@@ -220,8 +220,8 @@ struct MultiplyByRows {
   }
 };
 
-// Replaces a column by a random one if it found nothing, or nothing that other columns had not
-// found. The next step then tries another direction.
+// Replaces a column of Q with random numbers if it is almost zero, or if its column of P depended
+// on other columns. The next step then tries another direction.
 struct RefreshColumns {
   static constexpr int kThreads = 256;
   struct Shared {
@@ -297,8 +297,8 @@ struct SubtractProduct {
   }
 };
 
-// Adds payloads that have a rank to sums. A payload without a rank contains fp16 values from its
-// second byte on.
+// Adds payloads to sums. The rank must be above 0: payloads of rank 0 contain fp16 values instead
+// of factors.
 struct AddLowRank {
   static constexpr int kThreads = kTileThreads;
   struct Shared {};

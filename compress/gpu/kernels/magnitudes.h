@@ -1,7 +1,7 @@
 // SampleMagnitudes: counts |acc| of some elements in logarithmic bins. The kernel uses the same
-// elements and bins as MagnitudeHistogram::Add. MagnitudeHistogram::AddCounts takes the result,
-// from which the thresholds of the next step are computed. The kernel must run before the launch
-// that encodes.
+// elements and bins as MagnitudeHistogram::Add. MagnitudeHistogram::AddCounts receives the result.
+// The thresholds of the next step are computed from it. The kernel must run before the launch that
+// encodes.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -21,7 +21,7 @@ struct SampleMagnitudes {
   };
 
   const Chunk* chunks;
-  // One stride for each chunk: one of this many groups is counted. Must be above 0.
+  // The stride of each chunk: one in this many groups is counted. Must be above 0.
   const uint32_t* strides;
   // kBins counts, summed over all chunks of the launch. Each counted group adds `stride` times its
   // counts.

@@ -1,7 +1,7 @@
 // Codecs int8:minmax and int4:minmax, with either rounding, as in compress/codecs/linear.h. A warp
-// handles a block of 256 elements, with one pass over memory. A payload has a byte with the number
-// of bits per code, the least value and the scale of each block in bf16, then the codes. The
-// payload may be at any address; it is faster if the address of the codes is a multiple of 4.
+// handles a block of 256 elements, in one pass over memory. A payload has a byte with the number of
+// bits per code, the least value and the scale of each block in bf16, then the codes. The payload
+// may be at any address; the kernels are faster if the address of the codes is a multiple of 4.
 #pragma once
 
 #include "compress/gpu/kernels/block.h"
@@ -9,7 +9,7 @@
 
 namespace sluice::compress::gpu {
 
-// Maps finite floats to integers of the same order. -0 is mapped to a smaller integer than 0.
+// Maps finite floats to integers in the same order. -0 becomes a smaller integer than 0.
 constexpr uint32_t OrderOf(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   return (bits & kSignBit) != 0 ? ~bits : bits | kSignBit;
@@ -66,8 +66,8 @@ struct MinMaxCoder {
   static constexpr void Encode(Block& block, CodeScratch& scratch, const Tile& tile,
                                const Chunk& chunk, int round) {
     typename Block::template Each<Lane<kBits>> lanes;
-    // Values as integers of the same order. The complement of the least value is stored, so that
-    // both results are maxima.
+    // Values are mapped to integers in the same order. The complement of the least value is stored,
+    // so that both results are maxima.
     typename Block::template Each<uint32_t> largest, least;
     block.ForEach([&](int thread) {
       const uint32_t first = BlockOf(tile, round, thread);

@@ -105,7 +105,7 @@ constexpr uint32_t PlacesOfBlocks(uint32_t count, int bits) {
   return (count + (uint32_t{1} << bits) - 1) >> bits;
 }
 
-// The random elements, one in each of k strata, that all senders draw.
+// Draws the random elements, one in each of k strata. All senders draw the same elements.
 class Strata {
  public:
   constexpr Strata(uint64_t key, uint32_t count, uint32_t k) : random_(key), count_(count), k_(k) {}

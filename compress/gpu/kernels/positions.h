@@ -1,4 +1,4 @@
-// Coding of positions by a block of threads, with the same resulting bytes as
+// Coding of positions by a block of threads. It produces the same bytes as
 // compress/coding/position_coding.h: sums over the gaps for each candidate coding, the selection
 // rule of compress/coding/index_plan.h, and the planes.
 #pragma once

@@ -1,4 +1,4 @@
-// Codec qsgd, as in compress/codecs/qsgd.h. A warp handles a block of 512 elements, with one pass
+// Codec qsgd, as in compress/codecs/qsgd.h. A warp handles a block of 512 elements, in one pass
 // over memory. A payload has a byte with the number of bits per code, a bf16 step per block, then
 // the planes of each block. The payload may be at any address.
 #pragma once

@@ -1,5 +1,5 @@
-// Maps works to kernels. RunWork(work, launch) calls launch(kernel, blocks) for each kernel, in
-// order. Every source that includes this header compiles all kernels.
+// Maps each work to its kernels. RunWork(work, launch) calls launch(kernel, blocks) for each
+// kernel, in order. Every source file that includes this header compiles all kernels.
 #pragma once
 
 #include <type_traits>
@@ -26,7 +26,7 @@
 
 namespace sluice::compress::gpu {
 
-// Calls fn with the kernels' type for gradients of this type.
+// Calls fn with the type that kernels use for gradients of this element type.
 template <class Fn>
 void WithGradient(ElementType type, Fn fn) {
   switch (type) {

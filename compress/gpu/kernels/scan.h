@@ -11,7 +11,7 @@ namespace sluice::compress::gpu {
 template <class Block>
 inline constexpr uint32_t kThreadsOf = Block::kWarps* kWarp;
 
-// Returns the sum of number(i) for all i below `count`, to all threads. Includes a Sync.
+// Returns the sum of number(i) for all i below `count`, in all threads. Includes a Sync.
 template <class Block, class Number>
 constexpr uint32_t SumOf(Block& block, uint32_t count, Number number) {
   typename Block::template Each<uint32_t> sum;
@@ -22,7 +22,7 @@ constexpr uint32_t SumOf(Block& block, uint32_t count, Number number) {
   return block.ExclusiveSum(sum);
 }
 
-// Returns the largest number(i), to all threads. Includes a Sync.
+// Returns the largest number(i), in all threads. Includes a Sync.
 template <class Block, class Number>
 constexpr uint32_t LargestOf(Block& block, uint32_t count, Number number) {
   typename Block::template Each<uint32_t> most;
@@ -35,7 +35,7 @@ constexpr uint32_t LargestOf(Block& block, uint32_t count, Number number) {
   return block.Max(most);
 }
 
-// Calls take(i, sum of number(j) for all j < i) for each i, and returns the sum of all numbers to
+// Calls take(i, sum of number(j) for all j < i) for each i, and returns the sum of all numbers in
 // all threads. Calls `number` once for each i, before any call of `take` in the same round of
 // threads. Ends with a Sync.
 template <class Block, class Number, class Take>

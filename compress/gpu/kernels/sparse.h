@@ -22,7 +22,7 @@ struct Slots {
   uint32_t* kept;
 };
 
-// Turns flags of elements into ranks, for a tile of a chunk. Each warp has 256 elements, in order.
+// Computes the rank of each kept element of a tile among the 256 consecutive elements of its warp.
 template <class Block>
 struct Ranks {
   using Elements = Lane<4>;
@@ -160,7 +160,7 @@ struct Int4Values {
   static constexpr CodedValue Code(const Levels& levels, float value) {
     const float above = Magnitude(value) - levels.floor;
     const float quotient = levels.step > 0 && above > 0 ? above / levels.step : 0;
-    // The code rounds halves up.
+    // Halves are rounded up.
     const float twice = quotient + quotient;
     const uint32_t q = (static_cast<uint32_t>(twice < 14 ? twice : 14.0f) + 1) >> 1;
     const float magnitude = levels.floor + static_cast<float>(q) * levels.step;
@@ -210,7 +210,7 @@ struct ValuesScratch {
   double sums[kLanes];
 };
 
-// Returns the levels for `kept` values, to all threads.
+// Returns the levels for `kept` values, in all threads.
 template <class Values, class Block>
 constexpr Levels ChooseLevels(Block& block, ValuesScratch& scratch, const float* values,
                               uint32_t kept, float floor) {

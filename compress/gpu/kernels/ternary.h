@@ -123,7 +123,7 @@ struct FinishTernary {
   IndexMode index_mode;
   // After packing, the positions' memory is used as a scratch buffer.
   Slots slots;
-  // The output of EncodeTernary. FinishTernary replaces it by the steps between sent scales.
+  // The output of EncodeTernary. FinishTernary replaces it with the steps between sent scales.
   uint32_t* scales;
   // Positions with signs. Has space for all elements.
   uint32_t* packed;

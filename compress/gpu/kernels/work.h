@@ -93,7 +93,7 @@ struct EncodeWork {
   uint32_t* kept = nullptr;
 };
 
-// The format of payloads that are added to chunks' sums.
+// The format of payloads that a device adds to sums.
 enum class Addend : uint8_t {
   kNothing,  // Sums are set to 0.
   kFp32,
@@ -116,7 +116,7 @@ enum class Addend : uint8_t {
   kLowRank,  // Payloads that contain factors of matrices.
 };
 
-// Adds payloads to sums. Payloads must be validated, and their addresses must be multiples of 4.
+// Adds validated payloads to sums. The addresses of payloads must be multiples of 4.
 struct AddWork {
   Addend addend = Addend::kNothing;
   uint8_t bits = 0;  // Number of bits of a code.

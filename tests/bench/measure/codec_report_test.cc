@@ -37,7 +37,7 @@ TEST(CodecReportTest, CountsAllBytes) {
 }
 
 // For codecs that round, residuals are small, so feedback must change nothing. For sparse codecs,
-// residuals fill all values up to their threshold, so selection must get harder.
+// residuals raise all values towards the threshold, so selection must get harder.
 TEST(CodecReportTest, ErrorsAreThoseOfTraining) {
   struct Wanted {
     const char* spec;

@@ -13,8 +13,8 @@ using ::testing::Not;
 
 constexpr int64_t kMs = 1'000'000;
 
-// A worker that starts at `started` ms of a common clock, and has applied its result at `applied`
-// ms.
+// A worker that starts at `started` and has applied its result at `applied`, in ms on a common
+// clock.
 TurnReport Worker(int64_t started, int64_t ready, int64_t applied) {
   return {.started_ns = started * kMs,
           .ready_ns = ready * kMs,

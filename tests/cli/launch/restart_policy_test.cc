@@ -48,7 +48,7 @@ TEST(RestartPolicyTest, TenQuietMinutesAreForgiven) {
   absl::Time now = absl::UnixEpoch();
   EXPECT_EQ(policy.OnDeath("w", now), absl::Milliseconds(200));
   now += absl::Minutes(10);
-  // The time counts from the process's start, which follows its death by the delay.
+  // The ten minutes count from the restart, which follows the death after the delay.
   EXPECT_EQ(policy.OnDeath("w", now), absl::Milliseconds(400));
   EXPECT_FALSE(policy.OnDeath("w", now + absl::Minutes(10)).has_value());
   EXPECT_EQ(policy.OnDeath("w", now + absl::Minutes(11)), absl::Milliseconds(200));

@@ -239,7 +239,8 @@ TEST_F(LinkPacerTest, DirectionsDoNotShareALink) {
   };
   EXPECT_GE(receive(&tunnel.server, kBurst - kLeft), kBurst - kLeft);
   EXPECT_TRUE(tunnel.server.Send(std::string(2 * kLeft, 'y')));
-  EXPECT_EQ(receive(&tunnel.client, 2 * kLeft), 2 * kLeft) << "up takes from down";
+  EXPECT_EQ(receive(&tunnel.client, 2 * kLeft), 2 * kLeft)
+      << "uplink traffic must not slow the downlink";
   pacer_.reset();
   up.join();
 }

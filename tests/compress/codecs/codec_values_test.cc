@@ -93,7 +93,7 @@ TEST(CodecValues, CastsAreIdempotent) {
 }
 
 // Tests that every instruction set gives the same ternary frames. If the share is above 2^-20, sums
-// are exact in any order. Below it, the order of lanes matters.
+// are exact in any order. Below that, the order of the lanes matters.
 TEST(CodecValues, TernaryOnEveryInstructionSet) {
   for (const std::string& target : SimdTargets()) {
     ForceSimdTarget(target);

@@ -99,7 +99,7 @@ TEST(Linear, NegativeZerosTakeNoScale) {
     ASSERT_TRUE(EncodeFrame(*CodecFor(spec),
                             {.gradient = gradient, .residual = absl::MakeSpan(residual)}, &frame)
                     .ok());
-    // These bytes follow the number of bits: the least value and the scale.
+    // The minimum and the scale follow the number of bits.
     for (size_t i = 1; i < 5; ++i) {
       EXPECT_EQ(frame[kFrameHeaderSize + i], std::byte{0}) << spec << " " << i;
     }
@@ -117,7 +117,7 @@ TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
   struct Case {
     const char* spec;
     float step;
-    float share;  // Limit of the error, as a share of a step.
+    float share;  // Error limit as a fraction of a step.
   };
   for (const Case& c : {Case{"int8", largest / 127, 0.5f},
                         {"int4", largest / 7, 0.5f},
@@ -131,8 +131,7 @@ TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
     for (size_t i = 0; i < values.size(); ++i) {
       worst = std::max(worst, std::abs(values[i] - decoded[i]));
     }
-    // The limit has a margin, because scales are rounded up to 8 bits and least values are rounded
-    // down.
+    // The limit has a margin because scales are rounded up to 8 bits and minimums are rounded down.
     EXPECT_LE(worst, c.step * c.share * 1.03f) << c.spec;
     EXPECT_GE(worst, c.step * c.share * 0.55f) << c.spec;
   }

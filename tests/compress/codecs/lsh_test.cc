@@ -53,7 +53,7 @@ Read ReadFrame(absl::Span<const std::byte> frame, size_t count) {
   return read;
 }
 
-// A receiver for one sender, which works one element at a time.
+// A receiver for one sender. It decodes one element at a time.
 class Reference {
  public:
   explicit Reference(size_t count) : memory_(count) {}
@@ -191,8 +191,8 @@ TEST(Lsh, LargestBlocksAreNotRemembered) {
   EXPECT_FALSE(ReadFrame(chunk.frames()[0], kCount).full[0]);
 }
 
-// If a frame is refused permanently, its values must be owed again, and sender and receiver must
-// start with empty memories.
+// If a frame is refused permanently, its values must return to the residual, and sender and
+// receiver must restart with empty memories.
 TEST(Lsh, RefusedFramesAreOwedAndForgotten) {
   constexpr size_t kCount = 1000;
   OneChunk chunk(Lsh(), kCount, 1);
@@ -271,8 +271,8 @@ TEST_F(LostFrames, OtherSendersAndFormatsAreRefused) {
   EXPECT_THAT(std::string(other.message()), HasSubstr("send lsh"));
 }
 
-// The same frame is added twice after a single validation, which a job's senders never cause. The
-// receiver must stay within its memory, and all sums must be finite.
+// Adds the same frame twice after a single validation, which never happens in a job. The receiver
+// must not access memory out of bounds, and all sums must be finite.
 TEST_F(LostFrames, TwoThatGoOnFromTheSameDoNoHarm) {
   ASSERT_TRUE(Receive(Next()).ok());
   const std::vector<std::byte> a = Next();

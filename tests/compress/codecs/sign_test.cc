@@ -15,6 +15,7 @@
 namespace sluice::compress {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using SignBytes = std::vector<std::byte>;
@@ -105,11 +106,12 @@ TEST(Sign, ZerosStayZeroAndCostNothingWhereThereAreNone) {
   const size_t full = 4 * 2 + 1 + count / 8;
   EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full);
   std::fill(x.begin(), x.begin() + 1024, 0.0f);
-  EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full) << "a whole block";
+  EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full)
+      << "a whole block of zeros costs nothing";
   x[2000] = 0;
   EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full + 128);
   // The gradient of these rows is always zero, as for unused rows of an embedding. Their decoded
-  // values must stay 0, whatever residuals other rows have.
+  // values must stay 0, regardless of the residuals of other rows.
   OneChunk chunk(codec.spec(), count, 1);
   for (uint64_t step = 0; step < 50; ++step) {
     std::vector<float> gradient = HeavyTailed(count, step);
@@ -131,8 +133,8 @@ TEST(Sign, ErrorIsExactlyWhatTheoryGives) {
     l2 += double{x[i]} * x[i];
     error += (double{decoded[i]} - x[i]) * (double{decoded[i]} - x[i]);
   }
-  // The scale has 8 significant bits, so its relative error is at most 2^-9, which affects the
-  // result squared.
+  // The scale has 8 significant bits, so its relative error is at most 2^-9. The result depends on
+  // the square of that error.
   EXPECT_NEAR(error / l2, 1 - l1 * l1 / 1024 / l2, 1.1 * 0x1p-18 * l1 * l1 / 1024 / l2 + 1e-9);
 }
 
@@ -185,8 +187,8 @@ TEST(SignSgd, ItsReceiverTakesVotesOnly) {
     return std::string(aggregator->Validate(0, frame).message());
   };
   EXPECT_EQ(refusal("signsgd"), "");
-  EXPECT_THAT(refusal("sign"), HasSubstr("a vote counts 1, but block 0 of the frame has scale"));
-  EXPECT_THAT(refusal("fp16"), HasSubstr("a fp16 frame for a chunk whose senders vote"));
+  EXPECT_THAT(refusal("sign"), AllOf(HasSubstr("a vote counts 1"), HasSubstr("block 0")));
+  EXPECT_THAT(refusal("fp16"), AllOf(HasSubstr("a fp16 frame"), HasSubstr("senders vote")));
 }
 
 TEST(SignSgd, HasNothingToFeedBack) {
@@ -228,7 +230,7 @@ TEST(OneBit, RefusesWhatNoEncoderWrites) {
   EXPECT_EQ(Problem(true, {0x80, 0x3F, 0, 0, 0, 0}, 3), "");
   EXPECT_EQ(Problem(true, {0, 0, 0x80, 0x3F, 1, 0b110, 0b001}, 3), "");
   EXPECT_EQ(Problem(true, {0, 0, 0, 0, 0, 0}, 3), "");
-  const char* const without = "elements without a scale, or a scale without elements";
+  const char* const without = "or a scale without elements";
   EXPECT_THAT(Problem(true, {0x80, 0x3F, 0x80, 0x3F, 0, 0}, 3), HasSubstr(without));
   EXPECT_THAT(Problem(true, {0x80, 0x3F, 0x80, 0x3F, 0, 7}, 3), HasSubstr(without));
   EXPECT_THAT(Problem(true, {0x80, 0x3F, 0, 0, 0, 1}, 3), HasSubstr(without));

@@ -62,7 +62,7 @@ TEST(TopKExact, KeepsExactlyTheLargest) {
       const std::vector<float> values = HeavyTailed(count, count);
       const auto wanted = static_cast<size_t>(std::ceil(density * static_cast<double>(count)));
       const std::string spec = ToString({.codec = CodecId::kTopKExact, .level = density});
-      // The values are scaled up, so that a half is 0 only if the float is 0.
+      // The values are scaled up so that no nonzero value becomes 0 in fp16.
       std::vector<float> large = values;
       for (float& value : large) value *= 1e3f;
       const size_t nonzero = count - static_cast<size_t>(std::count(large.begin(), large.end(), 0));

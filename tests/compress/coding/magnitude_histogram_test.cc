@@ -46,7 +46,7 @@ TEST(MagnitudeHistogram, CountsOneInAsManyAsItIsTold) {
   }
 }
 
-// A span shorter than a stride must count for about its own size, not for a whole stride.
+// A span shorter than a stride must count as about its own size, not as a whole stride.
 TEST(MagnitudeHistogram, CountsShortSpansForTheirSize) {
   for (const size_t size : {64, 640, 4096, 40960}) {
     MagnitudeHistogram sampled;
@@ -58,7 +58,7 @@ TEST(MagnitudeHistogram, CountsShortSpansForTheirSize) {
   EXPECT_EQ(nothing.total(), 0u);
 }
 
-// With 400 counted values above it, a threshold must have the wanted density within a few per cent.
+// A threshold with 400 counted values above it must give the wanted density within a few percent.
 TEST(MagnitudeHistogram, StrideLeavesEnoughAboveAThreshold) {
   EXPECT_EQ(MagnitudeHistogram::StrideFor(1000, 0.01), 1u);
   EXPECT_EQ(MagnitudeHistogram::StrideFor(400'000, 0.01), 10u);

@@ -57,8 +57,8 @@ TEST(BlockTopK, ZerosSendNothingInAnyFormat) {
 
 TEST(BlockTopK, APositionBeyondTheEndIsRefused) {
   const FormatEntry& format = *FindFormat(FormatId::kBlockTopK);
-  // The payload has blocks of 4, values in fp16, none missing, the value 1, and a position from 0
-  // to 3.
+  // The payload has blocks of 4 elements, fp16 values, no missing values, and the value 1 at
+  // position 1.
   std::vector<std::byte> payload = {std::byte{2}, std::byte{0},    std::byte{0},
                                     std::byte{0}, std::byte{0x3C}, std::byte{1}};
   EXPECT_TRUE(format.validate(payload, 2).ok());
@@ -93,12 +93,12 @@ TEST(RandomK, PlacesAreThoseOfTheSharedKey) {
   std::vector<size_t> both;
   std::set_intersection(places.begin(), places.end(), others.begin(), others.end(),
                         std::back_inserter(both));
-  // By chance, a twentieth of the places should be equal.
+  // By chance alone, about a twentieth of the places are equal.
   EXPECT_LT(both.size(), places.size() / 4);
 }
 
 TEST(RandomK, EveryElementIsSentEquallyOften) {
-  constexpr size_t kCount = 103;  // The strata have 17 and 18 elements.
+  constexpr size_t kCount = 103;  // Each stratum has 17 or 18 elements.
   constexpr size_t kDraws = 20000;
   const std::vector<float> x(kCount, 1.0f);
   std::vector<double> times(kCount);

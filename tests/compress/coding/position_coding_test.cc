@@ -1,5 +1,5 @@
-// Compares positions in every coding with an encoder that writes bit by bit as docs/wire-format.md
-// defines.
+// Compares every coding of positions with a reference encoder that writes bit by bit, as
+// docs/wire-format.md defines.
 
 #include "compress/coding/position_coding.h"
 
@@ -135,8 +135,8 @@ size_t CountFor(const std::vector<uint32_t>& gaps) {
   return static_cast<size_t>(Sum(gaps)) + gaps.size();
 }
 
-// Reads both planes as from a payload, with an additional byte between them. Returns false if they
-// are too short.
+// Reads the planes from `first` and `last`, as from a payload. Returns false if the coding is
+// unknown or `first` has the wrong size.
 bool Split(int coding, size_t kept, absl::Span<const std::byte> first,
            absl::Span<const std::byte> last, PositionPlanes* planes) {
   planes->coding = static_cast<uint8_t>(coding);
@@ -274,8 +274,8 @@ TEST_P(PositionCoding, PlanesThatLieAreRefusedOrReadInside) {
         ASSERT_LT(positions[i], count);
         ASSERT_TRUE(i == 0 || positions[i - 1] < positions[i]);
       }
-      // In this coding, these positions must have only one encoding, except that blocks may choose
-      // their parameters.
+      // In each coding, positions must have only one encoding. Coding 96 is an exception, because
+      // its blocks may choose their parameters.
       if (coding == 96) return;
       std::vector<uint32_t> read = positions;
       for (size_t i = positions.size(); i-- > 1;) read[i] -= positions[i - 1] + 1;
@@ -311,8 +311,7 @@ TEST(PositionPlanes, UnknownCodingsAreRefused) {
     PositionPlanes planes;
     const bool taken = Split(coding, 0, {}, {}, &planes);
     EXPECT_EQ(taken, std::find(known.begin(), known.end(), coding) != known.end()) << coding;
-    // If there are no positions, only coding 0 must be accepted, so that there is only one
-    // encoding.
+    // Without positions, only coding 0 must be accepted, because the encoding must be unique.
     EXPECT_EQ(taken && PositionProblem(planes, 10).empty(), coding == 0) << coding;
   }
 }
@@ -335,10 +334,10 @@ TEST(PositionPlanes, WhatNoEncoderWritesIsRefused) {
   EXPECT_NE(problem(32, 5, {243}, {0b11111}), "");  // The byte does not contain five remainders.
   // The first gap has the codes 3 (which continues) and 1; the second gap is 0.
   EXPECT_EQ(problem(66, 2, {}, {0b0111}), "");
-  // The gap 1 is followed by a code that continues.
+  // An incomplete code follows the gap 1.
   EXPECT_NE(problem(66, 1, {}, {0b1101}), "");
-  // Padding may be read as codes only up to the expected number.
-  EXPECT_NE(problem(66, 3, {}, {0b0111}), "it");
+  // With three positions, bits that were padding above are the code of the third gap.
+  EXPECT_EQ(problem(66, 3, {}, {0b0111}), "");
   EXPECT_EQ(problem(72, 2, {}, {255, 0, 254}), "");
   EXPECT_NE(problem(72, 2, {}, {255, 0, 255}), "");
   EXPECT_NE(problem(72, 2, {}, {255, 0, 254, 0}), "");

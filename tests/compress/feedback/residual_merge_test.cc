@@ -86,9 +86,9 @@ double MeanAt(const std::vector<SavedCompressor>& saved, size_t chunk, const std
 
 class ResidualMergeTest : public ::testing::TestWithParam<const char*> {};
 
-// The number of senders changes to a smaller and to a larger one. For each list and element, the
-// mean of the new senders' residuals must equal the mean of the old ones, and the receiver's own
-// memory, if it has one, must stay valid.
+// Decreases and increases the number of senders. For each list and element of the state, the mean
+// over the new senders must equal the mean over the old ones, and the receiver's own memory, if it
+// has one, must stay valid.
 TEST_P(ResidualMergeTest, WhatIsOwedOnAverageStays) {
   Cluster old(GetParam(), kOld);
   for (uint64_t step = 1; step <= 5; ++step) old.Step(step);
@@ -134,8 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Specs, ResidualMergeTest,
                            return name;
                          });
 
-// Tests the conservation law across the change of senders: sent values plus residuals must equal
-// the sum of all gradients.
+// Tests the conservation law across a change in the number of senders: sent values plus residuals
+// must equal the sum of all gradients.
 TEST(CompressorMeanLaw, NothingIsLostOrDoubled) {
   const std::vector<ChunkConfig> chunks = Chunks("topk:5%/ef");
   std::vector<double> gradients(kCompressorMeanCount), published(kCompressorMeanCount);

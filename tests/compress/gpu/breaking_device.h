@@ -11,9 +11,9 @@
 namespace sluice::compress::gpu {
 
 struct DeviceCalls {
-  std::vector<void*> events;  // Arguments of all calls of After.
+  std::vector<void*> events;  // Arguments of all calls to After.
   int works = 0;
-  // Number of works that need the largest magnitude.
+  // Number of EncodeWork items that need the largest magnitude.
   int maxima = 0;
   int sums = 0;
   int waits = 0;
@@ -21,7 +21,7 @@ struct DeviceCalls {
 
 class BreakingDevice final : public Device {
  public:
-  // The device fails after `waits` waits.
+  // Wait succeeds `waits` times and then fails.
   BreakingDevice(std::unique_ptr<Device> device, int waits, DeviceCalls* calls)
       : device_(std::move(device)), waits_(waits), calls_(calls) {}
 

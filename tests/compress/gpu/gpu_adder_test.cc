@@ -15,7 +15,7 @@ namespace {
 class GpuAdder : public testing::Test {
  protected:
   void SetUp() override {
-    if (MakeDeviceUnderTest() == nullptr) GTEST_SKIP() << "there is no such device here";
+    if (MakeDeviceUnderTest() == nullptr) GTEST_SKIP() << "this machine has no such device";
     memory_ = MakeDeviceUnderTest();
     device_ = MakeEncodingDevice(MakeDeviceUnderTest());
   }

@@ -1,5 +1,5 @@
 // Tests that a sender with gradients on a device produces the same frames and the same state as a
-// sender on a processor, step by step. The device is a processor that runs the GPU's kernels.
+// sender on a processor, step by step. The device is a GPU or a simulation.
 #include "compress/gpu/gpu_encoder.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct Gradient {
 class GpuEncoder : public testing::Test {
  protected:
   void SetUp() override {
-    if (MakeDeviceUnderTest() == nullptr) GTEST_SKIP() << "there is no such device here";
+    if (MakeDeviceUnderTest() == nullptr) GTEST_SKIP() << "this machine has no such device";
   }
 };
 
@@ -300,7 +300,7 @@ TEST_F(GpuEncoder, WhatAPlanToNoneFlushesStaysOwedWhereItsBundleIsRefused) {
 }
 
 TEST_F(GpuEncoder, ADeviceWithoutMemoryIsReported) {
-  if (!HasLimitedMemory()) GTEST_SKIP() << "its memory has no test limit";
+  if (!HasLimitedMemory()) GTEST_SKIP() << "the device's memory cannot be limited";
   const auto small = MakeEncodingDevice(MakeDeviceUnderTest(100000));
   const std::vector<float> values = HeavyTailed(20000, 1);
   for (const char* const spec : {"int8", "topk:1%/noef"}) {
@@ -369,7 +369,7 @@ TEST_F(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
     EXPECT_EQ(calls.works, 2);
     EXPECT_EQ(calls.events, (std::vector<void*>{&events[0], &events[1]}));
   }
-  EXPECT_EQ(calls.waits, 2) << "in a step after the first";
+  EXPECT_EQ(calls.waits, 2) << "each step after the first waits twice";
 }
 
 TEST_F(GpuEncoder, SharedExponentsSaveAPass) {

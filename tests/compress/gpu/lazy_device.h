@@ -1,5 +1,5 @@
-// LazyDevice: executes calls as late as a GPU may, which is in Wait. If code accesses memory too
-// early, it reads different contents, or changes data that the device reads or writes.
+// LazyDevice: delays work as long as a GPU may, which is until Wait. Code that accesses memory too
+// early then reads old contents, or changes data that the device still reads or writes.
 #pragma once
 
 #include <functional>

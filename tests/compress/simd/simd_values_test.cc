@@ -21,7 +21,7 @@ class SimdValues : public ::testing::TestWithParam<std::string> {
   ~SimdValues() override { ForceSimdTarget(""); }
 };
 
-// Returns lengths up to a tile of codes and beyond, including incomplete vectors.
+// Returns lengths below and above a tile of codes, including lengths with an incomplete vector.
 std::vector<size_t> Lengths() {
   std::vector<size_t> lengths(140);
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = i;

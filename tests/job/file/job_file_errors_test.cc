@@ -21,11 +21,11 @@ std::string ProblemOf(absl::string_view lines) { return Problem(LoadLeastAnd(lin
 
 TEST(JobFileErrors, MisspeltKeysGetTheNearest) {
   EXPECT_THAT(ProblemOf("lr_shedule: {name: cosine}\n"),
-              HasSubstr("job.yaml:7:1: unknown key 'lr_shedule' in the job; did you mean "
-                        "'lr_schedule'? known keys: name, mode"));
+              AllOf(HasSubstr("job.yaml:7:1: unknown key 'lr_shedule'"),
+                    HasSubstr("did you mean 'lr_schedule'")));
   EXPECT_THAT(
       ProblemOf("compression:\n  up_link: none\n"),
-      HasSubstr("job.yaml:8:3: unknown key 'up_link' in compression; did you mean 'uplink'"));
+      AllOf(HasSubstr("job.yaml:8:3: unknown key 'up_link'"), HasSubstr("did you mean 'uplink'")));
   EXPECT_THAT(ProblemOf("compression:\n  overrides:\n  - tensor: a\n"),
               HasSubstr("job.yaml:9:5: unknown key 'tensor' in compression.overrides[0]"));
   EXPECT_THAT(ProblemOf("colour: red\n"), AllOf(HasSubstr("known keys"), Not(HasSubstr("mean"))));
@@ -33,27 +33,27 @@ TEST(JobFileErrors, MisspeltKeysGetTheNearest) {
 
 TEST(JobFileErrors, TypesAreStrict) {
   EXPECT_THAT(ProblemOf("workers: \"4\"\n"),
-              HasSubstr("job.yaml:7:10: workers: must be a whole number, found the text '4'"));
+              AllOf(HasSubstr("job.yaml:7:10: workers: "), HasSubstr("found the text '4'")));
   EXPECT_THAT(ProblemOf("workers: 2.5\n"), HasSubstr("whole number, 0 or more, found '2.5'"));
   EXPECT_THAT(ProblemOf("workers: -1\n"), HasSubstr("found '-1'"));
-  EXPECT_THAT(ProblemOf("workers: [1]\n"), HasSubstr("must be a single value, found a list"));
+  EXPECT_THAT(ProblemOf("workers: [1]\n"), HasSubstr("single value, found a list"));
   EXPECT_THAT(ProblemOf("seed: 18446744073709551616\n"), HasSubstr("seed: must be a whole"));
   EXPECT_THAT(ProblemOf("compression: none\n"),
-              HasSubstr("job.yaml:7:14: compression: must be a section with keys, found 'none'"));
+              AllOf(HasSubstr("job.yaml:7:14: compression: "),
+                    HasSubstr("section with keys, found 'none'")));
   EXPECT_THAT(ProblemOf("metrics: {enabled: yes}\n"), HasSubstr("must be true or false"));
   EXPECT_THAT(ProblemOf("lr_schedule: {name: cosine, final_lr: .inf}\n"), HasSubstr("a number"));
   EXPECT_THAT(ProblemOf("lr_schedule: {name: cosine, final_lr: nan}\n"), HasSubstr("a number"));
   EXPECT_THAT(ProblemOf("compression: {min_elements: 4294967296}\n"), HasSubstr("4294967295"));
   EXPECT_THAT(ProblemOf("compression: {overrides: {a: b}}\n"), HasSubstr("must be a list"));
   EXPECT_THAT(ProblemOf("seed:\n"), HasSubstr("seed: has no value"));
-  EXPECT_THAT(ProblemOf("[1, 2]: 3\n"), HasSubstr("a key in the job must be a word"));
+  EXPECT_THAT(ProblemOf("[1, 2]: 3\n"), HasSubstr("must be a word"));
 }
 
 TEST(JobFileErrors, UnitsAreStrict) {
   EXPECT_THAT(
       ProblemOf("server: {lease_timeout: 10 parsecs}\n"),
-      HasSubstr(
-          "job.yaml:7:25: server.lease_timeout: must be a duration like 10s, 500ms, 2m or 1h"));
+      AllOf(HasSubstr("job.yaml:7:25: server.lease_timeout: "), HasSubstr("a duration like 10s")));
   EXPECT_THAT(ProblemOf("server: {window_bytes: 16mib}\n"), HasSubstr("256KiB or 1MB"));
   EXPECT_THAT(ProblemOf("server: {window_bytes: 10s}\n"), HasSubstr("number of bytes"));
   EXPECT_THAT(ProblemOf("server: {window_bytes: 0.1B}\n"), HasSubstr("whole number of bytes"));
@@ -66,16 +66,15 @@ TEST(JobFileErrors, CodecsPointAtTheCharacter) {
   EXPECT_THAT(ProblemOf("compression:\n  uplink: topk:1%+int5\n"),
               AllOf(HasSubstr("job.yaml:8:11: compression.uplink: "),
                     HasSubstr("\n  topk:1%+int5\n          ^")));
-  EXPECT_THAT(ProblemOf("compression: {uplink: {codec: topk, level: 1%}}\n"),
-              AllOf(HasSubstr("job.yaml:7:23: compression.uplink"),
-                    HasSubstr("must be a codec on one line, such as topk:1%+int4")));
+  EXPECT_THAT(
+      ProblemOf("compression: {uplink: {codec: topk, level: 1%}}\n"),
+      AllOf(HasSubstr("job.yaml:7:23: compression.uplink"), HasSubstr("a codec on one line")));
   EXPECT_THAT(ProblemOf("compression: {uplink: [topk]}\n"), HasSubstr("must be a codec"));
 }
 
 TEST(JobFileErrors, KeysAreGivenOnce) {
-  EXPECT_THAT(
-      ProblemOf("seed: 1\nseed: 2\n"),
-      HasSubstr("job.yaml:8:1: key 'seed' is given twice in the job; first at job.yaml:7:1"));
+  EXPECT_THAT(ProblemOf("seed: 1\nseed: 2\n"),
+              AllOf(HasSubstr("job.yaml:8:1: key 'seed'"), HasSubstr("first at job.yaml:7:1")));
 }
 
 TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
@@ -100,9 +99,9 @@ TEST(JobFileErrors, ModesThatDoNotWait) {
   EXPECT_THAT(ProblemOf("mode: ssp\n"), HasSubstr("staleness: missing; mode ssp needs it"));
   EXPECT_THAT(ProblemOf("mode: async\nstaleness: 2\n"), HasSubstr("is a key of mode ssp"));
   EXPECT_THAT(ProblemOf("staleness_aware_lr: true\n"),
-              HasSubstr("staleness_aware_lr: is a key of modes async and ssp"));
+              AllOf(HasSubstr("staleness_aware_lr: "), HasSubstr("modes async and ssp")));
   EXPECT_THAT(ProblemOf("mode: async\ncompression: {uplink: 'intsum:4'}\n"),
-              HasSubstr("all workers take their exponents from the last step's mean"));
+              HasSubstr("exponents from the last step's"));
 }
 
 TEST(JobFileErrors, DevicesAreNamedOrNumbered) {
@@ -111,7 +110,7 @@ TEST(JobFileErrors, DevicesAreNamedOrNumbered) {
   }
   for (const char* bad : {"gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1024", "CPU", ""}) {
     EXPECT_THAT(ProblemOf(absl::StrCat("device: '", bad, "'\n")),
-                HasSubstr("device: must be auto, cpu, cuda or cuda:N"))
+                AllOf(HasSubstr("device: must be auto"), HasSubstr("cuda or cuda:N")))
         << bad;
   }
 }
@@ -119,14 +118,14 @@ TEST(JobFileErrors, DevicesAreNamedOrNumbered) {
 TEST(JobFileErrors, GpusHavePassesToShare) {
   EXPECT_EQ(ProblemOf("gpus_per_worker: 4\ngradient_accumulation_steps: 6\n"), "");
   EXPECT_THAT(ProblemOf("gpus_per_worker: 4\ngradient_accumulation_steps: 3\n"),
-              HasSubstr("gpus_per_worker: is 4, but a step has 3 passes for them to share: set "
-                        "gradient_accumulation_steps to at least as many"));
+              AllOf(HasSubstr("gpus_per_worker: is 4"), HasSubstr("a step has 3 passes"),
+                    HasSubstr("set gradient_accumulation_steps")));
   EXPECT_THAT(ProblemOf("gpus_per_worker: 0\n"), HasSubstr("gpus_per_worker"));
 }
 
 TEST(JobFileErrors, WordsGetTheNearest) {
-  EXPECT_THAT(ProblemOf("mode: synk\n"),
-              HasSubstr("job.yaml:7:7: mode: unknown mode 'synk'; did you mean 'sync'? known: "));
+  EXPECT_THAT(ProblemOf("mode: synk\n"), AllOf(HasSubstr("job.yaml:7:7: mode: unknown mode 'synk'"),
+                                               HasSubstr("did you mean 'sync'? known: ")));
   EXPECT_THAT(ProblemOf("lr_schedule: {name: cosin}\n"), HasSubstr("did you mean 'cosine'"));
 }
 
@@ -146,19 +145,18 @@ TEST(JobFileErrors, NamesWhatIsMissing) {
 TEST(JobFileErrors, WhatDoesNotGoTogether) {
   EXPECT_THAT(ProblemOf("epochs: 1\n"), HasSubstr("give only one of them"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer={name: adam, lr: 1, momentum: 0.5}"})),
-              HasSubstr("adam takes no momentum; remove it (adam takes: lr, beta1"));
+              AllOf(HasSubstr("adam takes no momentum"), HasSubstr("remove it (adam takes: lr")));
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: simple_cnn, hidden: [2]}"})),
               HasSubstr("simple_cnn takes no hidden"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: resnet20, stem: cifar}"})),
               HasSubstr("resnet20 takes no stem"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: char_gpt, heads: 6}"})),
-              HasSubstr("model.width: must be a multiple of model.heads, 6; found 128"));
+              AllOf(HasSubstr("model.width: "), HasSubstr("model.heads, 6; found 128")));
   EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.nesterov=true"})), HasSubstr("momentum above 0"));
   for (const char* clip : {"clip_norm", "clip_value"}) {
     EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.location=shards",
                                          absl::StrCat("optimizer.", clip, "=1")})),
-                HasSubstr(absl::StrCat("optimizer.", clip,
-                                       ": limits the mean gradient, which no worker has")));
+                HasSubstr(absl::StrCat("optimizer.", clip, ": limits the mean gradient")));
   }
   EXPECT_THAT(ProblemOf("server: {lease_timeout: 1s}\n"),
               HasSubstr("at most half of server.lease_timeout"));
@@ -172,7 +170,7 @@ TEST(JobFileErrors, RelaysHaveAllWorkersAndASyncJob) {
   const std::string relays = "relays={workers: [2, 1], uplink: int8}";
   EXPECT_EQ(Problem(Load(kLeastJob, {"workers=3", relays})), "");
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=4", relays})),
-              HasSubstr("relays.workers: has 3 workers behind 2 relays, and the job has 4"));
+              AllOf(HasSubstr("relays.workers: has 3 workers"), HasSubstr("the job has 4")));
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=4", "relays={uplink: int8}"})),
               HasSubstr("relays.workers: missing"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=2", "relays={workers: [2, 0]}"})),
@@ -205,9 +203,8 @@ TEST(JobFileErrors, ModelsTakeTextOrImages) {
     if (absl::string_view(model) == "custom") {
       EXPECT_EQ(problem, "");
     } else {
-      EXPECT_THAT(problem, HasSubstr(absl::StrCat("model.name: ", model,
-                                                  " takes images, and data.format synthetic_text "
-                                                  "has text; use model char_gpt")));
+      EXPECT_THAT(problem, AllOf(HasSubstr(absl::StrCat("model.name: ", model, " takes images")),
+                                 HasSubstr("use model char_gpt")));
     }
   }
   const std::string gpt = "model={name: char_gpt}";
@@ -216,9 +213,10 @@ TEST(JobFileErrors, ModelsTakeTextOrImages) {
   }
   for (const char* images : {"idx", "cifar10", "cifar100", "image_folder"}) {
     const std::string set = absl::StrCat("data={format: ", images, ", path: a}");
-    EXPECT_THAT(Problem(Load(kLeastJob, {gpt, set})),
-                HasSubstr(absl::StrCat("model.name: char_gpt takes text, and data.format ", images,
-                                       " has images; use format text")));
+    EXPECT_THAT(
+        Problem(Load(kLeastJob, {gpt, set})),
+        AllOf(HasSubstr("model.name: char_gpt takes text"),
+              HasSubstr(absl::StrCat("data.format ", images)), HasSubstr("use format text")));
   }
   // If the wrong text is in the file, the error must name its place in the file.
   const std::string job =
@@ -269,7 +267,7 @@ TEST(JobFileErrors, NotYamlIsToldWithItsPlace) {
   EXPECT_THAT(Problem(Load("name: [\n")), HasSubstr("not YAML"));
   EXPECT_THAT(Problem(Load("a: 1\n\tb: 2\n")), HasSubstr("job.yaml:2:"));
   EXPECT_THAT(Problem(Load("")), HasSubstr("found nothing"));
-  EXPECT_THAT(Problem(Load("text")), HasSubstr("a job must be a section with keys"));
+  EXPECT_THAT(Problem(Load("text")), HasSubstr("a section with keys"));
   EXPECT_THAT(ProblemOf("---\na: 1\n"), HasSubstr("second YAML document"));
   EXPECT_THAT(Problem(Load(std::string("\x7F"
                                        "ELF\0\0",
@@ -351,7 +349,7 @@ TEST(JobFileErrors, ControlIsStrict) {
               HasSubstr("control.end: must be above 0"));
   EXPECT_THAT(problem("{policy: schedule, schedule: cyclic, start: 0.5, end: 0.1, steps: 9, "
                       "stages: 3}"),
-              HasSubstr("6 stages in 9 steps; use from 1 to 4"));
+              AllOf(HasSubstr("6 stages in 9 steps"), HasSubstr("use from 1 to 4")));
   EXPECT_THAT(problem("{policy: schedule, schedule: piecewise, pieces: [{from: 1, density: 0.5}]}"),
               HasSubstr("the first from step 0"));
   EXPECT_THAT(problem("{policy: schedule, schedule: constant, dense_steps: 1, end: 0.5}"),
@@ -360,8 +358,9 @@ TEST(JobFileErrors, ControlIsStrict) {
   EXPECT_EQ(problem("{policy: bandwidth, candidates: ['topk:1%+int4', fp16], "
                     "step_time: 80ms, overlap: 0.5}"),
             "");
-  EXPECT_THAT(problem("{policy: bandwidth, candidates: [powersgd:2]}"),
-              HasSubstr("control.candidates[0]: powersgd:2: no plan can choose it; use some of"));
+  EXPECT_THAT(
+      problem("{policy: bandwidth, candidates: [powersgd:2]}"),
+      AllOf(HasSubstr("control.candidates[0]: powersgd:2: "), HasSubstr("no plan can choose it")));
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [int4/noef]}"),
               HasSubstr("`compression` sets the compensator"));
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [int4, int4]}"),
@@ -369,7 +368,7 @@ TEST(JobFileErrors, ControlIsStrict) {
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [int5]}"), HasSubstr("int5"));
   EXPECT_THAT(problem("{policy: bandwidth, candidates: []}"), HasSubstr("is an empty list"));
   EXPECT_THAT(problem("{policy: bandwidth, overlap: 1.5}"),
-              HasSubstr("control.overlap: must be above 0 and at most 1"));
+              AllOf(HasSubstr("control.overlap: must be above 0"), HasSubstr("at most 1")));
   EXPECT_THAT(problem("{policy: bandwidth, step_time: 0}"),
               HasSubstr("control.step_time: must be above 0"));
   EXPECT_EQ(problem("{policy: auto}"), "");
@@ -402,14 +401,14 @@ TEST(JobFileErrors, AccuracyNeedsAReferenceAndOneDensity) {
               HasSubstr("control.reference: cannot open /no/such/scalars.csv"));
   EXPECT_THAT(
       problem(", reference_points: [{step: 10, accuracy: 0.5}, {step: 10, accuracy: 0.8}]", topk),
-      HasSubstr("control.reference_points: point 1 of the reference (step 10, 80 %)"));
+      AllOf(HasSubstr("control.reference_points: point 1"), HasSubstr("(step 10, 80 %)")));
   EXPECT_THAT(problem(", reference_points: [{step: 10, accuracy: 80}]", topk),
               HasSubstr("must be 0 to 1, found 80"));
   EXPECT_THAT(problem(absl::StrCat(points, ", tolerance: 0"), topk),
-              HasSubstr("control.tolerance: must be above 0 and at most 100"));
-  EXPECT_THAT(problem(points, "{uplink: int8, downlink: 'topk:1%'}"),
-              HasSubstr("control.policy: accuracy sets the density of topk and topk_exact, but "
-                        "compression.uplink is int8"));
+              AllOf(HasSubstr("control.tolerance: must be above 0"), HasSubstr("at most 100")));
+  EXPECT_THAT(
+      problem(points, "{uplink: int8, downlink: 'topk:1%'}"),
+      AllOf(HasSubstr("control.policy: accuracy sets"), HasSubstr("compression.uplink is int8")));
   EXPECT_THAT(problem(points, "{uplink: 'topk:1%', downlink: 'topk:3%'}"),
               HasSubstr("begins with topk:1% up and topk:3% down"));
   EXPECT_THAT(problem(points, topk, "mode: local_sgd\nlocal_steps: 4\n"),

@@ -15,6 +15,7 @@
 namespace sluice::job {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -290,9 +291,9 @@ TEST(JobFileSet, StepsAndEpochsStandForEachOther) {
 }
 
 TEST(JobFileSet, NamesTheArgument) {
-  EXPECT_THAT(
-      Problem(Load(kLeastJob, {"optimizer.lrr=1"})),
-      StartsWith("--set optimizer.lrr=1: unknown key 'lrr' in optimizer; did you mean 'lr'"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.lrr=1"})),
+              AllOf(StartsWith("--set optimizer.lrr=1: unknown key 'lrr'"),
+                    HasSubstr("did you mean 'lr'")));
   EXPECT_THAT(Problem(Load(kLeastJob, {"seed"})), HasSubstr("must be key=value"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"seed="})), HasSubstr("--set seed=: seed: has no value"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"seed.x=1"})), HasSubstr("seed has no keys"));

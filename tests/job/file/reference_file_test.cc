@@ -12,6 +12,7 @@
 namespace sluice::job {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -26,7 +27,9 @@ std::string Written(absl::string_view text) {
 }
 
 std::string RefusalOf(absl::string_view text) {
-  return std::string(ReadReferenceFile(Written(text)).status().message());
+  const absl::Status status = ReadReferenceFile(Written(text)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
 }
 
 TEST(ReferenceFile, HasTheTestsOfARun) {
@@ -42,10 +45,11 @@ TEST(ReferenceFile, HasTheTestsOfARun) {
 
 TEST(ReferenceFile, OthersAreRefusedWithTheLine) {
   EXPECT_THAT(RefusalOf(""), HasSubstr("has 0 points"));
-  EXPECT_THAT(RefusalOf("a,b\n"), HasSubstr(":1: there are no columns step and test_accuracy"));
+  EXPECT_THAT(RefusalOf("a,b\n"),
+              AllOf(HasSubstr(":1: there are no columns"), HasSubstr("test_accuracy")));
   EXPECT_THAT(RefusalOf(kHeader), HasSubstr("has 0 points"));
   EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, "10,0\n")),
-              HasSubstr(":2: there are 2 cells, and 5 columns"));
+              AllOf(HasSubstr(":2: there are 2 cells"), HasSubstr("5 columns")));
   for (const char* row :
        {"x,0,1,0.5,1", "-1,0,1,0.5,1", "1,0,1,nan,1", "1,0,1,1.5,1", "1,0,1,-0.1,1"}) {
     EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, row, "\n")), HasSubstr(":2: step must be")) << row;
@@ -53,7 +57,7 @@ TEST(ReferenceFile, OthersAreRefusedWithTheLine) {
   EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, "20,0,1,0.5,1\n10,0,1,0.5,1\n")),
               HasSubstr("not after the previous one"));
   EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, std::string(5000, '1'), "\n")),
-              HasSubstr("has a line of 4096 bytes or more"));
+              HasSubstr("a line of 4096 bytes"));
   EXPECT_THAT(ReadReferenceFile(::testing::TempDir()).status().message(),
               HasSubstr("cannot be read"));
   std::string many = kHeader;

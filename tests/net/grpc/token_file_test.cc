@@ -30,7 +30,7 @@ TEST(ParseTokens, OneOrTwoLinesWithSpaceAround) {
 }
 
 TEST(ParseTokens, RefusesTheRestAndNeverShowsIt) {
-  EXPECT_THAT(Refusal(""), HasSubstr("FILE is empty: `openssl rand -hex 32` makes a token"));
+  EXPECT_THAT(Refusal(""), AllOf(HasSubstr("FILE is empty"), HasSubstr("openssl rand -hex 32")));
   EXPECT_THAT(Refusal("secret"),
               AllOf(HasSubstr("token 1 in FILE has 6 bytes"), Not(HasSubstr("secret"))));
   EXPECT_THAT(Refusal(std::string(4097, 'x')), HasSubstr("has 4097 bytes"));

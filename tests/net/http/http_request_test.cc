@@ -16,7 +16,7 @@ HttpRequest Taken(const std::string& text) {
   return request == nullptr ? HttpRequest() : *request;
 }
 
-// Returns the status of a refusal, or 0 if the request is accepted.
+// Returns the HTTP status of the refusal, or 0 if the request is accepted.
 int Refused(const std::string& text) {
   const auto parsed = ParseRequest(text);
   const auto* const answer = std::get_if<HttpAnswer>(&parsed);
@@ -65,7 +65,7 @@ TEST(HttpRequest, AMalformedOneIsRefused) {
   }
   EXPECT_EQ(with_header("Content-Length: 5"), 413);
   EXPECT_EQ(with_header("transfer-encoding: chunked"), 413);
-  EXPECT_EQ(Refused("GET / HTTP/1.1\r\nX: a\r\n\r\n"), 400) << "no Host";
+  EXPECT_EQ(Refused("GET / HTTP/1.1\r\nX: a\r\n\r\n"), 400) << "the Host header is missing";
 }
 
 TEST(HostNames, AHostIsANameWithoutItsPort) {

@@ -136,7 +136,7 @@ TEST(HttpServer, ManySilentClientsKeepNoOtherOut) {
       EXPECT_THAT(Get(server->port(), "/livez"), EndsWith("alive\n"));
     }
   }
-  EXPECT_THAT(silent[0]->Rest(), IsEmpty()) << "the oldest gave its place away";
+  EXPECT_THAT(silent[0]->Rest(), IsEmpty()) << "the oldest connection must make way for newer ones";
 }
 
 TEST(HttpServer, AnswersThatAreNotTakenAreBounded) {
@@ -148,7 +148,7 @@ TEST(HttpServer, AnswersThatAreNotTakenAreBounded) {
     readers.back()->Send("GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
   }
   EXPECT_GT(Get(server->port(), "/large").size(), size_t{8} << 20)
-      << "a client that takes it gets it";
+      << "a client that reads gets the whole answer";
   EXPECT_LT(readers[0]->Rest().size(), size_t{8} << 20);
 }
 
@@ -176,10 +176,10 @@ TEST(HttpServer, APageThatTakesLongHoldsUpNoProbe) {
       EXPECT_THAT(Get(server->port(), "/livez"), EndsWith("alive\n"));
     }
   }
-  EXPECT_THAT(client.Rest(), IsEmpty()) << "the oldest gave its place away";
+  EXPECT_THAT(client.Rest(), IsEmpty()) << "the oldest connection must make way for newer ones";
   finish.set_value();
   EXPECT_THAT(more.back()->Rest(), EndsWith("at last\n"));
-  EXPECT_LE(asked, 20) << "pages are made for connections that are there";
+  EXPECT_LE(asked, 20) << "pages are built only for open connections";
 }
 
 TEST(HttpServer, PagesHaveAStackOfTheirOwnSize) {
@@ -224,9 +224,11 @@ TEST(HttpServer, ACertificateThatChangesIsTheNextConnections) {
   EXPECT_EQ(asked(), "");
   ca.Certify("own", {.subject_alt_name = "DNS:elsewhere,IP:127.0.0.1"});
   EXPECT_THAT(asked(), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(asked("elsewhere"), StartsWith("HTTP/1.1 404")) << "a name of the certificate";
+  EXPECT_THAT(asked("elsewhere"), StartsWith("HTTP/1.1 404"))
+      << "the certificate contains this name";
   EXPECT_THAT(asked("evil.example"), StartsWith("HTTP/1.1 421"));
-  EXPECT_THAT(Get(server->port(), "/livez"), Not(HasSubstr("alive"))) << "in plaintext";
+  EXPECT_THAT(Get(server->port(), "/livez"), Not(HasSubstr("alive")))
+      << "the port must refuse plaintext";
 }
 
 TEST(HttpServer, AClientShowsACertificateWhereOneIsAskedFor) {

@@ -63,7 +63,7 @@ class CheckpointFolder : public ::testing::Test {
     const std::string text = ReadText(dir() + kManifest);
     std::string edited = absl::StrReplaceAll(text, {{from, to}});
     EXPECT_NE(text, edited) << from;
-    // The library does not reveal the right checksum, so the test computes it as documented.
+    // The library does not expose the correct checksum, so the test computes it as documented.
     WriteText(dir() + kManifest, Sealed(edited));
     return ReadManifest(dir(), 1000).status();
   }
@@ -286,7 +286,8 @@ TEST_F(CheckpointFolder, DamageOfAPartIsNamed) {
     expect_damage("its checksum is");
   }
   WriteText(path, good.substr(0, good.size() - 1));
-  expect_damage("it has 32 bytes, the manifest says 33");
+  expect_damage("it has 32 bytes");
+  expect_damage("the manifest says 33");
   WriteText(path, "");
   expect_damage("it has 0 bytes");
   WriteText(path, good + "x");
@@ -335,7 +336,7 @@ TEST_F(CheckpointFolder, EveryDamagedManifestIsSeen) {
 }
 
 TEST_F(CheckpointFolder, AnEditedManifestMustStillBeOne) {
-  // This shows that the test computes right checksums.
+  // This shows that the test computes correct checksums.
   EXPECT_TRUE(ReadEdited("sample", "ample").ok());
   EXPECT_TRUE(ReadEdited("\"version\": 1", "\"version\": 2").ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(ReadEdited("\"version\": 1", "\"version\": 3")));

@@ -99,7 +99,7 @@ TEST(SnapshotFormat, LooksAsItAlwaysDid) {
   EXPECT_EQ(ParseShardSnapshot(file).value(), shard);
 }
 
-// Reads snapshots that another program has written from the description alone
+// Reads snapshots that another program wrote, based only on the documented format
 // (tests/fuzz/make_corpus.py).
 TEST(SnapshotFormat, ReadsWhatOthersWrote) {
   const std::string seeds = SLUICE_SNAPSHOT_SEEDS;
@@ -261,8 +261,8 @@ TEST(SnapshotFormat, LyingCountsAskForNoMemory) {
   EXPECT_GT(refused, file.size());
 }
 
-// Files are changed at random, and their checksums are made valid. Reading must give an error or a
-// snapshot that is written as the same bytes.
+// Files are changed at random, and their checksums are made valid. Reading must give either an
+// error or a snapshot that serializes to the same bytes.
 TEST(SnapshotFormat, SealedDamageIsRefusedOrMeansWhatItSays) {
   const std::string files[] = {FormatShardSnapshot(SampleShard()),
                                FormatWorkerSnapshot(SampleWorker())};

@@ -1,5 +1,5 @@
 // The property that must hold for any bytes that are read as a snapshot: they give either an error
-// or a snapshot that is written as the same bytes.
+// or a snapshot that serializes to the same bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline absl::Span<const std::byte> SnapshotBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// Writes the right checksum into the header.
+// Writes the correct checksum into the header.
 inline void SealHeader(std::string* file) {
   const uint32_t checksum = Crc32c(SnapshotBytes(*file).first(24));
   std::memcpy(file->data() + 24, &checksum, sizeof(checksum));

@@ -36,7 +36,7 @@ TEST(CommonMessagesTest, APartWhoseNameIsNoFileNameIsAnErrorToAServer) {
     const CheckpointPart part = CheckedPartFromProto(message);
     EXPECT_NE(part.error, "") << name;
     EXPECT_EQ(part.name.find('\n'), std::string::npos);
-    EXPECT_EQ(PartFromProto(message).name, name) << "a worker takes it as it stands";
+    EXPECT_EQ(PartFromProto(message).name, name) << "a worker takes the name unchanged";
   }
   v1::CheckpointPart message;
   message.set_name(std::string(1 << 20, 'a'));
@@ -72,7 +72,8 @@ TEST(CommonMessagesTest, PhasesTravel) {
     }
     ++known;
   }
-  EXPECT_EQ(v1::JobPhase_descriptor()->value_count(), known + 1) << "but JOB_PHASE_UNSPECIFIED";
+  EXPECT_EQ(v1::JobPhase_descriptor()->value_count(), known + 1)
+      << "all phases but JOB_PHASE_UNSPECIFIED must be tested";
   EXPECT_EQ(PhaseFromProto(v1::JOB_PHASE_UNSPECIFIED, JobPhase::kFailed), JobPhase::kFailed);
   EXPECT_EQ(PhaseFromProto(static_cast<v1::JobPhase>(99), JobPhase::kRunning), JobPhase::kRunning);
 }

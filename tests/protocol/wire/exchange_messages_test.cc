@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-// Returns the message as the receiver reads it, or no value if it cannot be read.
+// Returns the message as the receiver reads it, or nullopt if it cannot be read.
 template <typename Message>
 std::optional<Message> Read(grpc::ByteBuffer bytes) {
   Message message;
@@ -98,7 +98,7 @@ TEST(ExchangeMessagesTest, RequestsTravel) {
   EXPECT_THAT(UnsetFields({&messages[0], &messages[1]}),
               UnorderedElementsAre("presented", "probe", "plan.rate", "plan.worker_budget_bytes",
                                    "announced.rate", "announced.worker_budget_bytes"))
-      << "a probe is a request of its own; the others are in no request of this version";
+      << "a probe is a separate request; this version never sets the other fields";
 }
 
 TEST(ExchangeMessagesTest, AnswersTravel) {

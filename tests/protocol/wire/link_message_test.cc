@@ -41,7 +41,8 @@ TEST(LinkMessageTest, ReportsOfLinksTravelBounded) {
   EXPECT_EQ(taken.round_trip_s, 0);
   EXPECT_EQ(taken.compute_s, 0);
   EXPECT_EQ(taken.encode_s, 2);
-  ASSERT_EQ(taken.down.size(), 3u) << "of the first four the one of 584 years is none";
+  ASSERT_EQ(taken.down.size(), 3u)
+      << "one of the first four periods is invalid: it lasts 584 years";
   EXPECT_EQ(taken.down[2].seconds, 1e-9);
 }
 

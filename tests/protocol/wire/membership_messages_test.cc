@@ -144,7 +144,7 @@ TEST(MembershipMessagesTest, TheAnswerToJoinTravels) {
   v1::JoinReply message;
   GrantToProto(grant, &message);
   EXPECT_THAT(UnsetFields(message), UnorderedElementsAre("plan.rate", "plan.worker_budget_bytes"))
-      << "no plan of this version has them";
+      << "plans of this version never set these fields";
   const absl::StatusOr<JoinGrant> back = GrantFromProto(message);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->job_uid, grant.job_uid);
@@ -246,7 +246,7 @@ TEST(MembershipMessagesTest, AHeartbeatOfTooManyPartsKeepsTheFirst) {
   ASSERT_TRUE(heartbeat.ok());
   ASSERT_EQ(heartbeat->parts.size(), 16u);
   EXPECT_EQ(heartbeat->parts.back().term, 15u);
-  EXPECT_NE(heartbeat->parts.back().error, "") << "its name is no file's";
+  EXPECT_NE(heartbeat->parts.back().error, "") << "an empty name is not a file name";
 }
 
 TEST(MembershipMessagesTest, AHashOfAnotherSizeIsRefused) {
@@ -281,7 +281,7 @@ TEST(MembershipMessagesTest, TheAnswerToAHeartbeatTravels) {
 
   message.set_phase(v1::JOB_PHASE_UNSPECIFIED);
   EXPECT_EQ(HeartbeatReplyFromProto(message).job.phase, JobPhase::kRunning)
-      << "an unknown phase ends no worker";
+      << "an unknown phase must not end a worker";
 }
 
 TEST(MembershipMessagesTest, LeaveTravels) {

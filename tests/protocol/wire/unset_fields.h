@@ -48,7 +48,7 @@ inline std::set<std::string> UnsetFields(const google::protobuf::Message& messag
   return UnsetFields(std::vector<const google::protobuf::Message*>{&message});
 }
 
-// protobuf refuses to read a message whose text is not UTF-8.
+// protobuf refuses to read a message whose strings are not UTF-8.
 template <typename Message>
 bool CanBeRead(const Message& message) {
   return Message().ParseFromString(message.SerializeAsString());

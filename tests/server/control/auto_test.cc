@@ -64,8 +64,8 @@ AutoOptions OptionsOfAuto(const SimulatedJob& job) {
           .first = *compress::ParseCodecSpec("topk:1%+int4")};
 }
 
-// Returns the time for as much progress as steps without error make, starting when links are known.
-// The price of error converts errors to additional steps.
+// Returns the time per unit of progress, once the links are known. A step without error makes one
+// unit of progress. A step with error makes less, depending on the price of error.
 double Cost(const SimulatedRun& run) {
   double time = 0;
   double progress = 0;
@@ -116,7 +116,7 @@ TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
       best_of_all = std::min(best_of_all, ratio);
     }
   }
-  EXPECT_LT(best_of_all, 0.99) << "it beats all of them on none";
+  EXPECT_LT(best_of_all, 0.99) << "on some trace, the policy must beat every fixed choice";
 }
 
 // Normally the simulator follows the policy's model. Here it deviates: less communication can be
@@ -238,10 +238,11 @@ TEST(Auto, WhoeverGoesOnByItselfSendsWhatItsOwnLinkIsWorth) {
   const Choice alone = ChoiceOverUnevenLinks(false);
   ASSERT_EQ(together.up.size(), 4u);
   ASSERT_EQ(alone.up.size(), 4u);
-  EXPECT_LT(alone.up[0].bytes, together.up[0].bytes) << "it has no time that rank 3 leaves it";
+  EXPECT_LT(alone.up[0].bytes, together.up[0].bytes)
+      << "without waiting for rank 3, rank 0 has less time to send";
   EXPECT_GT(alone.up[0].bytes, alone.up[2].bytes);
   EXPECT_GT(alone.up[2].bytes, alone.up[3].bytes);
-  EXPECT_GE(alone.down.bytes, together.down.bytes) << "the slowest rank is one of four";
+  EXPECT_GE(alone.down.bytes, together.down.bytes) << "the slowest rank is only one of four";
 }
 
 // A few bytes seem to travel at any speed, so a burst must not count as a link's rate. Bytes may

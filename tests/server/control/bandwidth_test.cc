@@ -139,8 +139,8 @@ TEST(Bandwidth, TellsLatencyFromRate) {
   }
 }
 
-// An estimate of bytes / time falls with the bytes sent. A policy that used it would send less and
-// less. This policy must not.
+// An estimate of bytes / time falls when fewer bytes are sent. A policy that used it would send
+// less and less. This policy must not.
 TEST(Bandwidth, DoesNotSpiralDownWhenLatencyIsNearlyAllOfTheTarget) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kBandwidthSeeds); ++seed) {
     const double time_s = 0.7 * kCompute_s - 0.001;

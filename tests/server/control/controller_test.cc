@@ -41,7 +41,7 @@ TEST(Controller, NumbersPlansAndCarriesMomentum) {
   EXPECT_EQ(sparse->id, 2u);
   EXPECT_EQ(sparse->effective_step, 2u);
   EXPECT_EQ(sparse->momentum, 0.5);
-  EXPECT_FALSE(controller.Next(measured).has_value()) << "step 0 again";
+  EXPECT_FALSE(controller.Next(measured).has_value()) << "a repeated step gets no plan";
   measured.step = 1;
   EXPECT_EQ(controller.Next(measured)->momentum, 0.5);
   measured.step = 2;

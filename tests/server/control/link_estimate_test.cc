@@ -75,9 +75,9 @@ TEST(LinkEstimate, FallsFastAndRisesSlowly) {
   for (int step = 0; step < 40; ++step) link.AddStep(Step(5 * kMega, 1250 * kMega, 0.002));
   link.AddStep(Step(5 * kMega, 125 * kMega, 0.002));
   EXPECT_NEAR(link.rate_now() / (125 * kMega), 1, 0.05);
-  EXPECT_NEAR(link.rate() / (1250 * kMega), 1, 0.05) << "one odd step";
+  EXPECT_NEAR(link.rate() / (1250 * kMega), 1, 0.05) << "a single odd step has no effect";
   link.AddStep(Step(5 * kMega, 125 * kMega, 0.002));
-  EXPECT_NEAR(link.rate() / (125 * kMega), 1, 0.05) << "two are news";
+  EXPECT_NEAR(link.rate() / (125 * kMega), 1, 0.05) << "two slow steps change the estimate";
   for (int step = 0; step < 20; ++step) link.AddStep(Step(5 * kMega, 125 * kMega, 0.002));
   int steps = 0;
   while (link.rate() < 1000 * kMega) {

@@ -30,8 +30,8 @@ TEST(Lateness, OfBothIsSplitAndAddsUp) {
   const auto late = SplitLateness({Arrived(0.16, 0.10), Arrived(0.10, 0.08), Arrived(0.11, 0.20)});
   EXPECT_NEAR(late[0].compute_s, 0.02, 1e-12);
   EXPECT_NEAR(late[0].network_s, 0.04, 1e-12);
-  // Rank 2's additional compute time exceeds its delay. So its link is faster than rank 0's, which
-  // does not count as network delay.
+  // Rank 2's additional compute time exceeds its delay, because its link is fast. Its network delay
+  // must then be 0, not negative.
   EXPECT_NEAR(late[2].compute_s, 0.01, 1e-12);
   EXPECT_NEAR(late[2].network_s, 0, 1e-12);
 }

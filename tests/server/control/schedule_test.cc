@@ -74,7 +74,7 @@ TEST(Schedule, DensitiesBetweenAreShort) {
   EXPECT_EQ(job::DensityAt(Dgc(), 5), 0.25);
   EXPECT_EQ(job::DensityAt(Dgc(), 25), 0.0156);
   EXPECT_EQ(job::DensityAt(Dgc(), 35), 0.00391);
-  EXPECT_EQ(job::DensityAt(Dgc(), 45), 0.25 / 256) << "what the job file says stays as it is";
+  EXPECT_EQ(job::DensityAt(Dgc(), 45), 0.25 / 256) << "a density from the job file is not rounded";
 }
 
 TEST(Schedule, PiecewiseIsAsDocumentedAtEveryStep) {

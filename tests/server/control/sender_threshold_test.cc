@@ -80,8 +80,8 @@ class Sender {
   std::vector<std::vector<float>> accumulators_;
 };
 
-// With scope=tensor, a tensor with small values must also send its share of values. Rules like Adam
-// need this.
+// With scope=tensor, a tensor with small values must also send its share of values. Optimizers like
+// Adam need this.
 TEST(SenderThreshold, OfEachTensorGivesQuietOnesTheirShare) {
   Sender all("topk:1%"), each("topk:1%,scope=tensor");
   double of_all = 0, of_each = 0;

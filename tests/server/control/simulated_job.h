@@ -39,7 +39,7 @@ struct SimulatedJob {
   double jitter = 0.05;        // Relative standard deviation of the compute time.
   double clock_jitter = 0.03;  // Relative standard deviation of the measured transfer times.
   double byte_jitter = 0;      // Relative standard deviation of sent bytes / planned bytes.
-  double held_up = 0.1;        // Share of transfers that the sender holds up.
+  double held_up = 0.1;        // Share of transfers that the sender delays.
   double server_s = 0.001;
   // Delay of the results for each byte sent up, which no measurement shows. It simulates a link
   // that all ranks share.

@@ -15,7 +15,7 @@ inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
   return options;
 }
 
-// Returns complete checkpoints that an earlier coordinator of the job of ExampleOptions left.
+// Returns two complete checkpoints from an earlier coordinator of ExampleOptions' job.
 inline std::vector<protocol::CheckpointManifest> TwoCheckpoints() {
   std::vector<protocol::CheckpointManifest> checkpoints;
   for (const uint64_t step : {100, 200}) {

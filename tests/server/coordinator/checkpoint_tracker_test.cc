@@ -42,23 +42,23 @@ TEST(CheckpointTracker, IsCompleteWhenEveryShardAndRankGavePart) {
   CheckpointTracker book = BookOf();
   book.Asked(10);
   EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 12), kStart), Progress::kTaken)
-      << "a part may be here before shard 0's word";
+      << "a part may arrive before shard 0 names the step";
   EXPECT_EQ(book.under_way(), 12u);
   book.Named(12);
   EXPECT_EQ(book.Add(PartOf("parameters.pt", 12), kStart), Progress::kTaken);
   EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 12), kStart), Progress::kTaken)
-      << "a repeat";
+      << "a repeated part is accepted";
   EXPECT_EQ(book.MissingParts(), "shard-0-term-0.state");
   EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 12), kStart), Progress::kComplete);
   EXPECT_EQ(book.parts().size(), 3u);
   EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 12), kStart), Progress::kIgnored)
-      << "complete only once";
-  EXPECT_EQ(book.newest(), 0u) << "not on disk yet";
+      << "a checkpoint becomes complete only once";
+  EXPECT_EQ(book.newest(), 0u) << "the checkpoint is not on disk yet";
   EXPECT_THAT(book.Written(), IsEmpty());
   EXPECT_EQ(book.newest(), 12u);
   EXPECT_EQ(book.under_way(), 0u);
   EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 12), kStart), Progress::kIgnored)
-      << "late";
+      << "the part arrives too late";
 }
 
 TEST(CheckpointTracker, OldOnesGoWhenANewOneIsOnDisk) {
@@ -91,7 +91,7 @@ TEST(CheckpointTracker, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
   EXPECT_EQ(book.Add(bad, kStart), Progress::kFailed);
   book.Abandon();
   EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 10), kStart), Progress::kIgnored);
-  EXPECT_EQ(book.NextRegular(5), 20u) << "its step is over";
+  EXPECT_EQ(book.NextRegular(5), 20u) << "step 10 is already over";
   Complete(20, &book);
   EXPECT_THAT(book.Written(), ElementsAre(10));
 }
@@ -130,10 +130,10 @@ TEST(CheckpointTracker, OtherTermsAreNotMixed) {
   book.ResetForTerm(1);
   EXPECT_EQ(book.under_way(), 0u);
   EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 20), kStart), Progress::kIgnored);
-  EXPECT_EQ(book.NextRegular(11), 20u) << "the same step comes again";
+  EXPECT_EQ(book.NextRegular(11), 20u) << "step 20 runs again in the new term";
   EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 1), 20, 1), kStart), Progress::kTaken);
   EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 1), 20, 1), kStart), Progress::kComplete);
-  EXPECT_THAT(book.Written(), IsEmpty()) << "the files of term 0 share the folder that is kept";
+  EXPECT_THAT(book.Written(), IsEmpty()) << "the files of term 0 are in the folder that is kept";
 }
 
 TEST(CheckpointTracker, ADamagedOneLeavesTheOneBefore) {
@@ -172,7 +172,8 @@ TEST(CheckpointTracker, OutOfLockstepIsOverdueFromTheLastShardOn) {
   EXPECT_FALSE(book.Overdue(later + absl::Seconds(60)));
   EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 10), later + absl::Seconds(30)),
             Progress::kTaken);
-  EXPECT_TRUE(book.Overdue(later + absl::Seconds(61))) << "a repeat is no news";
+  EXPECT_TRUE(book.Overdue(later + absl::Seconds(61)))
+      << "a repeated part does not extend the deadline";
 }
 
 TEST(CheckpointTracker, AFailureOfARankThatItDoesNotNeedCostsNothing) {

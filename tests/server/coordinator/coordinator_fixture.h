@@ -119,7 +119,7 @@ class CoordinatorTest : public ::testing::Test {
     for (CoordinatorEffect& effect : effects_) {
       told = told || Announces(effect);
       if (auto* join = std::get_if<AnswerJoin>(&effect)) {
-        EXPECT_FALSE(answers_.contains(join->token)) << "answered twice";
+        EXPECT_FALSE(answers_.contains(join->token)) << "a call must be answered only once";
         answers_.emplace(join->token, std::move(join->grant));
       } else if (auto* command = std::get_if<CommandShard>(&effect)) {
         history_.push_back(*command);
@@ -129,7 +129,7 @@ class CoordinatorTest : public ::testing::Test {
       } else if (auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
         checkpoint_answers_.emplace(answer->token, std::move(answer->step));
       } else if (auto* record = std::get_if<PersistRun>(&effect)) {
-        EXPECT_FALSE(told) << "said before it is on disk";
+        EXPECT_FALSE(told) << "the record must be durable before it is announced";
         records_.push_back(record->record);
       } else if (auto* write = std::get_if<WriteCheckpoint>(&effect)) {
         manifests_.push_back(std::move(write->manifest));

@@ -41,10 +41,10 @@ TEST_F(RepairTest, EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordin
     Coordinator::Effects effects;
     next.Begin(&effects);
     ASSERT_TRUE(std::holds_alternative<PersistRun>(effects.front()))
-        << "before anything else, since nobody may hear of a number that may come twice";
+        << "the number must be durable before any process learns it";
     const protocol::RunRecord written = std::get<PersistRun>(effects.front()).record;
     record.coordinator_incarnation = restart;
-    EXPECT_EQ(written, record) << "and nothing else of the record changes";
+    EXPECT_EQ(written, record) << "no other field of the record may change";
     const uint64_t number = next.NumberShard();
     EXPECT_GT(number, last);
     last = number;
@@ -77,7 +77,7 @@ TEST_F(RepairTest, TheProcessThatWasReplacedIsRefusedAndTheOtherStays) {
   EXPECT_THAT(std::string(refusals_.at(14).message()), HasSubstr("which was started later"));
   EXPECT_FALSE(refusals_.contains(13));
   Attach(15, ArrivalOf(1, /*incarnation=*/60));
-  EXPECT_TRUE(absl::IsAborted(refusals_.at(13))) << "a new connection of the same process";
+  EXPECT_TRUE(absl::IsAborted(refusals_.at(13))) << "the same process opened a new connection";
 }
 
 // A process of another run is still alive, and its number equals one of this run's. It must be
@@ -95,7 +95,7 @@ TEST_F(RepairTest, WorkersAreToldWhereAProcessIsThatTookThePlaceOfAnother) {
   StartJob();
   protocol::WorkerHeartbeat beat = BeatOfHolder(1);
   beat.known_shards = {50, 50};
-  EXPECT_THAT(Beat(beat)->shards, IsEmpty()) << "Join has told it";
+  EXPECT_THAT(Beat(beat)->shards, IsEmpty()) << "the worker learned the addresses from Join";
   protocol::ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
   moved.address = "elsewhere:1";
   Attach(13, moved);

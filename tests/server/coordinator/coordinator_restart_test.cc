@@ -64,18 +64,18 @@ TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
   ASSERT_EQ(records_.size(), 1u);
   protocol::RunRecord record = *CoordinatorRestartAfterARestart().run;
   record.coordinator_incarnation = 7;
-  EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
+  EXPECT_EQ(records_[0], record) << "only the coordinator's number changes";
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_EQ(Now().generation, 4u);
   EXPECT_THAT(notices_.back(), HasSubstr("term 3 continues"));
   AttachRunning(12, 1, 3);
-  EXPECT_EQ(StartOf(12), nullptr) << "it runs";
-  ASSERT_NE(MembersOf(12), nullptr) << "the coordinator before may not have got to it";
+  EXPECT_EQ(StartOf(12), nullptr) << "the shard is already running";
+  ASSERT_NE(MembersOf(12), nullptr) << "the previous coordinator may not have told it";
   EXPECT_EQ(MembersOf(12)->generation, 4u);
   EXPECT_EQ(ReleaseOf(12)->durable_step, 200u);
   Attach(11, ArrivalOf(0, 60));
-  EXPECT_EQ(StartOf(11), nullptr) << "nobody of the term was heard of yet";
+  EXPECT_EQ(StartOf(11), nullptr) << "no worker of the term has reported yet";
   EXPECT_EQ(Beat(OldBeat(0))->term, 3u);
   ASSERT_NE(StartOf(11), nullptr);
   EXPECT_EQ(StartOf(11)->term, 3u);
@@ -113,7 +113,7 @@ TEST_F(RestartInTermTest, Shard0NamesNoCheckpointBeforeItIsWhereTheOthersAre) {
   Health(11, 240, 201);
   PassWithOld({0, 1}, {12}, absl::Seconds(1));
   ASSERT_NE(NameOf(11), nullptr);
-  EXPECT_EQ(NameOf(11)->minimum_step, 1u) << "as soon as can be";
+  EXPECT_EQ(NameOf(11)->minimum_step, 1u) << "the checkpoint is requested as soon as possible";
   coordinator_.ShardNamedCheckpoint(11, 243);
   Tick(absl::Milliseconds(100));
   ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 243));
@@ -156,7 +156,7 @@ TEST_F(RestartInTermTest, ThePartOfAShardThatWasReplacedIsNotThatOfTheNewOne) {
     beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 230));
     EXPECT_TRUE(Beat(beat).ok());
   }
-  EXPECT_THAT(manifests_, IsEmpty()) << "the workers would let go of what it needs";
+  EXPECT_THAT(manifests_, IsEmpty()) << "workers would discard contributions that the shard needs";
   ShardPart(13, PartOf(protocol::ShardPartName(1, 3), 230));
   EXPECT_EQ(manifests_.size(), 1u);
 }
@@ -168,15 +168,14 @@ TEST_F(RestartInTermTest, AForgottenCheckpointThatCannotBecomeCompleteIsGivenUpS
   AcknowledgeStart(11);
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   PassWithOld({0, 1}, {11, 12}, absl::Seconds(30), 229);
-  EXPECT_THAT(warnings_, IsEmpty()) << "somebody is still before it";
+  EXPECT_THAT(warnings_, IsEmpty()) << "a worker has not finished step 230 yet";
   PassWithOld({0, 1}, {11, 12}, absl::Seconds(55), 240);
   EXPECT_THAT(warnings_, IsEmpty());
   PassWithOld({0, 1}, {11, 12}, absl::Seconds(10), 240);
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0],
-              AllOf(HasSubstr("after step 230 was abandoned"),
-                    HasSubstr("worker-1-term-3.state did not arrive within 1m, and the "
-                              "coordinator that requested it was replaced")));
+  EXPECT_THAT(warnings_[0], AllOf(HasSubstr("after step 230 was abandoned"),
+                                  HasSubstr("worker-1-term-3.state did not arrive"),
+                                  HasSubstr("within 1m"), HasSubstr("requested it was replaced")));
   ASSERT_NE(NameOf(11), nullptr);
   EXPECT_EQ(NameOf(11)->minimum_step, 300u);
 }
@@ -189,9 +188,10 @@ TEST_F(RestartInTermTest, ALaterCheckpointShowsThatTheOneBeforeWasGivenUp) {
   beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 3), 250));
   EXPECT_TRUE(Beat(beat).ok());
   ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_THAT(warnings_[0], HasSubstr("after step 230 was abandoned: the one after step 250"));
+  EXPECT_THAT(warnings_[0],
+              AllOf(HasSubstr("step 230 was abandoned"), HasSubstr("the one after step 250")));
   ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
-  EXPECT_EQ(warnings_.size(), 1u) << "too late";
+  EXPECT_EQ(warnings_.size(), 1u) << "the part arrives too late";
 }
 
 TEST_F(RestartInTermTest, AShardThatDiedWithTheCoordinatorIsBroughtBackAsWell) {
@@ -208,7 +208,7 @@ TEST_F(RestartInTermTest, AShardThatDiedWithTheCoordinatorIsBroughtBackAsWell) {
 TEST_F(RestartInTermTest, AShardOfAnEarlierTermOrAnotherRunIsStarted) {
   EXPECT_TRUE(Beat(OldBeat(1)).ok());
   AttachRunning(12, 1, 2);
-  ASSERT_NE(StartOf(12), nullptr) << "of the term before";
+  ASSERT_NE(StartOf(12), nullptr) << "the shard runs the previous term";
   EXPECT_EQ(StartOf(12)->term, 3u);
 }
 
@@ -217,7 +217,7 @@ TEST_F(RestartInTermTest, AWorkerThatDiedWithTheCoordinatorIsReplaced) {
   Attach(11, ArrivalOf(0, 60));
   Join(7, JoinOf(1, 7777));
   PassWithOld({0}, {11, 12}, absl::Seconds(9));
-  EXPECT_EQ(records_.size(), 1u) << "the holder may not have found us yet";
+  EXPECT_EQ(records_.size(), 1u) << "the rank's holder may not have reconnected yet";
   AcknowledgeStart(11);
   PassWithOld({0}, {11, 12}, absl::Seconds(2));
   ASSERT_EQ(records_.size(), 2u);
@@ -237,7 +237,7 @@ TEST_F(RestartInTermTest, AWorkerThatIsSilentIsAwaited) {
   EXPECT_TRUE(Now().members[1].lost);
   PassWithOld({0}, {11, 12}, absl::Minutes(10));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
-  EXPECT_THAT(coordinator_.failure(), HasSubstr("rank 1 (host a, pid 121) did not come back"));
+  EXPECT_THAT(coordinator_.failure(), AllOf(HasSubstr("rank 1"), HasSubstr("did not come back")));
 }
 
 TEST_F(RestartInTermTest, AShardThatNeverComesBackEndsTheJob) {
@@ -255,11 +255,10 @@ TEST_F(RestartInTermTest, PowerCutOfEverything) {
   EXPECT_EQ(coordinator_.term(), 3u) << "rank 1 may be alive";
   Join(8, JoinOf(1, 7001));
   Tick(absl::Milliseconds(100));
-  EXPECT_EQ(coordinator_.term(), 4u) << "nobody is left, and there is nobody to wait for";
+  EXPECT_EQ(coordinator_.term(), 4u) << "no worker of the term is left";
   EXPECT_EQ(Now().repairs, 0u);
-  EXPECT_EQ(warnings_.back(),
-            "rank 0 (host a, pid 120) was replaced by a pid 120, and no worker of term 3 is left; "
-            "the job goes back to step 200 (term 4)");
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("rank 0"), HasSubstr("no worker of term 3"),
+                                      HasSubstr("back to step 200")));
   AcknowledgeAll();
   ASSERT_TRUE(answers_.at(7).ok());
   EXPECT_EQ(answers_.at(7)->term, 4u);
@@ -269,7 +268,7 @@ TEST_F(RestartInTermTest, PowerCutOfEverything) {
 
 TEST_F(RestartInTermTest, NobodyComesBackAtAll) {
   Pass(absl::Seconds(11));
-  EXPECT_EQ(coordinator_.term(), 3u) << "they may be cut off";
+  EXPECT_EQ(coordinator_.term(), 3u) << "the workers may be disconnected";
   Pass(absl::Minutes(11));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
 }
@@ -281,8 +280,9 @@ TEST_F(RestartInTermTest, WorkersThatKeepTooLittleTakeARollback) {
   EXPECT_TRUE(Beat(beat).ok());
   Attach(11, ArrivalOf(0, 60));
   EXPECT_EQ(coordinator_.term(), 4u);
-  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("keeps only contributions from step 230"),
-                                      HasSubstr("from step 240 to step 200: 40 steps are lost")));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("keeps only contributions from step 230"),
+                    HasSubstr("step 240 to step 200"), HasSubstr("40 steps are lost")));
   EXPECT_EQ(NewestOf<protocol::SuspendShard>(12)->command.index(),
             NewestOf<protocol::SuspendShard>(11)->command.index());
 }
@@ -299,7 +299,7 @@ class FinishedRunTest : public RepairTest {
 };
 
 TEST_F(FinishedRunTest, ItsWorkersAndShardsAreTold) {
-  ASSERT_EQ(records_.size(), 1u) << "this coordinator is counted";
+  ASSERT_EQ(records_.size(), 1u) << "the record must contain the coordinator's number";
   EXPECT_TRUE(records_[0].finished);
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
   AttachRunning(12, 1, 3);
@@ -340,10 +340,11 @@ TEST(RestartedCoordinator, ATermThatWasNotAnnouncedIsFollowedByTheNext) {
 TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
   CoordinatorOptions options = CoordinatorRestartAfterARestart();
   options.checkpoints.resize(1);
-  EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 3u) << "it began with that";
+  EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 3u)
+      << "the term began with the remaining checkpoint";
   options.checkpoints.clear();
   const Coordinator coordinator(options, absl::UnixEpoch());
-  EXPECT_EQ(coordinator.term(), 4u) << "nobody keeps anything of steps 1 to 100";
+  EXPECT_EQ(coordinator.term(), 4u) << "no process keeps data of steps 1 to 100";
   EXPECT_EQ(coordinator.phase(), protocol::JobPhase::kRecovering);
 }
 
@@ -387,7 +388,7 @@ TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
   EXPECT_EQ(state->term, 4u);
   EXPECT_FALSE(Now().members[0].left);
   ComeAgain();
-  EXPECT_FALSE(Now().members[0].left) << "rank 0 goes through the job again";
+  EXPECT_FALSE(Now().members[0].left) << "rank 0 runs the steps again";
   EXPECT_TRUE(LeaveFinished(BeatOfHolder(2, 50)).ok());
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "rank 0 has not finished";
   EXPECT_TRUE(LeaveFinished(BeatOfHolder(1, 50)).ok());

@@ -46,9 +46,8 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   EXPECT_EQ(grant.first_step, 101u);
   EXPECT_TRUE(grant.parameters_agree);
   EXPECT_EQ(grant.incarnation, MembersOf(12)->incarnations[1]);
-  EXPECT_EQ(Now().last_repair,
-            "rank 1 (host a, pid 121) was replaced by b pid 9, which replays the steps after "
-            "100 (repair 1); nothing is lost");
+  EXPECT_THAT(Now().last_repair, AllOf(HasSubstr("rank 1"), HasSubstr("replaced by b pid 9"),
+                                       HasSubstr("the steps after 100")));
   EXPECT_EQ(Beat(BeatOfHolder(2)).status().code(), absl::StatusCode::kFailedPrecondition)
       << "the previous holder is fenced";
   EXPECT_TRUE(Beat(BeatOfHolder(7, 101, 101)).ok());
@@ -100,25 +99,24 @@ TEST_F(SuccessorHashTest, OtherParametersThanItsPredecessorHadTakeTheJobBack) {
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_EQ(coordinator_.failure(), "");
   EXPECT_THAT(warnings_.back(),
-              AllOf(HasSubstr("after step 120 the parameters of rank 1 (host a, pid 121) differ "
-                              "from those of an earlier process of rank 1"),
-                    HasSubstr("cannot be repaired in place; the job goes back from step 140 to "
-                              "step 100")));
+              AllOf(HasSubstr("after step 120"), HasSubstr("the parameters of rank 1"),
+                    HasSubstr("earlier process of rank 1"),
+                    HasSubstr("cannot be repaired in place"), HasSubstr("step 140 to step 100")));
 }
 
 TEST_F(SuccessorHashTest, SoDoOtherParametersOfTheOtherRank) {
   ReportAndReplace();
   EXPECT_EQ(ReportParameters(1, 120, "y"), protocol::JobPhase::kRecovering);
-  EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 0 (host a, pid 120) differ from "
-                                          "those of an earlier process of rank 1"));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("the parameters of rank 0"), HasSubstr("earlier process of rank 1")));
 }
 
 TEST_F(SuccessorHashTest, ASuccessorThatDiffersFromOneThatWasNotLostTakesTheJobBack) {
   ReportAndReplace();
   EXPECT_EQ(ReportParameters(1, 130, "x"), protocol::JobPhase::kRunning);
   EXPECT_EQ(ReportParameters(7, 130, "y"), protocol::JobPhase::kRecovering);
-  EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 1 (host a, pid 121) differ from "
-                                          "those of rank 0 (host a, pid 120)"));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("the parameters of rank 1"), HasSubstr("from those of rank 0")));
   // The new term has no repairs. A rank that differs again must therefore have diverged in
   // training, so the job must fail.
   ComeAgain();
@@ -138,7 +136,7 @@ TEST_F(SuccessorHashTest, ADifferenceThatACheckpointHasEndsTheJob) {
   Written(125);
   EXPECT_EQ(ReportParameters(1, 120, "y"), protocol::JobPhase::kFailed);
   EXPECT_EQ(coordinator_.term(), 0u);
-  EXPECT_THAT(coordinator_.failure(), HasSubstr("from those of an earlier process of rank 1"));
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("earlier process of rank 1"));
 }
 
 TEST_F(RepairTest, RetryAcrossAGenerationChange) {
@@ -191,7 +189,7 @@ TEST_F(RepairTest, WithoutACheckpointASuccessorMustBeginAsItsPredecessorDid) {
   Join(8, other);
   PassWith({1}, {11, 12}, absl::Seconds(4), 40);
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_THAT(warnings_.back(), HasSubstr("it begins with other parameters than its predecessor"));
+  EXPECT_THAT(warnings_.back(), HasSubstr("other parameters than its predecessor"));
 }
 
 TEST_F(RepairTest, ASuccessorWhoseResultsAreGoneTakesARollback) {
@@ -207,8 +205,8 @@ TEST_F(RepairTest, ASuccessorWhoseResultsAreGoneTakesARollback) {
   }
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_THAT(warnings_.back(),
-              AllOf(HasSubstr("rank 1 (host a, pid 121) was replaced by a pid 121, and shard 1 "
-                              "(h:7071) keeps only results from step 102"),
+              AllOf(HasSubstr("rank 1"), HasSubstr("replaced by a pid 121"),
+                    HasSubstr("shard 1 (h:7071) keeps only"), HasSubstr("results from step 102"),
                     HasSubstr("40 steps are lost")));
 }
 
@@ -220,8 +218,9 @@ TEST_F(RepairTest, AllWorkersLostTakeARollback) {
   Join(8, JoinOf(1, 9999));
   PassWith({}, {11, 12}, absl::Seconds(3), 140);
   EXPECT_EQ(coordinator_.term(), 1u);
-  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("no worker of term 0 is left"),
-                                      HasSubstr("from step 140 to step 100: 40 steps are lost")));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("no worker of term 0 is left"), HasSubstr("step 140 to step 100"),
+                    HasSubstr("40 steps are lost")));
   AcknowledgeAll();
   EXPECT_EQ(answers_.at(7)->term, 1u);
   EXPECT_EQ(answers_.at(8)->restore_step, 100u);

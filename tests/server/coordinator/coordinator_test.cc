@@ -8,13 +8,14 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(CoordinatorTest, NobodyIsAnsweredBeforeAllShardsAcknowledgedThePlanOfTheJob) {
   Join(1, JoinOf(0));
   Join(2, JoinOf(1));
   Attach(11, ArrivalOf(0));
-  EXPECT_TRUE(commands_.empty()) << "shard 1 is not there";
+  EXPECT_TRUE(commands_.empty()) << "shard 1 is not attached yet";
   Attach(12, ArrivalOf(1));
   ASSERT_EQ(commands_.size(), 2u);
   const protocol::StartShard& start = std::get<protocol::StartShard>(commands_[12].command);
@@ -50,8 +51,10 @@ TEST_F(CoordinatorTest, RefusesAShardOfAnotherVersion) {
   protocol::ShardArrival other = ArrivalOf(1);
   other.software_version = "2";
   Attach(12, other);
+  EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refusals_.at(12).message()),
-              HasSubstr("shard 1 (h:7071) is version 2, the coordinator 1; use one build"));
+              AllOf(HasSubstr("shard 1"), HasSubstr("version 2, the coordinator 1"),
+                    HasSubstr("use one build")));
 }
 
 TEST_F(CoordinatorTest, RefusesWhoDoesNotFit) {
@@ -60,7 +63,7 @@ TEST_F(CoordinatorTest, RefusesWhoDoesNotFit) {
   other.table[0].shape = {5};
   Join(2, other);
   EXPECT_EQ(answers_.at(2).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(AnswerText(2), HasSubstr("rank 1 trains a different model than rank 0"));
+  EXPECT_THAT(AnswerText(2), AllOf(HasSubstr("rank 1"), HasSubstr("different model than rank 0")));
   EXPECT_THAT(AnswerText(2), HasSubstr("w [5]"));
   other = JoinOf(1);
   other.job_hash = 8;
@@ -78,8 +81,8 @@ TEST_F(CoordinatorTest, RefusesWhoDoesNotFit) {
   EXPECT_THAT(AnswerText(6), HasSubstr("ranks 0 to 1"));
   Join(7, JoinOf(0, /*nonce=*/1));
   EXPECT_EQ(answers_.at(7).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(AnswerText(7), HasSubstr("rank 0 (host a, pid 120) holds the rank"));
-  EXPECT_FALSE(answers_.contains(1)) << "the first still waits";
+  EXPECT_THAT(AnswerText(7), AllOf(HasSubstr("rank 0"), HasSubstr("holds the rank")));
+  EXPECT_FALSE(answers_.contains(1)) << "the first Join still waits";
 }
 
 TEST_F(CoordinatorTest, RefusesShardsThatDoNotFit) {
@@ -90,7 +93,7 @@ TEST_F(CoordinatorTest, RefusesShardsThatDoNotFit) {
   EXPECT_EQ(refusals_.at(13).code(), absl::StatusCode::kInvalidArgument);
   coordinator_.ShardDetached(11);
   Attach(14, ArrivalOf(0, /*incarnation=*/52));
-  EXPECT_FALSE(refusals_.contains(14)) << "the first one is gone and nothing has begun";
+  EXPECT_FALSE(refusals_.contains(14)) << "the first process is gone and the job has not begun";
 }
 
 TEST_F(CoordinatorTest, WhoNeverCameIsNamed) {
@@ -99,7 +102,8 @@ TEST_F(CoordinatorTest, WhoNeverCameIsNamed) {
   Pass(absl::Seconds(61));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(AnswerText(1), HasSubstr("waited 1m: rank 1 and shard 1 did not join"));
+  EXPECT_THAT(AnswerText(1),
+              AllOf(HasSubstr("waited 1m: rank 1"), HasSubstr("shard 1 did not join")));
   EXPECT_EQ(std::get<protocol::EndShard>(commands_.at(11).command).phase,
             protocol::JobPhase::kFailed);
 }
@@ -135,10 +139,8 @@ TEST_F(CoordinatorTest, ALostWorkerEndsTheJob) {
     coordinator_.ShardHealth(12, {}, now_);
   }
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
-  EXPECT_EQ(coordinator_.failure(),
-            "rank 1 (host a, pid 121) did not report for 10s (server.lease_timeout); the job "
-            "cannot continue "
-            "without it");
+  EXPECT_THAT(coordinator_.failure(),
+              AllOf(HasSubstr("rank 1"), HasSubstr("for 10s (server.lease_timeout)")));
   EXPECT_EQ(Beat(BeatOf(0))->failure, coordinator_.failure());
   EXPECT_EQ(std::get<protocol::EndShard>(commands_.at(12).command).reason, coordinator_.failure());
 }
@@ -153,8 +155,8 @@ class StallTest : public CoordinatorTest {
     options.stall_timeout = absl::Seconds(30);
     return options;
   }
-  // Advances the time by a second in which all processes report. Rank 1 reports no progress for
-  // `stalled`.
+  // Advances the time by a second. All processes report, but rank 1 reports no progress for the
+  // time `stalled`.
   void PassSecond(absl::Duration stalled) {
     Tick(absl::Seconds(1));
     (void)Beat(BeatOf(0));
@@ -172,10 +174,8 @@ TEST_F(StallTest, ARankThatLivesAndDoesNothingIsFencedLikeALostOne) {
        ++seconds) {
     PassSecond(absl::Seconds(seconds));
   }
-  EXPECT_EQ(
-      coordinator_.failure(),
-      "rank 1 (host a, pid 121) is alive, but has made no progress for 38s (server.stall_timeout); "
-      "the job cannot continue without it");
+  EXPECT_THAT(coordinator_.failure(),
+              AllOf(HasSubstr("rank 1"), HasSubstr("no progress for 38s (server.stall_timeout)")));
 }
 
 TEST_F(StallTest, OneThatGoesOnInTimeIsNot) {
@@ -205,7 +205,7 @@ TEST_F(CoordinatorTest, ALostShardEndsTheJobButANewConnectionDoesNot) {
   StartJob();
   coordinator_.ShardDetached(12);
   Attach(13, ArrivalOf(1));
-  EXPECT_FALSE(commands_.contains(13)) << "it knows the job already";
+  EXPECT_FALSE(commands_.contains(13)) << "the shard already knows the job";
   for (int i = 0; i < 11; ++i) {
     Tick(absl::Seconds(1));
     EXPECT_TRUE(Beat(BeatOf(0)).ok());
@@ -230,7 +230,7 @@ TEST_F(CoordinatorTest, Shard0PausedBeyondTheLease) {
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   Pass(absl::Seconds(6));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning)
-      << "3 s before and 6 s after are within 10 s";
+      << "3 s before the pause and 6 s after it are within the lease of 10 s";
   Pass(absl::Seconds(2));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
 }
@@ -246,8 +246,9 @@ TEST_F(CoordinatorTest, DifferingParametersEndTheJobAndNameTheRanks) {
   second.parameters_sha256 = "y";
   const protocol::JobState state = *Beat(second);
   EXPECT_EQ(state.phase, protocol::JobPhase::kFailed);
-  EXPECT_THAT(state.failure, HasSubstr("after step 200 the parameters of rank 1 (host a, pid 121) "
-                                       "differ from those of rank 0 (host a, pid 120)"));
+  EXPECT_THAT(state.failure,
+              AllOf(HasSubstr("after step 200"), HasSubstr("the parameters of rank 1"),
+                    HasSubstr("from those of rank 0")));
 }
 
 TEST_F(CoordinatorTest, AllLeftMeansFinishedAndDrainedOnceShardsKnow) {
@@ -256,7 +257,8 @@ TEST_F(CoordinatorTest, AllLeftMeansFinishedAndDrainedOnceShardsKnow) {
   Pass(absl::Seconds(5));
   EXPECT_TRUE(Beat(BeatOf(1)).ok());
   EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished);
-  EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished) << "a repeat";
+  EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished)
+      << "a repeated Leave gets the same answer";
   EXPECT_EQ(std::get<protocol::EndShard>(commands_.at(11).command).phase,
             protocol::JobPhase::kFinished);
   EXPECT_FALSE(coordinator_.Drained());
@@ -268,12 +270,12 @@ TEST_F(CoordinatorTest, AllLeftMeansFinishedAndDrainedOnceShardsKnow) {
 TEST_F(CoordinatorTest, AWorkerThatGivesUpEndsTheJobWithItsReason) {
   StartJob();
   const protocol::JobState state = *Leave(1, false, "disk full");
-  EXPECT_EQ(state.failure, "rank 1 (host a, pid 121) gave up: disk full");
+  EXPECT_THAT(state.failure, AllOf(HasSubstr("rank 1"), HasSubstr("gave up: disk full")));
   coordinator_.ShardFailed(11, "later", &effects_);
   EXPECT_EQ(coordinator_.failure(), state.failure) << "the first reason stays";
   Acknowledge(11, 2);
   Acknowledge(12, 2);
-  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 has not heard";
+  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 does not know of the failure yet";
   EXPECT_EQ(Beat(BeatOf(0))->phase, protocol::JobPhase::kFailed);
   EXPECT_TRUE(coordinator_.Drained());
 }
@@ -314,7 +316,7 @@ TEST_F(CoordinatorTest, StatusShowsWhereTimeWent) {
   const JobStatus status = coordinator_.Status(now_);
   EXPECT_EQ(status.members.at(1).timings.steps, 4u);
   EXPECT_EQ(status.members.at(1).timings.compute_seconds, 3);
-  EXPECT_EQ(status.members.at(1).waited_seconds, 1.5) << "shards wait side by side";
+  EXPECT_EQ(status.members.at(1).waited_seconds, 1.5) << "the shards wait at the same time";
 }
 
 TEST_F(CoordinatorTest, StatusShowsTheSlowestLinkEachWay) {

@@ -10,7 +10,9 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr absl::Duration kSilence = absl::Seconds(5);
@@ -51,57 +53,57 @@ TEST(JobWarnings, NameLongWaitsForDisksAndWhatFails) {
                    .what = "the record of term 1",
                    .lasts = absl::Seconds(2),
                    .trouble = "no space left on device"}};
-  EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("problem: shard 1 has been waiting for its part to be written for 1m10s",
-                          "problem: the coordinator has been waiting for the record of term 1 for "
-                          "2s, and retries: no space left on device"));
+  EXPECT_THAT(
+      Texts(status, JobHistory()),
+      ElementsAre(AllOf(HasSubstr("problem: shard 1"), HasSubstr("to be written for 1m10s")),
+                  AllOf(HasSubstr("problem: the coordinator"), HasSubstr("term 1 for 2s"),
+                        HasSubstr("retries: no space left"))));
 }
 
 TEST(JobWarnings, TellThatMembersAreRelays) {
   JobStatus status = RunningJob(2);
   status.relays = true;
   EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("note: each worker here is a relay for the workers of its rack, which "
-                          "the relay's own status page shows"));
+              ElementsAre(AllOf(HasSubstr("note: each worker"), HasSubstr("is a relay"))));
 }
 
 TEST(JobWarnings, NameAWorkerWithASlowLinkAndThoseWhoWaitForIt) {
   const StepSplit slow = {.compute = 0.08, .transfer = 0.92};
   const StepSplit others = {.compute = 0.08, .wait = 0.9, .transfer = 0.02};
   EXPECT_THAT(TextsOfSteps({others, slow, others}),
-              ElementsAre("slow: worker 1 waits on its link: 92 % of a step; fewer bytes or a "
-                          "faster network would shorten it",
-                          "slow: the other workers wait for worker 1: 90 % of a step, while that "
-                          "one spends 92 % of it on its link"));
+              ElementsAre(AllOf(HasSubstr("slow: worker 1 waits"), HasSubstr("its link: 92 %"),
+                                HasSubstr("fewer bytes")),
+                          AllOf(HasSubstr("slow: the other workers"), HasSubstr("worker 1: 90 %"),
+                                HasSubstr("92 % of it on"))));
 }
 
 TEST(JobWarnings, NameAWorkerThatComputesSlowly) {
   EXPECT_THAT(TextsOfSteps({{.compute = 1}, {.compute = 0.3, .wait = 0.7}}),
-              ElementsAre("slow: the other worker waits for worker 0: 70 % of a step, while that "
-                          "one spends 100 % of it computing"));
+              ElementsAre(AllOf(HasSubstr("slow: the other worker waits"),
+                                HasSubstr("worker 0: 70 %"), HasSubstr("100 % of it computing"))));
 }
 
 TEST(JobWarnings, TellOfLinksOfAll) {
   EXPECT_THAT(TextsOfSteps({{.compute = 1, .transfer = 1.5}, {.compute = 1, .transfer = 2}}),
-              ElementsAre("slow: all 2 workers wait on their links: 60 to 67 % of a step; fewer "
-                          "bytes or a faster network would shorten it"));
+              ElementsAre(AllOf(HasSubstr("slow: all 2 workers"), HasSubstr("links: 60 to 67 %"))));
 }
 
 TEST(JobWarnings, TellOfEncodingAndOfShards) {
-  EXPECT_THAT(TextsOfSteps({{.compute = 0.6, .encode = 0.4}}),
-              ElementsAre("slow: worker 0 waits for its own encoding and decoding: 40 % of a step; "
-                          "a simpler codec or more processor time would shorten it"));
+  EXPECT_THAT(
+      TextsOfSteps({{.compute = 0.6, .encode = 0.4}}),
+      ElementsAre(AllOf(HasSubstr("slow: worker 0"), HasSubstr("encoding and decoding: 40 %"),
+                        HasSubstr("a simpler codec"))));
   const StepSplit shards = {.compute = 0.5, .wait = 0.5};
   EXPECT_THAT(TextsOfSteps({shards, shards}),
-              ElementsAre("slow: all workers wait for the shards or for each other: 50 % of a "
-                          "step"));
+              ElementsAre(AllOf(HasSubstr("slow: all workers"), HasSubstr("the shards"),
+                                HasSubstr("each other: 50 %"))));
 }
 
 TEST(JobWarnings, NameNoMoreThanAFew) {
   std::vector<StepSplit> splits(9, {.compute = 0.4, .transfer = 0.6});
   splits[0] = kFine;
   EXPECT_THAT(TextsOfSteps(splits).at(0),
-              ::testing::StartsWith("slow: workers 1, 2, 3, 4 and 4 others wait on their links"));
+              AllOf(HasSubstr("slow: workers 1, 2, 3,"), HasSubstr("3, 4 and 4 others")));
 }
 
 TEST(JobWarnings, NameWhoIsSilentLostOrAwaited) {
@@ -112,16 +114,16 @@ TEST(JobWarnings, NameWhoIsSilentLostOrAwaited) {
   status.members[2].lost = true;
   status.shards[0].since_report = absl::Seconds(6);
   EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("problem: worker 1 (h) has not reported for 7s",
-                          "problem: worker 2 (h) has not reported for 12s: it is lost, and "
-                          "the job waits for it",
-                          "problem: shard 0 (h:1) has not reported for 6s"));
+              ElementsAre(AllOf(HasSubstr("problem: worker 1"), HasSubstr("not reported for 7s")),
+                          AllOf(HasSubstr("problem: worker 2"), HasSubstr("for 12s: it is lost")),
+                          AllOf(HasSubstr("problem: shard 0"), HasSubstr("not reported for 6s"))));
   JobStatus waiting = RunningJob(4);
   waiting.phase = protocol::JobPhase::kWaiting;
   for (const uint32_t rank : {1, 2, 3}) waiting.members[rank].joined = false;
   waiting.shards[0].attached = false;
   EXPECT_THAT(Texts(waiting, JobHistory()),
-              ElementsAre("note: the job waits for workers 1, 2 and 3 and shard 0 to join"));
+              ElementsAre(AllOf(HasSubstr("note: the job waits for"),
+                                HasSubstr("workers 1, 2 and 3"), HasSubstr("shard 0 to join"))));
 }
 
 TEST(JobWarnings, TellWhatElseIsWrong) {
@@ -132,13 +134,14 @@ TEST(JobWarnings, TellWhatElseIsWrong) {
   EXPECT_THAT(
       Texts(status, JobHistory()),
       ElementsAre(
-          "problem: the loss of worker 1 is not finite: training has diverged",
-          "problem: the checkpoint after step 5 was abandoned: disk full",
-          "note: the next loss rolls the job back to its checkpoint: rank 0 keeps too little"));
+          AllOf(HasSubstr("problem: the loss of worker"), HasSubstr("worker 1 is not finite")),
+          AllOf(HasSubstr("problem: the checkpoint"), HasSubstr("step 5 was abandoned: disk")),
+          AllOf(HasSubstr("note: the next loss"), HasSubstr("rank 0 keeps too little"))));
   status.phase = protocol::JobPhase::kFailed;
   status.failure = "worker 0 gave up";
-  EXPECT_THAT(Texts(status, JobHistory()),
-              ElementsAre("problem: the job has failed: worker 0 gave up"));
+  EXPECT_THAT(
+      Texts(status, JobHistory()),
+      ElementsAre(AllOf(HasSubstr("problem: the job has failed"), HasSubstr("worker 0 gave up"))));
 }
 
 TEST(JobWarnings, TellOfAStandstill) {
@@ -149,8 +152,7 @@ TEST(JobWarnings, TellOfAStandstill) {
     history.Add(status, SecondOf(second));
   }
   EXPECT_THAT(Texts(status, history),
-              ElementsAre("problem: no worker has finished a step for 40s: they compute, test, or "
-                          "wait for data"));
+              ElementsAre(AllOf(HasSubstr("problem: no worker"), HasSubstr("step for 40s"))));
 }
 
 }  // namespace

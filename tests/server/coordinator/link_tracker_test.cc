@@ -30,11 +30,11 @@ TEST(LinkTracker, TellsRateAndLatencyApartEachWay) {
   EXPECT_NEAR(link.down_rate / kRate, 2, 0.04);
   EXPECT_NEAR(link.up_latency_s, 0.02, 0.001);
   EXPECT_NEAR(link.down_latency_s, 0.02, 0.001);
-  EXPECT_EQ(book.Stats().ranks.at(0).up_rate, 0) << "of a rank that reported nothing";
+  EXPECT_EQ(book.Stats().ranks.at(0).up_rate, 0) << "rank 0 has reported nothing";
 }
 
-// Out of lockstep, no rank waits, so no rank is late. Each rank counts with its last step, even if
-// a slow rank's last step is older than the others'.
+// Out of lockstep, no rank waits, so no rank is late. The tracker must use the last step of each
+// rank, even if a slow rank's is older than the others'.
 TEST(LinkTracker, AtTheirOwnPaceTheLastStepOfEachCounts) {
   LinkTracker book(2, /*lockstep=*/false);
   const auto report = [&](uint32_t rank, uint64_t step, double compute) {
@@ -68,14 +68,14 @@ TEST(LinkTracker, NobodyWaitsForTheReportOfWhoIsNotThere) {
   const std::optional<StepMeasurements> measured = book.TakeStep();
   ASSERT_TRUE(measured.has_value());
   ASSERT_EQ(measured->ranks.size(), 3u);
-  EXPECT_EQ(measured->ranks[1].compute_s, 1) << "as rank 0";
+  EXPECT_EQ(measured->ranks[1].compute_s, 1) << "an absent rank gets rank 0's time";
   EXPECT_EQ(measured->ranks[2].compute_s, 3);
   EXPECT_EQ(book.Stats().ranks[1].compute_late_s, 0);
   EXPECT_GT(book.Stats().ranks[2].compute_late_s, 0);
   book.SetPresent({{7, 9, 8}});
   report(0, 2, 1);
   report(2, 2, 1);
-  EXPECT_FALSE(book.TakeStep().has_value()) << "rank 1 has come";
+  EXPECT_FALSE(book.TakeStep().has_value()) << "rank 1 is present and has not reported";
   report(1, 2, 1);
   EXPECT_TRUE(book.TakeStep().has_value());
 }
@@ -121,8 +121,8 @@ void DoStep(LinkTracker* book, uint64_t step) {
     book->Arrived(rank, step, At(begin + late - 0.2), absl::ZeroDuration());
     book->Arrived(rank, step, At(begin + late), absl::ZeroDuration());
   }
-  // The first requests of the next step contain the reports. They arrive in any order, and after
-  // some work of that step.
+  // The first requests of the next step contain the reports. They arrive in any order, after part
+  // of that step is done.
   for (const auto& [rank, compute] : {std::pair{2u, 0.1}, {0u, 0.1}, {1u, 0.4}}) {
     book->Report(rank, {}, {.step = step, .compute_s = compute});
     book->Arrived(rank, step + 1, At(begin + 1), absl::ZeroDuration());

@@ -7,6 +7,7 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -38,7 +39,8 @@ TEST_F(LocalStepsRollbackTest, OwnStepsAreNotTakenForExchanges) {
   far.progress.step = 2810;
   ASSERT_TRUE(Beat(far).ok());
   PassWithout(1, absl::Seconds(11));
-  EXPECT_THAT(warnings_.back(), HasSubstr("from step 140 to step 100: 40 steps are lost"));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("step 140 to step 100"), HasSubstr("40 steps are lost")));
 }
 
 TEST_F(RollbackTest, ALostWorkerBringsAllBackToTheCheckpoint) {
@@ -54,15 +56,13 @@ TEST_F(RollbackTest, ALostWorkerBringsAllBackToTheCheckpoint) {
   EXPECT_FALSE(records_.back().finished);
   EXPECT_EQ(LastOf<protocol::SuspendShard>(11)->term, 1u);
   EXPECT_EQ(LastOf<protocol::SuspendShard>(12)->term, 1u);
-  EXPECT_EQ(
-      warnings_.back(),
-      "rank 1 (host a, pid 121) did not report for 10s (server.lease_timeout); the job goes back "
-      "from step 140 to step 100: 40 steps are lost (term 1)");
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("rank 1"), HasSubstr("10s (server.lease_timeout)"),
+                                      HasSubstr("step 140 to step 100")));
   EXPECT_EQ(coordinator_.Status(now_).rollbacks, 1u);
   EXPECT_THAT(coordinator_.Status(now_).last_rollback, HasSubstr("40 steps are lost"));
 
   const protocol::JobState told = *Beat(old);
-  EXPECT_EQ(told.term, 1u) << "no error: it is to join again";
+  EXPECT_EQ(told.term, 1u) << "the worker must join again instead of failing";
   EXPECT_EQ(told.phase, protocol::JobPhase::kRecovering);
   EXPECT_EQ(coordinator_.Leave({old, true, ""}, now_, &effects_)->term, 1u);
 
@@ -76,7 +76,7 @@ TEST_F(RollbackTest, ALostWorkerBringsAllBackToTheCheckpoint) {
   protocol::WorkerHeartbeat stranger = BeatOf(0);
   stranger.sender.incarnation = old.sender.incarnation;
   EXPECT_EQ(Beat(stranger).status().code(), absl::StatusCode::kFailedPrecondition)
-      << "our term, but not the rank's holder";
+      << "the sender does not hold the rank in this term";
   CompleteCheckpoint(200);
   EXPECT_EQ(manifests_.back().term, 1u);
 }
@@ -88,7 +88,7 @@ TEST_F(RollbackTest, ShardsAreStartedFromTheCheckpointAndOnlyOnce) {
   AcknowledgeAll();  // Acknowledges the suspension.
   answers_.clear();
   Join(1, JoinOf(0, 7000));
-  EXPECT_EQ(LastOf<protocol::StartShard>(11), nullptr) << "rank 1 is awaited";
+  EXPECT_EQ(LastOf<protocol::StartShard>(11), nullptr) << "rank 1 has not joined yet";
   protocol::WorkerJoin different = JoinOf(1, 7001);
   different.parameters_sha256 = "as it was before the restore";
   Join(2, different);
@@ -96,13 +96,13 @@ TEST_F(RollbackTest, ShardsAreStartedFromTheCheckpointAndOnlyOnce) {
   EXPECT_EQ(start.term, 1u);
   EXPECT_EQ(start.restore_step, 100u);
   EXPECT_EQ(start.first_step, 101u);
-  EXPECT_TRUE(start.parameters_agree) << "all restore the same ones";
+  EXPECT_TRUE(start.parameters_agree) << "all ranks restore the same parameters";
   Acknowledge(11, commands_.at(11).sequence);
   EXPECT_TRUE(answers_.empty());
   coordinator_.ShardDetached(12);
   Attach(13, ArrivalOf(1));
   EXPECT_EQ(LastOf<protocol::StartShard>(13)->restore_step, 100u)
-      << "it may not have heard the first";
+      << "the shard may have missed the first command";
   Acknowledge(13, commands_.at(13).sequence);
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
 }
@@ -125,10 +125,12 @@ TEST_F(RollbackTest, ARestartedShardIsTakenBack) {
   EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(refusals_.contains(13));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
-  EXPECT_THAT(warnings_.back(), HasSubstr("shard 1 (h:7071) was restarted; the job goes back"));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("shard 1 (h:7071) was restarted"), HasSubstr("the job goes back")));
   EXPECT_EQ(LastOf<protocol::SuspendShard>(13)->term, 1u);
   Attach(12, ArrivalOf(1, /*incarnation=*/50));
-  EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kFailedPrecondition) << "the older one";
+  EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kFailedPrecondition)
+      << "the older process is refused";
   commands_.erase(12);
   ComeAgain();
   EXPECT_EQ(answers_.at(1)->shards.at(1).server_incarnation, 60u);
@@ -144,7 +146,8 @@ TEST_F(RollbackTest, ALostShardIsAwaited) {
     coordinator_.ShardHealth(11, {}, now_);
   }
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
-  EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted) << "it is not here";
+  EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAborted)
+      << "the silent shard's stream is closed";
   commands_.erase(12);
   answers_.clear();
   Join(1, JoinOf(0, 8000));
@@ -166,7 +169,7 @@ TEST_F(RollbackTest, TwoLostAtOnceAreOneRollback) {
   }
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_THAT(warnings_.back(),
-              HasSubstr("shard 1 (h:7071) and rank 1 (host a, pid 121) did not report"));
+              AllOf(HasSubstr("shard 1"), HasSubstr("and rank 1"), HasSubstr("did not report")));
 }
 
 TEST_F(RollbackTest, ASuccessorWaitsUntilTheOldOneIsSilent) {
@@ -178,7 +181,7 @@ TEST_F(RollbackTest, ASuccessorWaitsUntilTheOldOneIsSilent) {
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   PassWithout(1, absl::Seconds(1));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRecovering);
-  EXPECT_THAT(warnings_.back(), HasSubstr("rank 1 (host a, pid 121) was replaced by a pid 121"));
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("rank 1"), HasSubstr("replaced by a pid 121")));
   Join(8, JoinOf(0, 9998));
   AcknowledgeAll();
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
@@ -190,15 +193,16 @@ TEST_F(RollbackTest, ASuccessorOfALivingWorkerIsRefused) {
   StartJob();
   Join(7, JoinOf(1, 9999));
   Join(8, JoinOf(1, 9999));
-  EXPECT_EQ(answers_.at(7).status().code(), absl::StatusCode::kAborted) << "it asked again";
+  EXPECT_EQ(answers_.at(7).status().code(), absl::StatusCode::kAborted)
+      << "the worker's second call replaces the first";
   PassWithout(9, absl::Seconds(1));
   EXPECT_EQ(answers_.at(8).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(AnswerText(8), HasSubstr("rank 1 (host a, pid 121) holds the rank"));
+  EXPECT_THAT(AnswerText(8), AllOf(HasSubstr("rank 1"), HasSubstr("holds the rank")));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
   Join(9, JoinOf(1, 9999));
   coordinator_.JoinCancelled(9);
   PassWithout(1, absl::Seconds(5));
-  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "nobody wants the rank any more";
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning) << "no newcomer waits for the rank";
 }
 
 TEST_F(RollbackTest, WhoDiesWhileWaitingToComeBackIsReplaced) {
@@ -227,8 +231,9 @@ TEST_F(RollbackTest, WhoDoesNotComeWithinTheWaitLimitEndsTheJob) {
   Pass(absl::Minutes(2));
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFailed);
   EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(coordinator_.failure(), HasSubstr("waited 10m: rank 1 did not come back"));
-  EXPECT_FALSE(records_.back().finished) << "--resume goes on";
+  EXPECT_THAT(coordinator_.failure(),
+              AllOf(HasSubstr("waited 10m: rank 1"), HasSubstr("did not come back")));
+  EXPECT_FALSE(records_.back().finished) << "--resume can continue the run";
 }
 
 TEST_F(RollbackTest, AShardLostWhileStartingAgainRaisesTheTermAgain) {
@@ -244,8 +249,8 @@ TEST_F(RollbackTest, AShardLostWhileStartingAgainRaisesTheTermAgain) {
   commands_.erase(12);
   Attach(13, ArrivalOf(1, /*incarnation=*/60));
   EXPECT_EQ(coordinator_.term(), 2u);
-  EXPECT_TRUE(answers_.empty()) << "the workers have begun nothing; their calls still wait";
-  EXPECT_EQ(LastOf<protocol::StartShard>(11)->term, 2u) << "all are here";
+  EXPECT_TRUE(answers_.empty()) << "no worker has begun; their calls still wait";
+  EXPECT_EQ(LastOf<protocol::StartShard>(11)->term, 2u) << "all workers have joined";
   EXPECT_EQ(LastOf<protocol::StartShard>(13)->term, 2u);
   Acknowledge(11, commands_.at(11).sequence - 2);  // This acknowledgement belongs to term 1.
   Acknowledge(13, commands_.at(13).sequence);
@@ -269,10 +274,11 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   damaged.unreadable = true;
   ShardPart(12, damaged);
   EXPECT_EQ(coordinator_.term(), 2u);
-  EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 200 cannot be used (shard 1 "
-                                          "(h:7071): section 2: the checksum differs); the job "
-                                          "goes back from step 200 to step 100: 100 steps"));
-  EXPECT_EQ(LastOf<protocol::StartShard>(12)->restore_step, 100u) << "all are here already";
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("step 200 cannot be used"),
+                                      HasSubstr("section 2: the checksum differs"),
+                                      HasSubstr("step 200 to step 100")));
+  EXPECT_EQ(LastOf<protocol::StartShard>(12)->restore_step, 100u)
+      << "all workers have already joined";
   // This part arrives too late, so it must have no effect.
   ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 200));
   AcknowledgeAll();
@@ -305,11 +311,12 @@ TEST_F(RollbackTest, LeavingIsOverWhenAllHaveLeft) {
   StartJob();
   CompleteCheckpoint(100);
   EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning);
-  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning) << "it asks again";
+  EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning)
+      << "a repeated Leave gets the same answer";
   const protocol::WorkerHeartbeat first = BeatOf(0);
   PassWithout(1, absl::Seconds(11));
   const protocol::JobState state = *coordinator_.Leave({first, true, ""}, now_, &effects_);
-  EXPECT_EQ(state.term, 1u) << "rank 1 is lost, and needs rank 0 again";
+  EXPECT_EQ(state.term, 1u) << "rank 1 was lost, so rank 0 must run again";
   ComeAgain();
   EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kRunning);
   EXPECT_EQ(Leave(1, true)->phase, protocol::JobPhase::kFinished);
@@ -317,7 +324,7 @@ TEST_F(RollbackTest, LeavingIsOverWhenAllHaveLeft) {
   EXPECT_EQ(records_.back().term, 1u);
   AcknowledgeAll();
   EXPECT_EQ(Beat(BeatOf(0))->phase, protocol::JobPhase::kFinished);
-  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 asks by Leave until it knows";
+  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 repeats its Leave until it learns the end";
   EXPECT_EQ(Leave(0, true)->phase, protocol::JobPhase::kFinished);
   EXPECT_TRUE(coordinator_.Drained());
 }
@@ -382,7 +389,9 @@ TEST_F(RestartTest, AnotherModelThanTheCheckpointsIsRefused) {
   protocol::WorkerJoin other = JoinOf(0);
   other.table[0].shape = {9};
   Join(1, other);
-  EXPECT_THAT(AnswerText(1), HasSubstr("a different model than the checkpoint after step 200"));
+  EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(AnswerText(1),
+              AllOf(HasSubstr("different model than the checkpoint"), HasSubstr("after step 200")));
 }
 
 TEST_F(RestartTest, AWorkerThatIsOnItsWayBackHearsOfAFailure) {
@@ -409,7 +418,7 @@ class StoreRollbackTest : public RollbackTest {
     if (keep == nullptr) return {};
     return {keep->steps, keep->before};
   }
-  // Each part is on the server with the same number.
+  // Completes a checkpoint whose parts of shard i and rank i are on server i.
   void Complete(uint64_t step) {
     for (uint32_t i = 0; i < 2; ++i) {
       protocol::CheckpointPart part = PartOf(protocol::ShardPartName(i, coordinator_.term()), step);
@@ -467,7 +476,7 @@ TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {
   ComeAgain();
   const protocol::JoinGrant& grant = *answers_.at(2);
   EXPECT_EQ(grant.restore_world_size, 2u);
-  ASSERT_EQ(grant.restore_parts.size(), 1u) << "its own";
+  ASSERT_EQ(grant.restore_parts.size(), 1u) << "each rank gets only its own part";
   EXPECT_EQ(grant.restore_parts[0].name, "worker-1-term-0.state");
   EXPECT_EQ(grant.restore_parts[0].server, 1u);
   EXPECT_EQ(grant.restore_parts[0].step, 100u);
@@ -531,7 +540,7 @@ TEST_F(OtherRanksTest, GoOnWithThePartsOfAll) {
   EXPECT_EQ(answers_.at(2)->restore_world_size, 3u);
   EXPECT_EQ(answers_.at(2)->world_size, 2u);
   EXPECT_THAT(warnings_.back(),
-              HasSubstr("the run had 3 workers and continues with 2 after step 100"));
+              AllOf(HasSubstr("had 3 workers"), HasSubstr("with 2 after step 100")));
 }
 
 }  // namespace

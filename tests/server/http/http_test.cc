@@ -171,7 +171,7 @@ TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
   EXPECT_THAT(text, HasSubstr("sluice_missing_processes" + labels + ",kind=\"worker\"} 0"));
   const std::string without = MetricsText(ExampleView());
   EXPECT_THAT(without, Not(HasSubstr("sluice_checkpoint")));
-  EXPECT_THAT(without, Not(HasSubstr("recovering")));
+  EXPECT_THAT(without, Not(HasSubstr("phase=\"recovering\"")));
 }
 
 Json ParsedStatus(const HttpView& view) { return Json::parse(StatusJson(view)); }
@@ -305,7 +305,7 @@ TEST(StatusPage, IsOneFileThatTakesNothingFromElsewhere) {
   EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
   EXPECT_THAT(page, EndsWith("</html>\n"));
   EXPECT_THAT(page, Not(HasSubstr("src=")));
-  EXPECT_THAT(page, Not(HasSubstr("innerHTML"))) << "what others wrote is text";
+  EXPECT_THAT(page, Not(HasSubstr("innerHTML"))) << "foreign input must be inserted as text";
   for (const char* address : {"href=\"http", "url(", "@import"}) {
     EXPECT_THAT(page, Not(HasSubstr(address)));
   }

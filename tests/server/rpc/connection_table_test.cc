@@ -54,7 +54,7 @@ TEST_F(ConnectionTableTest, ANewcomerTakesThePlaceOfThePeerWithTheMost) {
   for (int i = 0; i < 2; ++i) AddOne("b");
   const server::ConnectionTable::Addition next = Add("c");
   EXPECT_TRUE(next.displaced.has_value());
-  EXPECT_NE(next.displaced, oldest) << "peer b has as many, and an older one";
+  EXPECT_NE(next.displaced, oldest) << "peer b has as many connections and an older one";
   EXPECT_EQ(Add("c").displaced, oldest) << "now peer a has the most";
 }
 
@@ -79,7 +79,7 @@ TEST_F(ConnectionTableTest, StrangersHaveLittleTimeAndMembersAllOfIt) {
   EXPECT_THAT(table_.RemoveLate(now_), ElementsAre(last));
   EXPECT_FALSE(table_.NextLate().has_value());
   EXPECT_EQ(table_.members(), 1u);
-  EXPECT_THAT(table_.Admit("a:2").members, IsEmpty()) << "it is one already";
+  EXPECT_THAT(table_.Admit("a:2").members, IsEmpty()) << "the connection is already a member";
   table_.Remove(member);
   table_.Remove(member);
   EXPECT_EQ(table_.members(), 0u);
@@ -91,12 +91,14 @@ TEST_F(ConnectionTableTest, MembersHaveLimitsToo) {
     EXPECT_THAT(table_.Admit(Newest("a")).refused, IsEmpty());
   }
   const Id fifth = AddOne("a");
-  EXPECT_THAT(table_.Admit(Newest("a")).refused, ElementsAre(fifth)) << "of one peer";
+  EXPECT_THAT(table_.Admit(Newest("a")).refused, ElementsAre(fifth))
+      << "the peer has reached its limit of members";
   table_.Remove(fifth);
   AddOne("b");
   EXPECT_THAT(table_.Admit(Newest("b")).refused, IsEmpty());
   const Id sixth = AddOne("c");
-  EXPECT_THAT(table_.Admit(Newest("c")).refused, ElementsAre(sixth)) << "of all";
+  EXPECT_THAT(table_.Admit(Newest("c")).refused, ElementsAre(sixth))
+      << "the table has reached its limit of members";
   table_.Remove(sixth);
   EXPECT_EQ(table_.strangers(), 0u);
   table_.Remove(1);

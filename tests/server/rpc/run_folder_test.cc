@@ -12,6 +12,7 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -96,9 +97,10 @@ TEST_F(RunFolderTest, AnUnfinishedRunGoesOnFromTheNewestThatIsWhole) {
   EXPECT_EQ((*folder)->run()->job_uid, 7u);
   EXPECT_THAT(StepsOf(**folder), ElementsAre(10, 20));
   EXPECT_THAT((*folder)->damaged(), ElementsAre(30));
-  EXPECT_FALSE(std::filesystem::exists(protocol::StepFolder(dir(), 40))) << "never complete";
+  EXPECT_FALSE(std::filesystem::exists(protocol::StepFolder(dir(), 40)))
+      << "the checkpoint never became complete";
   EXPECT_TRUE(std::filesystem::exists(protocol::StepFolder(dir(), 30)))
-      << "a person may want to look";
+      << "an operator may want to inspect the damaged files";
 }
 
 // When a term continues, parts are reported again, possibly after they were removed. A manifest
@@ -205,7 +207,7 @@ TEST_F(RunFolderTest, WhatLateWritersLeaveGoesWithTheNextDrop) {
   write_late(40);
   ASSERT_TRUE((*folder)->Drop(35).ok());
   EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10, 40))
-      << "40 may be under way";
+      << "checkpoint 40 may be in progress";
   ASSERT_TRUE((*folder)->Persist({.job_name = "demo", .job_uid = 7, .finished = true}).ok());
   EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10));
 }
@@ -219,22 +221,25 @@ TEST_F(RunFolderTest, WhenNoneCanBeUsedAPersonDecides) {
 
 TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   WriteRun(/*finished=*/true);
-  EXPECT_EQ(
-      WhyNot(),
-      dir() + " holds a finished run of job demo; use another checkpoint.dir, or remove this one");
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(WhyNot(), AllOf(HasSubstr(dir() + " holds a finished run"),
+                              HasSubstr("another checkpoint.dir")));
   WriteRun();
   job_.name = "other";
-  EXPECT_THAT(WhyNot(), HasSubstr("holds a run of job demo, not of other"));
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(WhyNot(), AllOf(HasSubstr("run of job demo"), HasSubstr("not of other")));
   job_.name = "demo";
   WriteComplete(10);
   job_.shards = 2;
   EXPECT_THAT(WhyNot(), HasSubstr("has 1 shards, this job 2"));
   job_.shards = 1;
   job_.checkpoint.store = "shards";
-  EXPECT_THAT(WhyNot(), HasSubstr("written with checkpoint.store: path, this job has shards"));
+  EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(WhyNot(),
+              AllOf(HasSubstr("checkpoint.store: path"), HasSubstr("this job has shards")));
   job_.checkpoint.store = "path";
   job_.workers = 2;
-  EXPECT_EQ(WhyNot(), "opened") << "the residuals are dealt out anew";
+  EXPECT_EQ(WhyNot(), "opened") << "the residuals are redistributed among the workers";
   job_.workers = 1;
   std::filesystem::remove(dir() + "/run.json");
   EXPECT_THAT(WhyNot(), HasSubstr("no run.json"));

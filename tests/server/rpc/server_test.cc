@@ -341,7 +341,7 @@ TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
   const absl::Time failed = clock.Now();
   (*server)->Fail("on purpose");
   std::optional<absl::Status> outcome;
-  // The agent of the shard learns of the end in real time while the clock advances.
+  // The shard's agent learns of the end in real time while the simulated clock advances.
   AwaitThat([&] {
     clock.Advance(absl::Seconds(5));
     outcome = (*server)->Outcome();

@@ -74,8 +74,8 @@ TEST_F(ShardHostTest, ACheckpointThatIsNotThereYetIsAwaited) {
   std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   const protocol::CheckpointPart third = AwaitPart();
   EXPECT_EQ(host->Start(StartOf(1, 3)).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(untold_parts(), 0u) << "it may be good";
-  EXPECT_THAT(host->Health().disk_wait.what, HasSubstr("the checkpoint after step 3 to be read"));
+  EXPECT_EQ(untold_parts(), 0u) << "the checkpoint may be intact";
+  EXPECT_THAT(host->Health().disk_wait.what, HasSubstr("checkpoint after step 3"));
   EXPECT_THAT(host->Health().disk_wait.trouble, HasSubstr("manifest.json"));
   Complete(third);
   EXPECT_TRUE(host->Start(StartOf(1, 3)).ok());
@@ -104,8 +104,8 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
     return host->Health();
   });
   EXPECT_EQ(others.wait_for(kCopyPatience), std::future_status::ready)
-      << "a call waits for the copy";
-  // Only changes of the core that return a result wait for the copy.
+      << "no call may wait for the copy";
+  // Only calls that change the core and return a result wait for the copy.
   std::future<absl::Status> members =
       std::async(std::launch::async, [&] { return host->SetMembership(2, {100}); });
   copy.LetEnd();
@@ -141,7 +141,7 @@ TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
   const protocol::CheckpointPart report = AwaitPart();
   EXPECT_EQ(report.term, 1u);
   EXPECT_EQ(report.step, 6u);
-  EXPECT_EQ(report.name, "shard-0-term-1.state") << "its own, as the coordinator knows it";
+  EXPECT_EQ(report.name, "shard-0-term-1.state") << "the coordinator knows the part by this name";
   EXPECT_THAT(report.error, HasSubstr(PathOf(sixth)));
   EXPECT_TRUE(host->Start(StartOf(2, 3)).ok());
 
@@ -150,7 +150,7 @@ TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
   EXPECT_THAT(AwaitPart().error, HasSubstr(PathOf(third)));
   EXPECT_EQ(host->Start(StartOf(4, 9)).code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(AwaitPart().error, HasSubstr("step-000000000009"));
-  EXPECT_TRUE(host->Start(StartOf(5, 0)).ok()) << "from the beginning";
+  EXPECT_TRUE(host->Start(StartOf(5, 0)).ok()) << "the start needs no checkpoint";
 }
 
 TEST_F(ShardHostTest, AnotherCodecIsRefusedRatherThanTakenForDamage) {
@@ -169,17 +169,17 @@ TEST_F(ShardHostTest, TermsOnlyRiseAndEachHasOneCoordinator) {
   const std::unique_ptr<ShardHost> host = MakeHost();
   ASSERT_TRUE(host->Start(StartOf(2, 0)).ok());
   RunStep(host.get(), 2, 1);
-  EXPECT_TRUE(host->Start(StartOf(2, 0)).ok()) << "told again";
+  EXPECT_TRUE(host->Start(StartOf(2, 0)).ok()) << "a repeated start is accepted";
   host->Suspend(2, "told again too");
   host->Suspend(1, "long over");
-  EXPECT_EQ(host->Health().highest_closed_step, 1u) << "nothing changed";
+  EXPECT_EQ(host->Health().highest_closed_step, 1u) << "the repeated commands change nothing";
   EXPECT_EQ(host->Start(StartOf(1, 0)).code(), absl::StatusCode::kFailedPrecondition);
   protocol::StartShard usurper = StartOf(2, 0);
   usurper.coordinator_incarnation = 4;
-  EXPECT_TRUE(host->Start(usurper).ok()) << "the coordinator was started again";
-  EXPECT_EQ(host->Health().highest_closed_step, 1u) << "and nothing else changed";
+  EXPECT_TRUE(host->Start(usurper).ok()) << "the coordinator was restarted";
+  EXPECT_EQ(host->Health().highest_closed_step, 1u) << "the shard's state must not change";
   EXPECT_EQ(host->Start(StartOf(2, 0)).code(), absl::StatusCode::kFailedPrecondition)
-      << "the one before is over";
+      << "the previous coordinator is fenced";
   usurper.term = 3;
   EXPECT_TRUE(host->Start(usurper).ok());
   usurper.term = 4;
@@ -204,7 +204,7 @@ TEST_F(ShardHostTest, ACoordinatorThatWasStartedAgainBringsTheMembership) {
   protocol::ExchangeRequest of_successor = WorkOf(0, 1);
   of_successor.sender.incarnation = 200;
   of_successor.sender.generation = 2;
-  EXPECT_EQ(ResultOf(host.get(), of_successor), first) << "what was there is still there";
+  EXPECT_EQ(ResultOf(host.get(), of_successor), first) << "the shard must keep its results";
   host->Suspend(1, "");
   EXPECT_FALSE(host->work().running);
   EXPECT_EQ(host->work().term, 1u);
@@ -315,7 +315,7 @@ TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   EXPECT_EQ(started(1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(started(1).message()), HasSubstr("lower `shards`"));
   job_.checkpoint.dir.clear();
-  EXPECT_TRUE(started(1).ok()) << "it does no harm there";
+  EXPECT_TRUE(started(1).ok()) << "an idle shard does no harm without checkpoints";
 }
 
 TEST_F(ShardHostTest, WithoutAFolderNoCheckpointIsNamed) {

@@ -31,7 +31,7 @@ TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
         MutexLock lock(&mutex_);
         parts_.push_back(part);
         told_.SignalAll();
-        // Simulates a slow connection to the coordinator: the first write is not over until the
+        // Simulates a slow connection to the coordinator: the first write does not end until the
         // coordinator has received the report.
         while (part.step == 1 && !go_on) told_.Wait(&mutex_);
       },

@@ -65,7 +65,7 @@ TEST(AsyncPlans, AreMadeAsTheSlowestMovesOn) {
   ShardUnderTest shard(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
   for (uint64_t step = 1; step <= 10; ++step) Step(&shard, 1, step);
-  EXPECT_EQ(shard->plan()->id, 1u) << "of steps that rank 0 has not done";
+  EXPECT_EQ(shard->plan()->id, 1u) << "rank 0 has not finished these steps";
   Step(&shard, 0, 1);
   shard.Send(PushAsyncPlan(0, 2, 0, 1));
   EXPECT_EQ(shard->plan()->id, 1u);
@@ -79,15 +79,16 @@ TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
   EXPECT_EQ(Step(&shard, 0, 1).plan, nullptr);
   Step(&shard, 1, 1);
   Step(&shard, 0, 2);
-  EXPECT_EQ(Step(&shard, 1, 2).plan, nullptr) << "of bundle 0: it came before the step was over";
+  EXPECT_EQ(Step(&shard, 1, 2).plan, nullptr) << "bundle 0 was answered before the step was over";
   const protocol::ExchangeReply told = Step(&shard, 0, 3);
   ASSERT_NE(told.plan, nullptr);
   EXPECT_EQ(told.plan->id, 2u);
   EXPECT_EQ(told.record.plan_id, 2u);
-  EXPECT_EQ(shard.Ask(PushAsyncPlan(0, 3, 1, 1)).plan, nullptr) << "bundle 0 alone says it";
+  EXPECT_EQ(shard.Ask(PushAsyncPlan(0, 3, 1, 1)).plan, nullptr)
+      << "only bundle 0 announces the plan";
   EXPECT_EQ(Step(&shard, 0, 4, 2).plan, nullptr);
   EXPECT_NE(Step(&shard, 1, 3).plan, nullptr);
-  EXPECT_NE(Step(&shard, 1, 4).plan, nullptr) << "until it codes by it";
+  EXPECT_NE(Step(&shard, 1, 4).plan, nullptr) << "the plan is announced until rank 1 uses it";
 }
 
 const ShardParameters& ReplicaOf(ShardUnderTest* shard) {
@@ -114,7 +115,7 @@ TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
     EXPECT_LT(shard->plan()->momentum.value_or(1), 0.89f);
     moved[on_shards] = 1 - ReplicaOf(&shard).parameters(0)[0];
   }
-  EXPECT_EQ(moved[false], 10) << "ten contributions of 1";
+  EXPECT_EQ(moved[false], 10) << "ten contributions of 1 add up to 10";
   EXPECT_GT(moved[true], 11);
 }
 
@@ -132,7 +133,7 @@ TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
   EXPECT_EQ(shard->plan()->id, 4u);
   const protocol::ExchangeReply result = shard.Ask(PushAsyncPlan(0, 2, 0, 4));
   ASSERT_FALSE(result.results.empty());
-  EXPECT_EQ(result.plan, nullptr) << "shard 0 says it";
+  EXPECT_EQ(result.plan, nullptr) << "only shard 0 announces the plan";
 }
 
 TEST(AsyncPlans, NumbersGoOnAfterThoseOfACheckpointThatIsFurther) {
@@ -141,7 +142,7 @@ TEST(AsyncPlans, NumbersGoOnAfterThoseOfACheckpointThatIsFurther) {
   const protocol::ExchangeReply told = Step(&shard, 0, 1, 8);
   EXPECT_EQ(told.outcome, protocol::Outcome::kResult);
   ASSERT_NE(told.plan, nullptr);
-  EXPECT_EQ(told.plan->id, 1u) << "what shard 0 has holds";
+  EXPECT_EQ(told.plan->id, 1u) << "shard 0's plan takes precedence";
   Step(&shard, 1, 1);
   Step(&shard, 0, 2);
   Step(&shard, 1, 2);

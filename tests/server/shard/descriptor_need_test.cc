@@ -6,6 +6,7 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -55,10 +56,11 @@ TEST(DescriptorNeedTest, AJobThatDoesNotFitIsRefusedWithTheNumbers) {
   EXPECT_TRUE(CheckDescriptors(need, need.total()).ok());
   const absl::Status refused = CheckDescriptors(need, 1024);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(), HasSubstr("shard 0 of this job needs 1327 file descriptors"));
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("shard 0"), HasSubstr("needs 1327 file descriptors")));
   EXPECT_THAT(refused.message(), HasSubstr("workers: 338 with 3 connections each"));
   EXPECT_THAT(refused.message(),
-              HasSubstr("this process may have only 1024: raise the hard limit"));
+              AllOf(HasSubstr("may have only 1024"), HasSubstr("raise the hard limit")));
 }
 
 TEST(DescriptorNeedTest, ServersOfOneProcessShareTheRest) {
@@ -67,7 +69,7 @@ TEST(DescriptorNeedTest, ServersOfOneProcessShareTheRest) {
   EXPECT_THAT(*ShareDescriptors(needs, 5, 197 + 190 + 5 + 21), ElementsAre(207, 200));
   const absl::Status refused = ShareDescriptors(needs, 5, 391).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(), HasSubstr("the 2 servers of this process need 392"));
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("the 2 servers"), HasSubstr("need 392")));
 }
 
 }  // namespace

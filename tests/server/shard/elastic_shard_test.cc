@@ -42,7 +42,7 @@ protocol::ExchangeRequest Newcomer(protocol::ExchangeRequest exchange) {
   return exchange;
 }
 
-// Ranks from `first` to below `end` contribute `value` to both bundles of the step.
+// Ranks `first` to `end` - 1 contribute `value` to both bundles of the step.
 void RunStepOf(ShardUnderTest* shard, uint32_t first, uint32_t end, uint64_t step, float value) {
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     for (uint32_t rank = first; rank < end; ++rank) {
@@ -57,7 +57,7 @@ TEST(ElasticShard, NobodyWaitsForARankThatNobodyHolds) {
   const auto results = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results.at(1).record.n, 2u);
-  EXPECT_EQ(results.at(1).open_step, 1u) << "it was there in time";
+  EXPECT_EQ(results.at(1).open_step, 1u) << "the contribution arrived in time";
   EXPECT_THAT(WhoIsIn(results.at(1).record), ElementsAre("0", "1"));
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
 }
@@ -85,7 +85,7 @@ TEST(ElasticShard, RemovedWhileItsContributionIsInTheOpenBundle) {
   EXPECT_THAT(shard->Tick(shard.now()), IsEmpty());
   shard.Send(Contribution(0, 1, 0, 3));
   const auto results = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
-  ASSERT_EQ(results.size(), 2u) << "nobody else hears of it";
+  ASSERT_EQ(results.size(), 2u) << "the removed rank gets no result";
   EXPECT_THAT(WhoIsIn(results.at(1).record), ElementsAre("0", "1", "2"));
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(6, 6));
@@ -102,7 +102,8 @@ TEST(ElasticShard, AZombieIsRefusedByName) {
   EXPECT_THAT(removed.message, HasSubstr("rank 2 was taken from"));
   protocol::ExchangeRequest nobody = Contribution(2, 1, 0, 9);
   nobody.sender.incarnation = 0;
-  EXPECT_EQ(shard.Ask(nobody).outcome, protocol::Outcome::kFenced) << "no incarnation is one's own";
+  EXPECT_EQ(shard.Ask(nobody).outcome, protocol::Outcome::kFenced)
+      << "incarnation 0 belongs to no worker";
   ASSERT_TRUE(shard->SetMembership(3, {100, 101, 202}).ok());
   const protocol::ExchangeReply replaced = shard.Ask(Contribution(2, 1, 0, 9));
   EXPECT_EQ(replaced.outcome, protocol::Outcome::kFenced);
@@ -118,7 +119,7 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
       const protocol::ExchangeReply answer = shard.Ask(Newcomer(SkipOf(2, step, bundle)));
       EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
-      EXPECT_EQ(answer.open_step, 4u) << "so far nobody waits for it";
+      EXPECT_EQ(answer.open_step, 4u) << "no bundle waits for the newcomer yet";
       EXPECT_THAT(WhoIsIn(answer.record), ElementsAre("0", "1"));
     }
   }
@@ -157,7 +158,7 @@ TEST(ElasticShard, JoinsMidBundle) {
   shard.Send(Contribution(0, 2, 0, 4));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 2, 0, 4))).size(), 2u)
-      << "nobody waits for it";
+      << "the bundle does not wait for the newcomer";
   shard.Send(Newcomer(SkipOf(2, 2, 1)));
   shard.Send(Contribution(0, 2, 1, 4));
   EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 2, 1, 4))).size(), 3u);
@@ -179,7 +180,7 @@ TEST(ElasticShard, KeysOfALearnerAreAskedFor) {
   shard.Send(Contribution(2, 1, 0, 9));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   EXPECT_EQ(shard.Ask(Newcomer(KeysOf(SkipOf(2, 1, 0)))).outcome, protocol::Outcome::kNeed)
-      << "what is there is its predecessor's";
+      << "the shard has only the predecessor's contribution";
   shard.Send(Newcomer(SkipOf(2, 1, 0)));
   EXPECT_EQ(shard.Ask(Newcomer(KeysOf(SkipOf(2, 1, 0)))).outcome, protocol::Outcome::kPending);
 }
@@ -190,7 +191,8 @@ TEST(ElasticShard, APredecessorsPartStaysAndStandsForTheRank) {
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   // The successor of rank 2 has a stream, but has sent nothing for bundle 1 yet.
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending) << "again";
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending)
+      << "a repeated skip must wait too";
   RunStepOf(&shard, 0, 1, 1, 3);
   const auto first = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
   ASSERT_EQ(first.size(), 3u);
@@ -198,9 +200,11 @@ TEST(ElasticShard, APredecessorsPartStaysAndStandsForTheRank) {
   EXPECT_EQ(first.at(3).record.n, 3u);
   EXPECT_EQ(first.at(3).open_step, 1u);
   EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 1, 1, 6))).size(), 2u)
-      << "its own part of it is not there";
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).open_step, 2u) << "late";
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).open_step, 1u) << "in time, and asked again";
+      << "the newcomer has sent nothing for bundle 1";
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).open_step, 2u)
+      << "the skip arrives after the bundle has closed";
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).open_step, 1u)
+      << "the skip was in time and is repeated";
   EXPECT_EQ(shard->Stats().not_reproducible, 0u);
   EXPECT_EQ(shard->Stats().refused_invalid, 0u);
 }
@@ -212,7 +216,7 @@ TEST(ElasticShard, AllWhoBeganLeaveAndLearnersGoOn) {
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   ASSERT_TRUE(shard->SetMembership(3, {0, 0, 202}).ok());
   EXPECT_THAT(ResultsByStream(shard->Tick(shard.now())), IsEmpty())
-      << "somebody must want the result";
+      << "a bundle closes only when a rank wants its result";
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).outcome, protocol::Outcome::kResult);
   const protocol::ExchangeReply first = shard.Ask(Newcomer(SkipOf(2, 2, 0)));
@@ -238,7 +242,7 @@ TEST(ElasticShard, ItSaysThatItWaitsForNewcomers) {
   protocol::ExchangeRequest zombie = Contribution(2, 2, 1, 5);
   EXPECT_EQ(shard.Ask(zombie).outcome, protocol::Outcome::kFenced);
   shard.Advance(absl::Seconds(6));
-  EXPECT_THAT(shard->Tick(shard.now()), IsEmpty()) << "nothing has come that waits";
+  EXPECT_THAT(shard->Tick(shard.now()), IsEmpty()) << "no contribution is waiting";
 }
 
 TEST(ElasticShard, ItSaysThatNobodyIsLeftToWaitFor) {
@@ -259,7 +263,7 @@ TEST(ElasticShard, TooFarBehindForTheLogIsToldSo) {
   EXPECT_EQ(answer.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(answer.message, HasSubstr("too far behind"));
   EXPECT_THAT(answer.message, HasSubstr("checkpoint.replay_limit"));
-  EXPECT_EQ(shard->Stats().not_reproducible, 0u) << "the others go on";
+  EXPECT_EQ(shard->Stats().not_reproducible, 0u) << "the other ranks continue";
   RunStepOf(&shard, 0, 2, 7, 4);
   EXPECT_EQ(shard->open_step(), 8u);
 }

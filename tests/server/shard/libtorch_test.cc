@@ -33,7 +33,7 @@ TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
     parameter.mutable_grad() = gradient;
     // In a step without a mean, a worker unsets the gradient, and a shard makes no update.
     if (step % 7 == 1) parameter.mutable_grad() = at::Tensor();
-    // A schedule changes the rate in this way.
+    // The rate changes in every step, as under a schedule.
     const double rate = GetParam().lr / static_cast<double>(step);
     worker::SetLearningRate(optimizer->get(), rate);
     (*optimizer)->step();

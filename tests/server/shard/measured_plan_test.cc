@@ -11,6 +11,7 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kMeasuredPlanRanks = 2;
@@ -50,7 +51,7 @@ StepMeasurements Measured(std::vector<double> bytes_per_second) {
   return measured;
 }
 
-// Runs this many steps with the same measurements. Returns the plans.
+// Runs `steps` steps with the same measurements. Returns the plans that the maker makes.
 std::vector<PlanMaker::Plan> PlansOf(PlanMaker* maker, const StepMeasurements& measured,
                                      uint64_t steps) {
   std::vector<PlanMaker::Plan> plans;
@@ -95,7 +96,8 @@ job::ControlSpec Auto(std::vector<const char*> candidates) {
   return control;
 }
 
-// Returns the large tensor's codec on a link of this rate; the job file's if the plan has none.
+// Returns the codec that the plan gives the large tensor on a link of this rate, or the job file's
+// codec if the plan names none.
 std::string ChosenOn(double bytes_per_second) {
   auto maker = *PlanMaker::Create(Auto({"none", "int8", "topk:1%+int4"}), Compression(),
                                   LargeTable(), kMeasuredPlanRanks);
@@ -128,8 +130,8 @@ TEST(MeasuredPlans, ASlowLinkTakesNothingFromOthersUp) {
   EXPECT_EQ(entries[2].direction, protocol::Direction::kDownlink);
   EXPECT_GT(entries[0].codec.level, 3 * entries[1].codec.level);
   EXPECT_NEAR(entries[2].codec.level / entries[1].codec.level, 1, 0.1)
-      << "the slowest sets results";
-  // Densities have two digits, also as text on the wire.
+      << "the slowest rank determines the downlink's codec";
+  // Densities have only two digits, so their text form on the wire is exact and short.
   EXPECT_EQ(*compress::ParseCodecSpec(ToString(entries[0].codec)), entries[0].codec);
   EXPECT_LE(ToString(entries[0].codec).size(), std::string("topk:0.25%+int4").size());
 }
@@ -168,10 +170,10 @@ TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
   report(1, 1);
   std::optional<StepMeasurements> measured = book.TakeStep();
   ASSERT_TRUE(measured.has_value());
-  EXPECT_FALSE(book.TakeStep().has_value()) << "once";
+  EXPECT_FALSE(book.TakeStep().has_value()) << "a step is taken only once";
   ASSERT_EQ(measured->ranks.size(), 2u);
   EXPECT_EQ(measured->ranks[1].compute_s, 0.25);
-  ASSERT_EQ(measured->ranks[1].up.size(), 2u) << "and a probe";
+  ASSERT_EQ(measured->ranks[1].up.size(), 2u) << "the round trip counts as a probe";
   EXPECT_EQ(measured->ranks[1].up[0].bytes, 1000u);
   EXPECT_DOUBLE_EQ(measured->ranks[1].up[0].seconds, 0.6);
   EXPECT_TRUE(measured->ranks[1].down.empty());
@@ -182,7 +184,7 @@ TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
   report(0, 2);
   report(1, 2);
   book.Rewind();
-  EXPECT_FALSE(book.TakeStep().has_value()) << "of before a rollback";
+  EXPECT_FALSE(book.TakeStep().has_value()) << "the reports precede the rollback";
 }
 
 TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
@@ -193,7 +195,7 @@ TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
   };
   report(0, 1, std::nullopt);
   report(1, 1, 0.25);
-  EXPECT_FALSE(book.TakeStep()->validation.has_value()) << "rank 1's counts for nothing";
+  EXPECT_FALSE(book.TakeStep()->validation.has_value()) << "only rank 0's tests count";
   report(1, 2, std::nullopt);
   report(0, 2, 0.5);
   report(0, 2, 0.75);  // This report is a repeat.
@@ -202,7 +204,7 @@ TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
   std::optional<StepMeasurements> measured = book.TakeStep();
   ASSERT_TRUE(measured.has_value());
   EXPECT_EQ(measured->step, 3u);
-  EXPECT_EQ(measured->validation->metric, 50) << "of step 2, which nobody had taken";
+  EXPECT_EQ(measured->validation->metric, 50) << "the test of step 2 has not been taken yet";
   report(0, 4, std::nullopt);
   report(1, 4, std::nullopt);
   EXPECT_FALSE(book.TakeStep()->validation.has_value());
@@ -223,23 +225,24 @@ TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
   compression.uplink = Spec("topk:1%+int4");
   compression.downlink = Spec("fp16");
   auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kMeasuredPlanRanks);
-  EXPECT_TRUE(maker->First()->entries.empty()) << "as the job file says";
+  EXPECT_TRUE(maker->First()->entries.empty()) << "the first plan keeps the job file's codecs";
   const StepMeasurements untested = Measured({1e6, 1e6});
   const StepMeasurements low = Tested(80);
   EXPECT_EQ(maker->Next(1, &untested), nullptr);
   const StepMeasurements early = Tested(80, 1);
-  EXPECT_EQ(maker->Next(2, &early), nullptr) << "before the reference begins";
+  EXPECT_EQ(maker->Next(2, &early), nullptr) << "the reference begins after step 1";
   EXPECT_EQ(maker->Next(3, &untested), nullptr);
-  EXPECT_EQ(maker->Next(4, &low), nullptr) << "one test alone";
+  EXPECT_EQ(maker->Next(4, &low), nullptr) << "a single low test has no effect";
   const PlanMaker::Plan more = maker->Next(5, &low);
   ASSERT_NE(more, nullptr);
   EXPECT_EQ(more->effective_step, 5u + job::kPlanDelay);
-  ASSERT_EQ(more->entries.size(), 1u) << "results stay fp16";
+  ASSERT_EQ(more->entries.size(), 1u) << "the downlink stays fp16";
   EXPECT_EQ(more->entries[0].direction, protocol::Direction::kUplink);
-  EXPECT_EQ(ToString(more->entries[0].codec), "topk:8%+int4") << "far below";
-  EXPECT_EQ(more->entries[0].tensors, std::vector<uint32_t>{0}) << "small and own ones stay";
-  EXPECT_THAT(more->reason,
-              HasSubstr("80.00 % at step 4, where the reference has 90.00 % at step 4"));
+  EXPECT_EQ(ToString(more->entries[0].codec), "topk:8%+int4")
+      << "the metric is far below the reference";
+  EXPECT_EQ(more->entries[0].tensors, std::vector<uint32_t>{0})
+      << "small tensors and overrides keep their codecs";
+  EXPECT_THAT(more->reason, AllOf(HasSubstr("80.00 % at step 4"), HasSubstr("90.00 % at step 4")));
   EXPECT_TRUE(protocol::CheckPlan(*more, compression, LargeTable()).ok());
 }
 
@@ -264,7 +267,7 @@ TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
   maker->First();
   const StepMeasurements good = Tested(91);
   const auto plans = PlansOf(maker.get(), good, 5);
-  ASSERT_EQ(plans.size(), 1u) << "after three reports in a row";
+  ASSERT_EQ(plans.size(), 1u) << "three good reports in a row lower the density";
   ASSERT_EQ(plans[0]->entries.size(), 2u);
   EXPECT_EQ(ToString(plans[0]->entries[0].codec), "topk:0.5%+int4/noef");
   EXPECT_EQ(ToString(plans[0]->entries[1].codec), "topk_exact:0.5%");
@@ -314,7 +317,7 @@ protocol::ExchangeRequest SentAgain(uint32_t rank, uint64_t step, bool answered,
   return exchange;
 }
 
-// Returns the plan that the request contains and the result of bundle 0 announces, or null.
+// Sends the request that closes a bundle. Returns the plan that the result announces, or null.
 std::shared_ptr<const protocol::CompressionPlan> Announced(ShardUnderTest* shard,
                                                            protocol::ExchangeRequest exchange) {
   for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
@@ -350,7 +353,7 @@ TEST(MeasuredPlans, ThatThereIsNoneHoldsLikewise) {
       rest.plan_id = 1;
       shard.Send(rest);
     }
-    EXPECT_EQ(announced == nullptr, answered) << "links are known with step 3";
+    EXPECT_EQ(announced == nullptr, answered) << "the links are known from step 3 on";
   }
 }
 
@@ -378,7 +381,8 @@ TEST(MeasuredPlans, WhatWorkersSayOfAnnouncementsIsChecked) {
               HasSubstr("another worker reported a different plan"));
 }
 
-// Announced numbers decrease, which no correct party does. The job must end, but not the process.
+// The announced plan numbers decrease, which correct workers never report. The shard must end the
+// job and keep running.
 TEST(MeasuredPlans, AnnouncementsThatDoNotFitTogetherEndTheJobAndNotTheProcess) {
   ShardUnderTest shard(MeasuredShard(0, /*replay=*/true));
   shard.Send(SentAgain(0, 1, true, PlanFrom(3, 1, "int8")));
@@ -389,8 +393,8 @@ TEST(MeasuredPlans, AnnouncementsThatDoNotFitTogetherEndTheJobAndNotTheProcess) 
   EXPECT_TRUE(alarmed);
 }
 
-// The ranks that knew a plan are lost with the process of shard 0 that made it. A shard that knew
-// that plan and receives a different one must ask for a rollback.
+// All ranks that knew a plan are lost, together with the shard 0 process that made it. If another
+// shard knows that plan and receives a different one, it must ask for a rollback.
 TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
   protocol::ExchangeRequest exchange = SentAgain(0, 2, false, nullptr);
@@ -425,7 +429,7 @@ bool AsksForTheWayBack(ShardUnderTest* shard, protocol::ExchangeRequest exchange
   return false;
 }
 
-// Closes `steps` steps from step 1 on. The first requests of step 2 contain a plan for step 3.
+// Closes steps 1 to `steps`. The first requests of step 2 contain a plan for step 3.
 void CloseSteps(ShardUnderTest* shard, uint64_t steps,
                 const std::shared_ptr<const protocol::CompressionPlan>& plan) {
   for (uint64_t step = 1; step <= steps; ++step) {
@@ -453,7 +457,7 @@ TEST(MeasuredPlans, AResultThatWasCodedByAnotherPlanTakesTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
   CloseSteps(&shard, 3, PlanFrom(3, 2, "int8"));
   protocol::ExchangeRequest exchange = SentAgain(0, 3, false, nullptr);
-  EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "is coded by plan 1, and the result was by"));
+  EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "plan 1, and the result"));
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ TEST(SumPoolTest, GrowsForALargerOne) {
   EXPECT_EQ(pool.Take(90).size(), 90u);
 }
 
-// Returns the number of elements that the pool keeps for reuse. Counts them by taking them all,
-// because an empty vector reuses a spare one.
+// Returns the number of elements that the pool keeps for reuse. Takes all of them to count them: a
+// request for 0 elements gets a spare vector if there is one.
 size_t SpareElements(SumPool* pool) {
   std::vector<std::vector<float>> spare;
   size_t total = 0;
@@ -56,8 +56,7 @@ TEST(SumPoolTest, KeepsNoMoreThanItMay) {
   }
 }
 
-// Returns one frame per count. Each frame has all elements or one in a hundred, depending on
-// `spec`.
+// Returns one frame per count. Depending on `spec`, a frame has all elements or one in a hundred.
 std::vector<std::string> FramesOf(const char* spec, uint64_t seed,
                                   absl::Span<const uint32_t> counts) {
   const compress::CodecSpec codec = *compress::ParseCodecSpec(spec);

@@ -35,7 +35,7 @@ TEST(PortHealth, TwoFailuresRunningAreTrouble) {
   health.Note(absl::OkStatus());
   health.Note(kDeaf);
   EXPECT_THAT(health.trouble(), IsEmpty());
-  // A probe that could not ask must not count as a success or as a failure.
+  // A probe that could not be sent must count neither as a success nor as a failure.
   health.Note(absl::ResourceExhaustedError("no descriptor"));
   EXPECT_THAT(health.trouble(), IsEmpty());
   health.Note(kDeaf);

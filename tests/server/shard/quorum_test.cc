@@ -56,10 +56,11 @@ TEST(Quorum, ClosesWithoutTheLateOneWhenGraceIsOver) {
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
   shard.Advance(absl::Seconds(1));
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, protocol::Outcome::kPending);
-  EXPECT_EQ(shard->tick_due(), shard.now() + kGrace) << "since the one that made the quorum";
+  EXPECT_EQ(shard->tick_due(), shard.now() + kGrace)
+      << "the grace period begins when the quorum is complete";
   EXPECT_THAT(shard->Tick(shard.now() + kGrace - absl::Nanoseconds(1)), IsEmpty());
   const auto results = ResultsByStream(shard->Tick(shard.now() + kGrace));
-  ASSERT_EQ(results.size(), 2u) << "whoever is not there hears when it comes";
+  ASSERT_EQ(results.size(), 2u) << "the late rank is answered when it contributes";
   const protocol::ExchangeReply& result = results.at(1);
   EXPECT_THAT(Places(result.record), ElementsAre("0@1", "2@1"));
   EXPECT_EQ(result.record.n, 2u);
@@ -114,7 +115,7 @@ TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   const protocol::ExchangeReply late = shard.Ask(Contribution(2, 1, 0, 8));
   EXPECT_EQ(late.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(late.step, 1u);
-  EXPECT_EQ(late.open_step, 4u) << "so far it may skip";
+  EXPECT_EQ(late.open_step, 4u) << "rank 2 may skip the steps before the open one";
   EXPECT_THAT(Places(late.record), ElementsAre("0@1", "1@1"));
   EXPECT_EQ(shard->Stats().late_contributions, 1u);
   EXPECT_GT(shard->Stats().held_bytes, 0u);
@@ -122,7 +123,7 @@ TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   const auto results = ResultsByStream(shard.Send(Contribution(1, 4, 0, 3)));
   const protocol::ClosingRecord& record = results.at(1).record;
   EXPECT_THAT(Places(record), ElementsAre("0@4", "1@4", "2@1"));
-  EXPECT_EQ(record.n, 3u) << "contributions are counted";
+  EXPECT_EQ(record.n, 3u) << "n counts the contributions";
   EXPECT_EQ(record.included[2].checksum, protocol::BundleChecksum(Contribution(2, 1, 0, 8).frames));
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(4, 4));
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
@@ -166,7 +167,7 @@ TEST(Quorum, ASkipOfAClosedStepChangesNothing) {
   EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 5)).outcome, protocol::Outcome::kInvalid)
-      << "it has skipped";
+      << "rank 2 has skipped the step";
   CloseByTwo(&shard, 3, 1);
   EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).record.n, 2u);
   EXPECT_EQ(shard->Stats().late_contributions, 0u);
@@ -182,10 +183,10 @@ TEST(Quorum, SeveralPiecesOfLateWorkAreInOneStep) {
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 8)).outcome, protocol::Outcome::kResult);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 9)).outcome, protocol::Outcome::kResult)
-        << "and a repeat";
+        << "a repeat gets the same answer";
   }
   EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 7)).outcome, protocol::Outcome::kInvalid)
-      << "other bytes";
+      << "a repeat must have the same bytes";
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(Contribution(rank, 2, 1, 1));
   ASSERT_EQ(shard->open_step(), 3u);
   shard.Send(Contribution(2, 3, 0, 0));
@@ -207,8 +208,9 @@ TEST(Quorum, RanksLeftOutOfDifferentBundlesDoNotWaitForEachOther) {
   EXPECT_EQ(shard.Ask(Contribution(3, 1, 1, 1)).outcome, protocol::Outcome::kResult);
 }
 
-// A rank is late in every step. Whenever it sends, some steps have closed. It learns this, skips
-// them, and works on the open step. Each piece of its work must be in exactly one step.
+// A rank is late in every step. Each time it sends, some steps have already closed. The answer
+// tells the rank to skip them and work on the open step. Each piece of its work must be in exactly
+// one step.
 TEST(Quorum, ARankAlwaysLate) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   uint64_t open = 1;
@@ -245,7 +247,7 @@ TEST(Quorum, ARankAlwaysLate) {
   for (const auto& [step, times] : included) EXPECT_LE(times, 1) << step;
   for (const uint64_t step : worked) EXPECT_EQ(included[step], 1) << step;
   EXPECT_EQ(shard->Stats().contributions, 3 * (shard->Stats().bundles_closed) - 2)
-      << "all but its skip or work of the last step";
+      << "only rank 2's part of the last step is missing";
 }
 
 TEST(Quorum, StepZeroWaitsForAll) {
@@ -268,7 +270,7 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
     shard.Send(SkipOf(rank, 1, 0));
     shard.Send(Contribution(rank, 1, 1, 1));
   }
-  EXPECT_EQ(shard->open_step(), 2u) << "nobody has buffers in step 1";
+  EXPECT_EQ(shard->open_step(), 2u) << "no buffers are due in step 1";
   CloseByTwo(&shard, 2, 4);
   EXPECT_EQ(shard->open_step(), 2u);
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
@@ -303,8 +305,8 @@ TEST(Quorum, AStepThatACheckpointIsDueAfterWaitsForAllAndLeavesNothingOver) {
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
 
-// The log cannot grow without bound for a rank that sends nothing. Before it would evict a result
-// that the rank needs, the step must wait for that rank.
+// The log must not grow without bound while a rank sends nothing. Rather than evict a result that
+// the rank needs, the shard must hold the step open until the rank catches up.
 TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
   options.log.steps = 4;
@@ -312,7 +314,7 @@ TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
   for (uint64_t step = 1; step <= 4; ++step) CloseByTwo(&shard, step, 1);
   ASSERT_EQ(shard->open_step(), 5u);
   CloseByTwo(&shard, 5, 1);
-  EXPECT_EQ(shard->open_step(), 5u) << "waits";
+  EXPECT_EQ(shard->open_step(), 5u) << "the step waits for rank 2";
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
   // The log still has every result that the late rank asks for. When the rank has received them,
   // the others continue.

@@ -159,13 +159,13 @@ TEST(ShardCheckpoint, IsNamedTwoStepsAheadAndNoSoonerThanItMust) {
   ASSERT_EQ(effects.size(), 2u);
   EXPECT_EQ(std::get<CheckpointNamed>(effects[0]).step, 5u);
   EXPECT_EQ(std::get<SendReply>(effects[1]).answer->checkpoint_step, 5u);
-  EXPECT_EQ(shard->NameCheckpoint(0), 5u) << "it is under way";
+  EXPECT_EQ(shard->NameCheckpoint(0), 5u) << "the checkpoint is in progress";
   EXPECT_EQ(shard->NameCheckpoint(50), 5u);
 
   ShardOptions options = SmallShard(1);
   options.parameters_agree = false;
   ShardUnderTest fresh(options);
-  EXPECT_EQ(fresh->NameCheckpoint(0), 2u) << "two steps after step 0, in which parameters agree";
+  EXPECT_EQ(fresh->NameCheckpoint(0), 2u) << "the checkpoint is two steps after step 0";
 }
 
 TEST(ShardCheckpoint, OneThatIsNotNamedYetIsReplaced) {
@@ -182,8 +182,9 @@ TEST(ShardCheckpoint, EveryResultSaysItUntilItsStepIsClosed) {
   EXPECT_EQ(shard->NameCheckpoint(0), 3u);
   const auto effects = shard.Send(Contribution(0, 1, 1, 1));
   EXPECT_EQ(std::get<SendReply>(effects.at(1)).answer->checkpoint_step, 3u)
-      << "known to all by the end of the step in which it was named";
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).checkpoint_step, 3u) << "repeats say it too";
+      << "all ranks know the name by the end of the step that named it";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).checkpoint_step, 3u)
+      << "repeated answers contain the name too";
   for (const uint64_t step : {2u, 3u}) {
     for (const uint32_t bundle : {0u, 1u}) {
       EXPECT_EQ(shard.Ask(Contribution(0, step, bundle, 1)).checkpoint_step, 3u);
@@ -200,17 +201,19 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
   shard.RunStep(1, 1);
   protocol::ExchangeRequest told = Contribution(1, 2, 1, 7);
   told.checkpoint_step = 3;
-  EXPECT_EQ(shard.Ask(told).checkpoint_step, 0u) << "only shard 0 announces";
+  EXPECT_EQ(shard.Ask(told).checkpoint_step, 0u) << "only shard 0 announces the name";
   shard.Send(Contribution(0, 2, 1, 7));
   shard.Send(Contribution(0, 2, 0, 7));
-  EXPECT_THAT(SnapshotsIn(shard.Send(Contribution(1, 2, 0, 7))), IsEmpty()) << "a step too early";
+  EXPECT_THAT(SnapshotsIn(shard.Send(Contribution(1, 2, 0, 7))), IsEmpty())
+      << "the checkpoint is due one step later";
   for (const uint32_t bundle : {0u, 1u}) {
     shard.Send(Contribution(0, 3, bundle, 7));
     const auto effects = shard.Send(Contribution(1, 3, bundle, 7));
     const auto snapshots = SnapshotsIn(effects);
     ASSERT_EQ(snapshots.size(), bundle);
     if (bundle == 0) continue;
-    EXPECT_TRUE(std::holds_alternative<WriteSnapshot>(effects.back())) << "results go first";
+    EXPECT_TRUE(std::holds_alternative<WriteSnapshot>(effects.back()))
+        << "results are sent before the snapshot is written";
     EXPECT_EQ(snapshots[0]->step, 3u);
     EXPECT_EQ(snapshots[0]->shard, 1u);
     EXPECT_EQ(snapshots[0]->job_uid, kJob);
@@ -220,7 +223,7 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
   told = Contribution(1, 4, 0, 7);
   told.checkpoint_step = 3;
   EXPECT_EQ(shard.Ask(told).outcome, protocol::Outcome::kPending)
-      << "of a step that is over: nothing";
+      << "a name of a past step has no effect";
   shard.Send(Contribution(0, 4, 0, 7));
   for (const uint32_t rank : {0u, 1u}) {
     EXPECT_THAT(SnapshotsIn(shard.Send(Contribution(rank, 4, 1, 7))), IsEmpty());
@@ -311,16 +314,14 @@ TEST(ShardCheckpoint, WhatDoesNotFitIsRefusedWithTheReason) {
         EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
         EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
       };
-  expect("cannot continue from the checkpoint after step 3: it is of run",
-         [](auto* /*here*/, auto* saved) { saved->job_uid = 1; });
-  expect("the term was 3 and is now 2", [](auto* /*here*/, auto* saved) { saved->term = 3; });
-  expect("the shard was 1 and is now 0", [](auto* /*here*/, auto* saved) { saved->shard = 1; });
-  expect("the step after it was 4 and is now 5",
-         [](auto* here, auto* /*saved*/) { here->first_step = 5; });
+  expect("it is of run", [](auto* /*here*/, auto* saved) { saved->job_uid = 1; });
+  expect("the term was 3", [](auto* /*here*/, auto* saved) { saved->term = 3; });
+  expect("the shard was 1", [](auto* /*here*/, auto* saved) { saved->shard = 1; });
+  expect("step after it was 4", [](auto* here, auto* /*saved*/) { here->first_step = 5; });
   expect("has no step 0", [](auto* here, auto* /*saved*/) { here->parameters_agree = false; });
-  expect("the number of bundles was 1 and is now 2",
+  expect("number of bundles was 1",
          [](auto* /*here*/, auto* saved) { saved->versions.pop_back(); });
-  expect("the number of chunks was 2 and is now 3",
+  expect("number of chunks was 2",
          [](auto* /*here*/, auto* saved) { saved->aggregators.pop_back(); });
   expect("topk",
          [](auto* here, auto* /*saved*/) { here->compression.downlink = Spec("topk:20%/ef"); });
@@ -358,7 +359,8 @@ TEST(ShardCheckpoint, SendersOfEarlierTermsHearOfTheirJobsTerm) {
   EXPECT_EQ(earlier.term, 4u);
   protocol::ExchangeRequest foreign = Contribution(0, 1, 0, 2);
   foreign.sender.job_uid = 1;
-  EXPECT_EQ(shard.Ask(foreign).term, 0u) << "of another run: this is no rollback";
+  EXPECT_EQ(shard.Ask(foreign).term, 0u)
+      << "the sender belongs to another run, so this is no rollback";
   protocol::ExchangeRequest now = Contribution(0, 1, 0, 2);
   now.sender.term = 4;
   EXPECT_EQ(shard.Ask(now).outcome, protocol::Outcome::kPending);

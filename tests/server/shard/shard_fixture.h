@@ -1,4 +1,4 @@
-// A small shard, and requests of its workers, for tests of the core.
+// A small shard and requests from its workers, for tests of the shard's core.
 #pragma once
 
 #include <map>

@@ -38,8 +38,8 @@ std::vector<float> Noise(uint64_t step) {
   return values;
 }
 
-// Returns the parameters of one chunk after each step, under constant gradients and with changes of
-// momentum. With `restore`, saves and restores the chunk before each step.
+// Returns the parameters of one chunk after each step, with the same gradients in every run and a
+// changing momentum. With `restore`, saves and restores the chunk before each step.
 std::vector<std::vector<float>> Parameters(const job::OptimizerSpec& spec, bool restore) {
   const uint32_t counts[] = {kReplicaCount};
   auto replica = std::make_unique<ShardParameters>(Rule(spec), counts);
@@ -100,7 +100,7 @@ TEST(ShardParameters, RefusesAMomentumThatIsNone) {
   }
 }
 
-// A downlink as in a shard. It keeps no second copy of the difference.
+// A shard's downlink. It keeps no residual, because ShardParameters already tracks what is owed.
 class Publisher {
  public:
   explicit Publisher(absl::string_view codec) : compressor_(MakeCompressor(codec)) {}
@@ -145,8 +145,8 @@ TEST(ShardParameters, IsNothingBeforeItIsSet) {
   EXPECT_THAT(replica.Save(0), IsEmpty());
 }
 
-// Even if a publication carries little, workers must hold the published values bit for bit. When
-// updates stop, the published values must converge to the parameters.
+// Even if publications omit most of an update, workers must hold the published values bit for bit.
+// When updates stop, the published values must converge to the parameters.
 TEST(ShardParameters, WhatIsLeftOutOfOnePublicationGoesWithTheNext) {
   for (const absl::string_view codec : {"none", "fp16", "int8", "topk:10%", "topk:10%+int4"}) {
     ShardParameters replica(Rule(AdamW()), {kReplicaCount});

@@ -55,7 +55,8 @@ protocol::ExchangeReply AnswerTo(ShardUnderTest* shard, protocol::ExchangeReques
 
 TEST(ShardRepair, ResultsStayUntilACheckpointReleasesThem) {
   ShardUnderTest shard(KeepingShard(2));
-  EXPECT_EQ(shard->results_from(), 1u) << "a worker that begins with the first step finds all";
+  EXPECT_EQ(shard->results_from(), 1u)
+      << "a worker that begins with the first step finds all results";
   for (uint64_t step = 1; step <= 5; ++step) shard.RunStep(step, 1);
   shard.RunStep(6, 1);  // Step 6 acknowledges step 5.
   EXPECT_EQ(shard->Stats().log_results, 12u);
@@ -66,7 +67,7 @@ TEST(ShardRepair, ResultsStayUntilACheckpointReleasesThem) {
   EXPECT_EQ(shard->results_from(), 4u);
   EXPECT_EQ(shard->Stats().results_from, 4u);
   shard->ReleaseResults(2);
-  EXPECT_EQ(shard->results_from(), 4u) << "told late";
+  EXPECT_EQ(shard->results_from(), 4u) << "a late release has no effect";
   EXPECT_EQ(AnswerTo(&shard, Contribution(0, 4, 0, 1)).outcome, protocol::Outcome::kResult);
   EXPECT_THAT(AnswerTo(&shard, Contribution(0, 3, 0, 1)).message, HasSubstr("no longer kept"));
 }
@@ -78,7 +79,7 @@ TEST(ShardRepair, WhatSomebodyHasNotAcknowledgedIsNotReleased) {
   EXPECT_EQ(shard->results_from(), 3u);
   EXPECT_EQ(AnswerTo(&shard, Contribution(1, 3, 1, 2)).outcome, protocol::Outcome::kResult);
   shard.RunStep(4, 1);
-  EXPECT_EQ(shard->results_from(), 4u) << "as soon as they have";
+  EXPECT_EQ(shard->results_from(), 4u) << "results are released when all ranks have acknowledged";
 }
 
 TEST(ShardRepair, WithoutReplayNothingIsKeptForOthers) {
@@ -120,7 +121,7 @@ TEST(ShardRepair, ResultsTakeNoMoreMemoryThanTheOthersLeave) {
   for (uint64_t step = 1; step <= 40; ++step) shard.RunStep(step, 1);
   EXPECT_EQ(shard->Stats().highest_closed_step, 40u);
   EXPECT_GT(shard->results_from(), 1u);
-  EXPECT_EQ(shard->Stats().refused_busy, 0u) << "training never waits for them";
+  EXPECT_EQ(shard->Stats().refused_busy, 0u) << "training never waits for kept results";
 }
 
 // Scripted schedule: the windows of all ranks are full at the barrier, and the log is full too. No
@@ -175,7 +176,7 @@ TEST(ShardRepair, WhatShowsThatTheShardIsBehindIsAnsweredNeedAndChangesNothing) 
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
   shard.RunStep(5, 1);
   EXPECT_EQ(AnswerTo(&shard, Contribution(0, 5, 0, 1)).outcome, protocol::Outcome::kResult)
-      << "what was acknowledged too early was not believed";
+      << "a premature acknowledgement must be ignored";
   EXPECT_EQ(AnswerTo(&shard, KeysOf(Contribution(0, 9, 1, 1))).need_from, 6u);
 }
 
@@ -199,7 +200,7 @@ TEST(ShardRepair, CrashAfterTheFirstResultWasSent) {
   const auto effects = first.SendOn(0, Contribution(1, 3, 0, 5));
   const auto replies = Only<SendReply>(effects);
   ASSERT_THAT(replies, SizeIs(1));
-  ASSERT_EQ(replies[0].stream, 1u) << "only rank 0 hears of it";
+  ASSERT_EQ(replies[0].stream, 1u) << "only rank 0 gets the result";
   const protocol::ExchangeReply seen = *replies[0].answer;
 
   ShardOptions options = KeepingShard(2, "topk:50%/ef");
@@ -259,7 +260,7 @@ TEST(ShardRepair, ASuccessorIsAnsweredWhatItsPredecessorWas) {
   }
   EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 4, 0, 2))).outcome,
             protocol::Outcome::kPending)
-      << "a repeat of what its predecessor sent";
+      << "the predecessor has already sent this contribution";
   EXPECT_EQ(shard->Stats().contributions, 13u);
   EXPECT_EQ(AnswerTo(&shard, Contribution(0, 4, 0, 1)).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard->Stats().not_reproducible, 0u);
@@ -336,7 +337,7 @@ TEST(ShardRepair, RejoinWithAnOldResidual) {
   }
   EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 2, 0, 2))).outcome,
             protocol::Outcome::kResult)
-      << "nothing was held against it, and nothing changed";
+      << "the refusals do not count and change nothing";
 }
 
 TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
@@ -344,7 +345,8 @@ TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
   protocol::ExchangeRequest damaged = OfSuccessor(Contribution(1, 2, 0, 2));
   damaged.frames[0].back() ^= 1;
   const auto effects = shard.Send(damaged);
-  EXPECT_THAT(Only<NotReproducible>(effects), IsEmpty()) << "bad bytes are not another result";
+  EXPECT_THAT(Only<NotReproducible>(effects), IsEmpty())
+      << "a damaged frame is not a different result";
   EXPECT_EQ(Only<SendReply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
   for (uint64_t step = 4; step <= 6; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
@@ -354,7 +356,8 @@ TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
   }
   shard.Send(OfSuccessor(Contribution(1, 6, 0, 2)));
   const auto own = shard.Send(OfSuccessor(Contribution(1, 6, 0, 3)));
-  EXPECT_THAT(Only<NotReproducible>(own), IsEmpty()) << "its predecessor never was there";
+  EXPECT_THAT(Only<NotReproducible>(own), IsEmpty())
+      << "the predecessor never sent this contribution";
   EXPECT_EQ(Only<SendReply>(own).at(0).answer->outcome, protocol::Outcome::kInvalid);
 }
 
@@ -382,7 +385,7 @@ TEST(ShardRepair, ASuccessorOfASuccessorBeginsAnewToo) {
   third.sender.incarnation = 301;
   EXPECT_EQ(AnswerTo(&shard, third).outcome, protocol::Outcome::kResult);
   shard->ReleaseResults(3);
-  EXPECT_EQ(shard->results_from(), 2u) << "it has acknowledged nothing";
+  EXPECT_EQ(shard->results_from(), 2u) << "the successor has acknowledged nothing";
 }
 
 TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
@@ -393,7 +396,8 @@ TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
     protocol::ExchangeRequest knowing = Contribution(0, 5, 0, 1);
     knowing.checkpoint_step = 6;
     const auto learned = Only<CheckpointNamed>(shard.Send(knowing));
-    EXPECT_THAT(learned, SizeIs(is_first ? 1 : 0)) << "the coordinator may not know either";
+    EXPECT_THAT(learned, SizeIs(is_first ? 1 : 0))
+        << "the coordinator may not know the name either";
     EXPECT_THAT(Only<CheckpointNamed>(shard.Send(knowing)), IsEmpty());
     EXPECT_EQ(AnswerTo(&shard, Contribution(1, 5, 0, 2)).checkpoint_step, 6u)
         << "a rank that lags behind learns it from any shard";

@@ -166,7 +166,8 @@ TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
     ExpectSameShardReplay(witness.results, lived_.results[step]);
     if (HasFailure()) return;
   }
-  ASSERT_EQ(witness.snapshots.size(), 2u) << "taken again, by the names that the workers know";
+  ASSERT_EQ(witness.snapshots.size(), 2u)
+      << "the shard takes the snapshots again that the workers named";
   EXPECT_EQ(*witness.snapshots[0], *lived_.snapshots[1]);
   EXPECT_EQ(*witness.snapshots[1], *lived_.snapshots[2]);
   EXPECT_EQ(shard->results_from(), kShardReplaySaved + 1);
@@ -181,7 +182,7 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
       for (const protocol::ExchangeRequest& sent : bundle) witness.Send(sent);
     }
   }
-  // The other ranks are further in step kLost than the rank that is lost.
+  // In step kLost, the other ranks are further along than the rank that is lost.
   for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
     for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
       if (rank != kLostRank || bundle == 0) witness.Send(lived_.sent[kLost][bundle][rank]);

@@ -12,6 +12,7 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -40,7 +41,7 @@ TEST(Shard, AnswersPendingUntilTheLastRankThenTheMeanToAll) {
   for (size_t rank = 0; rank < 3; ++rank) {
     const SendReply& reply = std::get<SendReply>(effects[rank]);
     EXPECT_EQ(reply.stream, rank + 1);
-    EXPECT_EQ(reply.answer, first.answer) << "encoded once, the same object to all";
+    EXPECT_EQ(reply.answer, first.answer) << "all ranks must share one encoded result";
   }
   EXPECT_EQ(first.answer->outcome, protocol::Outcome::kResult);
   EXPECT_THAT(DecodedFrame(first.answer->results.at(0), 2), ElementsAre(6, 6));
@@ -73,7 +74,8 @@ TEST(Shard, SumsInRankOrderWhateverTheArrivalOrder) {
   }
 }
 
-// A PENDING costs as much as a RESULT. With enough credit, the RESULT alone must suffice.
+// A PENDING costs as much to send as a RESULT. Within the limit of unanswered bytes, a shard must
+// send only the RESULT.
 TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
   const size_t small = Contribution(0, 1, 0, 1).frames[0].size();
   ShardOptions options = SmallShard(2);
@@ -83,7 +85,7 @@ TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
     const std::vector<ShardEffect> first = shard.Send(Contribution(0, step, 0, 3));
     EXPECT_THAT(first, SizeIs(step == 1 ? 1 : 0)) << step;
     EXPECT_EQ(shard.Ask(Contribution(0, step, 1, 3)).outcome, protocol::Outcome::kPending)
-        << "over it";
+        << "the contribution exceeds the limit";
     EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, step, 0, 3))).outcome, protocol::Outcome::kPending);
     // When a bundle closes, its bytes become available for the next contribution.
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
@@ -137,7 +139,7 @@ TEST(Shard, TwoFramesOneKeyIsInvalidBeforeAndAfterTheClose) {
               ElementsAre(3, 3));
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, protocol::Outcome::kFenced)
-      << "the third wrong one running";
+      << "this is the third invalid request in a row";
 }
 
 TEST(Shard, KeysOnlyAsksWithoutPayload) {
@@ -151,7 +153,7 @@ TEST(Shard, KeysOnlyAsksWithoutPayload) {
   shard.Send(Contribution(1, 1, 1, 4));
   EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 2))).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(KeysOf(SkipOf(0, 1, 1))).outcome, protocol::Outcome::kResult)
-      << "no checksums given";
+      << "the request contains no checksums";
 }
 
 TEST(Shard, FencesOtherJobsTermsHoldersAndNewerServers) {
@@ -180,7 +182,7 @@ TEST(Shard, ASenderOfALaterTermIsToTryAgain) {
   ahead.sender.term = 3;
   EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kBusy);
   (void)shard->Suspend(3, "rolled back");
-  EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kBusy) << "it awaits its start";
+  EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kBusy) << "the shard waits for its start";
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(shard->Stats().contributions, 0u);
 }
@@ -201,7 +203,7 @@ TEST(Shard, RetryAcrossAGenerationChangeIsStillARepeat) {
   again.sender.generation = 2;
   EXPECT_EQ(shard.Ask(again).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 4)).outcome, protocol::Outcome::kFenced)
-      << "the holder changed";
+      << "the rank's holder changed";
   protocol::ExchangeRequest heir = Contribution(1, 1, 0, 4);
   heir.sender.incarnation = 201;
   const protocol::ExchangeReply result = shard.Ask(heir);
@@ -219,16 +221,17 @@ TEST(Shard, ARankThatSendsNanIsNamedAndFencedAtTheThirdTime) {
     const protocol::ExchangeReply answer = shard.Ask(bad);
     EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
     EXPECT_THAT(answer.message,
-                HasSubstr("rank 1, step 1, bundle 1: chunk 1 (early, elements 3 to 3)"));
+                AllOf(HasSubstr("rank 1, step 1"), HasSubstr("chunk 1 (early, elements 3")));
     EXPECT_THAT(answer.message, HasSubstr("finite"));
   }
   const auto effects = shard.Send(bad);
   ASSERT_EQ(effects.size(), 2u);
   EXPECT_EQ(std::get<SendReply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(std::get<Alarm>(effects[1]).text, HasSubstr("early"));
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 1)).outcome, protocol::Outcome::kFenced) << "for good";
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 1)).outcome, protocol::Outcome::kFenced)
+      << "the fence is permanent";
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).outcome, protocol::Outcome::kPending)
-      << "others go on";
+      << "other ranks continue";
 }
 
 TEST(Shard, AGoodContributionForgivesEarlierBadOnes) {
@@ -274,7 +277,8 @@ TEST(Shard, ABundleThatAllSkipClosesEmptyAndKeepsItsVersion) {
   EXPECT_EQ(result.record.n, 0u);
   EXPECT_TRUE(result.results.empty());
   EXPECT_EQ(result.version, result.base_version);
-  EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, protocol::Outcome::kResult) << "a repeat of a skip";
+  EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, protocol::Outcome::kResult)
+      << "a repeated skip gets the result";
 }
 
 TEST(Shard, AMeanThatOverflowsIsLeftOutForAll) {
@@ -331,7 +335,8 @@ TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   const auto effects = shard.Send(at_rate(TwoChunks(1, 1, 4, 3e38f)));
   const auto* notice = std::get_if<Notice>(&effects.front());
   ASSERT_NE(notice, nullptr);
-  EXPECT_THAT(notice->text, HasSubstr("the means of 1 of 2 chunks overflowed"));
+  EXPECT_EQ(notice->fields.event, "mean_left_out");
+  EXPECT_THAT(notice->text, HasSubstr("1 of 2 chunks overflowed"));
   const protocol::ExchangeReply first = *std::get<SendReply>(effects.back()).answer;
   EXPECT_EQ(first.record.n, 2u);
   EXPECT_EQ(first.record.rate, 0.5f);
@@ -372,12 +377,13 @@ TEST(Shard, StepZeroGivesRankZerosBytesToAll) {
   ShardUnderTest shard(options);
   protocol::ExchangeRequest values = Contribution(0, 0, 0, 0);
   values.frames = {EncodedFrame({-0.0f, 1e-40f})};
-  EXPECT_EQ(shard.Ask(SkipOf(0, 0, 0)).outcome, protocol::Outcome::kInvalid) << "rank 0 must give";
+  EXPECT_EQ(shard.Ask(SkipOf(0, 0, 0)).outcome, protocol::Outcome::kInvalid)
+      << "rank 0 must send its values";
   EXPECT_EQ(shard.Ask(Contribution(1, 0, 0, 1)).outcome, protocol::Outcome::kInvalid)
-      << "others must not";
+      << "other ranks must not send values";
   protocol::ExchangeRequest lossy = values;
   lossy.frames = {EncodedFrame({1, 2}, "fp16")};
-  EXPECT_EQ(shard.Ask(lossy).outcome, protocol::Outcome::kInvalid) << "lossless only";
+  EXPECT_EQ(shard.Ask(lossy).outcome, protocol::Outcome::kInvalid) << "the values must be lossless";
   EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kPending);
   const protocol::ExchangeReply result = shard.Ask(values);
   EXPECT_EQ(result.outcome, protocol::Outcome::kResult);
@@ -398,7 +404,7 @@ TEST(Shard, OneStepAheadWaitsForTheOpenOneTwoAheadIsInvalid) {
   too_far.acked_step = 0;
   EXPECT_EQ(shard.Ask(too_far).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 9, 5)).outcome, protocol::Outcome::kInvalid)
-      << "no such bundle";
+      << "bundle 9 does not exist";
   shard.Send(Contribution(0, 1, 0, 1));
   const auto effects = shard.Send(Contribution(0, 1, 1, 1));
   ASSERT_EQ(effects.size(), 2u);  // The results of bundle 1 of step 1 and of bundle 0 of step 2.
@@ -414,7 +420,7 @@ TEST(Shard, ResultsStayUntilAllRanksAcknowledged) {
   shard.Send(Contribution(0, 2, 0, 1));  // Rank 0 acknowledges step 1.
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kResult);
   shard.Send(Contribution(1, 2, 0, 1));
-  EXPECT_EQ(shard->Stats().log_results, 1u) << "of step 2";
+  EXPECT_EQ(shard->Stats().log_results, 1u) << "only step 2's result is kept";
   const protocol::ExchangeReply gone = shard.Ask(Contribution(1, 1, 0, 2));
   EXPECT_EQ(gone.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(gone.message, HasSubstr("no longer kept"));
@@ -448,7 +454,7 @@ TEST(Shard, WindowsFullAtTheBarrierTheLowestOpenBundleIsAlwaysAdmitted) {
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 2)).outcome, protocol::Outcome::kPending)
-      << "now the lowest";
+      << "the bundle is the lowest open one now";
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, protocol::Outcome::kResult);
 }
 
@@ -492,7 +498,7 @@ TEST(Shard, ResultsGoToTheNewestStreamOfARank) {
   shard->StreamClosed(12);
   shard.SendOn(11, Contribution(1, 1, 1, 4));
   shard->StreamClosed(11);
-  EXPECT_EQ(shard.SendOn(13, Contribution(0, 1, 1, 2)).size(), 1u) << "rank 1 is not there";
+  EXPECT_EQ(shard.SendOn(13, Contribution(0, 1, 1, 2)).size(), 1u) << "rank 1 has no open stream";
 }
 
 TEST(Shard, TheEndIsToldToAllAndStays) {
@@ -514,7 +520,9 @@ TEST(Shard, ARankAlwaysLateIsNoticedOncePerStepAndMeasured) {
   shard.Advance(absl::Seconds(2));
   const auto effects = shard->Tick(shard.now());
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<Notice>(effects[0]).text, "step 1, bundle 0 has waited 6s for rank 1");
+  EXPECT_EQ(std::get<Notice>(effects[0]).fields.event, "bundle_waits");
+  EXPECT_THAT(std::get<Notice>(effects[0]).text,
+              AllOf(HasSubstr("step 1, bundle 0"), HasSubstr("waited 6s for rank 1")));
   EXPECT_TRUE(shard->Tick(shard.now()).empty());
   shard.Send(Contribution(1, 1, 0, 2));
   EXPECT_DOUBLE_EQ(shard->Stats().wait_seconds, 6);
@@ -527,7 +535,8 @@ TEST(Shard, CountsBytesBesideWhatTheyWouldHaveBeen) {
   EXPECT_EQ(stats.dense_bytes_in, 2u * 6 * 4);
   EXPECT_EQ(stats.bytes_in, 2u * (6 * 4 + 3 * compress::kFrameHeaderSize));
   EXPECT_EQ(stats.dense_bytes_out, 2u * 6 * 4);
-  EXPECT_EQ(stats.bytes_out, stats.bytes_in) << "codec none both ways, as many ranks as senders";
+  EXPECT_EQ(stats.bytes_out, stats.bytes_in)
+      << "codec none is used both ways with as many ranks as senders";
   EXPECT_EQ(stats.highest_closed_step, 1u);
   EXPECT_EQ(stats.bundles_closed, 2u);
   EXPECT_EQ(stats.held_bytes, 0u);

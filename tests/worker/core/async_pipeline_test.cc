@@ -10,6 +10,7 @@
 namespace sluice::worker {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
@@ -28,7 +29,7 @@ class AsyncPipelineTest : public testing::Test {
  protected:
   AsyncPipelineTest() : pipeline_(Options()), encoder_(table_, layout_, {}, 0) {
     pipeline_.StartStep();
-    EXPECT_TRUE(pipeline_.BuffersDue(true)) << "parameters of the start are all that there is";
+    EXPECT_TRUE(pipeline_.BuffersDue(true)) << "step 0 exchanges the buffers too";
     Submit(0, {10, 10});
     Submit(1, {3});
     for (const auto& exchange : TakeSends()) {
@@ -103,8 +104,8 @@ TEST_F(AsyncPipelineTest, TakesAResultThatBringsNothing) {
   EXPECT_THAT(Applied(), ElementsAre(10, 10));
 }
 
-// A plan without lockstep may start at any step and have any number. The worker codes by it from
-// the next step on.
+// A plan without lockstep may start at any step and have any number. The worker uses it from the
+// next step on.
 TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
   PipelineOptions options = Options();
   options.table = {{.name = "a", .shape = {2}, .strides = {}},
@@ -158,7 +159,7 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
             (Said{{0, {3, 0}}, {1, {3, 0}}}));
   EXPECT_EQ(step(std::make_shared<protocol::CompressionPlan>(plan(2))),
             (Said{{0, {4, 0}}, {1, {4, 4}}}));
-  EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 2}}})) << "what shard 0 says holds";
+  EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 2}}})) << "shard 0's plan takes precedence";
   EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 0}}}));
 }
 
@@ -193,7 +194,7 @@ TEST_F(AsyncPipelineTest, NeverHasBuffersDue) {
     Step([](protocol::ExchangeReply*) {});
     EXPECT_FALSE(pipeline_.BuffersDue(false));
   }
-  EXPECT_TRUE(pipeline_.TakePublished().empty()) << "codecs observe nothing";
+  EXPECT_TRUE(pipeline_.TakePublished().empty()) << "codecs observe nothing in mode async";
 }
 
 TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
@@ -204,7 +205,7 @@ TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
   });
   EXPECT_TRUE(absl::IsDataLoss(pipeline_.status()));
   EXPECT_THAT(pipeline_.status().message(),
-              HasSubstr("leads from version 2 to 3, and this worker is at 1"));
+              AllOf(HasSubstr("from version 2 to 3"), HasSubstr("this worker is at 1")));
 }
 
 TEST_F(AsyncPipelineTest, RefusesANewVersionWithoutAnything) {

@@ -35,7 +35,7 @@ protocol::CompressionSpec Sparse() {
   compression.downlink = *compress::ParseCodecSpec("topk:20%/ef");
   compression.min_elements = 0;
   compression.layout = {.chunk_elements = 64, .bundle_elements = 128};
-  // Buffers are sent exactly, in spite of overrides.
+  // Buffers are sent without loss, even if an override names a lossy codec.
   compression.overrides.push_back({.tensors = "*",
                                    .uplink = *compress::ParseCodecSpec("int8"),
                                    .downlink = *compress::ParseCodecSpec("int4")});
@@ -174,7 +174,7 @@ void Cluster::BeginStep(uint32_t r) {
   EXPECT_EQ(rank.pipeline->BuffersDue(/*of_last=*/true), rank.record.due);
   if (rank.record.skipped) {
     Pipeline::Effects effects;
-    // Sometimes a stream breaks before anything was sent.
+    // Sometimes a stream breaks before anything is sent.
     if (draws.Below(2) == 0) rank.pipeline->StreamReset(options_.shards - 1, &effects);
     EXPECT_TRUE(rank.pipeline->SkipStep(&effects).ok());
     CarryOut(r, effects);
@@ -271,7 +271,7 @@ void Cluster::Run(uint64_t steps) {
     return true;
   };
   for (uint64_t events = 0; !all_done(); ++events) {
-    ASSERT_LT(events, 4'000'000u) << "no step ends any more";
+    ASSERT_LT(events, 4'000'000u) << "the steps must end";
     const auto rank = static_cast<uint32_t>(random_.Below(kRanks));
     const auto shard = static_cast<uint32_t>(random_.Below(options_.shards));
     switch (random_.Below(3)) {
@@ -291,8 +291,8 @@ void Cluster::Run(uint64_t steps) {
   }
 }
 
-// Returns the mean by the protocol's rules: fp32, in rank order, one division; `mine` if there is
-// no mean.
+// Returns the mean as the protocol defines it: a sum in fp32 in rank order, divided once. Returns
+// `mine` if there is no mean.
 Values MeanOf(const std::vector<std::map<uint64_t, Cluster::StepRecord>>& records, uint64_t step,
               const Values& mine) {
   Values mean = mine;
@@ -346,8 +346,8 @@ TEST_P(BuffersClusterTest, AllRanksAgreeWhenTheyAreDueAndGetTheExactMeanThen) {
       if (record.after != first.after) ++differing;
     }
   }
-  EXPECT_GT(differing, 20) << "the test's ranks are all the same";
-  EXPECT_GT(off_beat, 0) << "no checkpoint fell between two averagings";
+  EXPECT_GT(differing, 20) << "the ranks must have different buffers";
+  EXPECT_GT(off_beat, 0) << "a checkpoint must fall between two averaging steps";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, BuffersClusterTest, ::testing::Range<uint64_t>(1, 41));
@@ -404,7 +404,7 @@ TEST(BuffersTest, WithoutAnyNothingThatIsSentDependsOnThem) {
     bytes.insert(cluster.sent_bytes());
     for (const auto& [step, record] : cluster.records()[0]) EXPECT_FALSE(record.due) << step;
   }
-  // The expected values come from versions without buffers.
+  // The expected values were recorded before buffers were supported.
   EXPECT_THAT(hashes, ::testing::ElementsAre(2152693263781365864u));
   EXPECT_THAT(bytes, ::testing::ElementsAre(37570u));
 }
@@ -506,7 +506,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesThemWaitsForThem) {
   std::vector<float> mean = {8, 9};
   ASSERT_TRUE(pipeline_->DecodeMean(1, absl::MakeSpan(mean)).ok());
   EXPECT_EQ(mean, values_[1]);
-  EXPECT_TRUE(encoder_->compressor().residual(1).empty()) << "something is owed of a buffer";
+  EXPECT_TRUE(encoder_->compressor().residual(1).empty()) << "buffers must have no residual";
 }
 
 TEST_F(BuffersPipelineTest, OneThatIsNotFiniteGoesWithoutThisWorkerAndIsNamed) {

@@ -60,7 +60,7 @@ TEST(GradientViewTest, EveryShortFloatIsWidenedExactly) {
         reader.Read({codes.data(), codes.size(), compress::ElementType::kBfloat16, scale});
     for (size_t i = 0; i < codes.size(); ++i) ExpectSame(bf16[i], OfBf16(codes[i]) * scale, i);
   }
-  // A span shorter than a vector is read correctly too.
+  // A span shorter than a SIMD vector must be read correctly too.
   const auto few = reader.Read({codes.data() + 0x3C00, 3, compress::ElementType::kFloat16});
   EXPECT_THAT(few, ElementsAre(1.0f, OfFp16(0x3C01), OfFp16(0x3C02)));
 }
@@ -162,7 +162,7 @@ TEST_F(ShortGradientTest, OneThatIsNotFiniteIsNamedAndKeepsItsResidual) {
   EXPECT_EQ(encoder.compressor().residual(bad), absl::MakeConstSpan(before));
 }
 
-// A view on a GPU, which is host memory in this test.
+// Returns a GPU view. In this test, GPU memory is host memory.
 GradientView OnGpu(const std::vector<uint16_t>& halves) {
   GradientView view(halves.data(), halves.size(), compress::ElementType::kFloat16, 0.125f);
   view.on_gpu = true;

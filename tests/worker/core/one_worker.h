@@ -1,5 +1,5 @@
-// Helpers for tests of a single pipeline. They return the pipeline's sent requests, and a shard's
-// answers in a job with one worker.
+// Helpers for tests of a single pipeline. They return the requests that the pipeline sent, and a
+// shard's answers in a job with one worker.
 #pragma once
 
 #include <memory>

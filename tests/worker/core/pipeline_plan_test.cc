@@ -1,4 +1,4 @@
-// Tests compression plans in a worker. The worker must encode by the plan of the step, pass on
+// Tests compression plans in a worker. The worker must encode with the step's plan, pass on
 // announced plans, and refuse invalid ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -147,8 +147,8 @@ TEST_F(PipelinePlanTest, BeginsWithAPlanThatHolds) {
   EXPECT_EQ(Step()[0].plan_id, 3u);
 }
 
-// A result for a predecessor's request, of a step that is far ahead, must not teach the worker a
-// plan.
+// A result may answer a predecessor's request for a step far ahead. The worker must not adopt a
+// plan from such a result.
 TEST_F(PipelinePlanTest, LearnsFromItsOwnStepAlone) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());

@@ -48,7 +48,7 @@ TEST(QualityMeter, TellsWhatFramesCarry) {
   meter.Measure(0, gradient, FrameOf("none", sent), {});
   EXPECT_DOUBLE_EQ(meter.quality().CapturedEnergy(), 9.0 / 25);  // The second element is lost.
   EXPECT_DOUBLE_EQ(meter.quality().Cosine(), 0.6);
-  EXPECT_EQ(meter.quality().ResidualNormRatio(), 0) << "nothing is kept";
+  EXPECT_EQ(meter.quality().ResidualNormRatio(), 0) << "no residual is kept";
   // The same frame is measured with feedback and an earlier residual of 3.
   const std::vector<float> owed = {0, 7};
   meter.Measure(0, gradient, FrameOf("none", sent), owed);

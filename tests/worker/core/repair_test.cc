@@ -74,7 +74,7 @@ class Job {
     }
     for (const Worker& worker : workers_) {
       EXPECT_TRUE(worker.pipeline->status().ok()) << worker.pipeline->status();
-      EXPECT_EQ(worker.done, kSteps) << "the run stands still";
+      EXPECT_EQ(worker.done, kSteps) << "every worker must finish all steps";
       EXPECT_EQ(worker.sums, workers_[0].sums);
     }
     return workers_[0].sums;

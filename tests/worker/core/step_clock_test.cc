@@ -13,8 +13,8 @@ TEST(StepClock, TellsWhatAStepWasMadeOf) {
   clock.Waited(At(2), At(10));  // The step's beginning is unknown.
   EXPECT_EQ(clock.seconds().steps, 0u);
   clock.Decoded(absl::Seconds(1));    // The step decodes from 10 to 11.
-  clock.Encoded(At(14), At(15));      // This encoding is during backward.
-  clock.Encoded(At(15.5), At(16.5));  // Half of it is after backward.
+  clock.Encoded(At(14), At(15));      // Runs during the backward pass.
+  clock.Encoded(At(15.5), At(16.5));  // Half of it runs after the backward pass.
   clock.Waited(At(16), At(20));
   const StepSeconds& seconds = clock.seconds();
   EXPECT_EQ(seconds.steps, 1u);

@@ -1,5 +1,5 @@
-// Filled: values of parameters and inputs that are equal in every language. They come from a
-// formula instead of random numbers. reference_models.py has the same formula.
+// Filled: values of parameters and inputs that are the same in C++ and Python, because a formula
+// computes them instead of a random number generator. reference_models.py has the same formula.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -40,13 +40,13 @@ inline at::Tensor FilledTensor(uint32_t stream, at::IntArrayRef sizes, double sc
   return tensor;
 }
 
-// Integers below `below`.
+// Returns integers from 0 to `below` − 1.
 inline at::Tensor FilledNumbers(uint32_t stream, uint32_t below, at::IntArrayRef sizes) {
   return ((FilledTensor(stream, sizes) + 1) / 2 * static_cast<double>(below)).floor().to(at::kLong);
 }
 
-// Weights of several dimensions get He's scale. Weights of normalizations are near 1, and biases
-// near 0.
+// Weights with several dimensions get He's scale, weights of normalizations are near 1, and biases
+// are near 0.
 inline void FillParameters(const torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   uint32_t stream = 0;

@@ -28,7 +28,7 @@ struct OverfitCase {
   SampleShape shape;
   double rate;
   int steps;
-  bool filled;  // Starts with the values of the formula.
+  bool filled;  // Starts with the values of filled.h.
   std::function<std::shared_ptr<Model>(const SampleShape&)> make;
 };
 

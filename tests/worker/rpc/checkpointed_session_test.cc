@@ -149,8 +149,8 @@ TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
   EXPECT_EQ(snapshot->trainer, "state");
   EXPECT_EQ(snapshot->uplink.chunks.size(), 2u);
   for (const v1::ExchangeRequest& request : server.exchanges()) {
-    // The first result of step 1 names the checkpoint. Whether the second request knows the name is
-    // random.
+    // The first result of step 1 names the checkpoint. The worker may send the second request
+    // before it has that result.
     if (request.step() == 1 && request.bundle() == 1) continue;
     EXPECT_EQ(request.checkpoint_step(), request.step() == 2 || request.step() == 3 ? 3u : 0u);
   }
@@ -230,9 +230,9 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->restored, "state");
   const v1::HeartbeatRequest waiting = server.heartbeats().front();
-  EXPECT_EQ(waiting.restoring_step(), 3u) << "it is not to be removed";
-  EXPECT_THAT(waiting.disk_wait().what(), HasSubstr("the checkpoint after step 3 to be read"));
-  EXPECT_EQ(waiting.seconds_since_progress(), 0) << "it waits for the disk";
+  EXPECT_EQ(waiting.restoring_step(), 3u) << "the checkpoint must not be removed";
+  EXPECT_THAT(waiting.disk_wait().what(), HasSubstr("checkpoint after step 3"));
+  EXPECT_EQ(waiting.seconds_since_progress(), 0) << "a wait for the disk is no stall";
   while (server.heartbeats().back().restoring_step() != 0) server.AwaitHeartbeat();
   EXPECT_FALSE(server.heartbeats().back().has_disk_wait());
 }
@@ -281,7 +281,7 @@ TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
 }
 
 // A relay saves its part of a checkpoint. Its report must wait until the rest, the rack's own
-// checkpoint, is complete or failed.
+// checkpoint, is complete or has failed.
 class RestOfCheckpointTest : public CheckpointedSessionTest {
  protected:
   // Saves after step 1, and waits until the session has asked twice about the rest.

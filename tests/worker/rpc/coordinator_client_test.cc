@@ -40,8 +40,8 @@ TEST_F(CoordinatorClientTest, AJoinIsAskedAgainAsLongAsTheCoordinatorLives) {
   for (const v1::JoinRequest& join : server.joins()) EXPECT_EQ(join.nonce(), 8u);
 }
 
-// A server ends a connection that sends much data before its first authorized call. A small call
-// must therefore precede each attempt of a large Join.
+// A server closes a connection that sends a lot of data before its first authorized call. A small
+// call must therefore precede each attempt at a large Join.
 TEST_F(CoordinatorClientTest, ASmallCallGoesBeforeEachTryOfALargeJoin) {
   FakeServer server({.joins_unavailable = 2});
   tensors_ = 2000;

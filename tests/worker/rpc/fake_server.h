@@ -21,20 +21,20 @@ class FakeServer {
  public:
   struct Script {
     grpc::Status join{};        // Answer to Join if not OK.
-    int joins_unavailable = 0;  // Joins that first get UNAVAILABLE.
-    int joins_unanswered = 0;   // Joins without an answer before the caller gives up.
+    int joins_unavailable = 0;  // Number of initial Joins that get UNAVAILABLE.
+    int joins_unanswered = 0;   // Number of initial Joins that get no answer.
     grpc::Status status{};      // Answer to GetStatus if not OK.
     grpc::Status heartbeat{};
-    int heartbeats_refused = 0;  // Heartbeats that first get UNAUTHENTICATED.
-    int streams_refused = 0;  // Streams that first end with UNAUTHENTICATED at their first message.
+    int heartbeats_refused = 0;  // Number of initial heartbeats that get UNAUTHENTICATED.
+    int streams_refused = 0;  // Number of initial streams whose first message gets UNAUTHENTICATED.
     uint64_t incarnation = 5;  // Incarnation in every answer.
     std::string failure{};     // If not empty, heartbeats report that the job failed.
     grpc::Status stream{};  // If not OK, the status with which streams end at their first message.
-    // Streams that break at their second message; the first one gets no answer.
+    // Number of initial streams that break at their second message, with no answer to the first.
     int streams_broken = 0;
-    int streams_unbegun = 0;     // Streams that end before they begin.
+    int streams_unbegun = 0;     // Number of initial streams that end before they begin.
     bool holds_streams = false;  // Streams begin when BeginStreams is called.
-    int busy = 0;                // Messages that get BUSY.
+    int busy = 0;                // Number of initial messages that get BUSY.
     bool silent = false;         // Messages get no answer.
     bool garbage = false;        // Answers are malformed.
     bool parameters_agree = true;
@@ -48,7 +48,7 @@ class FakeServer {
     uint64_t name_at_step = 0;  // Results from this step to `checkpoint_step` name a checkpoint.
     uint64_t checkpoint_step = 0;
     uint32_t fence_term = 0;  // If not 0, all requests get FENCED, and this is the job's term.
-    int leaves_early = 0;     // Leaves that get RUNNING.
+    int leaves_early = 0;     // Number of initial Leaves that get RUNNING.
   };
 
   explicit FakeServer(Script script);

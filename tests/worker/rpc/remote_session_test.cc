@@ -19,6 +19,7 @@
 namespace sluice::worker {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr size_t kRemoteSessionSize = 64;
@@ -109,7 +110,8 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   ASSERT_TRUE(session->Leave().ok());
 }
 
-// Gradients in GPU memory must be encoded there, and means applied. Host memory is the GPU here.
+// Gradients in GPU memory must be encoded on the GPU, and means must be applied there. In this
+// test, GPU memory is host memory.
 TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
   FakeServer server({});
   const auto device = compress::gpu::MakeEncodingDevice(compress::gpu::MakeHostDevice(1 << 24));
@@ -138,7 +140,7 @@ TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
       std::vector<float> mean(kRemoteSessionSize);
       ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
       EXPECT_EQ(means[tensor], mean);
-      EXPECT_NEAR(mean[3], gradient[3], 1) << "of int8";
+      EXPECT_NEAR(mean[3], gradient[3], 1) << "int8 rounds the mean";
     }
   }
   float few[2];
@@ -220,8 +222,8 @@ TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
   const absl::Status status = session->Wait().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr(absl::StrCat("shard 1 at ", deaf.address(),
-                                     " cannot be reached for 2s (connection refused)")));
+              AllOf(HasSubstr(absl::StrCat("shard 1 at ", deaf.address())),
+                    HasSubstr("for 2s (connection refused)")));
   EXPECT_EQ(session->Wait().status(), status);
 }
 
@@ -243,7 +245,7 @@ TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
   const absl::Status status = session->Join(RemoteSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 1 is b here and c there"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 1 is b here"));
   EXPECT_EQ(server.joins().size(), 1u);
 }
 
@@ -334,7 +336,7 @@ TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
 }
 
-// A token that is refused for a while (the token files are being replaced) must not end the
+// While token files are being replaced, a token may be refused for a while. This must not end the
 // session.
 TEST(RemoteSessionTest, ATokenThatIsRefusedForAWhileEndsNoSession) {
   FakeServer server({.heartbeats_refused = 3, .streams_refused = 2});
@@ -356,7 +358,7 @@ TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("has refused this worker for 300ms: a wrong token"));
+              AllOf(HasSubstr("refused this worker"), HasSubstr("300ms: a wrong token")));
   EXPECT_GE(server.heartbeats().size(), 2u);
 }
 
@@ -384,7 +386,7 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   AwaitKnownShard(&server, 6);
 }
 
-// An answer of a replaced process, which the address still leads to, must not be accepted.
+// The session must reject answers from a replaced process that the shard's address still leads to.
 TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
@@ -397,8 +399,7 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("the process there was replaced by a newer one"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("replaced by a newer one"));
 }
 
 TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {

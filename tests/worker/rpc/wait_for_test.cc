@@ -1,4 +1,4 @@
-// Tests Session::WaitFor, and a Wait that another thread ends.
+// Tests Session::WaitFor, including a wait that another thread interrupts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

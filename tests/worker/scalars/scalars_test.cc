@@ -39,7 +39,7 @@ class ScalarsTest : public ::testing::Test {
   std::vector<std::string> Steps() {
     std::vector<std::string> lines = absl::StrSplit(Read(path_), '\n');
     EXPECT_EQ(lines.front() + "\n", ScalarCsvHeader());
-    EXPECT_EQ(lines.back(), "") << "the last line is whole";
+    EXPECT_EQ(lines.back(), "") << "the last line is complete";
     std::vector<std::string> steps;
     for (size_t i = 1; i + 1 < lines.size(); ++i) {
       steps.push_back(lines[i].substr(0, lines[i].find(',')));
@@ -83,7 +83,7 @@ TEST_F(ScalarsTest, ARunThatGoesOnKeepsWhatCameBeforeItsCheckpoint) {
   Open(35);
   EXPECT_THAT(Steps(), ElementsAre("10", "20", "30", "30"));
   Open(30);
-  EXPECT_THAT(Steps(), ElementsAre("10", "20", "30")) << "the test is made again";
+  EXPECT_THAT(Steps(), ElementsAre("10", "20", "30")) << "the test after step 30 runs again";
   ASSERT_TRUE(Open(25).Append({.step = 26}).ok());
   EXPECT_THAT(Steps(), ElementsAre("10", "20", "26"));
   Open(0);
@@ -148,7 +148,7 @@ TEST_F(ScalarsTest, ARecordThatWasNotWrittenWholeIsTakenBack) {
   absl::StatusOr<AppendedFile> file = AppendedFile::Open(path_, 0);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(file->Append("one\n").ok());
-  // With this limit, the kernel writes a part of a row's bytes and rejects the rest.
+  // With this limit, the kernel writes part of a row and rejects the rest.
   struct rlimit before = {};
   ::getrlimit(RLIMIT_FSIZE, &before);
   struct rlimit limit = before;

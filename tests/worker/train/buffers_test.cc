@@ -159,7 +159,7 @@ TEST(BuffersTest, ARankWithoutDataGetsTheMeanOfTheOthers) {
   EXPECT_TRUE(
       at::equal(workers[0]->Buffer("norm.running_var"), workers[1]->Buffer("norm.running_var")));
   EXPECT_EQ(workers[0]->Batches(), 3);
-  EXPECT_EQ(workers[1]->Batches(), 2) << "whole numbers are each rank's own";
+  EXPECT_EQ(workers[1]->Batches(), 2) << "integer buffers are not averaged";
 }
 
 TEST(BuffersTest, AllStartWithThoseOfRankZero) {

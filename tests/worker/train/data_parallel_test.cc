@@ -212,7 +212,7 @@ TEST_F(DataParallelTest, AParameterThatIsUnfrozenLaterIsAnErrorOnceItHasAGradien
   EXPECT_TRUE(parallel->Synchronize().ok());
   weight.set_requires_grad(true);
   model[2]->as<nn::Linear>()->forward(torch::ones({1, 4})).sum().backward();
-  EXPECT_TRUE(parallel->Synchronize().ok()) << "no pass has reached it";
+  EXPECT_TRUE(parallel->Synchronize().ok()) << "no backward pass has reached the parameter";
   model->forward(torch::ones({1, 3})).sum().backward();
   const absl::Status refused = parallel->Synchronize().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);

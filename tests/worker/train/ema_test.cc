@@ -24,7 +24,7 @@ TEST(EmaTest, IsTheAverageByHand) {
     EXPECT_NEAR(First(ema.averages()[0]), average, 1e-5) << step;
   }
   EXPECT_EQ(ema.updates(), 5u);
-  EXPECT_EQ(First(parameter), 50) << "training is not touched";
+  EXPECT_EQ(First(parameter), 50) << "the trained parameter must not change";
 }
 
 TEST(EmaTest, SwappingTwiceRestoresEveryBit) {

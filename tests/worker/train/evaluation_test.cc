@@ -21,7 +21,7 @@ class AlwaysClassTwo final : public Model {
   }
 };
 
-// `size` images of one pixel. The last one has class 5, the others class 2.
+// `size` images of one pixel. The last one has class 5, and the others have class 2.
 class ClassesTwoAndFive final : public Dataset {
  public:
   explicit ClassesTwoAndFive(uint32_t size) : size_(size) {}
@@ -53,7 +53,7 @@ class KnowsZero final : public Model {
   }
 };
 
-// Samples are the window 0 1 2. Each token is followed by the next, and 2 by 0.
+// Every sample is the window 0 1 2. Each token is followed by the next, and 2 by 0.
 class CountingWindows final : public Dataset {
  public:
   uint32_t size() const override { return 4; }
@@ -91,8 +91,8 @@ TEST(EvaluationTest, CountsTokens) {
   KnowsZero model;
   const auto evaluation = Evaluate(&model, CountingWindows(), nullptr);
   ASSERT_TRUE(evaluation.ok()) << evaluation.status();
-  // The model is right after 0 and wrong after 1. After 2 all scores are equal, and the first class
-  // counts.
+  // The model is right after 0 and wrong after 1. After 2 all scores are equal, so the first class
+  // counts as its prediction, which is right.
   EXPECT_NEAR(evaluation->accuracy, 2.0 / 3, 1e-9);
   const double after_zero = std::log(2 + std::exp(1.0)) - 1;
   const double after_one = std::log(2 + std::exp(-1.0)) + 1;

@@ -86,7 +86,7 @@ class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 };
 
-// Functions that LibTorch itself calls on a device, for example when it is seeded.
+// Functions that LibTorch itself calls, for example when a program sets the random seed.
 class FakeHooks final : public at::CUDAHooksInterface {
  public:
   explicit FakeHooks(at::CUDAHooksArgs) {}
@@ -189,7 +189,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty_strided", &EmptyStrided);
   library.impl("copy_", &Copy);
   library.impl("native_batch_norm", &BatchNorm);
-  // On a GPU, LibTorch would use kernels of these operations that round differently.
+  // On a GPU, LibTorch would run these operations with kernels that round differently.
   for (const char* const op : {"convolution", "convolution_backward"}) {
     library.impl(op, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   }

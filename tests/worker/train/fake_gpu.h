@@ -1,13 +1,13 @@
-// In a program with fake_gpu.cc, LibTorch has two GPUs whose memory is host memory, so that tests
-// can use tensors on GPUs without a GPU. Operations are those of the CPU, so results have the same
-// bits. Only for a LibTorch without CUDA.
+// In a program with fake_gpu.cc, LibTorch sees two GPUs whose memory is host memory, so tests can
+// use GPU tensors without a GPU. Operations run on the CPU, so results have the same bits. Requires
+// a LibTorch without CUDA.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::worker {
 
-// Number of events recorded on its stream so far.
+// Returns the number of events recorded on both GPUs so far.
 uint64_t FakeGpuEvents();
 
 }  // namespace sluice::worker

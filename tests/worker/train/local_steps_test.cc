@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// The job has 32 steps, and its last round has only two. MemoryJob's shards do plain descent. At
-// rate 1, this sets the parameters to the mean of the workers' parameters.
+// The job has 32 steps, and its last round has only two. MemoryJob's shards do plain gradient
+// descent, which at rate 1 sets the parameters to the mean of the workers' parameters.
 job::JobSpec LocalJob() {
   job::JobSpec spec = SmallJob();
   spec.mode = "local_sgd";
@@ -109,7 +109,8 @@ TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
   EXPECT_GT(reports_[0]->test_accuracy.value(), 0.5);
   EXPECT_EQ(sessions_[0]->progress().back().step, 16u);
   ASSERT_THAT(sessions_[0]->reported_parameters(), SizeIs(1));
-  EXPECT_EQ(sessions_[0]->reported_parameters().begin()->first, 4u) << "hashes are of rounds";
+  EXPECT_EQ(sessions_[0]->reported_parameters().begin()->first, 4u)
+      << "hashes are reported per round";
   ASSERT_THAT(saved_[1], SizeIs(4));
   for (const uint64_t round : {1, 2, 3, 4}) {
     EXPECT_EQ(Run(spec, round), undisturbed) << "after round " << round;
@@ -133,7 +134,7 @@ TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
   EXPECT_EQ(sessions_[1]->skips(), 2u);
   spec.local_steps = 3;
   expect_agreement();
-  EXPECT_EQ(sessions_[1]->skips(), 0u) << "it has a part in what it did of the round";
+  EXPECT_EQ(sessions_[1]->skips(), 0u) << "rank 1 has data for a part of the round";
 }
 
 TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
@@ -148,7 +149,7 @@ TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
   }
 }
 
-// If an epoch ends within a round, its test must use the parameters of the last exchange.
+// If an epoch ends within a round, the epoch's test must use the parameters of the last exchange.
 TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange) {
   job::JobSpec spec = LocalJob();
   spec.local_steps = 1000;
@@ -157,7 +158,7 @@ TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange
   const auto report = TrainAlone(spec);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->rounds, 1u);
-  EXPECT_GT(report->test_accuracy.value(), 0.8) << "the last test is after an exchange";
+  EXPECT_GT(report->test_accuracy.value(), 0.8) << "the last test follows an exchange";
   ASSERT_TRUE(report->best.has_value());
   EXPECT_EQ(report->best->step, 32u);
 }

@@ -29,7 +29,7 @@ TEST(LossScaleTest, DoublesAfterGoodStepsInARow) {
   EXPECT_EQ(scale.value(), 65536);
   scale.Update(true);
   go_well(1999);
-  EXPECT_EQ(scale.value(), 32768) << "not in a row";
+  EXPECT_EQ(scale.value(), 32768) << "the good steps are not in a row";
   go_well(1);
   EXPECT_EQ(scale.value(), 65536);
   go_well(2000);

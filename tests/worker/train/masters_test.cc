@@ -126,7 +126,7 @@ TEST_P(MastersTest, AnAtomicStepLeavesAsAWholeOrNotAtAll) {
   torch::optim::SGD optimizer(parallel->parameters(), 0.1);
   const at::Tensor inputs = torch::ones({1, 3}).to(GetParam());
   model->forward(inputs).sum().backward();
-  EXPECT_THAT(session_->submitted(), IsEmpty()) << "before Synchronize";
+  EXPECT_THAT(session_->submitted(), IsEmpty()) << "nothing is submitted before Synchronize";
   ASSERT_TRUE(parallel->Synchronize().ok());
   EXPECT_THAT(parallel->overflowed(), IsEmpty());
   EXPECT_EQ(session_->skips(), 0u);
@@ -140,7 +140,7 @@ TEST_P(MastersTest, AnAtomicStepLeavesAsAWholeOrNotAtAll) {
   EXPECT_EQ(parallel->overflowed(), "0.bias");
   EXPECT_EQ(session_->skips(), 1u);
   EXPECT_EQ(result->n_max, 0u);
-  EXPECT_FALSE(parallel->parameters()[3].grad().defined()) << "no rank had a mean for it";
+  EXPECT_FALSE(parallel->parameters()[3].grad().defined()) << "no rank contributed a gradient";
 
   // The next step is not affected.
   optimizer.zero_grad(/*set_to_none=*/false);
@@ -163,8 +163,8 @@ INSTANTIATE_TEST_SUITE_P(Types, MastersTest,
 INSTANTIATE_TEST_SUITE_P(Types, ShortMastersTest, ::testing::Values(torch::kBFloat16, torch::kHalf),
                          kTypeName);
 
-// One rank's gradients overflow. The rank must take the other rank's mean, and both must stay
-// equal.
+// One rank's gradients overflow. The rank must use the mean, which comes only from the other rank,
+// and both must stay equal.
 TEST(MastersOfTwoRanksTest, ARankThatOverflowsTakesTheMeanOfTheOther) {
   MemoryJob job(2);
   std::vector<std::string> hashes(2);

@@ -8,7 +8,7 @@
 namespace sluice::worker {
 namespace {
 
-// A pass of 512 samples, with 32 per worker and step, that two workers begin.
+// Two workers begin this job. A pass has 512 samples, and each worker takes 32 per step.
 job::JobSpec ElasticJob() {
   job::JobSpec spec = SmallJob();
   spec.epochs = 1;

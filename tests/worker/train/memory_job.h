@@ -13,7 +13,7 @@
 
 namespace sluice::worker {
 
-// Must outlive its sessions. Means are summed in rank order, as on a shard.
+// Must outlive its sessions. Sums contributions in rank order, as a shard does.
 class MemoryJob {
  public:
   explicit MemoryJob(uint32_t ranks) : ranks_(ranks), contributions_(ranks) {}
@@ -53,7 +53,7 @@ class MemoryJob::RankSession final : public Session {
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
-  // Plain descent, as on a shard.
+  // Does plain gradient descent, as a shard with `sgd` does.
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
     return ApplyScaled(tensor, -rate_, parameters);
   }
@@ -78,7 +78,8 @@ class MemoryJob::RankSession final : public Session {
   void Abandon(absl::string_view reason) override { abandoned_ = std::string(reason); }
 
   // Accessors and settings for tests.
-  //  Tensors submitted in this step, in order.
+  //
+  // Tensors submitted in this step, in order.
   const std::vector<uint32_t>& submitted() const { return submitted_; }
   const protocol::TensorTable& table() const { return table_; }
   const std::vector<Progress>& progress() const { return progress_; }

@@ -22,7 +22,7 @@ TEST(OptimizersTest, EachDescends) {
     SetLearningRate(optimizer->get(), 0.1);
     x.square().sum().backward();
     (*optimizer)->step();
-    EXPECT_LT(x.max().item<float>(), 2.95f) << name;  // The new rate applied.
+    EXPECT_LT(x.max().item<float>(), 2.95f) << name;  // The new rate took effect.
     EXPECT_GT(x.min().item<float>(), 1.0f) << name;
   }
   EXPECT_THAT(MakeOptimizer({.name = "lion"}, {}).status().message(), HasSubstr("lion"));
@@ -38,8 +38,8 @@ TEST(OptimizersTest, SgdTakesMomentumNesterovAndWeightDecay) {
   EXPECT_FLOAT_EQ(x.item<float>(), 0.7f);
 }
 
-// Runs steps of one parameter with gradients 1, 2, 3, .., each with its momentum. The learning rate
-// comes from `spec`.
+// Runs one step per momentum on a single parameter. The gradients are 1, 2, 3, ..., and the
+// learning rate comes from `spec`.
 std::vector<float> Steps(const job::OptimizerSpec& spec, const std::vector<double>& momenta) {
   at::Tensor x = torch::zeros({1}, torch::requires_grad());
   auto optimizer = *MakeOptimizer(spec, {x});
@@ -56,8 +56,8 @@ std::vector<float> Steps(const job::OptimizerSpec& spec, const std::vector<doubl
 
 const std::vector<double> kMomenta = {0.9, 0.9, 0.5, 0.5, 0, 0, 0.9, 0.7};
 
-// Expected values are computed by hand: a step moves a parameter by rate × buffer, and a change of
-// momentum must not change this movement.
+// The expected values come from a simple formula: a step moves a parameter by rate × buffer, and a
+// change of momentum must not change this movement.
 TEST(OptimizersTest, MomentumOfSgdChangesWithoutAJump) {
   const job::OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
   const std::vector<float> got = Steps(spec, kMomenta);
@@ -84,8 +84,8 @@ TEST(OptimizersTest, MomentumOfRmspropChangesWithoutAJump) {
   }
 }
 
-// Expected values are computed by hand: the average of gradients continues, and each gradient is
-// weighted with the beta1 of its step.
+// The expected values come from a simple formula: the average of gradients continues, and each
+// gradient is weighted with the beta1 of its step.
 TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
   for (const char* name : {"adam", "adamw"}) {
     const job::OptimizerSpec spec{.name = name, .lr = 0.1};

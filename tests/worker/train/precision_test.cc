@@ -38,7 +38,7 @@ TEST_P(PrecisionTest, LearnsAsFp32Does) {
   EXPECT_NEAR(run.report.test_loss.value(), fp32.report.test_loss.value(), 0.03);
   EXPECT_EQ(run.parameters.empty(), false);
   EXPECT_EQ(run.Parameter("fc1.weight").scalar_type(), torch::kFloat);
-  // The file must have the masters instead of the model's rounded parameters.
+  // The file must contain the masters, not the model's rounded parameters.
   const at::Tensor weight = run.Parameter("fc1.weight");
   EXPECT_FALSE(torch::equal(weight, weight.to(torch::kBFloat16).to(torch::kFloat)));
   EXPECT_EQ(TrainOnce(JobOf(GetParam())).report.parameters_sha256, run.report.parameters_sha256);
@@ -106,7 +106,7 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
   ASSERT_TRUE(model.ok());
   EXPECT_TRUE(torch::equal(one.Parameter("fc1.weight"),
                            (*model)->named_parameters()["fc1.weight"].detach()))
-      << "as it was before it was rounded to fp16, too";
+      << "the weight must keep its value from before rounding to fp16";
 }
 
 TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
@@ -118,7 +118,7 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
   const auto session = job.MakeSession(0);
   const auto report = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
   EXPECT_THAT(report.status().message(), HasSubstr("20 steps in a row"));
-  EXPECT_EQ(session->skips(), 16u + 20) << "16 to bring the scale from 65536 to 1";
+  EXPECT_EQ(session->skips(), 16u + 20) << "16 skips lower the scale from 65536 to 1";
 }
 
 TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
@@ -175,7 +175,7 @@ TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
   }
 }
 
-// The operations of all models must exist in both types, forward and backward.
+// The operations of all models must support both types, forward and backward.
 TEST(ModelsPrecisionTest, EachComputesInShortFloats) {
   struct Case {
     const char* name;

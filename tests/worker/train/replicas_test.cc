@@ -11,6 +11,7 @@ namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -91,7 +92,7 @@ TEST_F(ModuleReplicasTest, ACopyThatOverflowsSkipsTheStep) {
   ASSERT_TRUE(parallel_->Synchronize().ok());
   EXPECT_FALSE(parallel_->overflowed().empty());
   // The next step must not be affected.
-  EXPECT_FALSE(Bias().grad().defined()) << "no rank had a mean for it";
+  EXPECT_FALSE(Bias().grad().defined()) << "no rank contributed a gradient";
   Pass(copy_, 1);
   parallel_->CountPassesOfReplicas(1);
   Pass(model_, 3);
@@ -123,11 +124,11 @@ TEST_F(ModuleReplicasTest, ParametersAndBuffersGoOutAndStatisticsComeBackAsAMean
 TEST_F(ModuleReplicasTest, OtherModelsAreRefusedByName) {
   nn::Sequential wider(nn::Linear(3, 5), nn::BatchNorm1d(5), nn::Linear(5, 2));
   EXPECT_THAT(ModuleReplicas::Create(*model_, {wider.ptr()}).status().message(),
-              HasSubstr("parameter 0.weight is of another shape or type in a copy of the model"));
+              AllOf(HasSubstr("parameter 0.weight"), HasSubstr("another shape or type")));
   nn::Sequential other(nn::Linear(3, 4), nn::LayerNorm(nn::LayerNormOptions({4})),
                        nn::Linear(4, 2));
   EXPECT_THAT(ModuleReplicas::Create(*model_, {other.ptr()}).status().message(),
-              HasSubstr("buffer 1.running_mean is missing in a copy of the model"));
+              HasSubstr("buffer 1.running_mean is missing"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Tests the files that a run writes to its output beside its last parameters: scalars, and its best
-// parameters.
+// Tests the files that a run writes to its output besides the last parameters: its scalars and its
+// best parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST_F(ResultsTest, ScalarsComeEverySoManyStepsAndWithTests) {
   double last = 0;
   ASSERT_TRUE(absl::SimpleAtod(rows.front()["loss"], &first));
   ASSERT_TRUE(absl::SimpleAtod(rows.back()["loss"], &last));
-  EXPECT_GT(first, last) << "it learns";
+  EXPECT_GT(first, last) << "the loss must fall";
   double accuracy = 0;
   ASSERT_TRUE(absl::SimpleAtod(rows.back()["test_accuracy"], &accuracy));
   EXPECT_NEAR(accuracy, report.test_accuracy.value_or(-1), 1e-6);
@@ -129,8 +129,8 @@ TEST_F(ResultsTest, ARunThatGoesOnEndsWithTheSameSteps) {
     const TrainReport report = Run(step);
     EXPECT_EQ(Column("step"), steps) << "after step " << step;
     EXPECT_EQ(Column("test_loss"), losses) << "after step " << step;
-    // The checkpoint is from another run than the earlier rows, so the time continues from the
-    // checkpoint's time.
+    // The checkpoint comes from a different run than the earlier rows, so the time continues from
+    // the checkpoint's time.
     double before = 0;
     const auto times = Column("wall_seconds");
     for (size_t i = 0; i < times.size(); ++i) {
@@ -150,7 +150,7 @@ TEST_F(ResultsTest, ARunThatGoesOnEndsWithTheSameSteps) {
 TEST_F(ResultsTest, TheBestIsKeptAndReported) {
   const TrainReport report = Run();
   ASSERT_TRUE(report.best.has_value());
-  // Both tests may be right for every image. In that case, the first one is the best.
+  // Both tests may classify every image correctly. In that case, the first one is the best.
   EXPECT_THAT(report.best->step, AnyOf(16u, 32u));
   EXPECT_GE(report.best->accuracy, report.test_accuracy);
   EXPECT_EQ(BestOnDisk(), report.best);
@@ -169,7 +169,7 @@ TEST_F(ResultsTest, WhatIsWorseDoesNotReplaceIt) {
   EXPECT_EQ(report.best->step, 16u);
   EXPECT_LT(report.test_accuracy.value_or(1), report.best->accuracy);
   EXPECT_EQ(BestOnDisk(), report.best);
-  EXPECT_EQ(Run(20).best, report.best) << "remembered by the checkpoint";
+  EXPECT_EQ(Run(20).best, report.best) << "the checkpoint contains the best test";
   // If a user removes best.pt, the next test becomes the best one.
   std::filesystem::remove(spec_.output + "/best.pt");
   EXPECT_EQ(Run(20).best.value_or(BestTest{}).step, 32u);

@@ -168,8 +168,8 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   for (const uint64_t step : {2, 3, 4}) EXPECT_EQ(run(step, saved), undisturbed) << step;
 }
 
-// Three ranks, or one rank, share the rest of a pass that two ranks began. Such a run of three
-// ranks can be interrupted and continue.
+// Three ranks, or one rank, finish a pass that two ranks began. The run with three ranks must also
+// continue after an interruption.
 TEST(ResumeRanksTest, OtherRanksGoOn) {
   std::map<uint32_t, std::map<uint64_t, std::string>> saved;  // By rank, then step.
   const auto run = [&](uint32_t ranks, uint64_t step, bool save) {
@@ -201,10 +201,10 @@ TEST(ResumeRanksTest, OtherRanksGoOn) {
     return *reports[0];
   };
   const TrainReport of_two = run(2, 0, /*save=*/true);
-  EXPECT_EQ(of_two.steps, 16u) << "512 samples, 64 a step, two passes";
+  EXPECT_EQ(of_two.steps, 16u) << "two passes of 512 samples take 16 steps of 64 samples";
   // After 5 steps, 192 samples of the first pass are left.
   EXPECT_EQ(run(1, 5, false).steps, 5u + 6 + 16);
-  EXPECT_EQ(run(1, 8, false).steps, 8u + 16) << "after a pass's last step";
+  EXPECT_EQ(run(1, 8, false).steps, 8u + 16) << "step 8 is the last one of a pass";
   const TrainReport of_three = run(3, 5, /*save=*/true);
   EXPECT_EQ(of_three.steps, 5u + 2 + 6);
   EXPECT_LT(of_three.test_loss.value(), 0.7 * std::log(10.0)) << "guessing would give log 10";

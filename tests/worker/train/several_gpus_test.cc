@@ -45,8 +45,8 @@ TEST(SeveralGpusTest, GoOnFromEachOthersCheckpoints) {
             straight.report.parameters_sha256);
 }
 
-// The number of passes is no multiple of the number of GPUs. The order of the sum then differs: g0
-// + g2 and then g1.
+// The number of passes is not a multiple of the number of GPUs. The sum then has a different order:
+// g0 + g2 first, and then g1.
 TEST(SeveralGpusTest, SharePassesThatAreNoMultiple) {
   const Ran wanted = TrainOnce(JobOf("cpu", 1, 3)), got = TrainOnce(JobOf("cuda", 2, 3));
   EXPECT_NEAR(got.report.train_loss, wanted.report.train_loss, 1e-4);

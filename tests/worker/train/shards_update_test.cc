@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// MemoryJob's shards do plain descent.
+// Has no momentum, because MemoryJob's shards do plain gradient descent.
 job::JobSpec JobOn(const char* on) {
   job::JobSpec spec = SmallJob();
   spec.optimizer.momentum = 0;
@@ -46,7 +46,7 @@ TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ShardsUpdateTest, ::testing::Values("fp32", "bf16", "fp16"));
 
-// One rank is out of data in an epoch's last step. All ranks must end with equal parameters.
+// One rank has no data in an epoch's last step. All ranks must end with equal parameters.
 TEST(ShardsUpdateRanksTest, AllEndAlike) {
   job::JobSpec spec = JobOn("shards");
   spec.workers = 2;

@@ -22,8 +22,8 @@ struct Timeline {
   }
 };
 
-// Returns the largest relative error of the estimates between the shares `from` and `to` of the
-// run.
+// Returns the largest relative error of the estimates made between the fractions `from` and `to` of
+// the run's time.
 double WorstError(const Timeline& run, double from, double to = 1) {
   const double all = run.Seconds();
   TimeLeft left;
@@ -69,10 +69,11 @@ TEST(TimeLeftTest, CountsTheTestsThatAreToCome) {
   Timeline run{.test_seconds = 0.2, .step_seconds = [](uint64_t) { return 0.018; }};
   EXPECT_NEAR(10 * run.test_seconds / run.Seconds(), 0.1, 0.001);
   EXPECT_LT(WorstError(run, 0.2), 0.001);
-  EXPECT_LT(WorstError(run, 0.01, 0.1), 0.12) << "of tests that nobody saw nothing is known";
+  EXPECT_LT(WorstError(run, 0.01, 0.1), 0.12)
+      << "the duration of a test is unknown before the first one";
 }
 
-// Durations vary irregularly between 0.5 and 1.5 of their mean. The estimate must stay accurate.
+// Durations vary irregularly between 0.5 and 1.5 times their mean. The estimate must stay accurate.
 TEST(TimeLeftTest, IsNotThrownByUnevenSteps) {
   const Timeline run{.test_seconds = 0.2, .step_seconds = [](uint64_t step) {
                        return 0.018 * (0.5 + static_cast<double>(step * 7919 % 101) / 100);

@@ -1,4 +1,4 @@
-// A job of one worker without processes.
+// Trains a job of one worker in this process.
 #pragma once
 
 #include "absl/status/statusor.h"

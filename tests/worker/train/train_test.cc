@@ -56,7 +56,7 @@ TEST(TrainTest, LearnsAndReports) {
             report->parameters_sha256);
   EXPECT_EQ(session->progress().back().total_steps, 32);
   EXPECT_EQ(session->progress().back().validation_metric, report->test_accuracy);
-  ASSERT_THAT(session->tested(), SizeIs(Ge(2))) << "after each epoch, and at the end";
+  ASSERT_THAT(session->tested(), SizeIs(Ge(2))) << "a test follows each epoch and the last step";
   EXPECT_EQ(session->tested().back(), report->test_accuracy);
 }
 

@@ -68,9 +68,9 @@ TEST(LaunchEnvironmentTest, RanksOfARackCountWithinIt) {
   EXPECT_EQ(rank(1, 1, {{"RANK", "9"}}).value(), 2);
   EXPECT_THAT(rank({}, 1, {{"RANK", "0"}, {"WORLD_SIZE", "4"}}).status().message(),
               AllOf(HasSubstr("started 4 processes (WORLD_SIZE)"),
-                    HasSubstr("the rack of relay 1 has 3 workers"), HasSubstr("relays.workers")));
+                    HasSubstr("relay 1 has 3 workers"), HasSubstr("relays.workers")));
   EXPECT_THAT(rank(1, 0, {}).status().message(), HasSubstr("rack of relay 0 has 1 workers"));
-  EXPECT_THAT(rank(0, 2, {}).status().message(), HasSubstr("the job has 2 relays, 0 to 1"));
+  EXPECT_THAT(rank(0, 2, {}).status().message(), HasSubstr("2 relays, 0 to 1"));
   racks.relays.workers.clear();
   EXPECT_THAT(rank(0, 0, {}).status().message(), HasSubstr("no `relays` section"));
 }

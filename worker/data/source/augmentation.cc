@@ -11,7 +11,7 @@ constexpr int kCropTries = 10;
 constexpr double kNarrowest = 3.0 / 4.0;
 constexpr double kWidest = 4.0 / 3.0;
 
-// The largest centered part of the image with an allowed shape.
+// Returns the largest centered part of the image that has an allowed aspect ratio.
 PixelBox MiddleCrop(uint32_t width, uint32_t height) {
   const double ratio = static_cast<double>(width) / height;
   PixelBox box = {.left = 0, .top = 0, .width = width, .height = height};

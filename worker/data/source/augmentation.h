@@ -12,7 +12,7 @@
 namespace sluice::worker {
 
 struct Augmentation {
-  uint32_t crop_padding = 0;  // Black pixels added on each side before a crop of the old size.
+  uint32_t crop_padding = 0;  // Black pixels added on each side before a crop to the original size.
   bool flip = false;          // Mirrors left to right with probability 1/2.
   // Scales a crop of random shape, with at least this share of the image's area, to the image's
   // size. 0 disables it.
@@ -35,8 +35,8 @@ struct PlaneShape {
   size_t bytes() const { return size_t{channels} * height * width; }
 };
 
-// Writes `from`, shifted by a crop with padding and mirrored, as `random` decides. Both spans hold
-// channels of height × width bytes.
+// Pads, crops and mirrors `from` as `random` decides, and writes the result to `to`. Both spans
+// hold channels of height × width bytes.
 void CropAndFlip(const Augmentation& augmentation, const PlaneShape& shape,
                  absl::Span<const uint8_t> from, CounterRandom random, absl::Span<uint8_t> to);
 
@@ -49,7 +49,7 @@ struct PixelBox {
 };
 
 // Returns the part of an image that random_resized_crop scales. Its area is at least `least_area`
-// of the image's, and its ratio of width to height is between 3 : 4 and 4 : 3 (Szegedy et al.,
+// times the image's, and its ratio of width to height is between 3 : 4 and 4 : 3 (Szegedy et al.,
 // "Going deeper with convolutions", 2014).
 PixelBox RandomCrop(uint32_t width, uint32_t height, double least_area, CounterRandom* random);
 

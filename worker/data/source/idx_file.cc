@@ -34,8 +34,8 @@ absl::Status Truncated(const std::string& path, uint64_t wanted, uint64_t got) {
                                           " follow; fetch the file again"));
 }
 
-// Appends `count` bytes to `*out`, which grows with the data: a wrong header cannot allocate
-// memory.
+// Appends `count` bytes to `*out`, which grows as data is read, so that a wrong header cannot cause
+// a huge allocation.
 absl::Status ReadBytes(gzFile_s* file, const std::string& path, uint64_t count,
                        std::vector<uint8_t>* out) {
   uint64_t done = 0;
@@ -81,7 +81,7 @@ absl::Status CheckMagic(const std::string& path, absl::Span<const uint8_t> magic
   return absl::OkStatus();
 }
 
-// Fills the shape and returns the bytes of each following item.
+// Reads the sizes of all dimensions into `shape` and returns the number of bytes of one item.
 absl::StatusOr<uint64_t> ReadShape(gzFile_s* file, const std::string& path, uint32_t dimensions,
                                    std::vector<uint32_t>* shape) {
   std::vector<uint8_t> sizes;

@@ -25,7 +25,7 @@ struct IdxArray {
 absl::StatusOr<IdxArray> ReadIdxFile(const std::string& path, uint32_t dimensions, uint32_t limit);
 
 // Reads images and their labels. Also fails with INVALID_ARGUMENT if the counts differ or a label
-// is not a class.
+// is out of range.
 absl::StatusOr<LabelledImages> ReadIdxImages(const std::string& images_path,
                                              const std::string& labels_path, uint32_t limit);
 

@@ -13,7 +13,7 @@
 namespace sluice::worker {
 namespace {
 
-// Covers usual headers; some cameras write longer ones.
+// Enough for most headers; some cameras write longer ones.
 constexpr uint64_t kHeaderBytes = uint64_t{1} << 16;
 // One byte of Deflate expands to at most 1,032 bytes of 8 black-and-white pixels each. One byte of
 // JPEG expands to at most 512 pixels.
@@ -127,9 +127,9 @@ class JpegReader {
       return absl::OkStatus();
     }
     const absl::string_view why = tjGetErrorStr2(handle_.get());
-    // Many programs leave bytes between an image's parts, which is harmless. The library's error
-    // code does not distinguish this warning from an error, because the code stays set when an
-    // error follows. The message text is then that of the error.
+    // Many programs leave extra bytes between an image's parts, which is harmless. The library's
+    // error code does not distinguish this warning from an error, because the code stays set when
+    // an error follows. But an error replaces the message.
     if (absl::StrContains(why, "extraneous bytes before marker")) return absl::OkStatus();
     return Damaged(name, why);
   }

@@ -23,13 +23,13 @@ struct RgbImage {
   std::vector<uint8_t> pixels;  // Row by row; red, green and blue of each pixel.
 };
 
-// All errors begin with `name`. A file's first bytes decide which of the two formats it has; its
-// name does not matter.
+// All errors begin with `name`. A file's first bytes determine its format; its name does not
+// matter.
 //
 // ReadImageHeader returns the size in the header, which must be in `start`, the file's first bytes.
-// Fails with INVALID_ARGUMENT if the file is neither PNG nor JPEG, or the image exceeds kMaxPixels
-// or the capacity of a file of `file_bytes`. Fails with DATA_LOSS if the file is empty, or its
-// header is damaged or incomplete.
+// Fails with INVALID_ARGUMENT if the file is neither PNG nor JPEG, or the image has more than
+// kMaxPixels or more pixels than a file of `file_bytes` can hold. Fails with DATA_LOSS if the file
+// is empty, or its header is damaged or incomplete.
 absl::StatusOr<ImageSize> ReadImageHeader(absl::string_view start, uint64_t file_bytes,
                                           absl::string_view name);
 

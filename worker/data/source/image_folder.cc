@@ -20,7 +20,7 @@ struct Entry {
   bool is_folder = false;
 };
 
-// Returns the entries of a folder by name, without hidden ones.
+// Returns the entries of a folder, sorted by name and without hidden ones.
 absl::StatusOr<std::vector<Entry>> ListFolder(const std::string& path) {
   std::error_code error;
   std::vector<Entry> entries;

@@ -23,13 +23,13 @@ struct ImageFolder {
   std::string PathOf(const File& file) const;
 };
 
-// Lists `path`/CLASS/FILE. If there are more than `limit` files (0 means no limit), it takes
-// `limit` of them, evenly spaced. Reads the header of each listed file. Ignores names that begin
-// with a dot. `classes` (may be null) are the classes of the training images: labels refer to them,
-// and a folder with another name is an error. Errors name the folder or file. Fails with NOT_FOUND
-// if the folder does not exist. Fails with INVALID_ARGUMENT if there is no class, a class has no
-// images, a file is not .png, .jpg or .jpeg (in any case), or there are too many files. Also
-// returns the errors of CheckImageFile.
+// Lists `path`/CLASS/FILE. If there are more than `limit` files (0 means no limit), lists `limit`
+// of them, evenly spaced. Reads the header of each listed file. Ignores names that begin with a
+// dot. `classes` (may be null) are the classes of the training images: labels refer to them, and a
+// folder with another name is an error. Errors name the folder or file. Fails with NOT_FOUND if the
+// folder does not exist. Fails with INVALID_ARGUMENT if there is no class, a class has no images, a
+// file is not .png, .jpg or .jpeg (in any case), or there are too many files. Also returns the
+// errors of CheckImageFile.
 absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
                                             const std::vector<std::string>* classes,
                                             uint32_t limit);

@@ -54,7 +54,7 @@ class MemoryImages : public ImageSource {
   const std::vector<std::string> no_names_;
 };
 
-// Holds file names and decodes an image at each read.
+// Holds file names and decodes an image on each read.
 class FolderImages : public ImageSource {
  public:
   FolderImages(ImageFolder folder, uint32_t side, const Augmentation& augmentation)

@@ -1,4 +1,4 @@
-// ImageSource: images of bytes with equal sizes and their classes, by number. It keeps them in
+// ImageSource: numbered 8-bit images of equal size, with their classes. It keeps the images in
 // memory or decodes them on demand.
 #pragma once
 

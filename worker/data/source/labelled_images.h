@@ -1,4 +1,4 @@
-// LabelledImages: a data set in memory, of byte images with equal sizes and their classes.
+// LabelledImages: an in-memory data set of 8-bit images of equal size, with their classes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr uint64_t kMaxImageBytes = uint64_t{4} << 30;
 
 struct LabelledImages {
   uint32_t count = 0;
-  uint32_t channels = 1;  // Red, green, blue; or gray.
+  uint32_t channels = 1;  // 3 for red, green and blue; 1 for gray.
   uint32_t height = 0;
   uint32_t width = 0;
   uint32_t classes = 0;
@@ -23,8 +23,8 @@ struct LabelledImages {
   PlaneShape shape() const { return {channels, height, width}; }
 };
 
-// Values to subtract from a pixel and to divide it by, for each channel. Unit: the brightest value
-// (255 is 1.0).
+// For each channel, the value to subtract from a pixel and the value to divide the result by. In
+// these units, a byte of 255 is 1.0.
 struct Normalization {
   std::vector<float> mean;
   std::vector<float> deviation;

@@ -1,4 +1,4 @@
-// Prefetcher: makes objects before their use, in order, on its own thread.
+// Prefetcher: prepares objects on its own thread, in order, before they are needed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sluice::worker {
 
-// The objects and their order do not depend on `depth`. One thread uses it.
+// The objects and their order do not depend on `depth`. Use it from one thread.
 template <typename T>
 class Prefetcher {
  public:

@@ -9,7 +9,7 @@
 
 namespace sluice::worker {
 
-// `from` is scaled to `width` × `height`, and `window` of the result is written.
+// Resample scales `from` to `width` × `height` and writes only the part `window` of the result.
 struct ResampleOptions {
   PixelBox from;
   uint32_t width = 0;
@@ -18,14 +18,14 @@ struct ResampleOptions {
   bool flip = false;  // Mirrors left to right.
 };
 
-// Writes `planes`: red, green and blue, each window.height × window.width. Each pixel is a mean of
-// the pixels around its position, weighted by a triangle whose width is that of a pixel of the
-// coarser image (bilinear with antialiasing). Weights are integer multiples of 1/65536, so every
-// machine gets the same result.
+// Writes `planes`: red, green and blue, each window.height × window.width. Each pixel is a weighted
+// mean of the source pixels around its position (bilinear with antialiasing). The weights form a
+// triangle whose half-width is one pixel of the coarser image. Weights are integer multiples of
+// 1/65536, so every machine gets the same result.
 void Resample(const RgbImage& image, const ResampleOptions& options, absl::Span<uint8_t> planes);
 
-// Returns the usual crop for tests: the shorter side is scaled to 256/224 of `side`, and the center
-// is taken.
+// Returns the usual crop for tests: scales the shorter side to 256/224 of `side` and takes the
+// center.
 ResampleOptions MiddleOf(ImageSize size, uint32_t side);
 
 }  // namespace sluice::worker

@@ -27,15 +27,15 @@ class ShardSampler {
   explicit ShardSampler(const ShardSamplerOptions& options);
 
   uint64_t steps_per_epoch() const { return StepsAfter(0); }
-  // Returns the number of steps to deal the deck without its first `offset` cards.
+  // Returns the number of steps that the deck lasts without its first `offset` cards.
   uint64_t StepsAfter(uint64_t offset) const;
-  // Returns the position of all ranks in the deck after `steps` steps from `offset` on.
+  // Returns the position in the deck after all ranks have run `steps` steps from `offset` on.
   uint64_t OffsetAfter(uint64_t offset, uint64_t steps) const;
   // Returns this rank's samples of epoch `epoch` (counted from 0), in order, from the deck without
   // its first `offset` cards.
   std::vector<uint32_t> Deal(uint64_t epoch, uint64_t offset = 0) const;
-  // Returns the part of a deal for pass `pass` of step `step` (both from 0 within the epoch). Empty
-  // if the rank is out of data.
+  // Returns the part of a deal for pass `pass` of step `step` (both counted from 0 within the
+  // deal). Empty if the rank is out of data.
   absl::Span<const uint32_t> Batch(absl::Span<const uint32_t> dealt, uint64_t step,
                                    uint32_t pass) const;
 

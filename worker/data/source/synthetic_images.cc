@@ -43,7 +43,7 @@ struct Waves {
 constexpr std::array<Waves, kClasses> kTextures = {
     {{1, 4}, {4, 1}, {3, 3}, {2, 6}, {6, 2}, {5, 5}, {1, 8}, {8, 1}, {4, 8}, {8, 4}}};
 
-// −256 at the beginning of a wave, 256 in its middle. A whole wave is 2^32.
+// Returns −256 at the beginning of a wave and 256 in its middle. A whole wave is a phase of 2^32.
 int Triangle(uint32_t phase) {
   const int place = static_cast<int>(phase >> 22);  // 0 to 1023.
   return place < 512 ? place - 256 : 768 - place;
@@ -53,7 +53,7 @@ int Triangle(uint32_t phase) {
 class Texture {
  public:
   Texture(uint32_t label, CounterRandom* random) {
-    // Differs from the class's number of waves by up to half a wave.
+    // The number of waves differs from the class's number by up to half a wave.
     constexpr uint32_t kWave = uint32_t{1} << 27;  // 2^32 / kColorSide.
     const auto jittered = [&](uint32_t waves) {
       return waves * kWave - kWave / 2 + static_cast<uint32_t>(random->Below(kWave));
@@ -62,7 +62,7 @@ class Texture {
     down_ = jittered(kTextures[label].down);
     for (uint32_t& phase : phases_) phase = static_cast<uint32_t>(random->Next());
   }
-  // −512 to 512. A wave repeats by integer overflow.
+  // Returns −512 to 512. Waves repeat because the phase wraps around.
   int At(uint32_t y, uint32_t x) const {
     return Triangle(phases_[0] + y * down_ + x * across_) +
            Triangle(phases_[1] + y * down_ - x * across_);
@@ -74,7 +74,7 @@ class Texture {
   std::array<uint32_t, 2> phases_{};
 };
 
-// Strength of a texture in a color, with a random sign: at least `low`, below `high`.
+// Returns a texture's strength in a color: at least `low` and below `high`, with a random sign.
 int Strength(int low, int high, CounterRandom* random) {
   const int strength = low + static_cast<int>(random->Below(static_cast<uint64_t>(high - low)));
   return random->Below(2) == 1 ? strength : -strength;

@@ -13,10 +13,10 @@ namespace sluice::worker {
 // own coarse pattern, and each image is its class's pattern with noise.
 LabelledImages MakeSyntheticImages(uint32_t first, uint32_t count);
 
-// 32 × 32, three colors, 10 classes, like CIFAR-10. A class is a texture, not a position or color:
-// two crossed gratings, which a flip maps to themselves. Each image draws their phases, its colors,
-// a weaker texture of another class over them, and noise. Convolutions learn it in a few epochs,
-// but not perfectly.
+// 32 × 32, three colors, 10 classes, like CIFAR-10. Only texture tells classes apart, not position
+// or color. A class's texture is two crossed gratings, which look the same when flipped. Each image
+// has random phases and colors, a weaker texture of another class on top, and noise. Convolutional
+// networks learn the classes in a few epochs, but not perfectly.
 LabelledImages MakeSyntheticColorImages(uint32_t first, uint32_t count);
 
 }  // namespace sluice::worker

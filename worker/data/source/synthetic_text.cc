@@ -31,8 +31,8 @@ std::string MakeWord(uint32_t word) {
   return text;
 }
 
-// Draws words by Zipf's law: word w with a frequency of about 1 / (w + 1). Integers give the same
-// result on every machine.
+// Draws words by Zipf's law: the frequency of word w is roughly proportional to 1 / (w + 1).
+// Integer arithmetic gives the same result on every machine.
 class ZipfWords {
  public:
   ZipfWords() {

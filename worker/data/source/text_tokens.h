@@ -1,4 +1,4 @@
-// TextTokens: a text as the numbers of its bytes or characters.
+// TextTokens: a text as a sequence of token numbers, one for each byte or character.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace sluice::worker {
 
-// Upper limit for texts. They are held in memory, with two bytes per token.
+// Upper limit for the size of a text. Texts are held in memory, with two bytes per token.
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-inline constexpr uint32_t kMaxCharacters = 1 << 16;  // Limit for different characters.
+inline constexpr uint32_t kMaxCharacters = 1 << 16;  // Limit for distinct characters.
 
 enum class TextLevel {
   kByte,  // 256 tokens.
@@ -25,9 +25,10 @@ struct TextTokens {
   std::vector<uint32_t> vocabulary;
 };
 
-// `name` names the text in errors. Fails with INVALID_ARGUMENT if the text is empty. With
-// characters, also fails if the text is not UTF-8 (this includes overlong forms, surrogates and
-// truncated characters), with the offset, or has over kMaxCharacters different characters.
+// `name` names the text in errors. Fails with INVALID_ARGUMENT if the text is empty. At character
+// level, it also fails if the text has over kMaxCharacters different characters or is not UTF-8;
+// the error then names the offset. Overlong forms, surrogates and truncated characters are not
+// UTF-8.
 absl::StatusOr<TextTokens> TokenizeText(absl::string_view text, TextLevel level,
                                         absl::string_view name);
 

@@ -1,5 +1,5 @@
-// TextWindows: divides a part of a text into samples: `context` tokens, and the following token for
-// each.
+// TextWindows: divides part of a text into samples of `context` tokens, each token with the one
+// that follows it as its target.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class TextWindows {
   uint32_t context() const { return options_.context; }
   // Upper bound (exclusive) of all tokens.
   uint32_t vocabulary() const { return static_cast<uint32_t>(text_->vocabulary.size()); }
-  // Writes `context` tokens to `inputs`, and the `context` tokens that begin one later to
+  // Writes the window's `context` tokens to `inputs`, and the same window shifted by one token to
   // `targets`.
   void Read(uint32_t sample, EpochKey epoch, absl::Span<int64_t> inputs,
             absl::Span<int64_t> targets) const;
@@ -51,7 +51,7 @@ class TextWindows {
   TextWindowsOptions options_;
 };
 
-// Returns the first token of the validation part, which is `fraction` of the text at its end.
+// Returns the first token of the validation part: the last `fraction` of the text.
 size_t ValidationBegin(size_t tokens, double fraction);
 
 }  // namespace sluice::worker

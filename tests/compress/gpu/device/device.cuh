@@ -18,7 +18,7 @@ inline void OrDie(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
-// Returns whether there is a GPU. If not, prints a line.
+// Returns true if there is a GPU. Otherwise prints a message.
 inline bool HasGpu() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);

@@ -47,7 +47,7 @@ void RunBlockTopK(S& step) {
       step, step.template At<uint32_t>(step.layout.block_places), 8);
 }
 
-// Runs with blocks of 4 elements, each of which fits in a single thread.
+// Runs with blocks of 4 elements, so a single thread handles a whole block.
 template <class S>
 void RunSmallBlockTopK(S& step) {
   step.launch(PickLargest<Fp32>{step.chunks, step.tiles, 2, step.slots()}, step.tile_count);
@@ -186,8 +186,8 @@ void RunAddOfPlaces(S& step) {
   step.launch(Kernel{step.chunks}, step.chunk_count);
 }
 
-// Calls run(name, bytes of memory per element that the codec must access, case). `case` is called
-// with a Step; this also holds for the functions below.
+// Calls run(name, bytes, case). `bytes` is the memory per element that the codec must access. Here
+// and in the functions below, `case` is called with a Step.
 template <class Run>
 void ForEachDenseCase(Run run) {
   run("none", 16, [](auto& step) { RunCast<ToFp32>(step); });

@@ -1,5 +1,5 @@
 // Inputs of the kernels for the test and the benchmark on a GPU. All buffers of a step are in one
-// piece of memory, so a copy of this memory on the device has the same offsets. This header needs
+// block of memory, so a copy of this memory on the device has the same offsets. This header needs
 // only a C++ compiler.
 #pragma once
 

@@ -23,7 +23,7 @@ void ExpectSameSumAddSparse(const std::string& spec, float threshold = 0) {
       const std::vector<std::byte>& payload = made.made(i).expected;
       sums[i] = wanted[i] = MadeUp(i / 3, chunk.count, i);  // The sums include zeros of both signs.
       std::memcpy(chunk.payload, payload.data(), payload.size());
-      // These bytes make reads after the payload visible.
+      // These bytes reveal reads beyond the end of the payload.
       std::fill_n(chunk.payload + payload.size(), 16, uint8_t{0xFF});
       chunk.sum = sums[i].data();
       sizes[i] = static_cast<uint32_t>(payload.size());

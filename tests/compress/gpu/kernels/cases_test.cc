@@ -20,8 +20,8 @@ TEST(CudaCases, OrderNeverMatters) {
     const std::vector<uint8_t> forward = MemoryAfter(layout, forth, start, run);
     const std::vector<uint8_t> backward =
         MemoryAfter(layout, back, MemoryAfter(layout, back, layout.Fill(), before), run);
-    EXPECT_TRUE(forward != start) << "it does nothing";
-    EXPECT_TRUE(forward == backward) << "it depends on the order";
+    EXPECT_TRUE(forward != start) << "the kernel must change the memory";
+    EXPECT_TRUE(forward == backward) << "the result must not depend on the thread order";
   });
 }
 

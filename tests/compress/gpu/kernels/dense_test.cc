@@ -99,7 +99,7 @@ void ExpectSameIntSum(const std::string& spec) {
         made.tile_count(), order);
     made.ExpectPayloads();
     made.ExpectResiduals();
-    // Some of the shared exponents do not fit, and some are missing.
+    // Some shared exponents do not fit the values, and some blocks have none yet.
     for (uint32_t i = 0; i < exponents.size(); ++i) exponents[i] = static_cast<float>(i * 37 % 260);
     uint32_t compared = 0;
     for (uint32_t i = 0; i < made.chunk_count(); ++i) {

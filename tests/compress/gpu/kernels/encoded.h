@@ -99,7 +99,7 @@ class Made {
       chunk.own_key = input.own_key;
       chunk.shared_key = input.shared_key;
       chunk.payload = made.payload.data() + i % 3 * aligned;
-      // The number is a multiple of 4, for blocks of 1,024 elements.
+      // The number is rounded up to a multiple of 4, so that it also fits blocks of 1,024 elements.
       blocks += (count + 1023) / 1024 * 4;
       elements += count;
     }
@@ -125,7 +125,8 @@ class Made {
       ASSERT_EQ(std::memcmp(chunks_[i].payload, made.expected.data(), made.expected.size()), 0)
           << "payload of chunk " << i << ", " << chunks_[i].count << " elements";
       const uint8_t* const end = chunks_[i].payload + made.expected.size();
-      for (int j = 0; j < 32; ++j) ASSERT_EQ(end[j], 0xEE) << "after chunk " << i;
+      for (int j = 0; j < 32; ++j)
+        ASSERT_EQ(end[j], 0xEE) << "the kernel must not write past chunk " << i;
     }
   }
   void ExpectResiduals() const {

@@ -9,8 +9,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// This file is not instrumented, because switches between fibers must not order events for the
-// thread sanitizer.
+// This file is not instrumented, because the thread sanitizer must not treat switches between
+// fibers as synchronization.
 
 namespace sluice::compress::gpu {
 namespace {

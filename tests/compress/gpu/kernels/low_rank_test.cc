@@ -132,8 +132,8 @@ TEST(CudaLowRank, Extremes) {
 }
 
 TEST(CudaLowRank, LessThanTheRank) {
-  // First all elements are zero, then only one row and one column are not. Therefore most columns
-  // of P are replaced.
+  // First all elements are zero, then all outside one row, then all outside one row and one column.
+  // Therefore most columns of P are replaced.
   const auto few = [](uint32_t rows, uint32_t columns, uint64_t step) {
     std::vector<float> gradient(size_t{rows} * columns);
     for (uint32_t i = 0; i < columns && step > 1; ++i) gradient[7 * columns + i] = 0.5f;

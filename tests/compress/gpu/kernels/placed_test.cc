@@ -24,8 +24,8 @@ struct PlacedBuffers {
   std::vector<float> values, packed_values;
 };
 
-// Checks payloads, their sizes, residuals and counts of kept elements. A kernel must have selected
-// the places before.
+// Checks payloads, their sizes, residuals and counts of kept elements. A kernel must already have
+// selected the places.
 template <class Values, Placed kHow>
 void ExpectSamePlaced(const Made& made, const std::vector<uint32_t>& places, uint32_t bits,
                       ThreadOrder order, PlacedBuffers* buffers) {

@@ -59,7 +59,7 @@ constexpr IndexMode kModes[] = {IndexMode::kAuto, IndexMode::kRice, IndexMode::k
                                 IndexMode::kBytes, IndexMode::kBitmap};
 constexpr uint8_t kUntouched = 0xEE;
 
-// Kernels must not write after the plane's end.
+// Checks the plane, and that kernels do not write beyond its end.
 void ExpectPlane(const std::vector<uint8_t>& plane, const std::vector<std::byte>& expected) {
   ASSERT_GE(plane.size(), expected.size() + 16);
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -146,7 +146,7 @@ TEST(CudaPositions, AllCodings) {
     std::vector<uint32_t> gaps(kept);
     for (uint32_t i = 0; i < kept; ++i) {
       const uint64_t draw = random.At(i + 1);
-      // The gaps are geometric, uniform, equal, in clusters, or a few are much larger than the
+      // The gaps are geometric, uniform, equal or clustered, or a few are much larger than the
       // others.
       switch (round / 12 % 6) {
         case 0:

@@ -28,7 +28,7 @@ TEST(CudaKernels, Sign) { ExpectSameSigns<SignMeans::kOne>("sign"); }
 TEST(CudaKernels, OneBit) { ExpectSameSigns<SignMeans::kTwo>("onebit"); }
 TEST(CudaKernels, SignSgd) { ExpectSameSigns<SignMeans::kNone>("signsgd"); }
 
-// There are more blocks than a word has bits. Some of their marks are set and some are not.
+// The marks of all blocks fill about one word or more. Some are set and some are not.
 template <SignMeans kMeans>
 void ExpectSameSumOfManyBlocks(const std::string& spec) {
   const std::unique_ptr<Codec> codec = MakeCodec(*ParseCodecSpec(spec));

@@ -99,7 +99,7 @@ TEST(CudaKernels, Ternary) {
   ExpectSameTernary("ternary:0.5");
   ExpectSameTernary("ternary:0.9");
   ExpectSameTernary("ternary:1");
-  // With this share, nearly all elements are kept.
+  // At this level, nearly all elements are kept.
   ExpectSameTernary("ternary:0.0000001");
   for (const char* index : {"rice", "packed", "bytes", "bitmap"}) {
     ExpectSameTernary(std::string("ternary:0.7,index=") + index);

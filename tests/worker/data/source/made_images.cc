@@ -87,7 +87,7 @@ std::string MakeCmykJpeg(uint32_t width, uint32_t height, const std::vector<uint
 }
 
 std::string WithPngSize(std::string png, uint32_t width, uint32_t height) {
-  // Signature 8, chunk's length 4, "IHDR" 4, width 4, height 4, …; 13 bytes of chunk, then its CRC.
+  // In bytes: signature 8, chunk length 4, "IHDR" 4, chunk data 13 (width 4, height 4, …), CRC 4.
   PutBigEndian(width, png.data() + 16);
   PutBigEndian(height, png.data() + 20);
   const auto* chunk = reinterpret_cast<const unsigned char*>(png.data() + 12);
@@ -96,7 +96,7 @@ std::string WithPngSize(std::string png, uint32_t width, uint32_t height) {
 }
 
 std::string WithJpegSize(std::string jpeg, uint16_t width, uint16_t height) {
-  // Marker SOF0: FF C0, length 2, precision 1, height 2, width 2.
+  // In bytes: marker SOF0 (FF C0) 2, length 2, precision 1, height 2, width 2.
   const size_t at = jpeg.find("\xFF\xC0");
   EXPECT_NE(at, jpeg.npos);
   const uint8_t size[] = {static_cast<uint8_t>(height >> 8), static_cast<uint8_t>(height),

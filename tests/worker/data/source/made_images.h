@@ -9,7 +9,7 @@
 
 namespace sluice::worker {
 
-// Makes an image by a formula. Colors change from pixel to pixel.
+// Makes an image from a formula. Colors vary from pixel to pixel.
 RgbImage MakePixels(uint32_t width, uint32_t height);
 // Makes an image of a single color.
 RgbImage MakeFlat(uint32_t width, uint32_t height, uint8_t red, uint8_t green, uint8_t blue);
@@ -20,10 +20,10 @@ std::string MakePngOf(uint32_t width, uint32_t height, int channels,
                       const std::vector<uint8_t>& bytes);
 // Makes a nearly lossless JPEG file.
 std::string MakeJpeg(const RgbImage& image, bool progressive = false);
-// `inks` are as in files: 255 means no ink.
+// `inks` holds values as stored in files, where 255 means no ink.
 std::string MakeCmykJpeg(uint32_t width, uint32_t height, const std::vector<uint8_t>& inks);
 
-// Replaces the size in the header of a PNG file by `width` × `height` and updates the checksum.
+// Replaces the size in a PNG file's header with `width` × `height` and updates the checksum.
 std::string WithPngSize(std::string png, uint32_t width, uint32_t height);
 // Like WithPngSize, for a JPEG file.
 std::string WithJpegSize(std::string jpeg, uint16_t width, uint16_t height);

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Makes 0, 1, … `count` − 1.
+// Returns a function that makes 0, 1, … `count` − 1 in turn.
 std::function<std::unique_ptr<int>()> Count(int count) {
   return [count, next = 0]() mutable -> std::unique_ptr<int> {
     return next < count ? std::make_unique<int>(next++) : nullptr;

@@ -26,8 +26,8 @@ TEST(ShardSamplerTest, EachSampleGoesToOneRankOnceAnEpoch) {
 }
 
 TEST(ShardSamplerTest, OtherRanksAreDealtWhatIsLeft) {
-  // Two ranks take three steps of a pass. Three ranks share the rest for two steps, and one rank
-  // takes what is left.
+  // Two ranks take the first three steps of a pass. Three ranks then take two steps, and one rank
+  // takes all remaining samples.
   std::vector<uint32_t> seen;
   const auto take = [&](uint32_t ranks, uint64_t offset, uint64_t steps) {
     uint64_t after = 0;
@@ -52,7 +52,7 @@ TEST(ShardSamplerTest, OtherRanksAreDealtWhatIsLeft) {
   std::sort(seen.begin(), seen.end());
   std::vector<uint32_t> expected(101);
   std::iota(expected.begin(), expected.end(), 0u);
-  EXPECT_EQ(seen, expected) << "each once";
+  EXPECT_EQ(seen, expected) << "each sample is dealt exactly once";
   const ShardSampler last({.samples = 101, .ranks = 3});
   EXPECT_EQ(last.StepsAfter(101), 0u);
   EXPECT_THAT(last.Deal(0, 101), IsEmpty());

@@ -40,10 +40,11 @@ TEST(TextTokens, BytesAreTheirOwnNumbers) {
 }
 
 TEST(TextTokens, WhatIsNotUtf8IsToldWithItsPlace) {
-  EXPECT_EQ(
-      Problem("one\ntwo\n\xFFthree"),
-      "a.txt: is not UTF-8: byte 0xff at offset 8 (line 3) does not begin a character; convert the "
-      "file, or set data.level to byte");
+  const std::string text = "one\ntwo\n\xFFthree";
+  EXPECT_EQ(TokenizeText(text, TextLevel::kChar, "a.txt").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Problem(text),
+              AllOf(HasSubstr("at offset 8 (line 3)"), HasSubstr("set data.level to byte")));
   const std::vector<std::string> wrong = {"\x80",
                                           "\xC0\x80",
                                           "\xC1\xBF",
@@ -131,7 +132,7 @@ TEST(TextWindows, MoveFromEpochToEpochAndStayInTheText) {
       const int64_t begin = Inputs(*windows, 0, {.seed = 1, .epoch = epoch})[0];
       ASSERT_LT(begin, 3);
       ++begins[static_cast<size_t>(begin)];
-      // All windows move together.
+      // All windows shift by the same number of tokens.
       const uint32_t last = windows->size() - 1;
       EXPECT_EQ(Inputs(*windows, last, {.seed = 1, .epoch = epoch})[0], begin + 3 * last);
       EXPECT_LT(begin + 3 * last + 3, tokens);
