@@ -17,7 +17,6 @@ namespace sluice {
 using Micros = int64_t;
 
 inline constexpr Micros kWriteMax = 8'000;        // The longest write of a checkpoint part.
-inline constexpr Micros kSmallWriteMax = 500;     // The longest write of a record or a manifest.
 inline constexpr Micros kSlowWriteMax = 120'000;  // The same on a slow disk: four leases.
 
 struct SimProcess {
@@ -48,9 +47,10 @@ struct SimWorld {
     events.push({now + delay, ++sequence, process, process == nullptr ? 0 : process->life,
                  std::move(what)});
   }
-  // Returns how long a write that begins now takes: less than `longest` if the disk is not slow.
-  Micros WriteTime(const Channel& channel, Micros longest = kWriteMax) {
-    if (now < disk_slow_until) longest = kSlowWriteMax;
+  bool disk_is_slow() const { return now < disk_slow_until; }
+  // Returns how long the write of a checkpoint part takes that begins now.
+  Micros WriteTime(const Channel& channel) {
+    const Micros longest = disk_is_slow() ? kSlowWriteMax : kWriteMax;
     return static_cast<Micros>(chance.Below(channel, static_cast<uint64_t>(longest)));
   }
   // Runs the next event, unless its process has ended or restarted since the event was scheduled.
