@@ -42,7 +42,7 @@ absl::StatusOr<Place> FindPlace(absl::string_view path) {
 std::string DefaultText(const FieldOptions& options) {
   if (options.HasExtension(v1::default_note)) return options.GetExtension(v1::default_note);
   if (options.GetExtension(v1::needed)) return "required";
-  const std::string value = options.GetExtension(v1::default_value);
+  const std::string& value = options.GetExtension(v1::default_value);
   double number = 0;
   return value.empty() || absl::SimpleAtod(value, &number) ? value : absl::StrCat("`", value, "`");
 }

@@ -455,13 +455,14 @@ absl::StatusOr<protocol::JobState> Coordinator::Leave(const protocol::WorkerLeav
     Fail(absl::StrCat(Describe(member), " gave up: ", why), out);
   }
   member.left = true;
-  const bool all = std::all_of(members_.begin(), members_.end(),
-                               [](const Member& other) { return other.left || !other.present; });
-  if (all && phase_ == protocol::JobPhase::kRunning) {
-    Finish(out);
-  }
+  if (AllHaveLeft() && phase_ == protocol::JobPhase::kRunning) Finish(out);
   if (ended()) member.told_end = true;
   return StateFor(&member);
+}
+
+bool Coordinator::AllHaveLeft() const {
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.left || !member.present; });
 }
 
 void Coordinator::RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, Member* member,

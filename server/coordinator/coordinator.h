@@ -300,6 +300,8 @@ class Coordinator {
   // Defined in coordinator_rack.cc.
   bool MayBegin(Effects* out);
   void Finish(Effects* out);
+  // Returns whether all members that are present have finished.
+  bool AllHaveLeft() const;
 
   // Defined in coordinator_elastic.cc.
   bool IsEnough(absl::Time now) const;

@@ -68,6 +68,8 @@ void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view 
                                              " workers, without the residuals of those that left"),
                         .warning = true,
                         .fields = {.event = "members_removed"}});
+  // A member that has finished may be gone, so the job cannot wait for another Leave call.
+  if (AllHaveLeft()) return Finish(out);
   AnnounceMembers(out);
 }
 

@@ -250,6 +250,15 @@ TEST_F(ElasticTest, WhoGivesUpIsMissedByNobody) {
   EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
 }
 
+// The worker that has finished may die before it repeats its Leave.
+TEST_F(ElasticTest, EndsWhenTheOnlyWorkerThatHasNotFinishedIsLost) {
+  StartJob();
+  EXPECT_TRUE(Leave(0, /*finished=*/true).ok());
+  PassWith({}, {11, 12}, absl::Seconds(12), 50);
+  EXPECT_EQ(coordinator_.phase(), protocol::JobPhase::kFinished);
+  EXPECT_TRUE(records_.back().finished);
+}
+
 TEST_F(ElasticTest, TheLastOneThatGivesUpIsAwaitedLikeOneThatIsLost) {
   StartJob();
   CompleteCheckpoint(100);
