@@ -15,7 +15,7 @@ import sys
 from seed_sweep import ROOT, parser_of, train
 
 JOB = str(ROOT / "examples/fashion-mnist.yaml")
-# The example's baseline applies only to the example's optimizer.
+# The example's `baseline` section is for SGD, so the job for Adam replaces it.
 OPTIMIZERS = {"sgd": ["optimizer={name: sgd, lr: 0.1, momentum: 0.9, clip_norm: 1}"],
               "adam": ["optimizer={name: adam, lr: 0.001, clip_norm: 1}", "baseline={optimizer: {lr: 0.001}}"]}
 # Name: optimizer, codec up, codec down.

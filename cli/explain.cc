@@ -37,13 +37,12 @@ std::string Wrapped(absl::string_view text, size_t indent) {
     const bool fits = column + 1 + word.size() <= kWidth;
     if (!fits) absl::StrAppend(&lines, lines.empty() ? "" : "\n", std::string(indent, ' '));
     absl::StrAppend(&lines, fits ? " " : "", word);
-    column = fits ? column + 1 : indent;
-    column += word.size();
+    column = (fits ? column + 1 : indent) + word.size();
   }
   return lines + "\n";
 }
 
-std::string Facts(const job::KeyExplanation& key) {
+std::vector<std::string> Facts(const job::KeyExplanation& key) {
   std::vector<std::string> facts;
   if (key.is_section) facts.push_back(key.is_list ? "list of sections" : "section");
   if (!key.is_section && key.is_list) facts.push_back("list");
@@ -59,7 +58,7 @@ std::string Facts(const job::KeyExplanation& key) {
   if (!key.taken_by.empty()) {
     facts.push_back(absl::StrCat("only with: ", absl::StrJoin(key.taken_by, ", ")));
   }
-  return absl::StrJoin(facts, "\n");
+  return facts;
 }
 
 absl::Status AddSection(absl::string_view path, nlohmann::ordered_json* sections) {
@@ -91,9 +90,7 @@ absl::StatusOr<std::string> FormatKey(absl::string_view path) {
   std::string text;
   if (!key->path.empty()) {
     absl::StrAppend(&text, key->path, "\n", Wrapped(PlainText(key->meaning), 2));
-    for (const absl::string_view fact : absl::StrSplit(Facts(*key), '\n', absl::SkipEmpty())) {
-      absl::StrAppend(&text, Wrapped(fact, 2));
-    }
+    for (const std::string& fact : Facts(*key)) absl::StrAppend(&text, Wrapped(fact, 2));
   }
   if (!key->is_section) return text;
   const absl::StatusOr<std::vector<job::KeyExplanation>> keys = job::ExplainKeysOf(path);

@@ -24,8 +24,8 @@ absl::Status AddLists(const SavedState& state, size_t chunk, SavedState* sums) {
   return absl::OkStatus();
 }
 
-// Clears the state that relies on the receiver's memory of the sender, because the receiver has no
-// memory of a new sender.
+// Clears the state that assumes that the receiver remembers earlier frames of the sender. The
+// receiver remembers nothing of a new sender.
 void ForgetReceiver(SavedCompressor::Chunk* chunk) {
   if (chunk->config.spec.codec != CodecId::kLsh) return;
   const auto codec = chunk->state.find(kCodecState);

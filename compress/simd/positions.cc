@@ -314,7 +314,7 @@ class PositionSum {
       sums = hn::Add(sums, hn::ShiftLeftLanes<1>(du, sums));
       sums = hn::Add(sums, hn::ShiftLeftLanes<2>(du, sums));
       const auto next = hn::Add(run, sums);
-      // The 1 that `sums` counts for the number itself applies only to later positions.
+      // `sums` counts 1 for the number itself. Only later positions need this 1.
       hn::StoreU(hn::Add(hn::Sub(next, hn::Set(du, 1)), highs), du, positions + i);
       run = hn::Broadcast<3>(next);
       index = hn::Add(index, hn::Set(du, 4));

@@ -74,8 +74,8 @@ bool IsPresent(const Message& section, const FieldDescriptor& field) {
                              : reflection.HasField(section, &field);
 }
 
-// Returns the keys that a section of this kind takes, as " (adam takes: lr, ...)", or an empty text
-// if the kind takes no keys.
+// Returns the keys that a section of this kind takes, as " (adam takes: lr, ...)", or an empty
+// string if the kind takes no keys.
 std::string KeysOfKind(const Descriptor& section, absl::string_view kind) {
   std::vector<std::string> keys;
   for (int i = 1; i < section.field_count(); ++i) {

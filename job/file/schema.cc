@@ -17,7 +17,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FieldOptions;
 
-// Returns "; did you mean 'sgd'?", or an empty text.
+// Returns "; did you mean 'sgd'?", or an empty string.
 std::string Hint(absl::string_view word, absl::Span<const absl::string_view> known) {
   const absl::string_view nearest = NearestName(word, known);
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");

@@ -23,7 +23,7 @@ const google::protobuf::FieldDescriptor* FindKey(const google::protobuf::Descrip
                                                  absl::string_view key);
 
 // Returns "'optimizer.on' is now called 'optimizer.location'; release 0.3 no longer reads the old
-// name", or an empty text if `key` is the field's current name.
+// name", or an empty string if `key` is the field's current name.
 std::string OldNameWarning(const google::protobuf::FieldDescriptor& field, absl::string_view path,
                            absl::string_view key);
 
@@ -42,14 +42,15 @@ std::string SectionKind(const google::protobuf::Message& section);
 // Returns true if sections of this kind take the key (option only_for).
 bool AcceptsKey(const google::protobuf::FieldDescriptor& field, absl::string_view kind);
 
-// Returns the reason why `word` is not among the field's known words, or an empty text if the field
-// accepts it.
+// Returns the reason why `word` is not among the field's known words, or an empty string if the
+// field accepts it.
 std::string WordProblem(const google::protobuf::FieldDescriptor& field, absl::string_view word);
 
-// Returns the field's limits, for example "above 0 and at most 1", or an empty text if it has none.
+// Returns the field's limits, for example "above 0 and at most 1", or an empty string if it has
+// none.
 std::string RangeText(const google::protobuf::FieldDescriptor& field);
 
-// Returns the reason why `value` is outside the field's limits, or an empty text if the field
+// Returns the reason why `value` is outside the field's limits, or an empty string if the field
 // accepts it.
 std::string RangeProblem(const google::protobuf::FieldDescriptor& field, double value);
 

@@ -37,7 +37,7 @@ class YamlMapper {
                  const google::protobuf::FieldDescriptor& field,
                  google::protobuf::Message* section);
   // Sets the field, or appends to a repeated field. Returns the expected form of the value, or an
-  // empty text if the value is valid.
+  // empty string if the value is valid.
   std::string SetScalar(const YAML::Node& value, const google::protobuf::FieldDescriptor& field,
                         google::protobuf::Message* section);
   void MapCodec(const YAML::Node& value, const std::string& path,

@@ -42,7 +42,6 @@ class SimCoordinator {
   void Begin();
   // Call CarryOut with the effects of each call.
   server::Coordinator& core() { return *core_; }
-  const server::Coordinator& core() const { return *core_; }
   void CarryOut(const server::Coordinator::Effects& effects);
   // Requests `count` checkpoints. Each request must get one answer.
   void RequestCheckpoints(uint32_t count, server::CheckpointToken first);
