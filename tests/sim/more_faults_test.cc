@@ -14,7 +14,7 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kMoreFaultsSeeds = 20;
+constexpr uint64_t kMoreFaultsSeeds = 10;
 #else
 constexpr uint64_t kMoreFaultsSeeds = 150;
 #endif

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kPlanSimSeeds = 100;
+constexpr uint64_t kPlanSimSeeds = 40;
 constexpr uint64_t kSeedsOfALoss = 5;
 #else
 // Number of seeds for each of four kinds of jobs.
@@ -36,9 +36,9 @@ void ExpectRightForEverySeed(SurvivalOptions (*job)(uint64_t seed)) {
                    << total.ranks_reexecuted;
   if (seeds < 100) return;
   EXPECT_GT(total.plans, 3 * seeds);
-  EXPECT_GT(total.rollbacks, seeds / 4);
-  EXPECT_GT(total.shards_replayed, seeds / 4);
-  EXPECT_GT(total.ranks_reexecuted, seeds / 4);
+  EXPECT_GT(total.rollbacks, seeds / 10);
+  EXPECT_GT(total.shards_replayed, seeds / 10);
+  EXPECT_GT(total.ranks_reexecuted, seeds / 10);
 }
 
 TEST(PlanSurvivalTest, EveryStepIsCodedAsTheScheduleSaysForEverySeed) {

@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kQuorumSimSeeds = 200;
+constexpr uint64_t kQuorumSimSeeds = 60;
 #else
 constexpr uint64_t kQuorumSimSeeds = 1'000;
 #endif
