@@ -131,6 +131,12 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
     usable =
         protocol::VerifyCheckpoint(dir_, *manifest, [](uint32_t server) { return server == 0; });
   }
+  // A disk that does not answer is no reason to lose the steps since an older checkpoint.
+  if (absl::IsUnavailable(usable)) {
+    return absl::UnavailableError(absl::StrCat("the checkpoint after step ", step,
+                                               " cannot be read now: ", usable.message(),
+                                               "; start this server again when its disk works"));
+  }
   if (!usable.ok()) {
     logger_.Warning("the checkpoint after step ", step, " cannot be used: ", usable.message());
     damaged_.push_back(step);

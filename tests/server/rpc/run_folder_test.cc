@@ -103,6 +103,25 @@ TEST_F(RunFolderTest, AnUnfinishedRunGoesOnFromTheNewestThatIsWhole) {
       << "an operator may want to inspect the damaged files";
 }
 
+// A disk that does not answer says nothing about the checkpoint. An older one would lose steps.
+TEST_F(RunFolderTest, ACheckpointThatCannotBeReadNowIsNotTakenForDamaged) {
+  WriteRun();
+  for (const uint64_t step : {10, 20}) WriteComplete(step);
+  const std::string part = protocol::StepFolder(dir(), 20) + "/" + protocol::WorkerPartName(0, 0);
+  for (const std::string& file : {protocol::StepFolder(dir(), 20) + "/manifest.json", part}) {
+    std::filesystem::rename(file, file + ".away");
+    std::filesystem::create_symlink(file, file);  // open() fails with ELOOP.
+    const auto folder = Open();
+    EXPECT_EQ(folder.status().code(), absl::StatusCode::kUnavailable) << folder.status();
+    EXPECT_THAT(folder.status().message(), HasSubstr(file));
+    std::filesystem::remove(file);
+    std::filesystem::rename(file + ".away", file);
+  }
+  const auto folder = Open();
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(StepsOf(**folder), ElementsAre(10, 20));
+}
+
 // When a term continues, parts are reported again, possibly after they were removed. A manifest
 // with missing parts must be refused.
 TEST_F(RunFolderTest, RefusesAManifestWhosePartsAreGone) {
