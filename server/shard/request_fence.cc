@@ -72,10 +72,23 @@ bool RequestFence::IsBehind(const protocol::Sender& sender) const {
          sender.term > options_.term && sender.term >= job_term_;
 }
 
+// Returns true if the sender got its rank in a generation that this shard has not received yet.
+// Two instances of a shard can receive a generation at different times.
+bool RequestFence::IsGenerationBehind(const protocol::Sender& sender) const {
+  return ended_.empty() && sender.job_uid == options_.job_uid && sender.term == options_.term &&
+         sender.generation > generation_ && sender.rank < incarnations_.size() &&
+         sender.incarnation != incarnations_[sender.rank];
+}
+
 bool RequestFence::Pass(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out) {
-  if (IsBehind(exchange.sender)) {
-    Answer(stream, exchange, protocol::Outcome::kBusy,
-           absl::StrCat("shard ", options_.shard, " is in term ", options_.term, " still"), out);
+  const bool is_term_behind = IsBehind(exchange.sender);
+  if (is_term_behind || IsGenerationBehind(exchange.sender)) {
+    Answer(
+        stream, exchange, protocol::Outcome::kBusy,
+        is_term_behind
+            ? absl::StrCat("shard ", options_.shard, " is in term ", options_.term, " still")
+            : absl::StrCat("shard ", options_.shard, " is in generation ", generation_, " still"),
+        out);
     return false;
   }
   std::string fenced = FenceReason(exchange.sender);

@@ -314,6 +314,19 @@ TEST(ShardRepair, WhatASuccessorNeedsAndIsGoneEndsTheRepair) {
 
 // Scripted schedule: a worker rejoins with an old residual, so its bytes differ from those of its
 // predecessor.
+// After a restart, the coordinator may have told only another instance of the shard.
+TEST(ShardRepair, ASuccessorWaitsForAShardThatDoesNotKnowItYet) {
+  ShardUnderTest shard(KeepingShard(2));
+  const protocol::ExchangeReply early = shard.Ask(OfSuccessor(Contribution(1, 1, 0, 1)));
+  EXPECT_EQ(early.outcome, protocol::Outcome::kBusy);
+  EXPECT_THAT(early.message, HasSubstr("shard 0 is in generation 1 still"));
+  ASSERT_TRUE(shard->SetMembership(2, {100, 201}).ok());
+  EXPECT_THAT(shard.Send(OfSuccessor(Contribution(1, 1, 0, 1))), IsEmpty());
+  const protocol::ExchangeReply late = shard.Ask(Contribution(1, 1, 0, 1));
+  EXPECT_EQ(late.outcome, protocol::Outcome::kFenced);
+  EXPECT_THAT(late.message, HasSubstr("held by another worker"));
+}
+
 TEST(ShardRepair, RejoinWithAnOldResidual) {
   const std::vector<protocol::ExchangeRequest> others = {
       Contribution(1, 2, 0, 7),          // A closed step.
