@@ -90,25 +90,31 @@ void SimCoordinator::Persist(const protocol::RunRecord& record) {
   const protocol::JobPhase phase = core_->phase();
   const bool is_needed = !record.finished && phase != protocol::JobPhase::kFinished &&
                          phase != protocol::JobPhase::kFailed;
-  if (disk_.full() && is_needed) {
+  const bool refused = disk_.Refuses(*process_);
+  if ((refused || disk_.fails_late()) && is_needed) {
+    if (!refused) Store(record);
     ++world_.report.records_written_late;
     return world_.At(kRewrite, process_, [this, record] { Persist(record); });
   }
   writing_ = false;
   --persisting_;
+  Store(record);
+  CarryOutWaiting();
+}
+
+void SimCoordinator::Store(const protocol::RunRecord& record) {
   const bool rolls_back = disk_.record().has_value() && record.term > disk_.record()->term;
   if (rolls_back) around_.rolled_back();
   const bool is_lost = rolls_back ? bug_ == SurvivalBug::kTermNotPersisted
                                   : bug_ == SurvivalBug::kMemberNotPersisted &&
                                         record.generation > 1 && !record.finished;
   if (!is_lost) disk_.WriteRecord(record);
-  CarryOutWaiting();
 }
 
 void SimCoordinator::WriteManifest(const protocol::CheckpointManifest& manifest) {
   writing_ = false;
   const absl::Status written =
-      disk_.WriteManifest(manifest, bug_ != SurvivalBug::kReportedBeforeDurable);
+      disk_.WriteManifest(*process_, manifest, bug_ != SurvivalBug::kReportedBeforeDurable);
   if (written.ok()) around_.completed(manifest);
   server::Coordinator::Effects effects;
   core_->CheckpointWritten(manifest.step, written, Now(), &effects);

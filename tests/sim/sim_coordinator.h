@@ -60,6 +60,7 @@ class SimCoordinator {
   void CarryOutWaiting();
   void Write(std::function<void()> what);
   void Persist(const protocol::RunRecord& record);
+  void Store(const protocol::RunRecord& record);
   void WriteManifest(const protocol::CheckpointManifest& manifest);
   void CheckAnswer(const server::AnswerCheckpoint& answer);
 

@@ -12,31 +12,49 @@ absl::Span<const std::byte> BytesOnDisk(const std::string& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
+const std::string& FileOf(const protocol::CheckpointPart& part) {
+  return part.file.empty() ? part.name : part.file;
+}
+
 }  // namespace
 
-protocol::CheckpointPart SimDisk::WritePart(uint32_t term, uint64_t step, const std::string& name,
-                                            std::string bytes) {
+protocol::CheckpointPart SimDisk::WritePart(const SimProcess& writer, uint32_t term, uint64_t step,
+                                            const std::string& name, std::string bytes) {
   protocol::CheckpointPart part;
   part.term = term;
   part.step = step;
   part.name = name;
-  if (full()) {
+  const bool refused = Refuses(writer);
+  if (refused || fails_late()) {
     if (manifests_.contains(step)) ++world_.report.late_failed_writes;
-    part.error = "no space is left";
-    return part;
+    part.error = refused ? "no space is left" : "the folder cannot be made durable";
   }
+  if (refused) return part;
   part.bytes = bytes.size();
   part.checksum = Crc32c(BytesOnDisk(bytes));
-  damaged_.erase({step, name});
-  parts_[step][name] = std::move(bytes);
+  std::map<std::string, std::string>& files = parts_[step];
+  const auto existing = files.find(name);
+  if (existing != files.end() && existing->second != bytes) {
+    part.file = absl::StrCat(name, ".", part.checksum);
+  }
+  damaged_.erase({step, FileOf(part)});
+  files[FileOf(part)] = std::move(bytes);
   return part;
 }
 
-const std::string* SimDisk::FindPart(uint64_t step, const std::string& name) const {
-  const auto of_step = parts_.find(step);
+const std::string* SimDisk::FindPart(const protocol::CheckpointPart& part) const {
+  const auto of_step = parts_.find(part.step);
   if (of_step == parts_.end()) return nullptr;
-  const auto part = of_step->second.find(name);
-  return part == of_step->second.end() ? nullptr : &part->second;
+  const auto file = of_step->second.find(FileOf(part));
+  return file == of_step->second.end() ? nullptr : &file->second;
+}
+
+void SimDisk::LosePart(const protocol::CheckpointManifest& manifest, const std::string& name) {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
+    if (part.name != name) continue;
+    parts_[manifest.step].erase(FileOf(part));
+    damaged_.insert({manifest.step, FileOf(part)});
+  }
 }
 
 absl::StatusOr<std::string> SimDisk::ReadPart(uint64_t step, const std::string& name) {
@@ -46,7 +64,7 @@ absl::StatusOr<std::string> SimDisk::ReadPart(uint64_t step, const std::string& 
   }
   for (const protocol::CheckpointPart& part : manifest->second.parts) {
     if (part.name != name) continue;
-    const std::string& bytes = parts_[step][name];
+    const std::string& bytes = parts_[step][FileOf(part)];
     if (bytes.size() == part.bytes && Crc32c(BytesOnDisk(bytes)) == part.checksum) return bytes;
     ++world_.report.damaged_refused;
     return absl::DataLossError(absl::StrCat(name, " is damaged"));
@@ -54,18 +72,23 @@ absl::StatusOr<std::string> SimDisk::ReadPart(uint64_t step, const std::string& 
   return absl::DataLossError(absl::StrCat(name, " is not in the manifest"));
 }
 
-absl::Status SimDisk::WriteManifest(const protocol::CheckpointManifest& manifest,
+absl::Status SimDisk::WriteManifest(const SimProcess& writer,
+                                    const protocol::CheckpointManifest& manifest,
                                     bool checks_parts) {
-  if (full()) return absl::ResourceExhaustedError("no space is left");
+  if (Refuses(writer)) return absl::ResourceExhaustedError("no space is left");
   // An earlier coordinator may have abandoned the checkpoint and removed its files.
-  const bool all_there =
-      std::all_of(manifest.parts.begin(), manifest.parts.end(),
-                  [&](const auto& part) { return FindPart(manifest.step, part.name) != nullptr; });
+  const bool all_there = std::all_of(manifest.parts.begin(), manifest.parts.end(),
+                                     [&](const auto& part) { return FindPart(part) != nullptr; });
   if (checks_parts && !all_there) return absl::DataLossError("a part is gone");
   manifests_[manifest.step] = manifest;
   dropped_damaged_ = false;
   not_usable_.erase(manifest.step);
   refused_.erase(manifest.step);
+  if (fails_late()) {
+    // Only the next coordinator finds the checkpoint.
+    not_usable_.insert(manifest.step);
+    return absl::UnavailableError("the folder cannot be made durable");
+  }
   ++world_.report.checkpoints;
   return absl::OkStatus();
 }
@@ -85,7 +108,7 @@ uint32_t SimDisk::TermOf(uint64_t step) const {
 
 bool SimDisk::IsWhole(const protocol::CheckpointManifest& manifest) const {
   return std::none_of(manifest.parts.begin(), manifest.parts.end(), [&](const auto& part) {
-    return damaged_.contains({manifest.step, part.name});
+    return damaged_.contains({manifest.step, FileOf(part)});
   });
 }
 
@@ -115,10 +138,10 @@ bool SimDisk::DamageNewest() {
   const auto& [step, manifest] = *manifests_.rbegin();
   const protocol::CheckpointPart& part =
       manifest.parts[world_.chance.Choose("part", manifest.parts.size())];
-  std::string& bytes = parts_[step][part.name];
+  std::string& bytes = parts_[step][FileOf(part)];
   if (bytes.empty()) return false;
   bytes[world_.chance.Choose("byte", bytes.size())] ^= 1;
-  damaged_.insert({step, part.name});
+  damaged_.insert({step, FileOf(part)});
   return true;
 }
 

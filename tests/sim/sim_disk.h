@@ -28,15 +28,24 @@ class SimDisk {
   const std::optional<protocol::RunRecord>& record() const { return record_; }
   bool finished() const { return record_.has_value() && record_->finished; }
   uint32_t term() const { return record_.has_value() ? record_->term : 0; }
-  bool full() const { return world_.now < world_.disk_full_until; }
+  bool unreadable() const { return world_.now < world_.disk_unreadable_until; }
+  // Returns whether writes take effect and report an error.
+  bool fails_late() const { return world_.now < world_.disk_fails_late_until; }
+  // Returns whether `writer` can write nothing.
+  bool Refuses(const SimProcess& writer) const {
+    return world_.now < world_.disk_full_until || !writer.can_open(world_.now);
+  }
 
-  protocol::CheckpointPart WritePart(uint32_t term, uint64_t step, const std::string& name,
-                                     std::string bytes);
+  // Existing files with other bytes are kept, as in protocol/checkpoint; the part then gets a file
+  // of its own.
+  protocol::CheckpointPart WritePart(const SimProcess& writer, uint32_t term, uint64_t step,
+                                     const std::string& name, std::string bytes);
   absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
   // Returns the bytes of a part, of a complete checkpoint or not; null if the file does not exist.
-  const std::string* FindPart(uint64_t step, const std::string& name) const;
+  const std::string* FindPart(const protocol::CheckpointPart& part) const;
   // With `checks_parts`, fails unless all files that the manifest lists exist.
-  absl::Status WriteManifest(const protocol::CheckpointManifest& manifest, bool checks_parts);
+  absl::Status WriteManifest(const SimProcess& writer, const protocol::CheckpointManifest& manifest,
+                             bool checks_parts);
   void WriteRecord(const protocol::RunRecord& record) { record_ = record; }
   void Drop(uint64_t step);
 
@@ -61,22 +70,20 @@ class SimDisk {
 
   // Changes one file of the newest checkpoint; false if there is no checkpoint.
   bool DamageNewest();
-  // Removes from each checkpoint the file that `name_of` returns for its manifest's term.
+  // Removes from each checkpoint the part that `name_of` returns for its manifest's term.
   template <typename NameOf>
   void Lose(const NameOf& name_of) {
-    for (const auto& [step, manifest] : manifests_) {
-      const std::string name = name_of(manifest.term);
-      parts_[step].erase(name);
-      damaged_.insert({step, name});
-    }
+    for (const auto& [step, manifest] : manifests_) LosePart(manifest, name_of(manifest.term));
   }
 
  private:
+  void LosePart(const protocol::CheckpointManifest& manifest, const std::string& name);
+
   SimWorld& world_;
-  std::map<uint64_t, std::map<std::string, std::string>> parts_;  // By step and name.
+  std::map<uint64_t, std::map<std::string, std::string>> parts_;  // By step and file.
   Manifests manifests_;
   std::optional<protocol::RunRecord> record_;
-  std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
+  std::set<std::pair<uint64_t, std::string>> damaged_;  // By step and file.
   bool dropped_damaged_ = false;
   std::set<uint64_t> refused_;
   std::set<uint64_t> not_usable_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -23,10 +24,17 @@ struct SimProcess {
   // Never shortens a pause: events that wait for the later time would be overtaken.
   void StandStill(Micros until) { stands_still_until = std::max(stands_still_until, until); }
 
+  // Returns whether the process can open files and connections.
+  bool can_open(Micros now) const { return no_descriptors_until <= now; }
+
   bool up = false;
   uint64_t life = 0;  // Increases at each start and each end.
   Micros stands_still_until = 0;
   Micros cut_off_until = 0;
+  // By process: the time until which messages to it do not arrive.
+  std::map<uint32_t, Micros> cut_to;
+  Micros no_descriptors_until = 0;
+  Micros refused_until = 0;
 };
 
 struct SimEvent {
@@ -77,6 +85,9 @@ struct SimWorld {
   std::priority_queue<SimEvent> events;
   Micros disk_full_until = 0;
   Micros disk_slow_until = 0;
+  Micros disk_unreadable_until = 0;
+  Micros disk_fails_late_until = 0;  // Writes take effect and report an error.
+  Micros writes_outlive_until = 0;   // Writes of killed processes are finished.
   Micros faults_until = 0;
   SurvivalReport report;
 };

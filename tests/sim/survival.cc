@@ -148,6 +148,7 @@ void SurvivalRun::Kill(ProcessId process) {
   at.up = false;
   ++at.life;
   at.stands_still_until = 0;
+  at.no_descriptors_until = 0;
   Trace(2, process, at.life, 0);
   if (IsWorker(process)) return KillWorker(process - options_.shards);
   if (process == 0) {
@@ -188,6 +189,20 @@ void SurvivalRun::KillAndRestartLater(ProcessId process) {
   Kill(process);
   At(kAwayMin + Below({"away", process}, kAwaySpread), kNoProcess,
      [this, process] { Start(process); });
+}
+
+void SurvivalRun::WritePart(ProcessId process, protocol::CheckpointPart part, std::string bytes,
+                            std::function<void(protocol::CheckpointPart)> written) {
+  const bool outlives = now_ < world_.writes_outlive_until;
+  At(world_.WriteTime({"write", process}), outlives ? kNoProcess : process,
+     [this, process, life = processes_[process].life, outlives, part = std::move(part),
+      bytes = std::move(bytes), written = std::move(written)] {
+       protocol::CheckpointPart done =
+           disk_.WritePart(processes_[process], part.term, part.step, part.name, bytes);
+       if (processes_[process].life != life) return;
+       if (!outlives) return written(std::move(done));
+       At(0, process, [written, done = std::move(done)] { written(done); });
+     });
 }
 
 SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {

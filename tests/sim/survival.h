@@ -45,6 +45,12 @@ enum class Fault {
   kDiskFull,            // All writes fail for a while.
   kDiskSlow,            // Writes take up to four leases for a while.
   kCheckpointRequests,  // Operators ask for checkpoints, many at once.
+  kOneWayCut,           // Messages from one process to another do not arrive for a while.
+  kUnreadable,          // No file can be read for a while.
+  kNoDescriptors,       // A process can open neither files nor connections for a while.
+  kRefused,             // A process's calls are refused for a while, as with an old token.
+  kFailsAfterWrite,     // Writes take effect and report an error for a while.
+  kWriteOutlives,       // For a while, writes of killed processes are finished.
   // Faults of elastic jobs; not in kScheduledFaults.
   kAway,     // A worker is killed and restarts after much longer than a lease.
   kGivesUp,  // A worker announces that it leaves, and comes back later.
@@ -70,7 +76,13 @@ inline constexpr Fault kScheduledFaults[] = {Fault::kBreak,
                                              Fault::kLoseDisk,
                                              Fault::kDiskFull,
                                              Fault::kDiskSlow,
-                                             Fault::kCheckpointRequests};
+                                             Fault::kCheckpointRequests,
+                                             Fault::kOneWayCut,
+                                             Fault::kUnreadable,
+                                             Fault::kNoDescriptors,
+                                             Fault::kRefused,
+                                             Fault::kFailsAfterWrite,
+                                             Fault::kWriteOutlives};
 std::string ToString(Fault fault);
 
 // Mistakes that the simulation must find. They are planted in the code around the real components.

@@ -61,7 +61,7 @@ void SurvivalRun::CheckManifest(const protocol::CheckpointManifest& manifest) {
                          " parts"));
   }
   for (const protocol::CheckpointPart& part : manifest.parts) {
-    const std::string* const bytes = disk_.FindPart(manifest.step, part.name);
+    const std::string* const bytes = disk_.FindPart(part);
     if (part.term != manifest.term || bytes == nullptr || bytes->size() != part.bytes) {
       Violate(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
                            " of term ", part.term, ", which is not there"));

@@ -38,6 +38,8 @@ server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
 }  // namespace
 
 void SurvivalRun::StartCoordinator() {
+  // The program ends with an error, and its supervisor starts it again.
+  if (disk_.record().has_value() && disk_.unreadable()) return KillAndRestart(0);
   if (disk_.finished()) {
     // The program would report that the run has finished and exit. All workers are done.
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
@@ -113,7 +115,8 @@ void SurvivalRun::CarryOut(const server::AnswerJoin& join) {
   const auto [rank, session] = token->second;
   tokens_.erase(token);
   if (join.grant.ok()) CheckGrant(*join.grant);
-  At(Delay({"grant", rank}), WorkerProcess(rank),
+  const Micros cut = std::max<Micros>(CutUntil(0, WorkerProcess(rank)) - now_, 0);
+  At(cut + Delay({"grant", rank}), WorkerProcess(rank),
      [this, rank = rank, session = session, grant = join.grant] {
        if (ranks_[rank].session == session) Joined(rank, grant);
      });
@@ -156,6 +159,7 @@ void SurvivalRun::Command(const server::CommandShard& command) {
     CheckMembers(members->generation, members->incarnations);
     ledger_.Members(disk_.record()->term, members->incarnations);
   }
+  servers_[process].last_command = std::max(servers_[process].last_command, CutUntil(0, process));
   ArriveAt({"command", process}, process, life, &servers_[process].last_command,
            [this, process = process, command] {
              if (servers_[process].control == command.stream) Obey(process, command);

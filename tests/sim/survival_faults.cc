@@ -86,23 +86,47 @@ void SurvivalRun::Strike(Fault fault) {
       return;
     case Fault::kOtherBytes:
       return KillAndComputeOtherwise(rank);
+    case Fault::kLoseDisk:
+      return LoseDisk(SomeProcess());
+    case Fault::kCheckpointRequests:
+      return RequestCheckpoints();
+    case Fault::kOneWayCut:
+      return CutOneWay();
+    case Fault::kNoDescriptors:
+      processes_[SomeProcess()].no_descriptors_until = now_ + Some("for", 200'000);
+      return;
+    case Fault::kRefused:
+      processes_[SomeProcess()].refused_until = now_ + Some("for", 200'000);
+      return;
+    case Fault::kAway:
+      return KillAndRestartLater(WorkerProcess(rank));
+    case Fault::kGivesUp:
+      return GiveUp(rank);
+    default:
+      return StrikeDisk(fault);
+  }
+}
+
+void SurvivalRun::StrikeDisk(Fault fault) {
+  switch (fault) {
     case Fault::kDamage:
       if (!disk_.DamageNewest()) --report_.faults[fault];
       return;
-    case Fault::kLoseDisk:
-      return LoseDisk(SomeProcess());
     case Fault::kDiskFull:
       world_.disk_full_until = now_ + Some("for", 100'000);
       return;
     case Fault::kDiskSlow:
       world_.disk_slow_until = now_ + Some("for", 300'000);
       return;
-    case Fault::kCheckpointRequests:
-      return RequestCheckpoints();
-    case Fault::kAway:
-      return KillAndRestartLater(WorkerProcess(rank));
-    case Fault::kGivesUp:
-      return GiveUp(rank);
+    case Fault::kUnreadable:
+      world_.disk_unreadable_until = now_ + Some("for", 100'000);
+      return;
+    case Fault::kFailsAfterWrite:
+      world_.disk_fails_late_until = now_ + Some("for", 100'000);
+      return;
+    case Fault::kWriteOutlives:
+      world_.writes_outlive_until = now_ + Some("for", 300'000);
+      return;
     default:
       return;  // Faults of single messages.
   }
@@ -141,12 +165,33 @@ ProcessId SurvivalRun::SomeOtherServer() {
   return options_.shards > 1 ? serving_[1 + Some("shard", options_.shards - 1)] : 0;
 }
 
+Micros SurvivalRun::CutUntil(ProcessId from, ProcessId to) const {
+  const auto cut = processes_[from].cut_to.find(to);
+  return cut == processes_[from].cut_to.end() ? 0 : cut->second;
+}
+
+bool SurvivalRun::CanConnect(ProcessId from, ProcessId to) const {
+  return Reaches(from, to) && CutUntil(to, from) <= now_ && processes_[from].can_open(now_) &&
+         processes_[to].can_open(now_);
+}
+
 bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
   const SimProcess& a = processes_[from];
   const SimProcess& b = processes_[to];
   // A coordinator that finds a finished run exits together with its program.
   if ((from == 0 || to == 0) && coordinator_ == nullptr) return false;
-  return a.up && b.up && (from == to || std::max(a.cut_off_until, b.cut_off_until) <= now_);
+  if (!a.up || !b.up) return false;
+  return from == to ||
+         std::max({a.cut_off_until, b.cut_off_until, a.refused_until, CutUntil(from, to)}) <= now_;
+}
+
+// TCP repeats what does not arrive, so that messages of open streams arrive after the cut. Calls
+// end by their deadline.
+void SurvivalRun::CutOneWay() {
+  const ProcessId from = SomeProcess();
+  ProcessId to = SomeProcess();
+  if (from == to || (IsWorker(from) && IsWorker(to))) to = 0;
+  processes_[from].cut_to[to] = now_ + Some("for", 200'000);
 }
 
 void SurvivalRun::CutOff(ProcessId process) {

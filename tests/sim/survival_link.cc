@@ -51,7 +51,7 @@ void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
 
 void SurvivalRun::Redial(uint32_t index, uint32_t shard) {
   if (ranks_[index].links[shard] != 0 || !Talks(ranks_[index])) return;
-  if (!Reaches(WorkerProcess(index), serving_[shard])) {
+  if (!CanConnect(WorkerProcess(index), serving_[shard])) {
     return InSession(index, kRetry, [this, index, shard] { Redial(index, shard); });
   }
   OpenLink(index, shard);
@@ -83,6 +83,7 @@ void SurvivalRun::Send(uint32_t index, uint32_t shard,
   SimLink& link = links_[id - 1];
   const bool reply_is_lost =
       StrikesMessage(Fault::kLostReply, {"up", index, shard}, options_.lost_share);
+  link.last_up = std::max(link.last_up, CutUntil(WorkerProcess(index), link.server));
   ArriveAt({"up", index, shard}, link.server, link.server_life, &link.last_up,
            [this, id, exchange, reply_is_lost] { Deliver(id, exchange, reply_is_lost); });
   if (!StrikesMessage(Fault::kRepeated, {"up", index, shard}, options_.repeat_share)) return;
@@ -113,6 +114,7 @@ void SurvivalRun::Answer(server::StreamId id,
   if (answer->outcome == protocol::Outcome::kResult) CheckResult(link.shard, *answer);
   if (answer->outcome == protocol::Outcome::kBusy) ++report_.busy;
   const uint64_t incarnation = servers_[link.server].incarnation;
+  link.last_down = std::max(link.last_down, CutUntil(link.server, WorkerProcess(link.rank)));
   const auto arrives = [this, id, answer, incarnation] { ReceiveAnswer(id, *answer, incarnation); };
   ArriveAt({"down", link.rank, link.shard}, WorkerProcess(link.rank), link.worker_life,
            &link.last_down, arrives);

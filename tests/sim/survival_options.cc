@@ -33,6 +33,12 @@ std::string ToString(Fault fault) {
                                                  "disk full",
                                                  "disk slow",
                                                  "checkpoint requests",
+                                                 "one-way cut",
+                                                 "unreadable",
+                                                 "no descriptors",
+                                                 "refused",
+                                                 "fails after write",
+                                                 "write outlives",
                                                  "away",
                                                  "gives up"};
   return std::string(kNames[static_cast<size_t>(fault)]);
@@ -216,7 +222,13 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
                                      Fault::kAway,
                                      Fault::kPartition,
                                      Fault::kDiskSlow,
-                                     Fault::kCheckpointRequests};
+                                     Fault::kCheckpointRequests,
+                                     Fault::kOneWayCut,
+                                     Fault::kUnreadable,
+                                     Fault::kNoDescriptors,
+                                     Fault::kRefused,
+                                     Fault::kFailsAfterWrite,
+                                     Fault::kWriteOutlives};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 25);
   options.elastic = true;

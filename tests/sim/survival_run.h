@@ -162,6 +162,7 @@ class SurvivalRun {
 
   // Faults; see survival_faults.cc.
   void Strike(Fault fault);
+  void StrikeDisk(Fault fault);
   bool StrikesMessage(Fault fault, const Channel& channel, double share);
   // Draws the target or duration of a fault. Replay scripts record the draw under `name`.
   uint32_t Some(const char* name, size_t count) {
@@ -176,8 +177,12 @@ class SurvivalRun {
   void KillAndComputeOtherwise(uint32_t rank);
   void LoseDisk(ProcessId process);
   void RequestCheckpoints();
-  // Returns whether both processes are up and no fault separates them.
+  // Returns whether a call between both processes arrives.
   bool Reaches(ProcessId from, ProcessId to) const;
+  // Returns the end of the last cut that stops messages in this direction.
+  Micros CutUntil(ProcessId from, ProcessId to) const;
+  bool CanConnect(ProcessId from, ProcessId to) const;
+  void CutOneWay();
 
   // The coordinator, which runs in server 0.
   void StartCoordinator();
@@ -211,6 +216,12 @@ class SurvivalRun {
                        const protocol::ExchangeRequest& exchange);
   void AnswerTheOthersToo(ProcessId process, const std::vector<server::ShardEffect>& effects);
   void WriteSnapshot(ProcessId process, const server::WriteSnapshot& take);
+  // Writes a part in the background and calls `written` in the same process if it still runs.
+  void WritePart(ProcessId process, protocol::CheckpointPart part, std::string bytes,
+                 std::function<void(protocol::CheckpointPart)> written);
+  bool CanRead(ProcessId process) const {
+    return !disk_.unreadable() && processes_[process].can_open(now_);
+  }
   void Answer(server::StreamId id, std::shared_ptr<const protocol::ExchangeReply> answer);
   void Handle(server::StreamId id, const protocol::ExchangeRequest& exchange);
 
@@ -220,6 +231,8 @@ class SurvivalRun {
   void SendJoin(uint32_t rank);
   void WatchJoin(uint32_t rank, server::JoinToken token, uint64_t server_life);
   void Joined(uint32_t rank, const absl::StatusOr<protocol::JoinGrant>& grant);
+  void Prepare(uint32_t rank, const protocol::JoinGrant& grant);
+  void FinishJoin(uint32_t rank, const protocol::JoinGrant& grant);
   absl::Status Restore(uint32_t rank, const protocol::JoinGrant& grant);
   std::string PartToBeginWith(uint32_t rank, const protocol::JoinGrant& grant, bool* own) const;
   void EndSession(uint32_t rank);

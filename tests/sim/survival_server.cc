@@ -29,7 +29,7 @@ void SurvivalRun::StartServer(ProcessId process) {
 void SurvivalRun::Dial(ProcessId process) {
   SimServer& server = servers_[process];
   if (server.control != 0) return;
-  if (!Reaches(process, 0)) {
+  if (!CanConnect(process, 0)) {
     At(kRedial, process, [this, process] { Dial(process); });
     return;
   }
@@ -86,6 +86,7 @@ void SurvivalRun::Report(
     std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
+  server.last_report = std::max(server.last_report, CutUntil(process, 0));
   ArriveAt({"report", process}, 0, processes_[0].life, &server.last_report,
            [this, stream = server.control, what = std::move(what)] {
              if (!controls_.contains(stream)) return;
@@ -186,6 +187,11 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   Suspend(process, {.term = start.term, .reason = "rolled back"});
   server.start = start;
   server.members = start.incarnations;
+  if (start.restore_step > 0 && !CanRead(process)) {
+    // The coordinator repeats its commands on the next stream.
+    LoseControl(process);
+    return false;
+  }
   absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> snapshot =
       ReadShardSnapshot(&server, start, survived);
   if (!snapshot.ok()) {
@@ -439,14 +445,15 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const server::WriteSnapshot& 
   if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
     snapshot->plans.resize(1);
   }
-  At(world_.WriteTime({"write", process}), process,
-     [this, process, snapshot = std::move(snapshot)] {
-       SimServer& at = servers_[process];
-       at.part = disk_.WritePart(snapshot->term, snapshot->step,
-                                 protocol::ShardPartName(at.shard, snapshot->term),
-                                 protocol::FormatShardSnapshot(*snapshot));
-       ReportPart(process, *at.part);
-     });
+  protocol::CheckpointPart part;
+  part.term = snapshot->term;
+  part.step = snapshot->step;
+  part.name = protocol::ShardPartName(server.shard, snapshot->term);
+  WritePart(process, std::move(part), protocol::FormatShardSnapshot(*snapshot),
+            [this, process](protocol::CheckpointPart written) {
+              servers_[process].part = written;
+              ReportPart(process, std::move(written));
+            });
 }
 
 void SurvivalRun::Handle(server::StreamId id, const protocol::ExchangeRequest& exchange) {

@@ -84,7 +84,7 @@ void SurvivalRun::SendJoin(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kJoining) return;
   const uint64_t server_life = processes_[0].life;
-  if (!Reaches(WorkerProcess(index), 0)) {
+  if (!CanConnect(WorkerProcess(index), 0)) {
     return InSession(index, kRetry, [this, index] { SendJoin(index); });
   }
   const server::JoinToken token = ++last_id_;
@@ -132,40 +132,50 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGran
     }
     return EndSession(index);
   }
-  const absl::Status restored = Restore(index, *grant);
-  if (!restored.ok()) {
-    protocol::CheckpointPart part;
-    part.term = grant->term;
-    part.step = grant->restore_step;
-    part.name = protocol::WorkerPartName(index, grant->term);
-    part.error = std::string(restored.message());
-    part.unreadable = true;
-    ReportWorkerPart(index, rank.sender, std::move(part));
-    return EndSession(index);
-  }
-  if (grant->generation > 1) {
-    ++report_.ranks_reexecuted;
-    ++reexecuted_;
-  }
-  if (GoesManyWays(options_) && grant->restore_step > 0) {
-    ledger_.Reached(index, grant->term, grant->restore_step, HashParameters(rank.parameters));
-  }
+  Prepare(index, *grant);
   rank.state = SimRank::State::kTraining;
   rank.links.resize(options_.shards);
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
     rank.known.push_back(grant->shards[shard].server_incarnation);
     rank.told.push_back(grant->shards[shard].server_incarnation);
-    Redial(index, shard);
   }
   Heartbeat(index);
-  BeginWork(index, *grant);
+  FinishJoin(index, *grant);
+}
+
+// Waits for a disk that cannot be read. Heartbeats keep the rank meanwhile.
+void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
+  SimRank& rank = ranks_[index];
+  if (grant.restore_step > 0 && !CanRead(WorkerProcess(index))) {
+    return InSession(index, kRetry, [this, index, grant] { FinishJoin(index, grant); });
+  }
+  const absl::Status restored = Restore(index, grant);
+  if (!restored.ok()) {
+    protocol::CheckpointPart part;
+    part.term = grant.term;
+    part.step = grant.restore_step;
+    part.name = protocol::WorkerPartName(index, grant.term);
+    part.error = std::string(restored.message());
+    part.unreadable = true;
+    ReportWorkerPart(index, rank.sender, std::move(part));
+    return EndSession(index);
+  }
+  if (grant.generation > 1) {
+    ++report_.ranks_reexecuted;
+    ++reexecuted_;
+  }
+  if (GoesManyWays(options_) && grant.restore_step > 0) {
+    ledger_.Reached(index, grant.term, grant.restore_step, HashParameters(rank.parameters));
+  }
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) Redial(index, shard);
+  BeginWork(index, grant);
 }
 
 void SurvivalRun::BeginWork(uint32_t index, const protocol::JoinGrant& /*grant*/) {
   InSession(index, Delay({"begin", index}), [this, index] { BeginStep(index); });
 }
 
-absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& grant) {
+void SurvivalRun::Prepare(uint32_t index, const protocol::JoinGrant& grant) {
   SimRank& rank = ranks_[index];
   rank.sender = {.job_uid = grant.job_uid,
                  .term = grant.term,
@@ -198,6 +208,10 @@ absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& gra
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
   rank.step = grant.restore_step;
   rank.restored = grant.restore_step;
+}
+
+absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& grant) {
+  SimRank& rank = ranks_[index];
   if (grant.restore_step == 0) return rank.pipeline->SetPlans(FirstPlans());
   const absl::Status may = MayRestore(index, grant.restore_step);
   if (!may.ok()) return may;
@@ -436,16 +450,17 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     part.bytes = protocol::FormatWorkerSnapshot(snapshot).size();
     ReportWorkerPart(index, rank.sender, std::move(part));
   }
+  protocol::CheckpointPart part;
+  part.term = snapshot.term;
+  part.step = snapshot.step;
+  part.name = protocol::WorkerPartName(index, snapshot.term);
   // The writer thread belongs to the process and outlives a session.
-  At(world_.WriteTime({"write", WorkerProcess(index)}), WorkerProcess(index),
-     [this, index, snapshot = std::move(snapshot), sender = rank.sender] {
-       protocol::CheckpointPart part = disk_.WritePart(
-           snapshot.term, snapshot.step, protocol::WorkerPartName(index, snapshot.term),
-           protocol::FormatWorkerSnapshot(snapshot));
-       SimRank& at = ranks_[index];
-       if (at.sender == sender && part.error.empty()) at.part = part;
-       ReportWorkerPart(index, sender, std::move(part));
-     });
+  WritePart(WorkerProcess(index), std::move(part), protocol::FormatWorkerSnapshot(snapshot),
+            [this, index, sender = rank.sender](protocol::CheckpointPart written) {
+              SimRank& at = ranks_[index];
+              if (at.sender == sender && written.error.empty()) at.part = written;
+              ReportWorkerPart(index, sender, std::move(written));
+            });
 }
 
 void SurvivalRun::ReportWorkerPart(uint32_t index, const protocol::Sender& sender,
@@ -485,6 +500,7 @@ void SurvivalRun::Heartbeat(uint32_t index) {
          server::Coordinator::Effects effects;
          const absl::StatusOr<protocol::JobState> state = DeliverState(
              coordinator_->core().Heartbeat(heartbeat, Now(), &effects), heartbeat.sender, effects);
+         if (CutUntil(0, WorkerProcess(index)) > now_) return;
          At(Delay({"state", index}), WorkerProcess(index),
             [this, index, session, state, step = heartbeat.parameters_hash_step] {
               if (ranks_[index].session == session) HandleState(index, state, step);
@@ -507,6 +523,7 @@ void SurvivalRun::Leave(uint32_t index) {
       const protocol::WorkerLeave leave{.last = last, .finished = true, .reason = ""};
       const absl::StatusOr<protocol::JobState> state =
           DeliverState(coordinator_->core().Leave(leave, Now(), &effects), last.sender, effects);
+      if (CutUntil(0, WorkerProcess(index)) > now_) return;
       At(Delay({"left", index}), WorkerProcess(index), [this, index, session, state] {
         if (ranks_[index].session == session) HandleState(index, state, /*hash_step=*/0);
       });
