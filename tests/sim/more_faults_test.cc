@@ -43,6 +43,7 @@ void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
     options.steps = 60 + random.Below(80);
     // With checkpoints, a shard under memory pressure would drop results that replay needs.
     options.tight_memory = false;
+    options.rejoin_us = SurvivalOptions().rejoin_us;
     options.faults.clear();
     while (options.faults.size() < kFaults) {
       options.faults.push_back(SomeFault(&random, options.elastic));

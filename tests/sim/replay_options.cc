@@ -140,6 +140,8 @@ const std::vector<OptionField>& JobFields() {
                                    SLUICE_FIELD(control.overlap),
                                    SLUICE_FIELD(quorum),
                                    SLUICE_FIELD(grace_us),
+                                   SLUICE_FIELD(rejoin_us),
+                                   SLUICE_FIELD(stall_us),
                                    SLUICE_FIELD(elastic),
                                    SLUICE_FIELD(begin),
                                    SLUICE_FIELD(least),

@@ -79,7 +79,7 @@ void SurvivalRun::CollectViolations() {
 }
 
 bool SurvivalRun::JobIsOver() const {
-  return report_.ended_by_alarm ||
+  return report_.ended_by_alarm || report_.ended_by_timeout ||
          std::all_of(ranks_.begin(), ranks_.end(),
                      [](const SimRank& rank) { return rank.state == SimRank::State::kDone; });
 }
@@ -228,8 +228,9 @@ SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
     world.DoNext();
     run.CollectViolations();
   }
-  if (world.report.violations.empty() && !world.report.ended_by_alarm) run.CheckAtTheEnd();
-  if (measures && world.report.violations.empty() && !world.report.ended_by_alarm) {
+  const bool ended_early = world.report.ended_by_alarm || world.report.ended_by_timeout;
+  if (world.report.violations.empty() && !ended_early) run.CheckAtTheEnd();
+  if (measures && world.report.violations.empty() && !ended_early) {
     world.report.violations = planned.violations();
   }
   return world.report;

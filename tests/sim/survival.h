@@ -51,6 +51,8 @@ enum class Fault {
   kRefused,             // A process's calls are refused for a while, as with an old token.
   kFailsAfterWrite,     // Writes take effect and report an error for a while.
   kWriteOutlives,       // For a while, writes of killed processes are finished.
+  kKeepsSending,        // A worker restarts while its old process still sends for a while.
+  kHangs,               // A worker stops training for a while, but still sends heartbeats.
   // Faults of elastic jobs; not in kScheduledFaults.
   kAway,     // A worker is killed and restarts after much longer than a lease.
   kGivesUp,  // A worker announces that it leaves, and comes back later.
@@ -82,7 +84,9 @@ inline constexpr Fault kScheduledFaults[] = {Fault::kBreak,
                                              Fault::kNoDescriptors,
                                              Fault::kRefused,
                                              Fault::kFailsAfterWrite,
-                                             Fault::kWriteOutlives};
+                                             Fault::kWriteOutlives,
+                                             Fault::kKeepsSending,
+                                             Fault::kHangs};
 std::string ToString(Fault fault);
 
 // Mistakes that the simulation must find. They are planted in the code around the real components.
@@ -184,6 +188,9 @@ struct SurvivalOptions {
   uint32_t first_rank = 0;
   // The shards' update rule. Without one, shards publish the mean.
   std::optional<job::OptimizerSpec> rule{};
+  // How long the job waits for a lost process, and for a worker without progress (0: for ever).
+  int64_t rejoin_us = 60'000'000;
+  int64_t stall_us = 0;
   uint64_t window_bytes = uint64_t{16} << 20;
   bool tight_memory = false;  // Makes shards answer BUSY.
   bool parameters_agree = true;
@@ -225,6 +232,7 @@ struct SurvivalReport {
   uint64_t late_failed_writes = 0;  // Failed writes of parts of complete checkpoints.
   uint64_t records_written_late = 0;  // Failed writes of the run's record, which were repeated.
   bool ended_by_alarm = false;        // Allowed after kOtherBytes has struck.
+  bool ended_by_timeout = false;      // Allowed if `rejoin_us` is short.
 };
 
 SurvivalReport RunSurvival(const SurvivalOptions& options);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "tests/sim/survival_run.h"
@@ -25,7 +26,8 @@ server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
   options.lease = Of(kLeaseBeats * kHeartbeat);
   options.heartbeat = Of(kHeartbeat);
   options.join_timeout = absl::Seconds(60);
-  options.rejoin_timeout = absl::Seconds(60);
+  options.rejoin_timeout = Of(job.rejoin_us);
+  options.stall_timeout = Of(job.stall_us);
   options.checkpoint_interval = job.checkpoint_interval;
   options.checkpoint_keep = 2;
   options.replay_limit = job.replay_limit;
@@ -102,8 +104,12 @@ void SurvivalRun::Deliver(const server::CoordinatorEffect& effect) {
 void SurvivalRun::CheckFailure() {
   if (coordinator_ == nullptr || coordinator_->core().phase() != protocol::JobPhase::kFailed)
     return;
-  if (MayEndByAlarm(coordinator_->core().failure())) {
+  const std::string& failure = coordinator_->core().failure();
+  if (MayEndByAlarm(failure)) {
     report_.ended_by_alarm = true;
+  } else if (options_.rejoin_us < SurvivalOptions().rejoin_us &&
+             absl::StrContains(failure, "raise server.rejoin_timeout")) {
+    report_.ended_by_timeout = true;
   } else {
     Violate(absl::StrCat("the job failed: ", coordinator_->core().failure()));
   }

@@ -9,7 +9,8 @@ namespace sluice {
 namespace {
 
 constexpr Micros kSurvivalFaultsFaultSpread =
-    25'000;                             // Longest time before the first fault and between faults.
+    25'000;  // Longest time before the first fault and between faults.
+constexpr Micros kOldProcessSends = 200'000;
 constexpr uint32_t kRequestsMax = 300;  // More than the coordinator accepts at a time.
 constexpr Micros kSurvivalFaultsMessagesUntil =
     60'000;  // Message faults end at this time if there are no other faults.
@@ -97,6 +98,11 @@ void SurvivalRun::Strike(Fault fault) {
       return;
     case Fault::kRefused:
       processes_[SomeProcess()].refused_until = now_ + Some("for", 200'000);
+      return;
+    case Fault::kKeepsSending:
+      return ReplaceWhileItSends(rank);
+    case Fault::kHangs:
+      ranks_[rank].hangs_until = now_ + Some("for", 200'000);
       return;
     case Fault::kAway:
       return KillAndRestartLater(WorkerProcess(rank));
@@ -229,6 +235,67 @@ void SurvivalRun::KillAndComputeOtherwise(uint32_t rank) {
     other_bytes_[rank] = {ranks_[rank].sender.term, step};
   }
   KillAndRestart(WorkerProcess(rank));
+}
+
+// The old process sends each message of its step once more, at any time within a few leases, and
+// hears no answer. Its supervisor has already started another one.
+void SurvivalRun::ReplaceWhileItSends(uint32_t index) {
+  SimRank& rank = ranks_[index];
+  if (rank.state != SimRank::State::kTraining) {
+    --report_.faults[Fault::kKeepsSending];
+    return KillAndRestart(WorkerProcess(index));
+  }
+  const auto later = [&] { return Below({"old_process", index}, kOldProcessSends); };
+  const auto tell = [&](auto what) {
+    At(later(), kNoProcess, [this, what = std::move(what)] {
+      const SimProcess& coordinator = processes_[0];
+      if (!coordinator.up || coordinator_ == nullptr || coordinator.stands_still_until > now_)
+        return;
+      server::Coordinator::Effects effects;
+      what(&effects);
+    });
+  };
+  const protocol::WorkerHeartbeat last = Compose(index);
+  for (uint32_t i = Some("heartbeats", 4); i > 0; --i) {
+    tell([this, last](server::Coordinator::Effects* effects) {
+      auto state = coordinator_->core().Heartbeat(last, Now(), effects);
+      (void)DeliverState(std::move(state), last.sender, *effects);
+    });
+  }
+  for (const protocol::CheckpointPart& part : last.parts) {
+    tell([this, part, sender = last.sender](server::Coordinator::Effects* effects) {
+      (void)coordinator_->core().WorkerPart(sender, part, Now(), effects);
+      coordinator_->CarryOut(*effects);
+    });
+  }
+  if (Some("leaves", 4) == 0) {
+    tell([this, last](server::Coordinator::Effects* effects) {
+      // With fixed ranks, a worker that gives up ends its job, unless it was replaced.
+      const std::vector<protocol::RunMember>& members = disk_.record()->members;
+      const bool holds_its_rank = members.size() <= last.sender.rank ||
+                                  members[last.sender.rank].incarnation == last.sender.incarnation;
+      if (holds_its_rank && !options_.elastic) return;
+      const protocol::WorkerLeave leave{.last = last, .finished = false, .reason = "told to stop"};
+      auto state = coordinator_->core().Leave(leave, Now(), effects);
+      (void)DeliverState(std::move(state), last.sender, *effects);
+    });
+  }
+  for (const auto& [key, request] : rank.requests) {
+    const server::StreamId id = rank.links[key.shard];
+    if (id == 0) continue;
+    At(later(), links_[id - 1].server,
+       [this, id, request = request] { Deliver(id, request, /*reply_is_lost=*/false); });
+  }
+  for (server::StreamId& id : rank.links) {
+    if (id == 0) continue;
+    const ProcessId server = links_[id - 1].server;
+    At(kOldProcessSends, server, [this, id, server] {
+      links_[id - 1].closed = true;
+      if (servers_[server].core != nullptr) servers_[server].core->StreamClosed(id);
+    });
+    id = 0;  // The stream stays open until then.
+  }
+  KillAndRestart(WorkerProcess(index));
 }
 
 void SurvivalRun::LoseDisk(ProcessId process) {

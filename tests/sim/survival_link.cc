@@ -78,6 +78,7 @@ void SurvivalRun::Send(uint32_t index, uint32_t shard,
   CheckSent(index, shard, *exchange);
   const server::StreamId id = ranks_[index].links[shard];
   if (id == 0) return;  // The pipeline repeats it when the link is open again.
+  ranks_[index].requests[{exchange->step, shard, exchange->bundle}] = exchange;
   if (StrikesMessage(Fault::kLostRequest, {"up", index, shard}, options_.lost_share))
     return BreakLink(index, shard);
   SimLink& link = links_[id - 1];

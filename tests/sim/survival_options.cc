@@ -39,6 +39,8 @@ std::string ToString(Fault fault) {
                                                  "refused",
                                                  "fails after write",
                                                  "write outlives",
+                                                 "keeps sending",
+                                                 "hangs",
                                                  "away",
                                                  "gives up"};
   return std::string(kNames[static_cast<size_t>(fault)]);
@@ -117,6 +119,10 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   if (keeps == 0) options.replay_limit = 0;
   if (keeps == 1) options.replay_limit = uint64_t{1} << (8 + random.Below(8));
   const uint64_t faults = 3 + random.Below(6);
+  // A restart takes up to 42 ms, so that some of these jobs end and some go on.
+  if (random.Below(16) == 0)
+    options.rejoin_us = 30'000 + static_cast<int64_t>(random.Below(100'000));
+  if (random.Below(4) == 0) options.stall_us = 50'000 + static_cast<int64_t>(random.Below(100'000));
   for (uint64_t i = 0; i < faults; ++i) {
     options.faults.push_back(kScheduledFaults[random.Below(std::size(kScheduledFaults))]);
   }
@@ -228,7 +234,9 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
                                      Fault::kNoDescriptors,
                                      Fault::kRefused,
                                      Fault::kFailsAfterWrite,
-                                     Fault::kWriteOutlives};
+                                     Fault::kWriteOutlives,
+                                     Fault::kKeepsSending,
+                                     Fault::kHangs};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 25);
   options.elastic = true;
@@ -263,10 +271,11 @@ std::string Describe(const SurvivalOptions& options) {
   return absl::StrCat(
       "data seed ", options.data_seed, ", fault seed ", options.fault_seed, ": ", options.ranks,
       " ranks, ", options.shards, " shards, ", options.steps, " steps, a checkpoint every ",
-      options.checkpoint_interval, ", replay limit ", options.replay_limit, ", window ",
-      options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
-      options.lost_share, ", repeated ", options.repeat_share, ", up ",
-      ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
+      options.checkpoint_interval, ", replay limit ", options.replay_limit, ", rejoin ",
+      options.rejoin_us, " us, stall ", options.stall_us, " us, window ", options.window_bytes,
+      options.tight_memory ? ", tight memory" : "", ", lost ", options.lost_share, ", repeated ",
+      options.repeat_share, ", up ", ToString(options.compression.uplink), ", down ",
+      ToString(options.compression.downlink),
       options.control.measures()
           ? absl::StrCat(", bandwidth over ", options.control.candidates.size(), " codecs")
           : "",

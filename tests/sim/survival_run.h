@@ -100,6 +100,10 @@ struct SimRank {
   std::optional<protocol::CheckpointPart> part;         // Newest durable part, for heartbeats.
   std::deque<std::pair<uint64_t, std::string>> hashes;  // Parameter hashes not yet acknowledged.
   Micros muted_until = 0;
+  Micros hangs_until = 0;
+  Micros hung_since = 0;  // 0 while the worker trains.
+  // Requests of the open step, for kKeepsSending.
+  std::map<BundleKey, std::shared_ptr<const protocol::ExchangeRequest>> requests;
   bool computes_otherwise = false;  // kOtherBytes has taken effect.
   // For planted bugs.
   std::map<BundleKey, worker::EncodeTask> tasks;  // Tasks of this step.
@@ -175,6 +179,7 @@ class SurvivalRun {
   void CutOff(ProcessId process);
   void StartSecondInstance(uint32_t shard);
   void KillAndComputeOtherwise(uint32_t rank);
+  void ReplaceWhileItSends(uint32_t rank);
   void LoseDisk(ProcessId process);
   void RequestCheckpoints();
   // Returns whether a call between both processes arrives.

@@ -37,12 +37,14 @@ TEST(SurvivalTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   SurvivalReport total;
   const uint64_t seeds = SeedCount(kSurvivalSeeds);
   uint64_t alarms = 0;
+  uint64_t timeouts = 0;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     const SurvivalOptions options = RandomSurvivalOptions(seed);
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
     Add(report, &total);
     alarms += report.ended_by_alarm ? 1 : 0;
+    timeouts += report.ended_by_timeout ? 1 : 0;
   }
   const auto record = [](const std::string& name, uint64_t count) {
     RecordProperty(name, static_cast<int>(count));
@@ -65,6 +67,7 @@ TEST(SurvivalTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   record("bundles not finite", total.not_finite);
   record("not reproducible", total.not_reproducible);
   record("ended by an alarm", alarms);
+  record("ended by a timeout", timeouts);
   if (seeds < 100) return;
   // The messages and faults must have occurred often enough.
   EXPECT_GT(total.delivered, 200 * seeds);
@@ -73,6 +76,7 @@ TEST(SurvivalTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   for (const Fault fault : kScheduledFaults) {
     EXPECT_GT(33 * total.faults[fault], seeds) << ToString(fault);
   }
+  EXPECT_GT(timeouts, seeds / 300);
   EXPECT_GT(total.checkpoints, seeds);
   EXPECT_GT(total.repeats, seeds);
   EXPECT_GT(4 * total.busy, seeds);

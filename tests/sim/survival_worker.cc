@@ -325,6 +325,12 @@ void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
 void SurvivalRun::BeginStep(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kTraining) return;
+  if (rank.hangs_until > now_) {
+    rank.hung_since = now_;
+    return InSession(index, rank.hangs_until - now_, [this, index] { BeginStep(index); });
+  }
+  rank.hung_since = 0;
+  rank.requests.clear();
   if (rank.step == options_.steps) {
     rank.state = SimRank::State::kLeaving;
     return Leave(index);
@@ -478,6 +484,7 @@ protocol::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   protocol::WorkerHeartbeat heartbeat;
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
+  if (rank.hung_since > 0) heartbeat.since_progress = Of(now_ - rank.hung_since);
   heartbeat.replay_from = rank.pipeline->replay_from();
   heartbeat.known_shards = rank.told;
   if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
