@@ -79,6 +79,7 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
                                                  "intsum:4",
                                                  "qsgd:4",
                                                  "sign",
+                                                 "lsh",
                                                  "countsketch:4x"};
   static constexpr absl::string_view kDownlinks[] = {"none", "fp16", "int8", "topk:10%+int4",
                                                      "ternary:0.5"};
