@@ -1,6 +1,6 @@
 """Bugs to plant in production code, one at a time, and the test that each must make fail (run.py). docs/promises.md says which promise each breaks.
 
-The simulators have planted bugs of their own (SurvivalBug, AsyncBug), for code that their jobs run. These are for the code around them: files,
+The simulators have planted bugs of their own (SurvivalBug), for code that their jobs run. These are for the code around them: files,
 hosts, time-outs, LibTorch and GPUs, and for rules of a core that a named test states more clearly than a seed.
 """
 import dataclasses

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from bugs import BUGS  # noqa: E402
 
 SEEDS = "10000"  # Of each kind, as CI runs them.
-ENUMS = {"SurvivalBug": "tests/sim/survival.h", "AsyncBug": "tests/sim/async_job.h"}
+ENUMS = {"SurvivalBug": "tests/sim/survival.h"}
 
 
 def sim_bugs(root):

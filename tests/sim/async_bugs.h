@@ -1,18 +1,21 @@
-// Planted bugs that change the answers and snapshots of an AsyncJob's shards.
+// Planted bugs in modes async and ssp. They change the requests, answers and snapshots of shards.
 #pragma once
 
 #include <memory>
 
 #include "protocol/exchange.h"
-#include "protocol/snapshot.h"
-#include "tests/sim/async_job.h"
+#include "tests/sim/survival.h"
 
 namespace sluice {
 
-// Returns the snapshot that a shard with the bug restores.
-std::shared_ptr<const protocol::ShardSnapshot> Forged(AsyncBug bug,
-                                                      const protocol::ShardSnapshot& snapshot);
+// Returns the request that a shard with the bug handles in place of `exchange`.
+protocol::ExchangeRequest Forged(SurvivalBug bug, const protocol::ExchangeRequest& exchange,
+                                 bool is_new);
+// Returns the answer to a contribution that a shard with the bug loses, or null.
+std::shared_ptr<const protocol::ExchangeReply> AnswerToLost(
+    SurvivalBug bug, const protocol::ExchangeRequest& exchange, bool is_new);
 // Returns the result that a rank receives from a shard with the bug.
-protocol::ExchangeReply Forged(AsyncBug bug, uint32_t rank, const protocol::ExchangeReply& answer);
+std::shared_ptr<const protocol::ExchangeReply> Forged(
+    SurvivalBug bug, uint32_t rank, std::shared_ptr<const protocol::ExchangeReply> answer);
 
 }  // namespace sluice

@@ -37,24 +37,26 @@ std::vector<float> Decoded(const protocol::ExchangeRequest& exchange,
 
 AsyncMirror::AsyncMirror(Options options) : options_(std::move(options)) {
   uint32_t locals = 0;
-  for (const protocol::Bundle& bundle : options_.layout.bundles[options_.shard]) {
+  for (const protocol::Bundle& bundle : options_.layout->bundles[options_.shard]) {
     BundleMirror& mirror = bundles_.emplace_back();
     mirror.buffers = bundle.buffers;
     mirror.first_local = locals;
     locals += static_cast<uint32_t>(bundle.chunks.size());
     for (const uint32_t id : bundle.chunks) {
-      mirror.counts.push_back(options_.layout.chunks[id].count);
+      mirror.counts.push_back(options_.layout->chunks[id].count);
     }
     mirror.next.assign(options_.ranks, 0);
   }
 }
 
-void AsyncMirror::ResetForTerm() {
-  for (BundleMirror& bundle : bundles_) {
+AsyncMirror AsyncMirror::AtCheckpoint() const {
+  AsyncMirror saved = *this;
+  for (BundleMirror& bundle : saved.bundles_) {
     if (bundle.versions.empty()) continue;
     bundle.versions.erase(bundle.versions.begin(), std::prev(bundle.versions.end()));
     bundle.oldest = bundle.versions.begin()->first;
   }
+  return saved;
 }
 
 bool AsyncMirror::IsNew(const protocol::ExchangeRequest& exchange) const {
@@ -149,7 +151,11 @@ std::string AsyncMirror::CheckResult(uint32_t rank, const protocol::ExchangeRepl
   }
   if (answer.record.n == 0) return "";
   const uint64_t base = answer.base_version == 0 ? bundle.oldest : answer.base_version;
-  const uint64_t at = bundle.versions.at(base).updates + answer.staleness;
+  const auto made_on = bundle.versions.find(base);
+  if (made_on == bundle.versions.end()) {
+    return absl::StrCat(place, ": is based on version ", base, ", which never was");
+  }
+  const uint64_t at = made_on->second.updates + answer.staleness;
   if (at < bundle.updates.size()) {
     const Entry& entry = bundle.updates[at];
     if (entry.rank == rank && entry.step == answer.step && entry.checksum == included.checksum &&

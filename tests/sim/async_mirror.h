@@ -18,8 +18,7 @@ namespace sluice {
 class AsyncMirror {
  public:
   struct Options {
-    protocol::TensorTable table;
-    protocol::Layout layout;
+    const protocol::Layout* layout = nullptr;  // Not owned.
     uint32_t shard = 0;
     uint32_t ranks = 1;
     job::OptimizerSpec rule;
@@ -29,9 +28,9 @@ class AsyncMirror {
   AsyncMirror() = default;
   explicit AsyncMirror(Options options);
 
-  // The shard restarts from the state that this mirror was copied with. Forgets the versions that
-  // ranks hold.
-  void ResetForTerm();
+  // Returns the mirror of a shard that restores its present state. It knows the newest version
+  // only.
+  AsyncMirror AtCheckpoint() const;
   bool IsNew(const protocol::ExchangeRequest& exchange) const;
 
   // Each check returns a description of the violation, or an empty string.

@@ -1,29 +1,29 @@
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/random.h"
-#include "tests/sim/async_job.h"
+#include "tests/sim/survival.h"
 
 namespace sluice {
 
-AsyncOptions RandomAsyncOptions(uint64_t seed) {
+SurvivalOptions RandomAsyncOptions(uint64_t seed) {
   CounterRandom random(seed, 17);
   const auto one_of = [&random](auto... values) {
     const std::common_type_t<decltype(values)...> list[] = {values...};
     return list[random.Below(sizeof...(values))];
   };
-  AsyncOptions options;
-  options.seed = seed;
+  SurvivalOptions options = RandomSurvivalOptions(seed);
+  options.mode = "async";
   options.ranks = 1 + static_cast<uint32_t>(random.Below(5));
-  options.shards = 1 + static_cast<uint32_t>(random.Below(2));
   if (random.Below(2) == 0) {
     options.mode = "ssp";
     options.staleness = static_cast<uint32_t>(random.Below(4));
   }
   options.staleness_aware_lr = random.Below(4) == 0;
-  options.rule.name = one_of("sgd", "sgd", "adam", "rmsprop");
-  options.rule.momentum = options.rule.name == "sgd" ? one_of(0.0, 0.5) : 0;
+  options.rule = {.name = one_of("sgd", "sgd", "adam", "rmsprop"), .lr = 1};
+  options.rule->momentum = options.rule->name == "sgd" ? one_of(0.0, 0.5) : 0;
+  options.rule->location = "shards";
   options.compression.uplink = *compress::ParseCodecSpec(
       one_of("none", "fp16", "int8", "int4", "topk:10%", "topk:5%+int4", "randomk:20%", "eden:2",
              "powersgd:2", "ternary:0.5", "sign", "qsgd:4", "onebit"));
@@ -33,18 +33,16 @@ AsyncOptions RandomAsyncOptions(uint64_t seed) {
   options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
   options.compression.seed = seed;
   options.steps = 5 + random.Below(25);
-  options.skip_share = one_of(0.0, 0.0, 0.1);
-  options.nan_share = one_of(0.0, 0.0, 0.05);
-  options.break_share = one_of(0.0, 0.01, 0.05);
-  options.duplicate_share = one_of(0.0, 0.05);
-  options.checkpoints = static_cast<uint32_t>(random.Below(4));
-  options.rollbacks = static_cast<uint32_t>(random.Below(3));
-  options.slowest = one_of(1.0, 1.0, 4.0, 12.0);
+  options.replay_limit = 0;
+  options.tight_memory = false;
+  if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
+  // After any loss, all workers compute other values anyway.
+  std::erase(options.faults, Fault::kOtherBytes);
   return options;
 }
 
-AsyncOptions RandomPlannedAsyncOptions(uint64_t seed) {
-  AsyncOptions options = RandomAsyncOptions(seed);
+SurvivalOptions RandomPlannedAsyncOptions(uint64_t seed) {
+  SurvivalOptions options = RandomAsyncOptions(seed);
   CounterRandom random(seed, 18);
   options.compression.uplink = *compress::ParseCodecSpec("topk:20%+int4");
   options.compression.downlink =
@@ -54,19 +52,10 @@ AsyncOptions RandomPlannedAsyncOptions(uint64_t seed) {
   schedule.kind = job::ScheduleKind::kCyclic;
   schedule.start = 0.4;
   schedule.end = 0.05;
-  schedule.stages = 1 + random.Below(3);
+  schedule.stages = 1 + static_cast<uint32_t>(random.Below(3));
   schedule.steps = 4 * schedule.stages;
   schedule.dense_steps = 2 * random.Below(4);
   return options;
-}
-
-std::string Describe(const AsyncOptions& options) {
-  return absl::StrCat(options.mode, " ", options.staleness, ", ", options.ranks, " ranks, ",
-                      options.shards, " shards, ", options.rule.name, " ", options.rule.momentum,
-                      ", uplink ", ToString(options.compression.uplink), ", downlink ",
-                      ToString(options.compression.downlink), ", ", options.steps,
-                      " steps, breaks ", options.break_share, ", ", options.checkpoints,
-                      " checkpoints, ", options.rollbacks, " rollbacks");
 }
 
 }  // namespace sluice

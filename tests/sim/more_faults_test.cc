@@ -63,6 +63,8 @@ void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
 TEST(MoreFaultsTest, Fixed) { ExpectSurvives(RandomSurvivalOptions); }
 TEST(MoreFaultsTest, Quorum) { ExpectSurvives(RandomQuorumOptions); }
 TEST(MoreFaultsTest, Elastic) { ExpectSurvives(RandomElasticOptions); }
+TEST(MoreFaultsTest, Async) { ExpectSurvives(RandomAsyncOptions); }
+TEST(MoreFaultsTest, PlannedAsync) { ExpectSurvives(RandomPlannedAsyncOptions); }
 TEST(MoreFaultsTest, Planned) { ExpectSurvives(RandomPlanOptions); }
 TEST(MoreFaultsTest, Measured) { ExpectSurvives(RandomMeasuredOptions); }
 

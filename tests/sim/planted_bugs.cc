@@ -130,6 +130,14 @@ std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const protocol::Tens
 }
 
 void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot) {
+  if (bug == SurvivalBug::kClocksNotRestored) {
+    for (uint64_t& clock : snapshot->clocks) clock = snapshot->step;
+  }
+  if (bug == SurvivalBug::kPublishedNotRestored) {
+    for (compress::SavedState& chunk : snapshot->replica) {
+      if (chunk.contains("published")) chunk["published"] = chunk["parameters"];
+    }
+  }
   for (compress::SavedState& chunk : snapshot->replica) {
     if (bug == SurvivalBug::kOwedNotRestored) chunk["parameters"] = chunk["published"];
     if (bug == SurvivalBug::kUpdatesNotCounted) chunk["updates"] = {0, 0};

@@ -81,8 +81,8 @@ Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable
        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
     aggregators_.push_back(compress::MakeAggregator(chunk, options.ranks));
   }
-  // Such a job has no single course; QuorumLedger checks it.
-  if (GoesManyWays(options)) return;
+  // Such a job has no single course; QuorumLedger or AsyncChecks checks it.
+  if (GoesManyWays(options) || IsAsync(options)) return;
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
   for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
   if (options.control.measures()) return;  // PlannedReference supplies the plans.

@@ -103,7 +103,9 @@ class Search {
     while (CanLoseARank(script_.options) && TryJob([](auto* job) { --job->ranks; })) continue;
     if (script_.options.nan_share > 0) TryJob([](auto* job) { job->nan_share = 0; });
     if (script_.options.skip_share > 0) TryJob([](auto* job) { job->skip_share = 0; });
-    if (script_.options.rule.has_value()) TryJob([](auto* job) { job->rule.reset(); });
+    if (script_.options.rule.has_value() && !IsAsync(script_.options)) {
+      TryJob([](auto* job) { job->rule.reset(); });
+    }
     if (script_.options.control.policy != "fixed") TryJob([](auto* job) { job->control = {}; });
     const compress::CodecSpec none = *compress::ParseCodecSpec("none");
     if (!(script_.options.compression.uplink == none)) {

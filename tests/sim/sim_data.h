@@ -22,6 +22,16 @@ inline protocol::TensorTable SimTable() {
           {.name = "fc2.weight", .shape = {10, 31}, .strides = {}}};
 }
 
+// Modes async and ssp exchange buffers in step 0 only.
+inline protocol::TensorTable SimTable(const SurvivalOptions& options) {
+  protocol::TensorTable table = SimTable();
+  if (IsAsync(options)) {
+    table.push_back(
+        {.name = "norm", .shape = {12}, .strides = {}, .role = protocol::TensorRole::kBuffer});
+  }
+  return table;
+}
+
 inline protocol::Layout SimLayout(const SurvivalOptions& options,
                                   const protocol::TensorTable& table) {
   absl::StatusOr<protocol::Layout> layout =
@@ -31,9 +41,11 @@ inline protocol::Layout SimLayout(const SurvivalOptions& options,
   return *std::move(layout);
 }
 
-inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t step) {
-  return CounterRandom(options.data_seed, 1, options.first_rank + rank, step).Uniform() <
-         options.skip_share;
+// `course` is the term in async and ssp, where training takes another course after a rollback.
+inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t step,
+                      uint32_t course = 0) {
+  return CounterRandom(options.data_seed, 1 + 5000 * course, options.first_rank + rank, step)
+             .Uniform() < options.skip_share;
 }
 
 // The learning rate of updates on the shards.
@@ -59,15 +71,16 @@ inline float SimValue(uint64_t drawn) {
 // Returns parameters in step 0 and gradients in later steps.
 inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
                                                  const protocol::TensorTable& table, uint32_t rank,
-                                                 uint64_t step) {
+                                                 uint64_t step, uint32_t course = 0) {
   rank += options.first_rank;
   std::vector<std::vector<float>> values;
   for (uint32_t tensor = 0; tensor < table.size(); ++tensor) {
-    CounterRandom random(options.data_seed, 2 + tensor, rank, step);
+    CounterRandom random(options.data_seed, 2 + tensor + 5000 * course, rank, step);
     std::vector<float>& of_tensor = values.emplace_back(table[tensor].elements());
+    if (options.quiet_steps > 0 && step + options.quiet_steps > options.steps) continue;
     for (float& x : of_tensor) x = SimValue(random.Next());
   }
-  CounterRandom random(options.data_seed, 1000, rank, step);
+  CounterRandom random(options.data_seed, 1000 + 5000 * course, rank, step);
   if (step > 0 && random.Uniform() < options.nan_share) {
     std::vector<float>& bad = values[random.Below(values.size())];
     bad[random.Below(bad.size())] = random.Below(2) == 0 ? std::numeric_limits<float>::quiet_NaN()

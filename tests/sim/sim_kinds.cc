@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "tests/sim/async_job.h"
 #include "tests/sim/relay_sim.h"
 
 namespace sluice {
@@ -21,10 +20,8 @@ SimOutcome RunRelaySeed(uint64_t seed) {
 }
 
 // Every second job follows a schedule.
-SimOutcome RunAsyncSeed(uint64_t seed) {
-  const AsyncOptions options =
-      seed % 2 == 0 ? RandomAsyncOptions(seed) : RandomPlannedAsyncOptions(seed);
-  return {.violations = RunAsyncJob(options).violations, .job = Describe(options)};
+SurvivalOptions RandomAsyncJob(uint64_t seed) {
+  return seed % 2 == 0 ? RandomAsyncOptions(seed) : RandomPlannedAsyncOptions(seed);
 }
 
 constexpr SimKind kSimKinds[] = {
@@ -32,7 +29,7 @@ constexpr SimKind kSimKinds[] = {
     {"elastic", RunSurvivalSeed<RandomElasticOptions>, RandomElasticOptions},
     {"quorum", RunSurvivalSeed<RandomQuorumOptions>, RandomQuorumOptions},
     {"relay", RunRelaySeed, nullptr},
-    {"async", RunAsyncSeed, nullptr},
+    {"async", RunSurvivalSeed<RandomAsyncJob>, RandomAsyncJob},
     {"plans", RunSurvivalSeed<RandomPlannedJob>, RandomPlannedJob}};
 
 }  // namespace

@@ -29,7 +29,7 @@ constexpr Micros kSlow = 20;  // Times the usual delay.
 SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
                          const JobReference* reference)
     : options_(options),
-      table_(SimTable()),
+      table_(SimTable(options_)),
       layout_(SimLayout(options_, table_)),
       reference_(*reference),
       ledger_(options_, table_, layout_),
@@ -45,6 +45,9 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     serving_[shard] = shard;
     servers_[shard].shard = shard;
+  }
+  if (IsAsync(options_)) {
+    async_ = std::make_unique<AsyncChecks>(options_, table_, layout_, &report_);
   }
 }
 
@@ -207,7 +210,7 @@ void SurvivalRun::WritePart(ProcessId process, protocol::CheckpointPart part, st
 
 SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
   SimWorld& world = *job_world;
-  const protocol::TensorTable table = SimTable();
+  const protocol::TensorTable table = SimTable(options);
   const protocol::Layout layout = SimLayout(options, table);
   const Reference reference(options, table, layout);
   world.report.violations = reference.violations();

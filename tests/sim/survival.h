@@ -148,6 +148,18 @@ enum class SurvivalBug {
   kRestoredShardClosesAlone,  // A restored shard does not wait for ranks that have not resent.
   kReleaseBeforeDurable,      // Kept work is released when a checkpoint is only named.
   kTwoShardsServe,            // A replaced instance keeps serving.
+  // Bugs in async and ssp.
+  kContributionLost,    // A contribution is answered and never reaches the shard.
+  kPublicationLost,     // A result lacks the first of several publications.
+  kPublicationsMerged,  // Several publications are merged into one frame.
+  kWaitingForgotten,    // A rank that waits for the slowest is never answered.
+  kBoundTooFar,         // Ranks may be one step further ahead than the job allows.
+  kStalenessForgotten,  // A result reports staleness 0.
+  kNameWithheld,        // A rank learns of a checkpoint only after it has passed its step.
+  // All ranks begin after the checkpoint's step, whatever their clocks in the checkpoint.
+  kClocksNotRestored,
+  kPublishedNotRestored,  // The restored state treats owed values as published.
+  kPlanWithheld,          // A rank never learns of a plan.
   // Bugs in relays.
   kWeightForgotten,         // A relay's sum counts as one contribution.
   kNothingCountsAsOne,      // An empty sum counts as one contribution.
@@ -167,6 +179,10 @@ struct SurvivalOptions {
   uint32_t ranks = 3;
   uint32_t shards = 2;
   uint64_t steps = 12;
+  std::string mode = "sync";  // Or async or ssp, which need a rule.
+  uint32_t staleness = 0;     // The largest allowed lag in mode ssp, in steps.
+  bool staleness_aware_lr = false;
+  uint64_t quiet_steps = 0;  // In async and ssp: steps at the end in which all gradients are 0.
   uint64_t checkpoint_interval = 3;  // 0 disables checkpoints; a lost process then ends the job.
   uint64_t replay_limit = uint64_t{1} << 30;  // In bytes; with 0, every loss causes a rollback.
   protocol::CompressionSpec compression;
@@ -231,6 +247,13 @@ struct SurvivalReport {
   uint64_t starts_unheard = 0;      // Shards that began a term, but whose acknowledgement was lost.
   uint64_t late_failed_writes = 0;  // Failed writes of parts of complete checkpoints.
   uint64_t records_written_late = 0;  // Failed writes of the run's record, which were repeated.
+  // In async and ssp.
+  uint64_t updates = 0;
+  uint64_t publications = 0;
+  uint64_t exact_results = 0;
+  uint64_t waits = 0;  // PENDING answers.
+  uint64_t staleness_max = 0;
+  double owed = 0;              // Sum of squares of the residuals of shards and workers at the end.
   bool ended_by_alarm = false;        // Allowed after kOtherBytes has struck.
   bool ended_by_timeout = false;      // Allowed if `rejoin_us` is short.
 };
@@ -246,6 +269,11 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed);
 // Like RandomSurvivalOptions, for an elastic job.
 SurvivalOptions RandomElasticOptions(uint64_t seed);
 
+// Like RandomSurvivalOptions, for a job in mode async or ssp.
+SurvivalOptions RandomAsyncOptions(uint64_t seed);
+// Like RandomAsyncOptions, with a schedule of densities.
+SurvivalOptions RandomPlannedAsyncOptions(uint64_t seed);
+
 // Like RandomSurvivalOptions, for a job whose codecs change their densities.
 SurvivalOptions RandomPlanOptions(uint64_t seed);
 // Gives another job the schedule of such a job.
@@ -259,6 +287,9 @@ SurvivalOptions RandomMeasuredOptions(uint64_t seed);
 inline bool GoesManyWays(const SurvivalOptions& options) {
   return options.quorum > 0 || options.elastic;
 }
+
+// Returns whether every contribution closes alone, so that AsyncChecks checks the job.
+inline bool IsAsync(const SurvivalOptions& options) { return options.mode != "sync"; }
 
 std::string Describe(const SurvivalOptions& options);
 

@@ -23,6 +23,7 @@ std::string SurvivalChecksName(uint64_t step, uint32_t shard, uint32_t bundle) {
 
 void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard,
                             const protocol::ExchangeRequest& exchange) {
+  if (async_ != nullptr) return async_->CheckSent(shard, exchange, ranks_[rank].parameters);
   if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
   // The other worker's results can affect what the others encode.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
@@ -218,8 +219,9 @@ void SurvivalRun::CheckEnd(uint32_t index) {
   // A rollback happened in between, after which later steps may use other plans.
   if (planned_ != nullptr && disk_.record().has_value() && rank.sender.term < disk_.record()->term)
     return;
+  if (async_ != nullptr) async_->WorkerEnds(index, *rank.encoder);
   // The ledger of the rank's term compares the ranks' parameters.
-  if (GoesManyWays(options_)) {
+  if (GoesManyWays(options_) || async_ != nullptr) {
     report_.parameters_hash = hash;
     return;
   }
@@ -245,6 +247,7 @@ void SurvivalRun::CheckUplink(uint32_t index) {
 
 // Checks the shards that have closed the last step.
 void SurvivalRun::CheckShards() {
+  if (async_ != nullptr) async_->CheckAtTheEnd();
   for (const ProcessId process : serving_) {
     const auto at = servers_.find(process);
     if (at == servers_.end() || at->second.core == nullptr) continue;
@@ -252,6 +255,10 @@ void SurvivalRun::CheckShards() {
     const server::Shard& core = *at->second.core;
     const server::ShardStats stats = core.Stats();
     report_.repeats += stats.repeats;
+    if (async_ != nullptr) {
+      async_->ShardEnds(process, core);
+      continue;
+    }
     if (core.open_step() <= options_.steps) continue;
     const uint32_t shard = at->second.shard;
     const uint32_t term = core.options().term;

@@ -30,6 +30,7 @@ server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
   options.stall_timeout = Of(job.stall_us);
   options.checkpoint_interval = job.checkpoint_interval;
   options.checkpoint_keep = 2;
+  options.in_lockstep = !IsAsync(job);
   options.replay_limit = job.replay_limit;
   options.job_uid = kJobUid;
   options.relays = !job.weights.empty();

@@ -112,7 +112,11 @@ void SurvivalRun::Answer(server::StreamId id,
   if (servers_[link.server].is_to_end) {
     return Violate(absl::StrCat("an instance of shard ", link.shard, " serves after its end"));
   }
-  if (answer->outcome == protocol::Outcome::kResult) CheckResult(link.shard, *answer);
+  if (async_ != nullptr) {
+    answer = async_->Answer(link.server, link.rank, std::move(answer));
+  } else if (answer->outcome == protocol::Outcome::kResult) {
+    CheckResult(link.shard, *answer);
+  }
   if (answer->outcome == protocol::Outcome::kBusy) ++report_.busy;
   const uint64_t incarnation = servers_[link.server].incarnation;
   link.last_down = std::max(link.last_down, CutUntil(link.server, WorkerProcess(link.rank)));
@@ -152,6 +156,7 @@ void SurvivalRun::ReceiveAnswer(server::StreamId id, const protocol::ExchangeRep
   }
   rank.known[shard] = std::max(rank.known[shard], incarnation);  // 0 if it has no number yet.
   if (shard == 0) CheckTold(index, answer);
+  if (async_ != nullptr) async_->Hears(index, shard, answer, *rank.pipeline);
   rank.pipeline->Answer(shard, answer, &effects);
   CarryOut(index, effects);
 }

@@ -17,6 +17,7 @@
 #include "protocol/snapshot.h"
 #include "server/coordinator/coordinator.h"
 #include "server/shard/shard.h"
+#include "tests/sim/async_checks.h"
 #include "tests/sim/planned_reference.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/quorum_ledger.h"
@@ -317,6 +318,7 @@ class SurvivalRun {
   PlannedReference* planned_ = nullptr;
   uint32_t planned_term_ = 0;  // The term that `planned_` follows.
   QuorumLedger ledger_;
+  std::unique_ptr<AsyncChecks> async_;  // Null in lockstep modes.
   AnswerForger forger_;
   SimWorld& world_;
   SimChance& chance_;                 // Owned by the world.

@@ -211,6 +211,9 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   options.compression = options_.compression;
   options.control = options_.control;
   options.rule = options_.rule;
+  options.mode = options_.mode;
+  options.staleness = options_.staleness + (HasBug(SurvivalBug::kBoundTooFar) ? 1 : 0);
+  options.staleness_aware_lr = options_.staleness_aware_lr;
   options.quorum = options_.quorum;
   options.straggler_timeout = Of(options_.grace_us);
   options.elastic = options_.elastic;
@@ -234,6 +237,9 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   Check(core.ok(), core.status().message());
   server.core = *std::move(core);
   server.recorded.clear();
+  if (async_ != nullptr) {
+    async_->ShardBegins(process, *server.core, start, disk_.TermOf(start.restore_step));
+  }
   return true;
 }
 
@@ -463,6 +469,9 @@ void SurvivalRun::Handle(server::StreamId id, const protocol::ExchangeRequest& e
   server::StreamId& latest = server.latest[link.rank];
   if (id < latest) ++report_.faults[Fault::kReordered];
   latest = std::max(latest, id);
+  if (server.core != nullptr && async_ != nullptr) {
+    return CarryOut(process, async_->Handle(process, id, exchange, Now(), server.core.get()));
+  }
   if (server.core != nullptr) {
     forger_.Arrived(server.shard, exchange);
     if (PlantInLateWork(process, id, exchange)) return;

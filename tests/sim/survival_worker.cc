@@ -167,6 +167,7 @@ void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
   if (GoesManyWays(options_) && grant.restore_step > 0) {
     ledger_.Reached(index, grant.term, grant.restore_step, HashParameters(rank.parameters));
   }
+  if (async_ != nullptr) async_->WorkerBegins(index, grant.term, rank.pipeline->KnownPlans());
   for (uint32_t shard = 0; shard < options_.shards; ++shard) Redial(index, shard);
   BeginWork(index, grant);
 }
@@ -192,6 +193,7 @@ void SurvivalRun::Prepare(uint32_t index, const protocol::JoinGrant& grant) {
   options.parameters_agree = grant.parameters_agree;
   options.quorum = options_.quorum > 0 && !HasBug(SurvivalBug::kQuorumNotKnown);
   options.window_bytes = grant.window_bytes;
+  options.lockstep = async_ == nullptr;
   options.elastic = options_.elastic;
   options.late_joiner = grant.late_joiner && !HasBug(SurvivalBug::kLateJoinerWorksAtOnce);
   options.replay_bytes = HasCheckpoints() && !options_.elastic ? options_.replay_limit : 0;
@@ -338,10 +340,12 @@ void SurvivalRun::BeginStep(uint32_t index) {
   const uint64_t step = rank.pipeline->next_step();
   const bool old_rate = HasBug(SurvivalBug::kRateOfTheStepBefore) && step > 0;
   if (options_.rule.has_value()) rank.pipeline->SetRate(SimRate(old_rate ? step - 1 : step));
+  if (async_ != nullptr) async_->StepBegins(index);
   rank.pipeline->StartStep();
   rank.tasks.clear();
   const uint64_t cursor = HasBug(SurvivalBug::kCursorNotRestored) ? step - rank.restored : step;
-  rank.values = step == 0 ? rank.parameters : SimValues(options_, table_, index, cursor);
+  const uint32_t course = async_ == nullptr ? 0 : rank.sender.term;
+  rank.values = step == 0 ? rank.parameters : SimValues(options_, table_, index, cursor, course);
   const auto other = other_bytes_.find(index);
   if (other != other_bytes_.end() && other->second == std::pair(rank.sender.term, step)) {
     other_bytes_.erase(other);
@@ -355,13 +359,14 @@ void SurvivalRun::BeginStep(uint32_t index) {
   }
   const bool was_late = rank.skips_left > 0;
   if (was_late) --rank.skips_left;
-  if (was_late || (step == 0 ? index != rank.giver : SkipsStep(options_, index, step))) {
+  if (was_late || (step == 0 ? index != rank.giver : SkipsStep(options_, index, step, course))) {
     worker::Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
   }
   const Micros late = index == options_.late_rank ? kLateBy : 0;
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    if (step > 0 && table_[tensor].role == protocol::TensorRole::kBuffer) continue;
     InSession(index, late + Delay({"ready", index, tensor}), [this, index, tensor] {
       SimRank& at = ranks_[index];
       if (at.pipeline->TensorReady(tensor, at.values[tensor]).ok()) EncodeNext(index);
@@ -381,6 +386,7 @@ void SurvivalRun::EncodeNext(uint32_t index) {
     worker::EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
     kept.published = {};  // Valid only until the bundle is encoded.
   }
+  if (async_ != nullptr) async_->Encodes(*task);
   worker::EncodedBundle encoded = rank.encoder->Encode(*task);
   if (encoded.skipped) ++report_.not_finite;
   InSession(index, Delay({"encode", index}) / 4, [this, index, encoded = std::move(encoded)] {
@@ -399,7 +405,9 @@ void SurvivalRun::FinishStep(uint32_t index) {
   const std::string before = TrainerState(rank);
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) ApplyTensor(&rank, tensor);
   rank.step = step;
-  if (step > 0 && step % kHashEvery == 0) {
+  if (async_ != nullptr) {
+    async_->StepDone(index, *rank.pipeline);
+  } else if (step > 0 && step % kHashEvery == 0) {
     rank.hashes.emplace_back(step, absl::StrCat(HashParameters(rank.parameters)));
   }
   if (GoesManyWays(options_)) {
@@ -421,6 +429,7 @@ void SurvivalRun::FinishStep(uint32_t index) {
 void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
   const uint64_t step = rank->pipeline->step();
   const absl::Span<float> parameters = absl::MakeSpan(rank->parameters[tensor]);
+  if (step > 0 && table_[tensor].role == protocol::TensorRole::kBuffer) return;
   if (options_.rule.has_value() && step > 0) {
     if (HasBug(SurvivalBug::kUpdateAppliedToMean)) {
       std::fill(parameters.begin(), parameters.end(), 0.0f);
@@ -435,6 +444,7 @@ void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
 
 void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   SimRank& rank = ranks_[index];
+  if (async_ != nullptr) async_->Saves(index, rank.step);
   if (!HasBug(SurvivalBug::kPublishedNotObserved)) {
     for (const worker::Published& published : rank.pipeline->TakePublished()) {
       rank.encoder->Observe(published);
@@ -523,8 +533,11 @@ void SurvivalRun::Leave(uint32_t index) {
   if (Reaches(WorkerProcess(index), 0)) {
     // Each try repeats the last parameters, because the coordinator that received them may be gone.
     protocol::WorkerHeartbeat last = Compose(index);
-    last.parameters_hash_step = rank.step;
-    last.parameters_sha256 = absl::StrCat(HashParameters(rank.parameters));
+    // Without lockstep, ranks have seen different versions.
+    if (async_ == nullptr) {
+      last.parameters_hash_step = rank.step;
+      last.parameters_sha256 = absl::StrCat(HashParameters(rank.parameters));
+    }
     At(Delay({"leave", index}), 0, [this, index, last = std::move(last), session = rank.session] {
       server::Coordinator::Effects effects;
       const protocol::WorkerLeave leave{.last = last, .finished = true, .reason = ""};
@@ -572,6 +585,7 @@ void SurvivalRun::HandleState(uint32_t index, const absl::StatusOr<protocol::Job
 // Returns the request that a worker with the bug would send, or null if it sends nothing.
 std::shared_ptr<const protocol::ExchangeRequest> SurvivalRun::Planted(
     uint32_t index, uint32_t shard, std::shared_ptr<const protocol::ExchangeRequest> exchange) {
+  if (async_ != nullptr) return exchange;  // AsyncChecks plants its bugs in the shards.
   SimRank& rank = ranks_[index];
   const BundleKey key{exchange->step, shard, exchange->bundle};
   if (HasBug(SurvivalBug::kPlanNotPassedOn) && shard > 0 && exchange->plan != nullptr) {
