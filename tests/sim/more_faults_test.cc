@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/random.h"
+#include "tests/sim/relay_sim.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_failure.h"
 #include "tests/sim/survival.h"
@@ -53,6 +54,29 @@ void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
     for (const Fault fault : kScheduledFaults) {
       const auto count = report.faults.find(fault);
       if (count != report.faults.end()) struck += count->second;
+    }
+  }
+  GTEST_LOG_(INFO) << "faults that struck, per job: " << static_cast<double>(struck) / seeds;
+  if (seeds < 20) return;
+  EXPECT_GT(struck, 10 * seeds);
+}
+
+// Jobs with relays take longer, so that fewer of them run.
+TEST(MoreFaultsTest, Relays) {
+  const uint64_t seeds = SeedCount(kMoreFaultsSeeds / 5);
+  uint64_t struck = 0;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    RelaySimOptions options = RandomRelayOptions(seed);
+    CounterRandom random(seed, 28);
+    options.above.checkpoint_interval =
+        std::max<uint64_t>(options.above.checkpoint_interval, 1 + random.Below(6));
+    options.above.steps = 60 + random.Below(80);
+    options.faults.clear();
+    while (options.faults.size() < kFaults) options.faults.push_back(SomeRelayStrike(&random));
+    const RelaySimReport report = RunRelays(options);
+    ASSERT_TRUE(report.all.violations.empty()) << Failure(options, report);
+    for (const auto* level : {&report.faults_above, &report.faults_in_racks}) {
+      for (const auto& [fault, count] : *level) struck += count;
     }
   }
   GTEST_LOG_(INFO) << "faults that struck, per job: " << static_cast<double>(struck) / seeds;

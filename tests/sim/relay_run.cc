@@ -63,23 +63,28 @@ void RackRun::EndWithTheJob() {
   for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
 }
 
-void RackRun::KillAndRestartWorkers() {
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) KillAndRestart(WorkerProcess(rank));
-}
-
-void RackRun::StrikeWorker(Fault fault) { Strike(fault); }
-
-void RackRun::PauseRelay(Micros until) {
+void RackRun::PauseServers(Micros until) {
   for (const ProcessId process : serving_) processes_[process].StandStill(until);
 }
 
-void RackRun::PauseWorker(Micros until) {
-  processes_[WorkerProcess(Some("rank", options_.ranks))].StandStill(until);
+void RackRun::KillAndRestart(ProcessId process) {
+  if (IsWorker(process)) return SurvivalRun::KillAndRestart(process);
+  above_.KillAndRestart(above_.RelayProcess(relay_));
 }
 
-void RackRun::CutOffWorkers() {
-  const uint32_t rank = Some("rank", options_.ranks);
-  CutOff(WorkerProcess(rank));
+void RackRun::StandStill(ProcessId process, Micros until) {
+  if (IsWorker(process)) return SurvivalRun::StandStill(process, until);
+  above_.StandStill(above_.RelayProcess(relay_), until);
+}
+
+void RackRun::LoseDisk(ProcessId process) {
+  if (IsWorker(process)) return SurvivalRun::LoseDisk(process);
+  above_.LoseDisk(above_.RelayProcess(relay_));
+}
+
+void RackRun::CutOff(ProcessId process) {
+  if (IsWorker(process)) return SurvivalRun::CutOff(process);
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) SurvivalRun::CutOff(WorkerProcess(rank));
 }
 
 void RackRun::LoseServersDisk() {
@@ -296,18 +301,41 @@ void ParentRun::Done(uint32_t index) {
   DoQueued(index);
 }
 
-void ParentRun::KillAndRestartRelay(uint32_t index) {
-  const ProcessId process = WorkerProcess(index);
+void ParentRun::KillAndRestart(ProcessId process) {
+  RackRun* const rack = RackIn(process);
+  if (rack == nullptr) return SurvivalRun::KillAndRestart(process);
   Kill(process);
-  Relay& relay = relays_[index];
+  Relay& relay = relays_[process - options_.shards];
   relay.step.reset();
   relay.begun = relay.joining = relay.busy = relay.lost = false;
   relay.from_below.clear();
-  racks_[index]->KillServers();
-  At(2'000 + Below({"restart", process}, 40'000), kNoProcess, [this, index, process] {
+  rack->KillServers();
+  At(2'000 + Below({"restart", process}, 40'000), kNoProcess, [this, rack, process] {
     Start(process);
-    racks_[index]->StartServers();
+    rack->StartServers();
   });
+}
+
+void ParentRun::StandStill(ProcessId process, Micros until) {
+  SurvivalRun::StandStill(process, until);
+  if (RackRun* const rack = RackIn(process)) rack->PauseServers(until);
+}
+
+// A relay that is cut off may still reach its rack, which may have another network.
+void ParentRun::CutOff(ProcessId process) {
+  SurvivalRun::CutOff(process);
+  RackRun* const rack = RackIn(process);
+  if (rack != nullptr && Some("network", 2) == 0) rack->CutOff(0);
+}
+
+void ParentRun::CutPower() {
+  SurvivalRun::CutPower();
+  for (RackRun* const rack : racks_) rack->CutPower();
+}
+
+void ParentRun::LoseDisk(ProcessId process) {
+  if (RackRun* const rack = RackIn(process)) rack->LoseServersDisk();
+  SurvivalRun::LoseDisk(process);
 }
 
 std::string ParentRun::WhereRelaysAre() const {
@@ -321,26 +349,6 @@ std::string ParentRun::WhereRelaysAre() const {
                     relay.from_below.size(), " to do");
   }
   return where;
-}
-
-void ParentRun::KillAndRestartShards() {
-  for (const auto& [process, server] : servers_) Kill(process);
-  for (const ProcessId process : serving_) KillAndRestart(process);
-}
-
-void ParentRun::PauseRelay(uint32_t index, Micros until) {
-  processes_[WorkerProcess(index)].StandStill(until);
-  racks_[index]->PauseRelay(until);
-}
-
-void ParentRun::PauseShard(Micros until) {
-  processes_[serving_[Some("shard", options_.shards)]].StandStill(until);
-}
-
-void ParentRun::LoseRelaysDisk(uint32_t index) {
-  disk_.Lose([index](uint32_t term) { return protocol::WorkerPartName(index, term); });
-  racks_[index]->LoseServersDisk();
-  KillAndRestartRelay(index);
 }
 
 }  // namespace sluice

@@ -40,13 +40,17 @@ class RackRun final : public SurvivalRun {
   bool ended_with_the_job() const { return ended_with_the_job_; }
 
   uint64_t rollbacks() const { return rollbacks_; }
-  void KillAndRestartWorkers();
-  void StrikeWorker(Fault fault);
-  void PauseRelay(Micros until);
-  void PauseWorker(Micros until);
-  // Cuts off the rack's network for a while.
-  void CutOffWorkers();
+  // The rack's part of a fault of the relay's process.
+  void PauseServers(Micros until);
   void LoseServersDisk();
+
+  // A fault of a server strikes the relay.
+  void KillAndRestart(ProcessId process) override;
+  void StandStill(ProcessId process, Micros until) override;
+  void LoseDisk(ProcessId process) override;
+  // A relay that is cut off from its rack still reaches the parent job.
+  void CutOff(ProcessId process) override;
+  using SurvivalRun::CutPower;
 
  private:
   void Asked(const server::AskParent& ask) override;
@@ -72,15 +76,16 @@ class ParentRun final : public SurvivalRun {
 
   uint64_t rollbacks() const { return rollbacks_; }
   uint64_t reexecuted() const { return reexecuted_; }
-  void KillAndRestartRelay(uint32_t relay);
-  void KillAndRestartShards();
+  ProcessId RelayProcess(uint32_t relay) const { return WorkerProcess(relay); }
   // Describes the relays for logs.
   std::string WhereRelaysAre() const;
-  void StrikeAt(Fault fault) { Strike(fault); }
-  void CutOffRelay(uint32_t relay) { CutOff(WorkerProcess(relay)); }
-  void PauseRelay(uint32_t relay, Micros until);
-  void PauseShard(Micros until);
-  void LoseRelaysDisk(uint32_t relay);
+
+  // A fault of a relay also strikes the servers of its rack, and a power cut all racks.
+  void KillAndRestart(ProcessId process) override;
+  void StandStill(ProcessId process, Micros until) override;
+  void CutOff(ProcessId process) override;
+  void CutPower() override;
+  void LoseDisk(ProcessId process) override;
 
  private:
   // The state in a relay's process.
@@ -107,6 +112,10 @@ class ParentRun final : public SurvivalRun {
   void Done(uint32_t relay) override;
   void CheckEnd(uint32_t /*relay*/) override {}  // A relay has no parameters.
 
+  // Returns the rack whose servers run in a process; null if none do.
+  RackRun* RackIn(ProcessId process) const {
+    return IsWorker(process) ? racks_[process - options_.shards] : nullptr;
+  }
   void Queue(uint32_t relay, std::function<void()> what);
   void DoQueued(uint32_t relay);
   void JoinAbove(uint32_t relay, uint32_t term);

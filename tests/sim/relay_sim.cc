@@ -21,14 +21,6 @@ constexpr Micros kRelaySimTimeMax = 120'000'000;
 constexpr Micros kRelaySimFaultSpread = 60'000;
 constexpr Micros kRelaySimMessagesUntil = 60'000;
 
-constexpr absl::string_view kRelaySimNames[] = {
-    "kill relay",        "kill worker",   "kill shard",    "kill coordinator", "kill two",
-    "power cut",         "pause relay",   "pause worker",  "pause shard",      "clock gap",
-    "cut relay",         "cut worker",    "mute relay",    "mute worker",      "break above",
-    "break in rack",     "break control", "two instances", "damage above",     "damage in rack",
-    "lose relay's disk", "disk full"};
-static_assert(std::size(kRelaySimNames) == kRelayFaults);
-
 // Builds the racks' options as JobOfRack does.
 std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
   std::vector<SurvivalOptions> racks;
@@ -103,90 +95,27 @@ class RelaySim {
     for (const auto& rack : racks_) absl::StrAppend(&where, "; rack: ", rack->WhereRanksAre());
     return where;
   }
-  uint32_t Some(size_t count) {
-    return static_cast<uint32_t>(world_.chance.Choose("choice", count));
-  }
-  RackRun& SomeRack() { return *racks_[Some(racks_.size())]; }
-  Micros Soon(uint64_t most) { return world_.now + Some(most); }
 
   void ScheduleFaults() {
     Micros at = 0;
-    for (const RelayFault fault : options_.faults) {
-      at += 500 + Some(kRelaySimFaultSpread);
-      world_.At(at, nullptr, [this, fault] { Strike(fault); });
+    for (size_t i = 0; i < options_.faults.size(); ++i) {
+      const RelayStrike strike = options_.faults[i];
+      at = world_.chance.FaultAt(i, strike.fault, at + 500, kRelaySimFaultSpread);
+      world_.At(at, nullptr, [this, strike, i] {
+        world_.chance.BeginFault(i);
+        Strike(strike);
+      });
     }
     world_.faults_until = std::max(at, kRelaySimMessagesUntil);
   }
-  void Strike(RelayFault fault) {
-    ++report_.faults[static_cast<size_t>(fault)];
-    const uint32_t relay = Some(racks_.size());
-    switch (fault) {
-      case RelayFault::kKillRelay:
-        return above_.KillAndRestartRelay(relay);
-      case RelayFault::kKillWorker:
-        return racks_[relay]->StrikeWorker(Fault::kKillWorker);
-      case RelayFault::kKillShard:
-        return above_.StrikeAt(Fault::kKillShard);
-      case RelayFault::kKillCoordinator:
-        return above_.StrikeAt(Fault::kKillCoordinator);
-      case RelayFault::kKillTwo:
-        KillSome();
-        return KillSome();
-      case RelayFault::kPowerCut:
-        return CutPower();
-      case RelayFault::kPauseRelay:
-        return above_.PauseRelay(relay, Soon(300'000));
-      case RelayFault::kPauseWorker:
-        return racks_[relay]->PauseWorker(Soon(300'000));
-      case RelayFault::kPauseShard:
-        return above_.PauseShard(Soon(300'000));
-      case RelayFault::kClockGap:
-        return above_.StrikeAt(Fault::kClockGap);
-      case RelayFault::kCutRelay:
-        return above_.CutOffRelay(relay);
-      case RelayFault::kCutWorker:
-        return racks_[relay]->CutOffWorkers();
-      case RelayFault::kMuteRelay:
-        return above_.StrikeAt(Fault::kMute);
-      case RelayFault::kMuteWorker:
-        return racks_[relay]->StrikeWorker(Fault::kMute);
-      case RelayFault::kBreakAbove:
-        return above_.StrikeAt(Fault::kBreak);
-      case RelayFault::kBreakInRack:
-        return racks_[relay]->StrikeWorker(Fault::kBreak);
-      case RelayFault::kBreakControl:
-        return above_.StrikeAt(Fault::kBreakControl);
-      case RelayFault::kTwoInstances:
-        return above_.StrikeAt(Fault::kTwoInstances);
-      case RelayFault::kDamageAbove:
-        return above_.StrikeAt(Fault::kDamage);
-      case RelayFault::kDamageInRack:
-        return racks_[relay]->StrikeWorker(Fault::kDamage);
-      case RelayFault::kLoseRelaysDisk:
-        return above_.LoseRelaysDisk(relay);
-      case RelayFault::kDiskFull:
-        world_.disk_full_until = Soon(100'000);
-        return;
-    }
-  }
-  void KillSome() {
-    switch (Some(4)) {
-      case 0:
-        return SomeRack().StrikeWorker(Fault::kKillWorker);
-      case 1:
-        return above_.StrikeAt(Fault::kKillShard);
-      case 2:
-        return above_.StrikeAt(Fault::kKillCoordinator);
-      default:
-        return above_.KillAndRestartRelay(Some(racks_.size()));
-    }
-  }
-  void CutPower() {
-    above_.KillAndRestartShards();
-    for (uint32_t relay = 0; relay < racks_.size(); ++relay) {
-      above_.KillAndRestartRelay(relay);
-      racks_[relay]->KillAndRestartWorkers();
-    }
+  void Strike(const RelayStrike& strike) {
+    const bool is_above = strike.level == RelayLevel::kParentJob;
+    SurvivalRun& run = is_above ? static_cast<SurvivalRun&>(above_)
+                                : *racks_[world_.chance.Choose("rack", racks_.size())];
+    const uint64_t before = world_.report.faults[strike.fault];
+    run.Strike(strike.fault);
+    (is_above ? report_.faults_above : report_.faults_in_racks)[strike.fault] +=
+        world_.report.faults[strike.fault] - before;
   }
 
   const RelaySimOptions options_;
@@ -200,11 +129,42 @@ class RelaySim {
 
 }  // namespace
 
-std::string ToString(RelayFault fault) {
-  return std::string(kRelaySimNames[static_cast<size_t>(fault)]);
+std::string ToString(const RelayStrike& strike) {
+  return absl::StrCat(ToString(strike.fault),
+                      strike.level == RelayLevel::kRack ? " in a rack" : "");
+}
+
+bool MayStrike(const RelayStrike& strike) {
+  switch (strike.fault) {
+    case Fault::kOtherBytes:  // RelayReference has one right outcome.
+      return false;
+    // A rack's servers are one process, the relay, and use no network between them.
+    case Fault::kBreakControl:
+    case Fault::kClockGap:
+    case Fault::kKillShard:
+    case Fault::kKillCoordinator:
+    case Fault::kTwoInstances:
+    // All jobs share one disk.
+    case Fault::kDiskFull:
+    case Fault::kDiskSlow:
+    // Racks refuse operators' requests.
+    case Fault::kCheckpointRequests:
+      return strike.level == RelayLevel::kParentJob;
+    default:
+      return true;
+  }
 }
 
 RelaySimReport RunRelays(const RelaySimOptions& options) { return RelaySim(options).Run(); }
+
+RelayStrike SomeRelayStrike(CounterRandom* random) {
+  RelayStrike strike{};
+  do {
+    strike.fault = kScheduledFaults[random->Below(std::size(kScheduledFaults))];
+    strike.level = random->Below(2) == 0 ? RelayLevel::kParentJob : RelayLevel::kRack;
+  } while (!MayStrike(strike));
+  return strike;
+}
 
 RelaySimOptions RandomRelayOptions(uint64_t seed) {
   static constexpr absl::string_view kInside[] = {"none", "fp16", "bf16",    "int8",
@@ -244,14 +204,14 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   if (above.checkpoint_interval == 0) return options;
   const uint64_t faults = 1 + random.Below(7);
   for (uint64_t i = 0; i < faults; ++i) {
-    options.faults.push_back(static_cast<RelayFault>(random.Below(kRelayFaults)));
+    options.faults.push_back(SomeRelayStrike(&random));
   }
   return options;
 }
 
 std::string Describe(const RelaySimOptions& options) {
   std::vector<std::string> faults;
-  for (const RelayFault fault : options.faults) faults.push_back(ToString(fault));
+  for (const RelayStrike& strike : options.faults) faults.push_back(ToString(strike));
   return absl::StrCat("racks of ", absl::StrJoin(options.racks, ", "), ", ",
                       ToString(options.uplink), " inside; above ", Describe(options.above), ": ",
                       absl::StrJoin(faults, ", "));

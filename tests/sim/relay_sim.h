@@ -5,56 +5,46 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {
 
-enum class RelayFault {
-  kKillRelay,   // Kills a relay and all servers of its rack.
-  kKillWorker,  // Kills a worker of a rack.
-  kKillShard,   // Kills a shard of the parent job, except shard 0.
-  kKillCoordinator,
-  kKillTwo,     // Kills two of the relays, workers and parent servers.
-  kPowerCut,    // Kills all processes.
-  kPauseRelay,  // The relay stands still for a while.
-  kPauseWorker,
-  kPauseShard,  // Pauses a shard of the parent job.
-  kClockGap,    // The parent job's coordinator stands still.
-  kCutRelay,    // Separates a rack from the parent job for a while.
-  kCutWorker,   // Separates a worker from its relay for a while.
-  kMuteRelay,   // The relay's heartbeats are lost for a while.
-  kMuteWorker,
-  kBreakAbove,  // Breaks a stream between a relay and a shard.
-  kBreakInRack,
-  kBreakControl,  // Breaks the control stream of a shard of the parent job.
-  kTwoInstances,  // A shard of the parent job runs twice.
-  kDamageAbove,   // A file of the newest checkpoint changes on disk.
-  kDamageInRack,
-  kLoseRelaysDisk,  // A relay dies and loses all files that it wrote.
-  kDiskFull,        // All writes fail for a while.
+enum class RelayLevel { kParentJob, kRack };
+
+struct RelayStrike {
+  Fault fault;
+  RelayLevel level;
 };
-inline constexpr size_t kRelayFaults = static_cast<size_t>(RelayFault::kDiskFull) + 1;
-std::string ToString(RelayFault fault);
+std::string ToString(const RelayStrike& strike);
+// Returns whether the fault exists at the level.
+bool MayStrike(const RelayStrike& strike);
 
 struct RelaySimOptions {
-  SurvivalOptions above;        // The relays are its ranks; its data is the whole job's.
-  std::vector<uint32_t> racks;  // Workers per rack.
-  compress::CodecSpec uplink;   // From workers to their relay.
-  std::vector<RelayFault> faults;
+  SurvivalOptions above;            // The relays are its ranks; its data is the whole job's.
+  std::vector<uint32_t> racks;      // Workers per rack.
+  compress::CodecSpec uplink;       // From workers to their relay.
+  std::vector<RelayStrike> faults;  // In this order, at times drawn from the seed.
 };
 
 struct RelaySimReport {
   SurvivalReport all;  // Totals over all jobs, including rollbacks.
-  std::vector<uint64_t> faults = std::vector<uint64_t>(kRelayFaults);
+  // Scheduled faults that struck, by level.
+  std::map<Fault, uint64_t> faults_above;
+  std::map<Fault, uint64_t> faults_in_racks;
   uint64_t rollbacks_above = 0;
   uint64_t rollbacks_in_racks = 0;
   uint64_t relays_back = 0;  // Relays that resumed their steps while the other relays waited.
 };
 
 RelaySimReport RunRelays(const RelaySimOptions& options);
+
+// Draws a fault that may strike.
+RelayStrike SomeRelayStrike(CounterRandom* random);
 
 // Draws a job, codecs and faults from `seed`.
 RelaySimOptions RandomRelayOptions(uint64_t seed);

@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "tests/sim/bug_case.h"
 #include "tests/sim/seeds.h"
+#include "tests/sim/sim_failure.h"
 
 namespace sluice {
 namespace {
@@ -19,9 +18,20 @@ constexpr uint64_t kRelaySimSeeds = 30;
 constexpr uint64_t kRelaySimSeeds = 1'000;
 #endif
 
-std::string RelaySimFailure(const RelaySimOptions& options, const RelaySimReport& report) {
-  return absl::StrCat("SLUICE_SIM_SEED=", options.above.data_seed, " (", Describe(options), ")\n  ",
-                      absl::StrJoin(report.all.violations, "\n  "));
+// Returns all scheduled faults that may strike.
+std::vector<RelayStrike> AllRelayStrikes() {
+  std::vector<RelayStrike> strikes;
+  for (const RelayLevel level : {RelayLevel::kParentJob, RelayLevel::kRack}) {
+    for (const Fault fault : kScheduledFaults) {
+      if (MayStrike({fault, level})) strikes.push_back({fault, level});
+    }
+  }
+  return strikes;
+}
+
+uint64_t CountOf(const RelayStrike& strike, RelaySimReport* report) {
+  const bool is_above = strike.level == RelayLevel::kParentJob;
+  return (is_above ? report->faults_above : report->faults_in_racks)[strike.fault];
 }
 
 TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
@@ -30,8 +40,11 @@ TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
     const RelaySimOptions options = RandomRelayOptions(seed);
     const RelaySimReport report = RunRelays(options);
-    ASSERT_TRUE(report.all.violations.empty()) << RelaySimFailure(options, report);
-    for (size_t i = 0; i < kRelayFaults; ++i) total.faults[i] += report.faults[i];
+    ASSERT_TRUE(report.all.violations.empty()) << Failure(options, report);
+    for (const auto& [fault, count] : report.faults_above) total.faults_above[fault] += count;
+    for (const auto& [fault, count] : report.faults_in_racks) {
+      total.faults_in_racks[fault] += count;
+    }
     total.all.delivered += report.all.delivered;
     total.all.checkpoints += report.all.checkpoints;
     total.all.repeats += report.all.repeats;
@@ -44,8 +57,8 @@ TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
     RecordProperty(name, static_cast<int>(count));
     GTEST_LOG_(INFO) << name << " " << count;
   };
-  for (size_t i = 0; i < kRelayFaults; ++i) {
-    record(ToString(static_cast<RelayFault>(i)), total.faults[i]);
+  for (const RelayStrike& strike : AllRelayStrikes()) {
+    record(ToString(strike), CountOf(strike, &total));
   }
   record("delivered per seed", total.all.delivered / seeds);
   record("checkpoints", total.all.checkpoints);
@@ -56,8 +69,8 @@ TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
   record("relays brought back", total.relays_back);
   if (seeds < 100) return;
   // Every kind of fault must have struck often enough.
-  for (size_t i = 0; i < kRelayFaults; ++i) {
-    EXPECT_GT(33 * total.faults[i], seeds) << ToString(static_cast<RelayFault>(i));
+  for (const RelayStrike& strike : AllRelayStrikes()) {
+    EXPECT_GT(33 * CountOf(strike, &total), seeds) << ToString(strike);
   }
   EXPECT_GT(total.all.checkpoints, seeds);
   EXPECT_GT(total.rollbacks_in_racks, seeds / 2);
@@ -91,10 +104,12 @@ TEST(RelaySimTest, OtherDelaysAndFaultsGiveTheSameParameters) {
 // workers of the finished rack restart after their relay has found that the job is over. The job
 // must still end correctly.
 TEST(RelaySimTest, PowerIsCutAsTheJobAboveEnds) {
-  const RelaySimOptions options = RandomRelayOptions(9801039);
+  RelaySimOptions options = RandomRelayOptions(633);
+  options.above.steps = 10;
+  options.faults = {{Fault::kPowerCut, RelayLevel::kParentJob}};
   const RelaySimReport report = RunRelays(options);
-  EXPECT_EQ(report.faults[static_cast<size_t>(RelayFault::kPowerCut)], 1u);
-  EXPECT_TRUE(report.all.violations.empty()) << RelaySimFailure(options, report);
+  EXPECT_EQ(report.faults_above.at(Fault::kPowerCut), 1u);
+  EXPECT_TRUE(report.all.violations.empty()) << Failure(options, report);
 }
 
 // Each planted bug must be found, as in planted_bugs_test.cc.

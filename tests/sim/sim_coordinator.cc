@@ -123,7 +123,7 @@ void SimCoordinator::WriteManifest(const protocol::CheckpointManifest& manifest)
 
 void SimCoordinator::RequestCheckpoints(uint32_t count, server::CheckpointToken first) {
   for (uint32_t i = 0; i < count; ++i) {
-    requests_.emplace(first + i, world_.report.checkpoints);
+    requests_.emplace(first + i, disk_.completed());
     server::Coordinator::Effects effects;
     core_->RequestCheckpoint(first + i, &effects);
     CarryOut(effects);
@@ -135,7 +135,7 @@ void SimCoordinator::CheckAnswer(const server::AnswerCheckpoint& answer) {
   if (request == requests_.end()) {
     return around_.violate("a request for a checkpoint is answered twice");
   }
-  const uint64_t completed = world_.report.checkpoints - request->second;
+  const uint64_t completed = disk_.completed() - request->second;
   requests_.erase(request);
   if (!answer.step.ok() || (completed > 0 && disk_.manifests().contains(*answer.step))) return;
   around_.violate(absl::StrCat("a request is answered with the checkpoint of step ", *answer.step,

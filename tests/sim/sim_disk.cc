@@ -89,6 +89,7 @@ absl::Status SimDisk::WriteManifest(const SimProcess& writer,
     not_usable_.insert(manifest.step);
     return absl::UnavailableError("the folder cannot be made durable");
   }
+  ++completed_;
   ++world_.report.checkpoints;
   return absl::OkStatus();
 }

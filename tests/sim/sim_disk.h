@@ -35,6 +35,8 @@ class SimDisk {
   bool Refuses(const SimProcess& writer) const {
     return world_.now < world_.disk_full_until || !writer.can_open(world_.now);
   }
+  // Returns how many checkpoints have become complete.
+  uint64_t completed() const { return completed_; }
 
   // Existing files with other bytes are kept, as in protocol/checkpoint; the part then gets a file
   // of its own.
@@ -82,6 +84,7 @@ class SimDisk {
   SimWorld& world_;
   std::map<uint64_t, std::map<std::string, std::string>> parts_;  // By step and file.
   Manifests manifests_;
+  uint64_t completed_ = 0;
   std::optional<protocol::RunRecord> record_;
   std::set<std::pair<uint64_t, std::string>> damaged_;  // By step and file.
   bool dropped_damaged_ = false;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/sim/relay_sim.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {
@@ -12,6 +13,11 @@ namespace sluice {
 inline std::string Failure(const SurvivalOptions& options, const SurvivalReport& report) {
   return absl::StrCat("SLUICE_SIM_SEED=", options.data_seed, " (", Describe(options), ")\n  ",
                       absl::StrJoin(report.violations, "\n  "));
+}
+
+inline std::string Failure(const RelaySimOptions& options, const RelaySimReport& report) {
+  return absl::StrCat("SLUICE_SIM_SEED=", options.above.data_seed, " (", Describe(options), ")\n  ",
+                      absl::StrJoin(report.all.violations, "\n  "));
 }
 
 // A job of a size that suits most schedules.

@@ -59,16 +59,13 @@ void SurvivalRun::Strike(Fault fault) {
       KillAndRestart(WorkerProcess(rank));
       return KillAndRestart(SomeOtherServer());
     case Fault::kPowerCut:
-      for (const auto& [process, server] : servers_) Kill(process);
-      for (uint32_t i = 0; i < options_.shards + options_.ranks; ++i) KillAndRestart(Present(i));
-      return;
+      return CutPower();
     case Fault::kPause: {
       const Micros until = now_ + Some("for", 300'000);
-      return processes_[SomeProcess()].StandStill(until);
+      return StandStill(SomeProcess(), until);
     }
     case Fault::kClockGap:
-      processes_[0].StandStill(now_ + 20'000 + Some("for", 80'000));
-      return;
+      return StandStill(0, now_ + 20'000 + Some("for", 80'000));
     case Fault::kBreak: {
       const uint32_t shard = Some("shard", options_.shards);
       if (shard < ranks_[rank].links.size()) BreakLink(rank, shard);
@@ -161,6 +158,11 @@ void SurvivalRun::GiveUp(uint32_t index) {
     });
   }
   KillAndRestartLater(WorkerProcess(index));
+}
+
+void SurvivalRun::CutPower() {
+  for (const auto& [process, server] : servers_) Kill(process);
+  for (uint32_t i = 0; i < options_.shards + options_.ranks; ++i) KillAndRestart(Present(i));
 }
 
 ProcessId SurvivalRun::Present(uint32_t index) const {

@@ -132,6 +132,7 @@ class SurvivalRun {
   void Follow(PlannedReference* planned) { planned_ = planned; }
   void StartAll();
   void ScheduleFaults();
+  void Strike(Fault fault);
   bool JobIsOver() const;
   void CheckAtTheEnd();
   void CollectViolations();
@@ -155,7 +156,7 @@ class SurvivalRun {
   void Start(ProcessId process);
   void Kill(ProcessId process);
   void KillWorker(uint32_t rank);
-  void KillAndRestart(ProcessId process);
+  virtual void KillAndRestart(ProcessId process);
   void KillAndRestartLater(ProcessId process);
   void GiveUp(uint32_t rank);
   ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
@@ -165,8 +166,8 @@ class SurvivalRun {
   bool HasBug(SurvivalBug bug) const { return options_.bug == bug; }
   bool HasCheckpoints() const { return options_.checkpoint_interval > 0; }
 
-  // Faults; see survival_faults.cc.
-  void Strike(Fault fault);
+  // Faults; see survival_faults.cc. Some processes of jobs with relays belong to two jobs, so that
+  // the virtual functions also strike the other job.
   void StrikeDisk(Fault fault);
   bool StrikesMessage(Fault fault, const Channel& channel, double share);
   // Draws the target or duration of a fault. Replay scripts record the draw under `name`.
@@ -177,11 +178,15 @@ class SurvivalRun {
   ProcessId Present(uint32_t index) const;
   ProcessId SomeProcess() { return Present(Some("process", options_.shards + options_.ranks)); }
   ProcessId SomeOtherServer();
-  void CutOff(ProcessId process);
+  virtual void CutOff(ProcessId process);
+  virtual void CutPower();
+  virtual void StandStill(ProcessId process, Micros until) {
+    processes_[process].StandStill(until);
+  }
   void StartSecondInstance(uint32_t shard);
   void KillAndComputeOtherwise(uint32_t rank);
   void ReplaceWhileItSends(uint32_t rank);
-  void LoseDisk(ProcessId process);
+  virtual void LoseDisk(ProcessId process);
   void RequestCheckpoints();
   // Returns whether a call between both processes arrives.
   bool Reaches(ProcessId from, ProcessId to) const;
