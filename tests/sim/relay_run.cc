@@ -21,6 +21,9 @@ void RackRun::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameter
       HasCheckpoint(disk_.manifests().rbegin()->first)) {
     restore_step = disk_.manifests().rbegin()->first;
   }
+  for (const auto& [step, manifest] : disk_.manifests()) {
+    if (step > restore_step) discarded_.insert(step);
+  }
   server::Coordinator::Effects effects;
   coordinator_->core().StartRackTerm(term, restore_step, parameters_agree, Now(), &effects);
   coordinator_->CarryOut(effects);
@@ -56,6 +59,15 @@ void RackRun::Release(uint64_t durable_step) {
 
 bool RackRun::HasCheckpoint(uint64_t step) const {
   return coordinator_->core().HasCheckpoint(step);
+}
+
+bool RackRun::MayLack(uint64_t step) const {
+  return disk_.WasSpoilt(step) || discarded_.contains(step);
+}
+
+std::optional<absl::Status> RackRun::CheckpointOutcome(uint64_t step) const {
+  if (coordinator_ == nullptr) return std::nullopt;
+  return coordinator_->core().CheckpointOutcome(step);
 }
 
 void RackRun::EndWithTheJob() {
@@ -146,6 +158,7 @@ void ParentRun::JoinAbove(uint32_t index, uint32_t term) {
   Relay& relay = relays_[index];
   relay.step.reset();
   relay.published.clear();
+  relay.named_below = 0;
   relay.term = term;
   relay.lost = false;
   if (disk_.finished()) {
@@ -171,6 +184,10 @@ void ParentRun::JoinAbove(uint32_t index, uint32_t term) {
 absl::Status ParentRun::MayRestore(uint32_t index, uint64_t step) {
   if (racks_[index]->HasCheckpoint(step) || HasBug(SurvivalBug::kRackNotAsked))
     return absl::OkStatus();
+  if (!racks_[index]->MayLack(step)) {
+    Violate(absl::StrCat("the checkpoint of step ", step, " is complete, but rack ", index,
+                         " has none"));
+  }
   excuse_ = "a rack has no such checkpoint";
   disk_.Refuse(step);
   return absl::DataLossError(absl::StrCat("the rack of relay ", index, " has none"));
@@ -259,11 +276,30 @@ void ParentRun::FinishStep(uint32_t index) {
         shard, [&](uint32_t bundle) { return pipeline.Record(shard, bundle).n; },
         rank.step == 0 ? 0 : pipeline.named_checkpoint()));
   }
+  if (const uint64_t named = publications[0][0].checkpoint_step; named > 0) {
+    relay.named_below = named;
+  }
   relay.step->Next();
   relay.begun = relay.busy = false;
   racks_[index]->Publish(relay.term, publications);
   if (HasBug(SurvivalBug::kResultPublishedTwice)) relay.published = std::move(publications);
   DoQueued(index);
+}
+
+void ParentRun::ReportWorkerPart(uint32_t index, const protocol::Sender& sender,
+                                 protocol::CheckpointPart part) {
+  if (part.error.empty() && !HasBug(SurvivalBug::kRackNotAwaited)) {
+    if (ranks_[index].sender != sender) return;  // The session is over.
+    std::optional<absl::Status> rest = absl::UnavailableError("the rack was not told of it");
+    if (relays_[index].named_below >= part.step) rest = racks_[index]->CheckpointOutcome(part.step);
+    if (!rest.has_value()) {
+      return At(kRetry, WorkerProcess(index), [this, index, sender, part = std::move(part)] {
+        ReportWorkerPart(index, sender, part);
+      });
+    }
+    part.error = std::string(rest->message());
+  }
+  SurvivalRun::ReportWorkerPart(index, sender, std::move(part));
 }
 
 // While it joins, the relay tries again. Otherwise its thread notices at once if it waits for the

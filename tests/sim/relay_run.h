@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ class RackRun final : public SurvivalRun {
   void Publish(uint32_t term, const std::vector<std::vector<server::Publication>>& publications);
   void Release(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
+  // Returns whether a fault or a rollback of the rack has taken the checkpoint away.
+  bool MayLack(uint64_t step) const;
+  // Returns null while the rack's checkpoint is under way.
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
   // Ends the rack's job: the parent job finished, but its relay was lost before it could report
   // that.
   void EndWithTheJob();
@@ -59,6 +64,7 @@ class RackRun final : public SurvivalRun {
 
   const uint32_t relay_;
   ParentRun& above_;
+  std::set<uint64_t> discarded_;  // Checkpoints after a step to which the rack went back.
   bool ended_with_the_job_ = false;
 };
 
@@ -98,7 +104,8 @@ class ParentRun final : public SurvivalRun {
     bool busy = false;
     bool lost = false;  // The session is over, but the thread has not noticed.
     std::deque<std::function<void()>> from_below;
-    Micros last = 0;  // Arrival time of the last message from the rack.
+    Micros last = 0;           // Arrival time of the last message from the rack.
+    uint64_t named_below = 0;  // The newest checkpoint that the rack was told to take.
     std::vector<std::vector<server::Publication>> published;  // For planted bugs.
   };
 
@@ -107,6 +114,9 @@ class ParentRun final : public SurvivalRun {
   absl::Status MayRestore(uint32_t relay, uint64_t step) override;
   void BeginWork(uint32_t relay, const protocol::JoinGrant& grant) override;
   void FinishStep(uint32_t relay) override;
+  // Holds the report until the rack's checkpoint of this step is complete.
+  void ReportWorkerPart(uint32_t relay, const protocol::Sender& sender,
+                        protocol::CheckpointPart part) override;
   void SessionEnded(uint32_t relay) override;
   void StateHeard(uint32_t relay) override;
   void Done(uint32_t relay) override;

@@ -146,7 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kLossAboveNotTold, "LossAboveNotTold", "did not come back"},
         BugCase{SurvivalBug::kRackBeginsWithItsNewest, "RackBeginsWithItsNewest",
                 "its relay is at"},
-        BugCase{SurvivalBug::kRackNotAsked, "RackNotAsked", "does not end"}),
+        BugCase{SurvivalBug::kRackNotAsked, "RackNotAsked", "does not end"},
+        BugCase{SurvivalBug::kRackNotAwaited, "RackNotAwaited", "is complete, but rack"}),
     NameOf);
 
 }  // namespace

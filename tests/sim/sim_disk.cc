@@ -54,6 +54,7 @@ void SimDisk::LosePart(const protocol::CheckpointManifest& manifest, const std::
     if (part.name != name) continue;
     parts_[manifest.step].erase(FileOf(part));
     damaged_.insert({manifest.step, FileOf(part)});
+    spoilt_.insert(manifest.step);
   }
 }
 
@@ -84,6 +85,7 @@ absl::Status SimDisk::WriteManifest(const SimProcess& writer,
   dropped_damaged_ = false;
   not_usable_.erase(manifest.step);
   refused_.erase(manifest.step);
+  spoilt_.erase(manifest.step);
   if (fails_late()) {
     // Only the next coordinator finds the checkpoint.
     not_usable_.insert(manifest.step);
@@ -143,6 +145,7 @@ bool SimDisk::DamageNewest() {
   if (bytes.empty()) return false;
   bytes[world_.chance.Choose("byte", bytes.size())] ^= 1;
   damaged_.insert({step, FileOf(part)});
+  spoilt_.insert(step);
   return true;
 }
 

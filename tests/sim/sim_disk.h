@@ -59,6 +59,8 @@ class SimDisk {
   // others stay unusable as long as this coordinator runs, even if a shard that repeats its steps
   // rewrites a lost part.
   std::vector<protocol::CheckpointManifest> UsableCheckpoints();
+  // Returns whether a fault has changed a file of the checkpoint since it became complete.
+  bool WasSpoilt(uint64_t step) const { return spoilt_.contains(step); }
   // Marks a checkpoint that some rack lacks.
   void Refuse(uint64_t step) { refused_.insert(step); }
   // Returns whether the current coordinator can roll back to the checkpoint.
@@ -88,6 +90,7 @@ class SimDisk {
   std::optional<protocol::RunRecord> record_;
   std::set<std::pair<uint64_t, std::string>> damaged_;  // By step and file.
   bool dropped_damaged_ = false;
+  std::set<uint64_t> spoilt_;
   std::set<uint64_t> refused_;
   std::set<uint64_t> not_usable_;
 };

@@ -170,7 +170,8 @@ enum class SurvivalBug {
   kLossAboveNotTold,        // The rack continues although its relay's session is over.
   // The rack restores its newest checkpoint instead of the parent's choice.
   kRackBeginsWithItsNewest,
-  kRackNotAsked,  // The parent does not ask whether the rack has the checkpoint.
+  kRackNotAsked,    // The parent does not ask whether the rack has the checkpoint.
+  kRackNotAwaited,  // A relay reports its part before the rack's checkpoint is complete.
 };
 
 struct SurvivalOptions {

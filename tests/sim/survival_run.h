@@ -268,8 +268,8 @@ class SurvivalRun {
   void EncodeNext(uint32_t rank);
   void ApplyTensor(SimRank* rank, uint32_t tensor);
   void SaveCheckpoint(uint32_t rank, std::string trainer);
-  void ReportWorkerPart(uint32_t rank, const protocol::Sender& sender,
-                        protocol::CheckpointPart part);
+  virtual void ReportWorkerPart(uint32_t rank, const protocol::Sender& sender,
+                                protocol::CheckpointPart part);
   protocol::WorkerHeartbeat Compose(uint32_t rank) const;
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);

@@ -473,14 +473,14 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   // The writer thread belongs to the process and outlives a session.
   WritePart(WorkerProcess(index), std::move(part), protocol::FormatWorkerSnapshot(snapshot),
             [this, index, sender = rank.sender](protocol::CheckpointPart written) {
-              SimRank& at = ranks_[index];
-              if (at.sender == sender && written.error.empty()) at.part = written;
               ReportWorkerPart(index, sender, std::move(written));
             });
 }
 
 void SurvivalRun::ReportWorkerPart(uint32_t index, const protocol::Sender& sender,
                                    protocol::CheckpointPart part) {
+  SimRank& rank = ranks_[index];
+  if (rank.sender == sender && part.error.empty()) rank.part = part;
   if (!Reaches(WorkerProcess(index), 0)) return;
   At(Delay({"part", index}), 0, [this, sender, part = std::move(part)] {
     server::Coordinator::Effects effects;
