@@ -15,7 +15,8 @@
 namespace sluice {
 
 // Returns whether the sent values and the residual add up to the gradients under any schedule. They
-// do not for a sketch, which is decoded only after the sum, and for frames that need earlier frames.
+// do not for a sketch, which is decoded only after the sum, and for frames that need earlier
+// frames.
 inline bool Balances(const compress::CodecSpec& spec) {
   if (spec.codec == compress::CodecId::kCountSketch || spec.codec == compress::CodecId::kLsh) {
     return false;

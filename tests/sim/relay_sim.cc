@@ -147,6 +147,9 @@ bool MayStrike(const RelayStrike& strike) {
     // All jobs share one disk.
     case Fault::kDiskFull:
     case Fault::kDiskSlow:
+    case Fault::kUnreadable:
+    case Fault::kFailsAfterWrite:
+    case Fault::kWriteOutlives:
     // Racks refuse operators' requests.
     case Fault::kCheckpointRequests:
       return strike.level == RelayLevel::kParentJob;
@@ -181,6 +184,8 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   above.control = {};
   above.faults.clear();
   above.tight_memory = false;
+  above.rejoin_us = SurvivalOptions().rejoin_us;
+  above.stall_us = SurvivalOptions().stall_us;
   above.shards = 1 + static_cast<uint32_t>(random.Below(2));
   above.steps = 20 + random.Below(40);
   // A relay cannot tell whether other racks' workers have equal parameters, so that there is always

@@ -255,8 +255,8 @@ struct SurvivalReport {
   uint64_t waits = 0;  // PENDING answers.
   uint64_t staleness_max = 0;
   double owed = 0;              // Sum of squares of the residuals of shards and workers at the end.
-  bool ended_by_alarm = false;        // Allowed after kOtherBytes has struck.
-  bool ended_by_timeout = false;      // Allowed if `rejoin_us` is short.
+  bool ended_by_alarm = false;  // Allowed after kOtherBytes has struck.
+  bool ended_by_timeout = false;  // Allowed if `rejoin_us` is short.
 };
 
 SurvivalReport RunSurvival(const SurvivalOptions& options);
