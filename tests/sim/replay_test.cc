@@ -64,7 +64,7 @@ TEST(ReplayScriptTest, ThereAreScripts) { EXPECT_GE(Scripts().size(), 1u); }
 // and parsed.
 TEST(ReplayScriptTest, GoesAsTheSeedThatItWasWrittenFrom) {
   for (const auto job : {RandomSurvivalOptions, RandomQuorumOptions, RandomElasticOptions,
-                         RandomPlanOptions, RandomMeasuredOptions}) {
+                         RandomPlanOptions, RandomMeasuredOptions, RandomPlannedAsyncOptions}) {
     for (uint64_t seed = 1; seed <= 8; ++seed) {
       const SurvivalOptions options = job(seed);
       SurvivalReport report;

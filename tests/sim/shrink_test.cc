@@ -25,7 +25,8 @@ struct ShrinkCase {
 TEST(ShrinkTest, AShortScriptOfAPlantedBugStillFails) {
   for (const ShrinkCase& of : {ShrinkCase{SurvivalBug::kTwoShardsServe, RandomSurvivalOptions},
                                ShrinkCase{SurvivalBug::kStaleSnapshot, RandomSurvivalOptions},
-                               ShrinkCase{SurvivalBug::kLateWorkDropped, RandomQuorumOptions}}) {
+                               ShrinkCase{SurvivalBug::kLateWorkDropped, RandomQuorumOptions},
+                               ShrinkCase{SurvivalBug::kClocksNotRestored, RandomAsyncOptions}}) {
     const std::optional<SurvivalOptions> options = FailingJob(of.bug, of.job);
     ASSERT_TRUE(options.has_value());
     const std::optional<Shrunk> shrunk = Shrink(*options);

@@ -291,6 +291,8 @@ std::string Describe(const SurvivalOptions& options) {
       options.elastic
           ? absl::StrCat(", elastic: ", options.begin, " begin, at least ", options.least)
           : "",
+      IsAsync(options) ? absl::StrCat(", ", options.mode, " with staleness ", options.staleness)
+                       : "",
       options.late_rank == 0xFFFFFFFF ? "" : absl::StrCat(", rank ", options.late_rank, " late"),
       options.parameters_agree ? "" : ", with step 0", ", faults: ", absl::StrJoin(faults, ", "));
 }
