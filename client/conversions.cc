@@ -56,7 +56,8 @@ JobSummary Summarize(const job::JobSpec& job) {
           .downlink = compress::ToString(job.compression.downlink),
           .shards_update = job::ShardOptimizer(job).has_value(),
           .sends_weights = job::SendsWeights(job),
-          .checkpoints = job.checkpoint.enabled()};
+          .checkpoints = job.checkpoint.enabled(),
+          .waits_for_all = job.quorum == 0 && job.membership == "fixed"};
 }
 
 Joined FromJoin(const worker::JoinInfo& info) {

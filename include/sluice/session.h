@@ -43,6 +43,8 @@ struct JobSummary {
   // True if workers take steps of their own and send the resulting weight changes.
   bool sends_weights = false;
   bool checkpoints = false;
+  // False if a step may close without some workers, because of a quorum or elastic membership.
+  bool waits_for_all = true;
 };
 
 // Reads a job from YAML or JSON. Fails with INVALID_ARGUMENT and lists every problem with its line.

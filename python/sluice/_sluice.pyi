@@ -18,6 +18,7 @@ class JobSummary:
     shards_update: bool
     sends_weights: bool
     checkpoints: bool
+    waits_for_all: bool
 
 @final
 class Joined:

@@ -144,7 +144,8 @@ void BindValues(nb::module_& m) {
       .def_ro("downlink", &client::JobSummary::downlink)
       .def_ro("shards_update", &client::JobSummary::shards_update)
       .def_ro("sends_weights", &client::JobSummary::sends_weights)
-      .def_ro("checkpoints", &client::JobSummary::checkpoints);
+      .def_ro("checkpoints", &client::JobSummary::checkpoints)
+      .def_ro("waits_for_all", &client::JobSummary::waits_for_all);
   nb::class_<client::Joined>(m, "Joined")
       .def_ro("rank", &client::Joined::rank)
       .def_ro("world_size", &client::Joined::world_size)
