@@ -8,25 +8,54 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from . import compress
+from ._broadcast import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ._ddp import attach, ddp_hook
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures
 from ._init import TLS, init
+from ._ranks import is_initialized, local_rank, rank, shutdown, size
 from ._session import LocalSession, Session
 from ._tune import tune
 
+if TYPE_CHECKING:
+    from ._optimizer import DistributedOptimizer
+    from ._torch import DistributedDataParallel, GradScaler
+
 __all__ = [
     "TLS",
+    "DistributedDataParallel",
+    "DistributedOptimizer",
     "Figures",
     "ForkError",
+    "GradScaler",
     "LocalSession",
     "RollbackError",
     "Session",
     "SluiceError",
     "attach",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
     "compress",
     "ddp_hook",
     "init",
+    "is_initialized",
+    "local_rank",
+    "rank",
+    "shutdown",
+    "size",
     "tune",
 ]
+
+# They extend classes of PyTorch, which `sluice.compress` does not need.
+_WITH_TORCH = {"DistributedDataParallel": "._torch", "DistributedOptimizer": "._optimizer", "GradScaler": "._torch"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module 'sluice' has no attribute {name!r}")
+    return getattr(importlib.import_module(_WITH_TORCH[name], __name__), name)

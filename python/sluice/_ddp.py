@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ._errors import SluiceError
@@ -101,17 +102,22 @@ def _finish(session: Session) -> None:
     with torch.profiler.record_function("sluice.wait"):
         session.wait()
     with torch.profiler.record_function("sluice.apply"):
-        overflowed = session.without_mean()
         for bucket, future in pending:
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                index = _index(session, parameter)
-                if index in overflowed:
-                    # On no rank it was finite. A GradScaler must see that, to skip the step and lower its scale.
-                    gradient.fill_(math.nan)
-                else:
-                    session.apply(index, gradient)
+            parameters = [_index(session, parameter) for parameter in bucket.parameters()]
+            apply_means(session, zip(parameters, bucket.gradients(), strict=True))
             future.set_result(bucket.buffer())
     session.end_step()
+
+
+def apply_means(session: Session, means: Iterable[tuple[int, torch.Tensor]]) -> None:
+    """Writes the means into pairs of a parameter's number and its tensor. After `Session.wait`."""
+    overflowed = session.without_mean()
+    for tensor, mean in means:
+        if tensor in overflowed:
+            # On no rank it was finite. A GradScaler must see that, to skip the step and lower its scale.
+            mean.detach().fill_(math.nan)
+        else:
+            session.apply(tensor, mean.detach())
 
 
 def attach(

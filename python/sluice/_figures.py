@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,6 +79,14 @@ def show_bytes(amount: float) -> str:
             return f"{amount:.0f} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} GiB"
+
+
+def show_table(rows: Mapping[str, str], page: str | None) -> str:
+    """Returns an HTML table with two columns, and a link below it."""
+    cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
+    address = html.escape(page or "", quote=True)
+    link = f'<a href="{address}">{address}</a>' if address else ""
+    return f"<table>{cells}</table>{link}"
 
 
 Sink = Callable[[Mapping[str, float], int], Any]

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _sluice
 from ._errors import SluiceError
 from ._servers import ShardProcess, TokenFile
-from ._session import LocalSession, Session
+from ._session import LocalSession, Session, open_sessions
 from ._world import Store, World, find_hosts, find_world, open_store, own_address
 
 if TYPE_CHECKING:
     import torch
 
 _sessions = 0  # Of this process; all ranks make theirs in the same order.
+_options: dict[str, Any] = {}  # Of the last `init`, for the sessions of further models.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +80,7 @@ class _Place:
     coordinator: str
     shards: list[ShardProcess]
     token: TokenFile | None
+    hosts: list[str] = dataclasses.field(default_factory=list)
 
 
 def _start_shards(world: World, store: Store, text: str, name: str, http: str, hosts: list[str], token: TokenFile) -> _Place:
@@ -104,14 +106,14 @@ def _start_shards(world: World, store: Store, text: str, name: str, http: str, h
         for started in shards:
             started.end()
         raise
-    return _Place(text, name, coordinator, shards, token)
+    return _Place(text, name, coordinator, shards, token, hosts)
 
 
 def _find_servers(
     world: World, shards: int | Literal["auto"], job: Any, uplink: str, downlink: str, http: str
 ) -> _Place:
     """Agrees on the job through the store, and starts the servers."""
-    store = open_store(world, _sessions)
+    store = open_store(world, str(_sessions), ", or start the servers yourself and give coordinator=")
     hosts = find_hosts(world, store)
     if world.rank == 0:
         count = len(set(hosts)) if shards == "auto" else shards
@@ -138,7 +140,9 @@ def _take_seat(place: _Place, world: World, join_timeout: float, token_file: str
             shard.end()
         raise
     kind = Session if place.coordinator else LocalSession
-    return kind(core, rank=world.rank, world_size=world.size, shards=place.shards, token=place.token, quiet=quiet)
+    return kind(
+        core, rank=world.rank, world_size=world.size, shards=place.shards, token=place.token, quiet=quiet, hosts=place.hosts
+    )
 
 
 def init(
@@ -181,7 +185,8 @@ def init(
     Raises:
         SluiceError: The message says who, where, which value and what to do. `code` is the kind of error.
     """
-    global _sessions
+    global _sessions, _options
+    _options = {name: value for name, value in locals().items() if name != "model"}
     _sessions += 1
     world = find_world(rank, world_size)
     uplink = os.environ.get("SLUICE_UPLINK", uplink)
@@ -204,6 +209,14 @@ def init(
             session.abandon(str(failure))
             raise
     return session
+
+
+def next_session() -> Session:
+    """Returns the oldest open session without a model, or else a new one with the options of the last `init`."""
+    for session in open_sessions():
+        if not session.joined:
+            return session
+    return init(**_options)
 
 
 def trainable(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:

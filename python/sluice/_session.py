@@ -6,23 +6,23 @@ import atexit
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import _sluice
 from ._errors import ForkError, SluiceError
-from ._figures import Figures, Sink, scalars_of, show_bytes, sink_of
+from ._figures import Figures, Sink, scalars_of, show_bytes, show_table, sink_of
 from ._servers import ShardProcess, TokenFile
 from ._tensors import Row, describe, element_type, sha256, target_of, to_host
 
 if TYPE_CHECKING:
     import torch
+    from torch.utils.data import Dataset, DistributedSampler
 
 _POLL_SECONDS = 0.05  # So often a waiting session lets a signal act.
 _T = TypeVar("_T")
-_open: weakref.WeakSet[Session] = weakref.WeakSet()
+_open: dict[int, Session] = {}  # By id, in the order in which they were made.
 _LEVELS = ("INFO", "WARNING", "ERROR")
 
 
@@ -40,6 +40,9 @@ class Session:
         status_page: The URL of the status page; None on ranks that started no shard 0.
     """
 
+    # Steps of all sessions of this process in which a mean does not cover every rank, although the job waits for all.
+    incomplete_steps: ClassVar[int] = 0
+
     def __init__(
         self,
         core: _sluice.Session,
@@ -49,6 +52,7 @@ class Session:
         shards: Sequence[ShardProcess] = (),
         token: TokenFile | None = None,
         quiet: bool = False,
+        hosts: Sequence[str] = (),
     ) -> None:
         self.rank = rank
         self.world_size = world_size
@@ -59,6 +63,7 @@ class Session:
         self._job = core.job()
         self._shards = list(shards)
         self._token = token
+        self._hosts = list(hosts)  # Of all ranks; empty if the servers were running already.
         self._quiet = quiet
         self._pid = os.getpid()
         self._rows: list[Row] = []
@@ -68,7 +73,7 @@ class Session:
         self._pending: list[tuple[Any, Any]] = []  # Of the DDP hook: buckets and their futures.
         self._sinks: list[tuple[Sink, int, list[Figures]]] = []
         self._told_of_skips = False
-        _open.add(self)
+        _open[id(self)] = self
 
     # What a session is about.
 
@@ -129,6 +134,17 @@ class Session:
 
     # A step.
 
+    def sampler(self, dataset: Dataset[Any], **options: Any) -> DistributedSampler[Any]:
+        """Returns a sampler that gives this rank its part of a dataset, for the ``sampler`` of a ``DataLoader``.
+
+        Args:
+            dataset: A dataset with a length.
+            **options: Those of ``torch.utils.data.DistributedSampler``, such as ``shuffle``, ``seed`` and ``drop_last``.
+        """
+        from torch.utils.data import DistributedSampler
+
+        return DistributedSampler(dataset, num_replicas=self.world_size, rank=self.rank, **options)
+
     def submit(self, tensor: int, gradient: torch.Tensor, scale: float = 1.0) -> None:
         """Hands a gradient over. It must stay as it is until `wait` returns. Does not wait.
 
@@ -139,9 +155,13 @@ class Session:
         """
         core = self._live()
         row = self._rows[tensor]
-        host = to_host(gradient, row)
-        self._held.append((tensor, host))
-        self._located(lambda: core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale), f"gradient of {row[0]}")
+
+        def hand_over() -> None:
+            host = to_host(gradient, row)
+            self._held.append((tensor, host))
+            core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale)
+
+        self._located(hand_over, f"gradient of {row[0]}")
 
     def skip(self) -> None:
         """Takes part in the step with nothing, instead of all its gradients: this rank has no data left."""
@@ -155,6 +175,8 @@ class Session:
         self._last = self._located(lambda: self._poll(core), f"exchange{names}")
         self._held.clear()
         self.step = self._last.step
+        if self._job.waits_for_all and self._last.n_min < self.world_size:
+            Session.incomplete_steps += 1
         if self._last.bundles_skipped_here and not self._told_of_skips:
             self._told_of_skips = True
             self._say(
@@ -235,6 +257,15 @@ class Session:
             "wait": f"{scalars['time/exposed_ms']:.0f} ms",
         }
 
+    def _repr_html_(self) -> str:
+        """Returns a table for a notebook: rank, step, codecs, traffic and a link to the status page."""
+        rows = {"rank": f"{self.rank} of {self.world_size}", "step": str(self.step)}
+        if self._core is None:
+            rows["state"] = "closed"
+        else:
+            rows |= {"codecs": f"{self._job.uplink} up, {self._job.downlink} down"} | self.postfix()
+        return show_table(rows, self.status_page if self._core is not None else None)
+
     def log_to(self, target: Any, every: int = 10) -> None:
         """Writes the scalars of every `every`-th step, as means over the steps in between.
 
@@ -306,7 +337,7 @@ class Session:
             self._token.close()
         self._drain_log(core)
         core.close()
-        _open.discard(self)
+        _open.pop(id(self), None)
 
     def __enter__(self) -> Session:
         return self
@@ -395,10 +426,15 @@ def _in_a_word(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:300]
 
 
+def open_sessions() -> list[Session]:
+    """Returns this process's open sessions, oldest first. All ranks have to close them in the same order."""
+    return [session for session in _open.values() if session._pid == os.getpid()]
+
+
 def _close_all() -> None:
     """Closes the session when the process ends. After an uncaught exception, it reports the exception to the other ranks."""
     error = getattr(sys, "last_value", None)
-    for session in list(_open):
+    for session in open_sessions():
         if error is not None and not (isinstance(error, SystemExit) and not error.code):
             session.abandon(_in_a_word(error))
             continue

@@ -103,12 +103,26 @@ def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
     return _new(row, torch.float32)
 
 
-def sha256(tensors: Sequence[torch.Tensor]) -> bytes:
-    """Returns 32 bytes over the values of the tensors, in order."""
+def raw(tensor: torch.Tensor) -> memoryview:
+    """Returns the bytes of a dense tensor's values in row-major order."""
     import torch
 
+    here: Any = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return memoryview(here.view(torch.uint8).numpy().data) if here.numel() else memoryview(b"")
+
+
+def fill(tensor: torch.Tensor, data: memoryview) -> None:
+    """Writes bytes as `raw` returns them into a dense tensor, on any device."""
+    import torch
+
+    if data:
+        values = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
+        tensor.detach().copy_(values.reshape(tensor.shape))
+
+
+def sha256(tensors: Sequence[torch.Tensor]) -> bytes:
+    """Returns 32 bytes over the values of the tensors, in order."""
     digest = hashlib.sha256()
     for tensor in tensors:
-        here: Any = tensor.detach().to("cpu").contiguous().reshape(-1)
-        digest.update(here.view(torch.uint8).numpy().data)
+        digest.update(raw(tensor))
     return digest.digest()

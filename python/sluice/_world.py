@@ -11,11 +11,16 @@ from typing import Any, Protocol
 from ._errors import SluiceError
 
 
+_own_store: list[Any] = []  # The store of torchrun's environment. Rank 0 may be its server, so it stays open.
+
+
 class Store(Protocol):
     """What is needed of a store of ``torch.distributed``."""
 
     def set(self, key: str, value: Any, /) -> Any: ...
     def get(self, key: str, /) -> bytes: ...
+    def add(self, key: str, value: int, /) -> int: ...
+    def delete_key(self, key: str, /) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,29 +69,34 @@ def find_world(rank: int | None, world_size: int | None) -> World:
     return World(rank, world_size)
 
 
-def open_store(world: World, number: int) -> Store:
-    """Returns the store of torch.distributed, or torchrun's, with a prefix for the `number`-th session of this process."""
+def open_store(world: World, purpose: str, remedy: str = "") -> Store:
+    """Returns the store of torch.distributed, or torchrun's, with keys of its own for the purpose, which all ranks name alike.
+
+    Raises:
+        SluiceError: There is none. The message ends with `remedy`.
+    """
     try:
         import torch.distributed as dist
         from torch.distributed.rendezvous import rendezvous
     except ImportError:
         raise SluiceError(
-            f"the {world.size} ranks find each other through PyTorch's store, and PyTorch is not installed: install it, "
-            "or start the servers yourself and give coordinator=",
+            f"the {world.size} ranks find each other through PyTorch's store, and PyTorch is not installed: install it{remedy}",
             code="FAILED_PRECONDITION",
         ) from None
     if dist.is_initialized():
         store = dist.distributed_c10d._get_default_store()
     elif "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
-        store, _, _ = next(rendezvous("env://", world.rank, world.size))
+        if not _own_store:
+            _own_store.append(next(rendezvous("env://", world.rank, world.size))[0])
+        store = _own_store[0]
     else:
         raise SluiceError(
             f"the {world.size} ranks have no way to find each other: start them with torchrun, or call "
-            "torch.distributed.init_process_group first, or start the servers yourself and give coordinator=",
+            f"torch.distributed.init_process_group first{remedy}",
             code="FAILED_PRECONDITION",
         )
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    prefixed: Store = dist.distributed_c10d.PrefixStore(f"sluice/{restart}/{number}", store)
+    prefixed: Store = dist.distributed_c10d.PrefixStore(f"sluice/{restart}/{purpose}", store)
     return prefixed
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+import time
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import sluice
 
 RANK = int(os.environ["RANK"])
 SIZE = int(os.environ["WORLD_SIZE"])
+_agent: list[dist.TCPStore] = []
 FOLDER = pathlib.Path(os.environ["SLUICE_TEST_FOLDER"])
 
 
@@ -28,6 +30,20 @@ def begin() -> None:
     """A process group over gloo, without a port to choose."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{FOLDER}/store", rank=RANK, world_size=SIZE)
+
+
+def begin_without_group() -> None:
+    """A store as torchrun's agent has it, and no process group."""
+    torch.set_num_threads(1)
+    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "127.0.0.1"}
+    port = FOLDER / "port"
+    if RANK == 0:
+        _agent.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+        (FOLDER / "port-new").write_text(str(_agent[0].port))
+        (FOLDER / "port-new").rename(port)
+    while not port.exists():
+        time.sleep(0.01)
+    os.environ["MASTER_PORT"] = port.read_text()
 
 
 def shard_pids(session: sluice.Session) -> list[int]:
