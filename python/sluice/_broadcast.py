@@ -182,7 +182,8 @@ def broadcast_parameters(
         root_rank: The rank whose values all take.
 
     Raises:
-        SluiceError: The ranks have different tensors; the message names the first. All ranks raise it.
+        SluiceError: The ranks have different tensors; the message names the first, and all ranks raise it. Or a rank has not
+            come for 30 minutes, or the store has gone.
     """
     world = own_world()
     found = _named(tensors)
@@ -232,7 +233,7 @@ def broadcast_object(obj: Any = None, root_rank: int = 0) -> Any:
         root_rank: The rank that sends.
 
     Raises:
-        SluiceError: The root cannot pickle the object. All ranks raise it.
+        SluiceError: The root cannot pickle the object; all ranks raise it. Or as `broadcast_parameters`.
     """
     import torch
 
@@ -271,7 +272,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int =
         root_rank: The rank whose state all take.
 
     Raises:
-        SluiceError: The root's state does not fit this rank's parameters.
+        SluiceError: The root's state does not fit this rank's parameters, or as `broadcast_object`.
     """
     world = own_world()
     state = broadcast_object(optimizer.state_dict(), root_rank)

@@ -265,13 +265,14 @@ def test_ddp_alone() -> None:
 
 @pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="PyTorch 1.13 scales on CUDA alone")
 @pytest.mark.parametrize("kind", [sluice.GradScaler, getattr(torch.amp, "GradScaler", None)])
-def test_scalers_see_means(kind: Any) -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_scalers_see_means(kind: Any, fused: bool) -> None:
     expected, found = new_model(), new_model()
-    plain = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9)
+    plain, inner = (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused) for model in (expected, found))
     scales = []
     for model, optimizer, scaler in (
         (expected, plain, torch.amp.GradScaler("cpu", init_scale=1024.0)),
-        (found, new_optimizer(found), kind("cpu", init_scale=1024.0)),
+        (found, sluice.DistributedOptimizer(inner), kind("cpu", init_scale=1024.0)),
     ):
         for factor in (1.0, float("nan"), 2.0):
             optimizer.zero_grad()
