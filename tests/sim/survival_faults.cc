@@ -66,6 +66,32 @@ void SurvivalRun::Strike(Fault fault) {
     }
     case Fault::kClockGap:
       return StandStill(0, now_ + 20'000 + Some("for", 80'000));
+    case Fault::kTwoInstances:
+      if (options_.shards > 1) return StartSecondInstance(1 + Some("shard", options_.shards - 1));
+      --report_.faults[fault];
+      return;
+    case Fault::kOtherBytes:
+      return KillAndComputeOtherwise(rank);
+    case Fault::kLoseDisk:
+      return LoseDisk(SomeProcess());
+    case Fault::kCheckpointRequests:
+      return RequestCheckpoints();
+    case Fault::kKeepsSending:
+      return ReplaceWhileItSends(rank);
+    case Fault::kHangs:
+      ranks_[rank].hangs_until = now_ + Some("for", 200'000);
+      return;
+    case Fault::kAway:
+      return KillAndRestartLater(WorkerProcess(rank));
+    case Fault::kGivesUp:
+      return GiveUp(rank);
+    default:
+      return StrikeNetwork(fault, rank);
+  }
+}
+
+void SurvivalRun::StrikeNetwork(Fault fault, uint32_t rank) {
+  switch (fault) {
     case Fault::kBreak: {
       const uint32_t shard = Some("shard", options_.shards);
       if (shard < ranks_[rank].links.size()) BreakLink(rank, shard);
@@ -78,16 +104,6 @@ void SurvivalRun::Strike(Fault fault) {
       return;
     case Fault::kPartition:
       return CutOff(SomeProcess());
-    case Fault::kTwoInstances:
-      if (options_.shards > 1) return StartSecondInstance(1 + Some("shard", options_.shards - 1));
-      --report_.faults[fault];
-      return;
-    case Fault::kOtherBytes:
-      return KillAndComputeOtherwise(rank);
-    case Fault::kLoseDisk:
-      return LoseDisk(SomeProcess());
-    case Fault::kCheckpointRequests:
-      return RequestCheckpoints();
     case Fault::kOneWayCut:
       return CutOneWay();
     case Fault::kNoDescriptors:
@@ -96,15 +112,6 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kRefused:
       processes_[SomeProcess()].refused_until = now_ + Some("for", 200'000);
       return;
-    case Fault::kKeepsSending:
-      return ReplaceWhileItSends(rank);
-    case Fault::kHangs:
-      ranks_[rank].hangs_until = now_ + Some("for", 200'000);
-      return;
-    case Fault::kAway:
-      return KillAndRestartLater(WorkerProcess(rank));
-    case Fault::kGivesUp:
-      return GiveUp(rank);
     default:
       return StrikeDisk(fault);
   }

@@ -168,6 +168,7 @@ class SurvivalRun {
 
   // Faults; see survival_faults.cc. Some processes of jobs with relays belong to two jobs, so that
   // the virtual functions also strike the other job.
+  void StrikeNetwork(Fault fault, uint32_t rank);
   void StrikeDisk(Fault fault);
   bool StrikesMessage(Fault fault, const Channel& channel, double share);
   // Draws the target or duration of a fault. Replay scripts record the draw under `name`.
