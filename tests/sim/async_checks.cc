@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/frame.h"
 #include "tests/sim/async_bugs.h"
+#include "tests/sim/planned_reference.h"
 
 namespace sluice {
 
@@ -46,6 +47,10 @@ std::vector<server::ShardEffect> AsyncChecks::Handle(uint32_t process, server::S
   const bool is_new = at.mirror.IsNew(exchange);
   if (auto answer = AnswerToLost(options_.bug, exchange, is_new)) {
     return {server::SendReply{stream, std::move(answer)}};
+  }
+  if (options_.control.measures()) {
+    // Another term measures something else, so that it makes other plans.
+    shard->Measured(MadeUpMeasurements(options_, table_, shard->open_step(), at.term));
   }
   std::vector<server::ShardEffect> effects =
       shard->Handle(stream, Forged(options_.bug, exchange, is_new), now);
@@ -156,7 +161,8 @@ void AsyncChecks::CheckPlan(uint32_t shard, const protocol::ExchangeRequest& exc
     return Violate(absl::StrCat("rank ", rank, " codes step ", exchange.step, " by plan ",
                                 exchange.plan_id, " and was told of plan ", ranks_[rank].coded_by));
   }
-  if (!options_.control.makes_plans() || exchange.skip || exchange.step == 0) return;
+  const bool changes_densities = options_.control.makes_plans() && !options_.control.measures();
+  if (!changes_densities || exchange.skip || exchange.step == 0) return;
   const std::vector<compress::ChunkConfig> base =
       protocol::ChunkConfigs(options_.compression, table_, layout_, protocol::Direction::kUplink);
   const std::vector<compress::CodecSpec> specs =

@@ -58,4 +58,14 @@ SurvivalOptions RandomPlannedAsyncOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions RandomMeasuredAsyncOptions(uint64_t seed) {
+  SurvivalOptions options = RandomAsyncOptions(seed);
+  const SurvivalOptions measured = RandomMeasuredOptions(seed);
+  options.compression.uplink = measured.compression.uplink;
+  options.compression.downlink = measured.compression.downlink;
+  options.compression.min_elements = measured.compression.min_elements;
+  options.control = measured.control;
+  return options;
+}
+
 }  // namespace sluice

@@ -62,7 +62,8 @@ TEST(AsyncSimulation, EverySeedGoesAsItMust) {
 TEST(AsyncSimulation, PlansHoldForWhoeverHasThemForEverySeed) {
   SurvivalReport total;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
-    const SurvivalOptions options = RandomPlannedAsyncOptions(seed);
+    const SurvivalOptions options =
+        seed % 4 == 0 ? RandomMeasuredAsyncOptions(seed) : RandomPlannedAsyncOptions(seed);
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
     total.plans += report.plans;

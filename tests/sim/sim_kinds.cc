@@ -19,9 +19,10 @@ SimOutcome RunRelaySeed(uint64_t seed) {
   return {.violations = RunRelays(options).all.violations, .job = Describe(options)};
 }
 
-// Every second job follows a schedule.
+// Every second job has plans, from a schedule or from measurements.
 SurvivalOptions RandomAsyncJob(uint64_t seed) {
-  return seed % 2 == 0 ? RandomAsyncOptions(seed) : RandomPlannedAsyncOptions(seed);
+  if (seed % 2 == 0) return RandomAsyncOptions(seed);
+  return seed % 4 == 1 ? RandomPlannedAsyncOptions(seed) : RandomMeasuredAsyncOptions(seed);
 }
 
 constexpr SimKind kSimKinds[] = {

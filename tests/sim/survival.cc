@@ -215,7 +215,7 @@ SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
   const Reference reference(options, table, layout);
   world.report.violations = reference.violations();
   PlannedReference planned(options, table, layout);
-  const bool measures = options.control.measures();
+  const bool measures = options.control.measures() && !IsAsync(options);
   SurvivalRun run(options, &world,
                   measures ? static_cast<const JobReference*>(&planned) : &reference);
   if (measures) run.Follow(&planned);

@@ -274,6 +274,8 @@ SurvivalOptions RandomElasticOptions(uint64_t seed);
 SurvivalOptions RandomAsyncOptions(uint64_t seed);
 // Like RandomAsyncOptions, with a schedule of densities.
 SurvivalOptions RandomPlannedAsyncOptions(uint64_t seed);
+// Like RandomAsyncOptions, but the plans follow made-up measurements.
+SurvivalOptions RandomMeasuredAsyncOptions(uint64_t seed);
 
 // Like RandomSurvivalOptions, for a job whose codecs change their densities.
 SurvivalOptions RandomPlanOptions(uint64_t seed);
