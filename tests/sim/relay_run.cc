@@ -101,7 +101,9 @@ void RackRun::CutOff(ProcessId process) {
 
 void RackRun::LoseServersDisk() {
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-    disk_.Lose([shard](uint32_t term) { return protocol::ShardPartName(shard, term); });
+    disk_.Lose([shard](const protocol::CheckpointPart& part) {
+      return part.name == protocol::ShardPartName(shard, part.term);
+    });
   }
 }
 

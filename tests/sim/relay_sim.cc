@@ -184,6 +184,7 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   above.control = {};
   above.faults.clear();
   above.tight_memory = false;
+  above.parts_at_shards = false;
   above.rejoin_us = SurvivalOptions().rejoin_us;
   above.stall_us = SurvivalOptions().stall_us;
   above.shards = 1 + static_cast<uint32_t>(random.Below(2));

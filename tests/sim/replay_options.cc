@@ -144,6 +144,7 @@ const std::vector<OptionField>& JobFields() {
                                    SLUICE_FIELD(control.overlap),
                                    SLUICE_FIELD(quorum),
                                    SLUICE_FIELD(grace_us),
+                                   SLUICE_FIELD(parts_at_shards),
                                    SLUICE_FIELD(rejoin_us),
                                    SLUICE_FIELD(stall_us),
                                    SLUICE_FIELD(elastic),

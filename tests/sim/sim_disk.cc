@@ -18,26 +18,22 @@ const std::string& FileOf(const protocol::CheckpointPart& part) {
 
 }  // namespace
 
-protocol::CheckpointPart SimDisk::WritePart(const SimProcess& writer, uint32_t term, uint64_t step,
-                                            const std::string& name, std::string bytes) {
-  protocol::CheckpointPart part;
-  part.term = term;
-  part.step = step;
-  part.name = name;
+protocol::CheckpointPart SimDisk::WritePart(const SimProcess& writer, protocol::CheckpointPart part,
+                                            std::string bytes) {
   const bool refused = Refuses(writer);
   if (refused || fails_late()) {
-    if (manifests_.contains(step)) ++world_.report.late_failed_writes;
+    if (manifests_.contains(part.step)) ++world_.report.late_failed_writes;
     part.error = refused ? "no space is left" : "the folder cannot be made durable";
   }
   if (refused) return part;
   part.bytes = bytes.size();
   part.checksum = Crc32c(BytesOnDisk(bytes));
-  std::map<std::string, std::string>& files = parts_[step];
-  const auto existing = files.find(name);
+  std::map<std::string, std::string>& files = parts_[part.step];
+  const auto existing = files.find(part.name);
   if (existing != files.end() && existing->second != bytes) {
-    part.file = absl::StrCat(name, ".", part.checksum);
+    part.file = absl::StrCat(part.name, ".", part.checksum);
   }
-  damaged_.erase({step, FileOf(part)});
+  damaged_.erase({part.step, FileOf(part)});
   files[FileOf(part)] = std::move(bytes);
   return part;
 }
@@ -49,12 +45,14 @@ const std::string* SimDisk::FindPart(const protocol::CheckpointPart& part) const
   return file == of_step->second.end() ? nullptr : &file->second;
 }
 
-void SimDisk::LosePart(const protocol::CheckpointManifest& manifest, const std::string& name) {
-  for (const protocol::CheckpointPart& part : manifest.parts) {
-    if (part.name != name) continue;
-    parts_[manifest.step].erase(FileOf(part));
-    damaged_.insert({manifest.step, FileOf(part)});
-    spoilt_.insert(manifest.step);
+void SimDisk::Lose(const std::function<bool(const protocol::CheckpointPart& part)>& is_lost) {
+  for (const auto& [step, manifest] : manifests_) {
+    for (const protocol::CheckpointPart& part : manifest.parts) {
+      if (!is_lost(part)) continue;
+      parts_[step].erase(FileOf(part));
+      damaged_.insert({step, FileOf(part)});
+      spoilt_.insert(step);
+    }
   }
 }
 
@@ -109,17 +107,17 @@ uint32_t SimDisk::TermOf(uint64_t step) const {
   return manifest == manifests_.end() ? 0 : manifest->second.term;
 }
 
-bool SimDisk::IsWhole(const protocol::CheckpointManifest& manifest) const {
+bool SimDisk::IsWhole(const protocol::CheckpointManifest& manifest, const Servers& servers) const {
   return std::none_of(manifest.parts.begin(), manifest.parts.end(), [&](const auto& part) {
-    return damaged_.contains({manifest.step, FileOf(part)});
+    return (!servers || servers(part.server)) && damaged_.contains({manifest.step, FileOf(part)});
   });
 }
 
-std::vector<protocol::CheckpointManifest> SimDisk::UsableCheckpoints() {
+std::vector<protocol::CheckpointManifest> SimDisk::UsableCheckpoints(const Servers& servers) {
   std::vector<protocol::CheckpointManifest> usable;
   not_usable_.clear();
   for (const auto& [step, manifest] : manifests_) {
-    if (IsWhole(manifest)) {
+    if (IsWhole(manifest, servers)) {
       usable.push_back(manifest);
     } else {
       not_usable_.insert(step);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,8 +41,8 @@ class SimDisk {
 
   // Existing files with other bytes are kept, as in protocol/checkpoint; the part then gets a file
   // of its own.
-  protocol::CheckpointPart WritePart(const SimProcess& writer, uint32_t term, uint64_t step,
-                                     const std::string& name, std::string bytes);
+  protocol::CheckpointPart WritePart(const SimProcess& writer, protocol::CheckpointPart part,
+                                     std::string bytes);
   absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
   // Returns the bytes of a part, of a complete checkpoint or not; null if the file does not exist.
   const std::string* FindPart(const protocol::CheckpointPart& part) const;
@@ -53,12 +54,13 @@ class SimDisk {
 
   // Returns the term of the complete checkpoint of `step`, or 0 if there is none.
   uint32_t TermOf(uint64_t step) const;
-  // Returns whether no fault has changed a file that the manifest lists.
-  bool IsWhole(const protocol::CheckpointManifest& manifest) const;
-  // Returns the checkpoints that a starting coordinator can use, after reading all files. The
-  // others stay unusable as long as this coordinator runs, even if a shard that repeats its steps
-  // rewrites a lost part.
-  std::vector<protocol::CheckpointManifest> UsableCheckpoints();
+  using Servers = std::function<bool(uint32_t server)>;
+  // Returns whether no fault has changed a file of these servers that the manifest lists.
+  bool IsWhole(const protocol::CheckpointManifest& manifest, const Servers& servers = {}) const;
+  // Returns the checkpoints that a starting coordinator can use, after reading all files of these
+  // servers. The others stay unusable as long as this coordinator runs, even if a shard that
+  // repeats its steps rewrites a lost part.
+  std::vector<protocol::CheckpointManifest> UsableCheckpoints(const Servers& servers = {});
   // Returns whether a fault has changed a file of the checkpoint since it became complete.
   bool WasSpoilt(uint64_t step) const { return spoilt_.contains(step); }
   // Marks a checkpoint that some rack lacks.
@@ -74,15 +76,10 @@ class SimDisk {
 
   // Changes one file of the newest checkpoint; false if there is no checkpoint.
   bool DamageNewest();
-  // Removes from each checkpoint the part that `name_of` returns for its manifest's term.
-  template <typename NameOf>
-  void Lose(const NameOf& name_of) {
-    for (const auto& [step, manifest] : manifests_) LosePart(manifest, name_of(manifest.term));
-  }
+  // Removes from each checkpoint the parts that `is_lost` selects.
+  void Lose(const std::function<bool(const protocol::CheckpointPart& part)>& is_lost);
 
  private:
-  void LosePart(const protocol::CheckpointManifest& manifest, const std::string& name);
-
   SimWorld& world_;
   std::map<uint64_t, std::map<std::string, std::string>> parts_;  // By step and file.
   Manifests manifests_;

@@ -200,8 +200,13 @@ void SurvivalRun::WritePart(ProcessId process, protocol::CheckpointPart part, st
   At(world_.WriteTime({"write", process}), outlives ? kNoProcess : process,
      [this, process, life = processes_[process].life, outlives, part = std::move(part),
       bytes = std::move(bytes), written = std::move(written)] {
-       protocol::CheckpointPart done =
-           disk_.WritePart(processes_[process], part.term, part.step, part.name, bytes);
+       protocol::CheckpointPart done = part;
+       const ProcessId home = HomeOf(process, part);
+       if (home == process || CanConnect(process, home)) {
+         done = disk_.WritePart(processes_[home], part, bytes);
+       } else {
+         done.error = "its server does not answer";
+       }
        if (processes_[process].life != life) return;
        if (!outlives) return written(std::move(done));
        At(0, process, [written, done = std::move(done)] { written(done); });

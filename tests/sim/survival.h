@@ -185,6 +185,8 @@ struct SurvivalOptions {
   bool staleness_aware_lr = false;
   uint64_t quiet_steps = 0;  // In async and ssp: steps at the end in which all gradients are 0.
   uint64_t checkpoint_interval = 3;  // 0 disables checkpoints; a lost process then ends the job.
+  // With the store `shards`, a part is on the disk of a shard, and its worker sends and fetches it.
+  bool parts_at_shards = false;
   uint64_t replay_limit = uint64_t{1} << 30;  // In bytes; with 0, every loss causes a rollback.
   protocol::CompressionSpec compression;
   job::ControlSpec control{};  // Controls the codecs above.

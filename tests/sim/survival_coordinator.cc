@@ -30,6 +30,7 @@ server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
   options.stall_timeout = Of(job.stall_us);
   options.checkpoint_interval = job.checkpoint_interval;
   options.checkpoint_keep = 2;
+  options.checkpoints_at_shards = job.parts_at_shards;
   options.in_lockstep = !IsAsync(job);
   options.replay_limit = job.replay_limit;
   options.job_uid = kJobUid;
@@ -53,7 +54,9 @@ void SurvivalRun::StartCoordinator() {
   }
   server::CoordinatorOptions options = OptionsOf(options_);
   options.run = disk_.record();
-  options.checkpoints = disk_.UsableCheckpoints();
+  // A coordinator cannot read the parts of other servers.
+  options.checkpoints = disk_.UsableCheckpoints(
+      [this](uint32_t server) { return !options_.parts_at_shards || server == 0; });
   if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
     options.checkpoints.pop_back();
   }

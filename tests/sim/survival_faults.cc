@@ -200,6 +200,12 @@ bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
          std::max({a.cut_off_until, b.cut_off_until, a.refused_until, CutUntil(from, to)}) <= now_;
 }
 
+bool SurvivalRun::CanRead(ProcessId process, uint32_t server) const {
+  if (disk_.unreadable() || !processes_[process].can_open(now_)) return false;
+  if (!options_.parts_at_shards || !IsWorker(process)) return true;
+  return CanConnect(process, serving_[server]);
+}
+
 // TCP repeats what does not arrive, so that messages of open streams arrive after the cut. Calls
 // end by their deadline.
 void SurvivalRun::CutOneWay() {
@@ -308,9 +314,14 @@ void SurvivalRun::ReplaceWhileItSends(uint32_t index) {
 }
 
 void SurvivalRun::LoseDisk(ProcessId process) {
-  disk_.Lose([&](uint32_t term) {
-    return IsWorker(process) ? protocol::WorkerPartName(process - options_.shards, term)
-                             : protocol::ShardPartName(servers_[process].shard, term);
+  disk_.Lose([&](const protocol::CheckpointPart& part) {
+    if (IsWorker(process)) {
+      return !options_.parts_at_shards &&
+             part.name == protocol::WorkerPartName(process - options_.shards, part.term);
+    }
+    const uint32_t shard = servers_[process].shard;
+    return options_.parts_at_shards ? part.server == shard
+                                    : part.name == protocol::ShardPartName(shard, part.term);
   });
   KillAndRestart(process);
 }

@@ -119,6 +119,7 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   const uint64_t keeps = random.Below(8);
   if (keeps == 0) options.replay_limit = 0;
   if (keeps == 1) options.replay_limit = uint64_t{1} << (8 + random.Below(8));
+  options.parts_at_shards = random.Below(4) == 0;
   const uint64_t faults = 3 + random.Below(6);
   // A restart takes up to 42 ms, so that some of these jobs end and some go on.
   if (random.Below(16) == 0)
@@ -272,11 +273,11 @@ std::string Describe(const SurvivalOptions& options) {
   return absl::StrCat(
       "data seed ", options.data_seed, ", fault seed ", options.fault_seed, ": ", options.ranks,
       " ranks, ", options.shards, " shards, ", options.steps, " steps, a checkpoint every ",
-      options.checkpoint_interval, ", replay limit ", options.replay_limit, ", rejoin ",
-      options.rejoin_us, " us, stall ", options.stall_us, " us, window ", options.window_bytes,
-      options.tight_memory ? ", tight memory" : "", ", lost ", options.lost_share, ", repeated ",
-      options.repeat_share, ", up ", ToString(options.compression.uplink), ", down ",
-      ToString(options.compression.downlink),
+      options.checkpoint_interval, options.parts_at_shards ? " at shards" : "", ", replay limit ",
+      options.replay_limit, ", rejoin ", options.rejoin_us, " us, stall ", options.stall_us,
+      " us, window ", options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
+      options.lost_share, ", repeated ", options.repeat_share, ", up ",
+      ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
       options.control.measures()
           ? absl::StrCat(", bandwidth over ", options.control.candidates.size(), " codecs")
           : "",

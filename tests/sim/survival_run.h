@@ -231,9 +231,12 @@ class SurvivalRun {
   // Writes a part in the background and calls `written` in the same process if it still runs.
   void WritePart(ProcessId process, protocol::CheckpointPart part, std::string bytes,
                  std::function<void(protocol::CheckpointPart)> written);
-  bool CanRead(ProcessId process) const {
-    return !disk_.unreadable() && processes_[process].can_open(now_);
+  // Returns the process whose disk has the part: the writer, or the shard that stores it.
+  ProcessId HomeOf(ProcessId writer, const protocol::CheckpointPart& part) const {
+    return options_.parts_at_shards && IsWorker(writer) ? serving_[part.server] : writer;
   }
+  // Returns whether the process can read from the store of a rank or shard now.
+  bool CanRead(ProcessId process, uint32_t server) const;
   void Answer(server::StreamId id, std::shared_ptr<const protocol::ExchangeReply> answer);
   void Handle(server::StreamId id, const protocol::ExchangeRequest& exchange);
 

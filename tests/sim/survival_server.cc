@@ -161,6 +161,8 @@ void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
     }
     server.members = incarnations;
     (void)server.core->SetMembership(members->generation, std::move(incarnations));
+  } else if (std::holds_alternative<protocol::KeepCheckpoints>(command.command)) {
+    // SimDisk::Drop has removed the parts of all servers.
   } else if (const auto* release = std::get_if<protocol::ReleaseResults>(&command.command)) {
     server.core->ReleaseResults(release->durable_step);
   } else {
@@ -187,7 +189,7 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   Suspend(process, {.term = start.term, .reason = "rolled back"});
   server.start = start;
   server.members = start.incarnations;
-  if (start.restore_step > 0 && !CanRead(process)) {
+  if (start.restore_step > 0 && !CanRead(process, server.shard)) {
     // The coordinator repeats its commands on the next stream.
     LoseControl(process);
     return false;
@@ -455,6 +457,7 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const server::WriteSnapshot& 
   part.term = snapshot->term;
   part.step = snapshot->step;
   part.name = protocol::ShardPartName(server.shard, snapshot->term);
+  if (options_.parts_at_shards) part.server = server.shard;
   WritePart(process, std::move(part), protocol::FormatShardSnapshot(*snapshot),
             [this, process](protocol::CheckpointPart written) {
               servers_[process].part = written;

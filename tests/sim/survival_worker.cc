@@ -146,7 +146,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGran
 // Waits for a disk that cannot be read. Heartbeats keep the rank meanwhile.
 void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
   SimRank& rank = ranks_[index];
-  if (grant.restore_step > 0 && !CanRead(WorkerProcess(index))) {
+  if (grant.restore_step > 0 && !CanRead(WorkerProcess(index), index % options_.shards)) {
     return InSession(index, kRetry, [this, index, grant] { FinishJoin(index, grant); });
   }
   const absl::Status restored = Restore(index, grant);
@@ -470,6 +470,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   part.term = snapshot.term;
   part.step = snapshot.step;
   part.name = protocol::WorkerPartName(index, snapshot.term);
+  if (options_.parts_at_shards) part.server = index % options_.shards;
   // The writer thread belongs to the process and outlives a session.
   WritePart(WorkerProcess(index), std::move(part), protocol::FormatWorkerSnapshot(snapshot),
             [this, index, sender = rank.sender](protocol::CheckpointPart written) {
