@@ -153,6 +153,8 @@ bool MayStrike(const RelayStrike& strike) {
     // Racks refuse operators' requests.
     case Fault::kCheckpointRequests:
       return strike.level == RelayLevel::kParentJob;
+    case Fault::kHangs:  // A relay does not train.
+      return strike.level == RelayLevel::kRack;
     default:
       return true;
   }
