@@ -23,7 +23,7 @@ struct ShrinkCase {
 };
 
 TEST(ShrinkTest, AShortScriptOfAPlantedBugStillFails) {
-  for (const ShrinkCase& of : {ShrinkCase{SurvivalBug::kTwoShardsServe, RandomSurvivalOptions},
+  for (const ShrinkCase& of : {ShrinkCase{SurvivalBug::kTermNotPersisted, RandomSurvivalOptions},
                                ShrinkCase{SurvivalBug::kStaleSnapshot, RandomSurvivalOptions},
                                ShrinkCase{SurvivalBug::kLateWorkDropped, RandomQuorumOptions},
                                ShrinkCase{SurvivalBug::kClocksNotRestored, RandomAsyncOptions}}) {
@@ -47,7 +47,7 @@ TEST(ShrinkTest, AShortScriptOfAPlantedBugStillFails) {
 
 TEST(ShrinkTest, TheNumberOfRunsIsBounded) {
   const std::optional<SurvivalOptions> options =
-      FailingJob(SurvivalBug::kTwoShardsServe, RandomSurvivalOptions);
+      FailingJob(SurvivalBug::kStaleSnapshot, RandomSurvivalOptions);
   ASSERT_TRUE(options.has_value());
   const std::optional<Shrunk> shrunk = Shrink(*options, 5);
   ASSERT_TRUE(shrunk.has_value());
