@@ -90,10 +90,15 @@ class _Stream:
         return answers
 
     def finish(self) -> None:
-        """The root waits until the others have read everything, because it may be the store's server."""
+        """The root waits until the others have read everything, and rank 0, which may be the store's server, until the root has."""
         if self.world.rank == self.root:
             for chunk in range(max(0, self._chunks - _WINDOW), self._chunks):
                 self._await_taken(chunk)
+            if self.root != 0:
+                self._store.set("done", b"1")
+        elif self.world.rank == 0:
+            self._take("done", f"rank {self.root}")
+            self._store.delete_key("done")
 
 
 class _Guard:
@@ -186,7 +191,14 @@ def broadcast_parameters(
             come for 30 minutes, or the store has gone.
     """
     world = own_world()
-    found = _named(tensors)
+    wrong = ""
+    found: list[tuple[str, torch.Tensor]] = []
+    try:
+        found = _named(tensors)
+    except SluiceError as failure:
+        if world.size == 1:
+            raise
+        wrong = f"on rank {world.rank}, {str(failure).removeprefix('broadcast_parameters: ')}"  # All ranks raise it.
     if world.size == 1:
         return
     table = [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in found]
@@ -196,11 +208,11 @@ def broadcast_parameters(
         if world.rank == root_rank:
             stream.send(json.dumps([table, digest]).encode())
             answers = stream.gather("")
-            verdict = next((answer for answer in answers if answer not in ("same", "other")), "other" if "other" in answers else "same")
+            verdict = wrong or next((answer for answer in answers if answer not in ("same", "other")), "other" if "other" in answers else "same")
             stream.send(verdict.encode())
         else:
             wanted, root_digest = json.loads(stream.receive())
-            stream.gather(_difference(table, wanted, stream) or ("same" if digest == root_digest else "other"))
+            stream.gather(wrong or _difference(table, wanted, stream) or ("same" if digest == root_digest else "other"))
             verdict = stream.receive().decode()
         if verdict == "other":
             _send_values(stream, found)

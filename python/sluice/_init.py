@@ -216,7 +216,16 @@ def next_session() -> Session:
     for session in open_sessions():
         if not session.joined:
             return session
-    return init(**_options)
+    options = dict(_options)
+    if open_sessions():
+        if options.get("coordinator") or os.environ.get("SLUICE_COORDINATOR"):
+            raise SluiceError(
+                "servers that run already serve one session, and it has a model: start others for the second model, and give session=",
+                code="FAILED_PRECONDITION",
+            )
+        if options.get("http"):
+            options["http"] = options["http"].rpartition(":")[0] + ":0"  # The first session has the port.
+    return init(**options)
 
 
 def trainable(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:

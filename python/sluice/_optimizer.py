@@ -42,7 +42,7 @@ class _Exchange:
 
         def after(_: torch.Tensor) -> None:
             exchange = own()
-            if exchange is not None:
+            if exchange is not None and exchange.session._core is not None:  # A closed session takes no gradients.
                 exchange.backward_came(i)
 
         # PyTorch 1.13: the hook comes before the gradient, so `exchange` hands it over.
@@ -174,10 +174,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
         optimizer = sluice.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
 
     The result is also an instance of the inner optimizer's class, and shares its groups, state and ``state_dict``. Making it
-    waits for all ranks, gives them rank 0's parameters, and lowers the momentum as `tune` does: make it before a learning-rate
-    scheduler. Gradients leave during the last backward pass before a step (PyTorch 1.13: at the step).
+    waits for all ranks and lowers the momentum as `tune` does: make it before a learning-rate scheduler. If the session has
+    not joined yet, all ranks take rank 0's values of the trained parameters; `broadcast_parameters` also copies frozen ones
+    and buffers. Gradients leave during the last backward pass before a step (PyTorch 1.13: at the step).
 
-    - A parameter without a gradient counts as zeros, and gets the mean. A frozen one is not exchanged.
+    - A parameter without a gradient counts as zeros, and gets the mean. One that is frozen before is not exchanged.
     - Gradients of several backward passes add up, as without Sluice.
     - ``step(closure)`` exchanges after each call of the closure. An optimizer that decides by the loss, such as LBFGS, needs
       a closure that returns the same loss on all ranks.
@@ -231,6 +232,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             raise
         # Both optimizers share one state, so a script may change either of them.
         self.__dict__ = optimizer.__dict__
+        optimizer.__class__ = type(self)  # A step of the inner one, or a scheduler for it, must exchange too.
         self._exchange = _Exchange(session, {id(parameter): name for name, parameter in named}, parameters, backward_passes_per_step)
         tune(self, session)
 
@@ -297,6 +299,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 "Call it before the backward pass, or after step() or synchronize()"
             )
         super().zero_grad(set_to_none=set_to_none)
+        self._exchange.complete = False  # The means are gone.
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _new, (self._inner,), self.__getstate__()

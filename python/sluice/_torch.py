@@ -103,6 +103,11 @@ class DistributedDataParallel(_DistributedDataParallel):
                 "DistributedDataParallel and sluice.attach",
                 code="INVALID_ARGUMENT",
             )
+        if not dist.is_initialized() and any(isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules()):
+            raise SluiceError(
+                "SyncBatchNorm without torch.distributed.init_process_group would normalize on each rank alone: call it first",
+                code="FAILED_PRECONDITION",
+            )
         group = _group_of_one(options)
         session = session or next_session()
         try:

@@ -73,9 +73,57 @@ def test_hooks_and_schedulers_run_once_in_each_step() -> None:
         optimizer.step()
         scheduler.step()
         optimizer.load_state_dict(optimizer.state_dict())
-    assert calls in (["after", "after"], [])
+    assert calls == (["after", "after"] if hasattr(optimizer, "register_step_post_hook") else [])
     assert optimizer.param_groups[0]["lr"] == 0.025
     assert optimizer.session.step == 2
+
+
+def test_steps_of_the_inner_optimizer_exchange_too() -> None:
+    model = new_model()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = sluice.DistributedOptimizer(inner, model.named_parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(inner, 1, gamma=0.5)
+    for own in (inner, optimizer):
+        own.zero_grad()
+        backward(model)
+        own.step()
+        scheduler.step()
+    assert optimizer.session.step == 2
+    assert optimizer.param_groups[0]["lr"] == 0.025
+    with pytest.raises(sluice.SluiceError, match="takes an optimizer of PyTorch, and not a DistributedSGD"):
+        sluice.DistributedOptimizer(inner)
+
+
+def test_a_step_that_is_skipped_after_the_exchange_does_not_skip_the_next_exchange() -> None:
+    model = new_model()
+    optimizer = new_optimizer(model)
+    backward(model)
+    optimizer.synchronize()
+    optimizer.zero_grad()  # Instead of the step.
+    optimizer.step()  # This rank's loss reaches no parameter.
+    assert optimizer.session.step == 2
+
+
+def test_a_closed_session_leaves_backward_passes_alone() -> None:
+    model = new_model()
+    optimizer = new_optimizer(model)
+    sluice.shutdown()
+    backward(model)
+    backward(model)
+    with pytest.raises(sluice.SluiceError, match="closed"):
+        optimizer.step()
+
+
+def test_a_second_session_takes_no_port_or_server_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    new_optimizer(new_model())
+    taken: list[Any] = []
+    monkeypatch.setattr(sluice._init, "_options", {"http": "0.0.0.0:8080"})
+    monkeypatch.setattr(sluice._init, "init", lambda **options: taken.append(options))
+    sluice._init.next_session()
+    assert taken == [{"http": "0.0.0.0:0"}]
+    monkeypatch.setattr(sluice._init, "_options", {"coordinator": "127.0.0.1:7070"})
+    with pytest.raises(sluice.SluiceError, match="start others for the second model"):
+        sluice._init.next_session()
 
 
 def test_lbfgs_exchanges_after_each_call_of_the_closure() -> None:
@@ -242,6 +290,7 @@ HOOKED = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")
         (lambda: sluice.DistributedOptimizer(new_model()), "takes an optimizer of PyTorch, and not a Sequential"),  # type: ignore[arg-type]
         (lambda: sluice.broadcast_parameters({"epoch": 3}), "epoch is a int and no tensor: use broadcast_object"),
         (lambda: sluice.DistributedDataParallel(new_model(), process_group=1), "leave process_group out"),
+        (lambda: sluice.DistributedDataParallel(nn.SyncBatchNorm(3)), "SyncBatchNorm without torch.distributed.init_process_group"),
         (lambda: sluice.DistributedDataParallel(new_model(), broadcast_buffers=True), "does not send buffers after the start"),
     ],
 )

@@ -247,6 +247,7 @@ def broadcasts() -> dict[str, Any]:
             message_of(lambda: sluice.broadcast_parameters({"a": torch.zeros(2)} if common.RANK else {"a": torch.zeros(2), "b": torch.zeros(1)})),
             message_of(lambda: sluice.broadcast_object(lambda: None)),
             message_of(lambda: sluice.broadcast_object(1, root_rank=2)),
+            message_of(lambda: sluice.broadcast_parameters({"a": 1 if common.RANK else torch.zeros(2)})),
         ],
         "keys_left": keys_left(),
     }
@@ -290,13 +291,13 @@ def message_of(call: Callable[[], Any]) -> str:
     return "no error"
 
 
-def keys_left() -> int:
-    """Returns how many keys of broadcasts are in the store once all ranks are here."""
+def keys_left() -> int | None:
+    """Returns how many keys of broadcasts are in the store once all ranks are here; None if PyTorch cannot tell."""
     store = sluice._world._own_store[0]
     store.add(f"here/{common.RANK}", 1)
     store.wait([f"here/{rank}" for rank in range(common.SIZE)])
     if not hasattr(store, "list_keys"):
-        return 0
+        return None
     return sum("sluice/0/broadcast/" in key for key in store.list_keys())
 
 
