@@ -321,7 +321,8 @@ TEST(ShardRepair, ASuccessorWaitsForAShardThatDoesNotKnowItYet) {
   EXPECT_EQ(early.outcome, protocol::Outcome::kBusy);
   EXPECT_THAT(early.message, HasSubstr("shard 0 is in generation 1 still"));
   ASSERT_TRUE(shard->SetMembership(2, {100, 201}).ok());
-  EXPECT_THAT(shard.Send(OfSuccessor(Contribution(1, 1, 0, 1))), IsEmpty());
+  const protocol::ExchangeReply known = shard.Ask(OfSuccessor(Contribution(1, 1, 0, 1)));
+  EXPECT_EQ(known.outcome, protocol::Outcome::kPending) << known.message;
   const protocol::ExchangeReply late = shard.Ask(Contribution(1, 1, 0, 1));
   EXPECT_EQ(late.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(late.message, HasSubstr("held by another worker"));
