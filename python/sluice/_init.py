@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _sessions = 0  # Of this process; all ranks make theirs in the same order.
-_options: dict[str, Any] = {}  # Of the last `init`, for the sessions of further models.
+_options: dict[str, Any] = {}  # The arguments of the last `init`. Sessions of further models reuse them.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ class _Exchange:
     def __init__(self, session: Session, names: dict[int, str], parameters: list[torch.Tensor], passes: int) -> None:
         self.session = session
         self.complete = False  # The gradients are means: nothing has come since the last exchange.
-        self._names = names  # Of all parameters of the optimizer, by id.
+        self._names = names  # Maps the id of each parameter of the optimizer to its name.
         self._parameters = parameters  # In the order of the session's table.
         self._known = {id(parameter) for parameter in parameters}
         self._passes = passes

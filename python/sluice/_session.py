@@ -63,7 +63,7 @@ class Session:
         self._job = core.job()
         self._shards = list(shards)
         self._token = token
-        self._hosts = list(hosts)  # Of all ranks; empty if the servers were running already.
+        self._hosts = list(hosts)  # The host of each rank; empty if the servers were running already.
         self._quiet = quiet
         self._pid = os.getpid()
         self._rows: list[Row] = []

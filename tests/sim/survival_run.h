@@ -235,7 +235,8 @@ class SurvivalRun {
   ProcessId HomeOf(ProcessId writer, const protocol::CheckpointPart& part) const {
     return options_.parts_at_shards && IsWorker(writer) ? serving_[part.server] : writer;
   }
-  // Returns whether the process can read from the store of a rank or shard now.
+  // Returns whether the process can read a checkpoint part now. `server` is the shard that stores
+  // the part if parts are at shards.
   bool CanRead(ProcessId process, uint32_t server) const;
   void Answer(server::StreamId id, std::shared_ptr<const protocol::ExchangeReply> answer);
   void Handle(server::StreamId id, const protocol::ExchangeRequest& exchange);
