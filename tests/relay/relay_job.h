@@ -52,7 +52,7 @@ class RelayJob : public ::testing::Test {
     job_.relays.workers = {2, 2};
     job_.relays.uplink = *compress::ParseCodecSpec("none");
     job_.server.heartbeat_interval = absl::Milliseconds(10);
-    job_.server.rejoin_timeout = absl::Seconds(60);
+    job_.server.rejoin_timeout = absl::Minutes(10);
   }
   ~RelayJob() override {
     pumping_ = false;

@@ -10,7 +10,7 @@ namespace {
 class RelaySurvivalTest : public RelayJob {
  protected:
   RelaySurvivalTest() {
-    steps_ = 80;
+    steps_ = 50;
     job_.relays.uplink = *compress::ParseCodecSpec("int8");
     job_.compression.uplink = *compress::ParseCodecSpec("topk:5%+int4/ef");
     job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");

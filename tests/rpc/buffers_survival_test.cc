@@ -54,7 +54,7 @@ class BuffersSurvivalTest : public ::testing::Test {
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.interval = 10;
     job_.server.heartbeat_interval = absl::Milliseconds(10);
-    job_.server.rejoin_timeout = absl::Seconds(60);
+    job_.server.rejoin_timeout = absl::Minutes(10);
   }
 
   // Runs a job and returns the final states of the ranks. Calls `lose` once, when two checkpoints

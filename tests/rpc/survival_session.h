@@ -29,7 +29,7 @@ namespace sluice {
 
 inline constexpr uint32_t kWorkers = 2;
 inline constexpr uint32_t kShards = 2;
-inline constexpr uint64_t kSteps = 120;
+inline constexpr uint64_t kSteps = 60;
 inline constexpr size_t kWeights = 4500;
 inline constexpr size_t kBiases = 5;
 
@@ -53,7 +53,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     job_.compression.min_elements = 8;
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.server.heartbeat_interval = absl::Milliseconds(10);
-    job_.server.rejoin_timeout = absl::Seconds(60);
+    job_.server.rejoin_timeout = absl::Minutes(10);
   }
 
   // Runs a whole job and returns the final parameters, which must be equal on all ranks. Calls

@@ -509,8 +509,9 @@ protocol::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
 void SurvivalRun::Heartbeat(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
-  const bool lost =
-      StrikesMessage(Fault::kLostHeartbeat, {"heartbeat", index}, options_.lost_heartbeat_share);
+  const double share = rank.lost_in_a_row < kMostLostInARow ? options_.lost_heartbeat_share : 0;
+  const bool lost = StrikesMessage(Fault::kLostHeartbeat, {"heartbeat", index}, share);
+  rank.lost_in_a_row = lost ? rank.lost_in_a_row + 1 : 0;
   CheckCaps(rank);
   if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until && !lost) {
     At(Delay({"heartbeat", index}), 0,
