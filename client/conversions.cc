@@ -48,6 +48,8 @@ worker::GradientView ToView(const Gradient& gradient) {
 }
 
 JobSummary Summarize(const job::JobSpec& job) {
+  const bool local = job.mode == "local_sgd";
+  const bool nesterov = job.outer_optimizer == "nesterov";
   return {.name = job.name,
           .mode = job.mode,
           .workers = job.workers,
@@ -56,6 +58,10 @@ JobSummary Summarize(const job::JobSpec& job) {
           .downlink = compress::ToString(job.compression.downlink),
           .shards_update = job::ShardOptimizer(job).has_value(),
           .sends_weights = job::SendsWeights(job),
+          .local_steps = job::StepsPerExchange(job),
+          .outer_optimizer = local ? job.outer_optimizer : "",
+          .outer_lr = local ? job.outer_lr : 1,
+          .outer_momentum = local && nesterov ? job.outer_momentum : 0,
           .checkpoints = job.checkpoint.enabled(),
           .waits_for_all = job.quorum == 0 && job.membership == "fixed"};
 }

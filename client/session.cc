@@ -10,6 +10,7 @@
 #include "client/conversions.h"
 #include "job/file/job_file.h"
 #include "net/grpc/transport.h"
+#include "server/shard/shard_parameters.h"
 #include "worker/local/local_session.h"
 #include "worker/rpc/remote_session.h"
 
@@ -28,12 +29,44 @@ Logger MakeLogger(const SessionOptions& options) {
   return Logger(absl::StrCat("worker-", options.rank), std::move(log));
 }
 
+// The shards of a process without servers.
+class OwnShards final : public worker::ShardUpdates {
+ public:
+  OwnShards(server::UpdateRule rule, absl::Span<const uint32_t> counts)
+      : parameters_(std::move(rule), counts) {}
+
+  void Set(size_t chunk, absl::Span<const float> values) override {
+    parameters_.Set(chunk, values);
+  }
+  absl::Span<const float> Update(size_t chunk, double rate,
+                                 absl::Span<const float> gradient) override {
+    parameters_.Update(chunk, rate, gradient);
+    return parameters_.Owed(chunk);
+  }
+  void Publish(size_t chunk, absl::Span<const std::byte> frames) override {
+    parameters_.Publish(chunk, frames);
+  }
+
+ private:
+  server::ShardParameters parameters_;
+};
+
+absl::StatusOr<std::unique_ptr<worker::Session>> MakeLocalSession(const job::JobSpec& job) {
+  worker::LocalSessionOptions options{.compression = job.compression,
+                                      .buffer_sync_interval = job.buffer_sync_interval};
+  if (const auto optimizer = job::ShardOptimizer(job); optimizer.has_value()) {
+    absl::StatusOr<server::UpdateRule> rule = server::UpdateRule::Create(*optimizer);
+    if (!rule.ok()) return rule.status();
+    options.make_updates = [rule = *std::move(rule)](absl::Span<const uint32_t> counts) {
+      return std::make_unique<OwnShards>(rule, counts);
+    };
+  }
+  return worker::MakeLocalSession(std::move(options));
+}
+
 absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOptions& options,
                                                              const job::JobSpec& job) {
-  if (options.coordinator.empty()) {
-    return worker::MakeLocalSession(
-        {.compression = job.compression, .buffer_sync_interval = job.buffer_sync_interval});
-  }
+  if (options.coordinator.empty()) return MakeLocalSession(job);
   const Logger logger = MakeLogger(options);
   absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
       net::Transport::Open({.tls_cert = options.tls_cert,
@@ -55,6 +88,7 @@ absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOption
 struct Session::State {
   std::unique_ptr<worker::Session> session;
   JobSummary job;
+  float outer_rate = 0;  // In mode local_sgd, the rate of outer_optimizer.
 };
 
 Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
@@ -71,6 +105,7 @@ Result<std::unique_ptr<Session>> Session::Create(const SessionOptions& options) 
   auto state = std::make_unique<State>();
   state->session = *std::move(session);
   state->job = Summarize(*job);
+  if (state->job.sends_weights) state->outer_rate = static_cast<float>(job::ShardRate(*job, 0));
   return std::unique_ptr<Session>(new Session(std::move(state)));
 }
 
@@ -82,6 +117,7 @@ Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
   const absl::StatusOr<worker::JoinInfo> joined =
       state_->session->Join(ToTable(tensors), ToView(parameters_sha256));
   if (!joined.ok()) return FromStatus(joined.status());
+  if (state_->job.sends_weights) state_->session->SetRate(state_->outer_rate);
   return FromJoin(*joined);
 }
 
@@ -109,6 +145,10 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
 
 Status Session::Apply(uint32_t tensor, std::span<float> mean) {
   return FromStatus(state_->session->Apply(tensor, {mean.data(), mean.size()}));
+}
+
+Status Session::ApplyUpdate(uint32_t tensor, std::span<float> parameters) {
+  return FromStatus(state_->session->ApplyUpdate(tensor, {parameters.data(), parameters.size()}));
 }
 
 void Session::ReportParameters(uint64_t step, std::string_view sha256) {

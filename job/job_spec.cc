@@ -136,6 +136,11 @@ bool SendsWeights(const JobSpec& spec) {
   return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.location == "workers";
 }
 
+double ShardRate(const JobSpec& spec, double rate) {
+  if (!SendsWeights(spec)) return rate;
+  return spec.mode == "local_sgd" ? spec.outer_lr : 1;
+}
+
 uint64_t StepsPerExchange(const JobSpec& spec) {
   return spec.mode == "local_sgd" ? spec.local_steps : 1;
 }

@@ -118,6 +118,10 @@ uint32_t RankLimit(const JobSpec& spec);
 // Returns true if workers take steps of their own and send the resulting weight changes.
 bool SendsWeights(const JobSpec& spec);
 
+// Returns the rate that workers send for the optimizer of ShardOptimizer. `rate` is the learning
+// rate of the job's own optimizer in the step.
+double ShardRate(const JobSpec& spec, double rate);
+
 // Returns the number of steps that each worker takes per exchange. Shards and sessions count such
 // an exchange as one step.
 uint64_t StepsPerExchange(const JobSpec& spec);

@@ -3,9 +3,11 @@
 // to compile. Calls wait on the calling thread. Another thread can end the wait with Abandon.
 //
 // In each step, call Submit for every tensor, or Skip once. Then call WaitFor until it returns a
-// result, and then Apply for every tensor. Submit accepts tensors in any order; the reverse of the
-// table's order gives the best overlap. Submit may run on a different thread than the other calls,
-// but never on two threads at once.
+// result, and then Apply for every tensor. In mode local_sgd, each worker takes local_steps steps
+// of its own, submits how far each parameter went down (its value at the last exchange minus its
+// current one), and calls ApplyUpdate in place of Apply. Submit accepts tensors in any order; the
+// reverse of the table's order gives the best overlap. Submit may run on a different thread than
+// the other calls, but never on two threads at once.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +44,11 @@ struct JobSummary {
   bool shards_update = false;  // True if the shards run the optimizer.
   // True if workers take steps of their own and send the resulting weight changes.
   bool sends_weights = false;
+  // Only in mode local_sgd; otherwise as in a JobSummary without a job.
+  uint64_t local_steps = 1;       // Steps that each worker takes between two exchanges.
+  std::string outer_optimizer{};  // How the shards apply changes: nesterov or average.
+  double outer_lr = 1;
+  double outer_momentum = 0;
   bool checkpoints = false;
   // False if a step may close without some workers, because of a quorum or elastic membership.
   bool waits_for_all = true;
@@ -150,6 +157,9 @@ class [[gnu::visibility("default")]] Session {
   Result<std::optional<StepResult>> WaitFor(double seconds);
   // Writes the mean of `tensor`, or 0 where no rank contributed.
   Status Apply(uint32_t tensor, std::span<float> mean);
+  // In mode local_sgd, adds what the shards published to `parameters`, which must have the values
+  // that this method or AgreeOnParameters wrote. All ranks get the same bits.
+  Status ApplyUpdate(uint32_t tensor, std::span<float> parameters);
   // Reports the hash of the parameters after `step`. If ranks report different hashes for a step,
   // the job ends with an error.
   void ReportParameters(uint64_t step, std::string_view sha256);

@@ -22,16 +22,19 @@ from ._session import LocalSession, Session
 from ._tune import tune
 
 if TYPE_CHECKING:
+    from ._local import DiLoCo, LocalSGD
     from ._optimizer import DistributedOptimizer
     from ._torch import DistributedDataParallel, GradScaler
 
 __all__ = [
     "TLS",
+    "DiLoCo",
     "DistributedDataParallel",
     "DistributedOptimizer",
     "Figures",
     "ForkError",
     "GradScaler",
+    "LocalSGD",
     "LocalSession",
     "RollbackError",
     "Session",
@@ -52,7 +55,13 @@ __all__ = [
 ]
 
 # They extend classes of PyTorch, which `sluice.compress` does not need.
-_WITH_TORCH = {"DistributedDataParallel": "._torch", "DistributedOptimizer": "._optimizer", "GradScaler": "._torch"}
+_WITH_TORCH = {
+    "DiLoCo": "._local",
+    "DistributedDataParallel": "._torch",
+    "DistributedOptimizer": "._optimizer",
+    "GradScaler": "._torch",
+    "LocalSGD": "._local",
+}
 
 
 def __getattr__(name: str) -> Any:

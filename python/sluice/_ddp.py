@@ -147,6 +147,7 @@ def attach(
     session = session or init(**options)
     try:
         if isinstance(wrapped, DistributedDataParallel):
+            session.require_gradients("attach")
             session.join(trainable(wrapped.module))
             wrapped.register_comm_hook(session, ddp_hook)
         elif session.world_size == 1:

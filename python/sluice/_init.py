@@ -53,21 +53,34 @@ def _job_text(
     return json.dumps(keys), "job"
 
 
-def _check_job(job: _sluice.JobSummary, name: str, world: World) -> None:
-    """Refuses jobs that a Python script cannot take part in yet."""
+def _with_local_steps(job: Any, local_steps: int) -> Any:
+    """Returns the job with the mode and the keys of local steps. A file stays as it is."""
+    if job is not None and not isinstance(job, Mapping):
+        return job
+    return {"mode": "local_sgd", "local_steps": local_steps, **(job or {})}
+
+
+def _check_job(job: _sluice.JobSummary, name: str, world: World, local_steps: int | None) -> None:
+    """Refuses jobs that a Python script cannot take part in yet, and jobs with other local steps than the script's."""
     if job.workers != world.size:
         raise SluiceError(
             f"{name} has {job.workers} workers, and there are {world.size} ranks: start as many, or leave `workers` out",
             code="INVALID_ARGUMENT",
         )
     unknown = [
-        f"mode {job.mode}" if job.mode != "sync" else "",
+        f"mode {job.mode}" if job.mode not in ("sync", "local_sgd") else "",
         "optimizer.location: shards" if job.mode == "sync" and job.shards_update else "",
         "checkpoint" if job.checkpoints else "",
     ]
     for key in filter(None, unknown):
         raise SluiceError(
             f"{name} has `{key}`, which Python sessions cannot do yet: remove it, or train with sluice-worker", code="UNIMPLEMENTED"
+        )
+    if local_steps is not None and (job.mode != "local_sgd" or job.local_steps != local_steps):
+        found = f"`local_steps: {job.local_steps}`" if job.mode == "local_sgd" else f"`mode: {job.mode}`"
+        raise SluiceError(
+            f"{name} has {found}, and the script has local_steps={local_steps}: give all ranks and the job the same number",
+            code="INVALID_ARGUMENT",
         )
 
 
@@ -110,7 +123,7 @@ def _start_shards(world: World, store: Store, text: str, name: str, http: str, h
 
 
 def _find_servers(
-    world: World, shards: int | Literal["auto"], job: Any, uplink: str, downlink: str, http: str
+    world: World, shards: int | Literal["auto"], job: Any, uplink: str, downlink: str, http: str, local_steps: int | None
 ) -> _Place:
     """Agrees on the job through the store, and starts the servers."""
     store = open_store(world, str(_sessions), ", or start the servers yourself and give coordinator=")
@@ -122,7 +135,7 @@ def _find_servers(
     agreed = json.loads(store.get("job"))
     token = TokenFile(agreed["token"])
     try:
-        _check_job(_sluice.read_job(agreed["text"], agreed["name"]), agreed["name"], world)
+        _check_job(_sluice.read_job(agreed["text"], agreed["name"]), agreed["name"], world, local_steps)
         return _start_shards(world, store, agreed["text"], agreed["name"], http, hosts, token)
     except BaseException:
         token.close()
@@ -150,6 +163,7 @@ def init(
     *,
     uplink: str = "int8",
     downlink: str = "int8",
+    local_steps: int | None = None,
     job: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     shards: int | Literal["auto"] = "auto",
     coordinator: str | None = None,
@@ -170,6 +184,8 @@ def init(
         model: The model whose trainable parameters are exchanged. All ranks take the values of rank 0.
         uplink, downlink: Codec specs for gradients to the shards and means from them. ``int8`` needs no retuning.
             ``$SLUICE_UPLINK`` and ``$SLUICE_DOWNLINK`` override them.
+        local_steps: Steps that each rank takes on its own between two exchanges, for `LocalSGD` and `DiLoCo`: the job's mode
+            is then ``local_sgd``. `LocalSGD` also needs ``job={"outer_optimizer": "average"}``.
         job: A job file, or the same keys as a mapping (docs/job-file.md). ``$SLUICE_JOB`` overrides it. A file says
             everything itself; a mapping needs neither ``name`` nor ``workers`` nor ``shards``.
         shards: How many servers to start; ``"auto"``: one on each host. They end with this process, however it ends.
@@ -192,14 +208,16 @@ def init(
     uplink = os.environ.get("SLUICE_UPLINK", uplink)
     downlink = os.environ.get("SLUICE_DOWNLINK", downlink)
     job = os.environ.get("SLUICE_JOB") or job
+    if local_steps is not None:
+        job = _with_local_steps(job, local_steps)
     coordinator = os.environ.get("SLUICE_COORDINATOR") or coordinator
     tls = tls or TLS()
     if coordinator or world.size == 1:
         text, name = _job_text(job, uplink, downlink, world.size, 1 if shards == "auto" else shards)
-        _check_job(_sluice.read_job(text, name), name, world)
+        _check_job(_sluice.read_job(text, name), name, world, local_steps)
         place = _Place(text, name, coordinator or "", [], None)
     else:
-        place = _find_servers(world, shards, job, uplink, downlink, http or "off")
+        place = _find_servers(world, shards, job, uplink, downlink, http or "off", local_steps)
         token_file = place.token.path if place.token else ""
     session = _take_seat(place, world, join_timeout, token_file, tls, quiet)
     if model is not None:

@@ -150,6 +150,7 @@ def _name_all(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch
 
 def _join(session: Session, trained: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
     """Joins, unless the session has joined with these parameters. Returns them in the order of the session's table."""
+    session.require_gradients("DistributedOptimizer")
     if not session.joined:
         session.join(trained)
         return [parameter for _, parameter in trained]

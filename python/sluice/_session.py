@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import _sluice
 from ._errors import ForkError, SluiceError
-from ._figures import Figures, Sink, scalars_of, show_bytes, show_table, sink_of
+from ._figures import Figures, Sink
+from ._report import Reporting
 from ._servers import ShardProcess, TokenFile
 from ._tensors import Row, describe, element_type, sha256, target_of, to_host
 
@@ -26,7 +27,7 @@ _open: dict[int, Session] = {}  # By id, in the order in which they were made.
 _LEVELS = ("INFO", "WARNING", "ERROR")
 
 
-class Session:
+class Session(Reporting):
     """One process's seat in a job. `sluice.init` and `sluice.attach` make it.
 
     A session is a context manager: it closes at the end of the block, and tells the others if the block raised. A session
@@ -73,6 +74,8 @@ class Session:
         self._pending: list[tuple[Any, Any]] = []  # Of the DDP hook: buckets and their futures.
         self._sinks: list[tuple[Sink, int, list[Figures]]] = []
         self._told_of_skips = False
+        # In mode local_sgd: the parameters of the last exchange, as the core wrote them. All ranks have the same bits.
+        self._published: list[torch.Tensor] = []
         _open[id(self)] = self
 
     # What a session is about.
@@ -127,6 +130,22 @@ class Session:
         for tensor, value in zip(tensors, values, strict=True):
             if value.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(value.reshape(tensor.shape))
+        if self._job.sends_weights:
+            self._published = [value.clone() for value in values]
+
+    def require_gradients(self, user: str) -> None:
+        """Checks that the job exchanges gradients, and not the changes of parameters after local steps.
+
+        Raises:
+            SluiceError: The job's mode is ``local_sgd``. The message begins with `user`.
+        """
+        if self._job.sends_weights:
+            raise SluiceError(
+                f"{user} exchanges gradients in each step, and this session's job has `mode: local_sgd`: use sluice.DiLoCo or "
+                "sluice.LocalSGD, or make the session without local_steps",
+                code="FAILED_PRECONDITION",
+                rank=self.rank,
+            )
 
     def index_of(self, parameter: torch.Tensor) -> int | None:
         """Returns the number of a parameter in the tensor table; None: it is not one of those that were joined with."""
@@ -150,7 +169,8 @@ class Session:
 
         Args:
             tensor: The number of the parameter in the tensor table.
-            gradient: A dense tensor of the parameter's shape, of any floating-point type.
+            gradient: A dense tensor of the parameter's shape, of any floating-point type. In mode ``local_sgd``: the parameter's
+                values after the last exchange minus its present ones.
             scale: Each element is multiplied by it.
         """
         core = self._live()
@@ -161,7 +181,7 @@ class Session:
             self._held.append((tensor, host))
             core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale)
 
-        self._located(hand_over, f"gradient of {row[0]}")
+        self._located(hand_over, f"{self._thing} of {row[0]}")
 
     def skip(self) -> None:
         """Takes part in the step with nothing, instead of all its gradients: this rank has no data left."""
@@ -175,16 +195,20 @@ class Session:
         self._last = self._located(lambda: self._poll(core), f"exchange{names}")
         self._held.clear()
         self.step = self._last.step
-        if self._job.waits_for_all and self._last.n_min < self.world_size:
+        if self._job.waits_for_all and not self._job.sends_weights and self._last.n_min < self.world_size:
             Session.incomplete_steps += 1
         if self._last.bundles_skipped_here and not self._told_of_skips:
             self._told_of_skips = True
             self._say(
                 1,
-                f"rank {self.rank}, step {self.step}: the gradient of {self._last.first_skipped_tensor} is not finite, so "
-                f"{self._last.bundles_skipped_here} of {self._last.bundles} parts of this rank's gradient were left out "
+                f"rank {self.rank}, step {self.step}: the {self._thing} of {self._last.first_skipped_tensor} is not finite, so "
+                f"{self._last.bundles_skipped_here} of {self._last.bundles} parts of this rank's {self._thing} were left out "
                 "(Session.figures counts them; this is said once)",
             )
+
+    @property
+    def _thing(self) -> str:
+        return "change" if self._job.sends_weights else "gradient"
 
     def _poll(self, core: _sluice.Session) -> _sluice.StepResult:
         while (result := core.wait_for(_POLL_SECONDS)) is None:
@@ -205,78 +229,20 @@ class Session:
         if target.data_ptr() != mean.data_ptr():
             mean.copy_(target.reshape(mean.shape))
 
+    def apply_update(self, tensor: int, parameters: torch.Tensor) -> None:
+        """Adds the shards' update to the parameters of the last exchange, in mode ``local_sgd``. After `wait`.
+
+        Args:
+            tensor: The number of the parameter in the tensor table.
+            parameters: A float32 tensor of the parameter's shape, in the host's memory, as `join` or this method left it.
+        """
+        core = self._live()
+        row = self._rows[tensor]
+        self._located(lambda: core.apply_update(tensor, parameters.data_ptr(), parameters.numel()), f"update of {row[0]}")
+
     def without_mean(self) -> set[int]:
         """Returns the numbers of the parameters that no rank has contributed a finite gradient to. After `wait`."""
         return set(self._last.without_mean) if self._last else set()
-
-    def end_step(self) -> None:
-        """Writes to the sinks of `log_to` that are due. `ddp_hook` calls it after each step."""
-        self._drain_log()
-        for sink, every, before in self._sinks:
-            if self.step % every == 0:
-                now = self.figures()
-                sink(scalars_of(now, before[0]), self.step)
-                before[0] = now
-
-    # What is said about it.
-
-    def figures(self) -> Figures:
-        """Returns sums since the session joined. Thread-safe."""
-        sums = self._live().figures()
-        last = self._last
-        return Figures(
-            step=self.step,
-            steps=sums.steps,
-            bytes_up=sums.bytes_up,
-            bytes_down=sums.bytes_down,
-            dense_bytes=sums.dense_bytes,
-            exposed_seconds=sums.exposed_seconds,
-            encode_seconds=sums.encode_seconds,
-            decode_seconds=sums.decode_seconds,
-            contributions_min=last.n_min if last else 0,
-            contributions_max=last.n_max if last else 0,
-            skipped_bundles=sums.skipped_bundles,
-            staleness=last.staleness if last else 0,
-            uplink=self._job.uplink,
-            downlink=self._job.downlink,
-        )
-
-    def scalars(self) -> dict[str, float]:
-        """Returns means per step since the session joined, under the names of `docs/job-file.md`.
-
-        ``bytes/up`` and ``bytes/down`` are bytes, ``ratio/up`` and ``ratio/down`` say how many times fewer they are than in
-        float32, ``time/exposed_ms`` is what the script waited, in milliseconds.
-        """
-        return scalars_of(self.figures())
-
-    def postfix(self) -> dict[str, str]:
-        """Returns figures for a progress bar: ``bar.set_postfix(session.postfix())`` shows ``up=9.2 KiB (98x), wait=4 ms``."""
-        scalars = self.scalars()
-        return {
-            "up": f"{show_bytes(scalars['bytes/up'])} ({scalars['ratio/up']:.0f}x)",
-            "wait": f"{scalars['time/exposed_ms']:.0f} ms",
-        }
-
-    def _repr_html_(self) -> str:
-        """Returns a table for a notebook: rank, step, codecs, traffic and a link to the status page."""
-        rows = {"rank": f"{self.rank} of {self.world_size}", "step": str(self.step)}
-        if self._core is None:
-            rows["state"] = "closed"
-        else:
-            rows |= {"codecs": f"{self._job.uplink} up, {self._job.downlink} down"} | self.postfix()
-        return show_table(rows, self.status_page if self._core is not None else None)
-
-    def log_to(self, target: Any, every: int = 10) -> None:
-        """Writes the scalars of every `every`-th step, as means over the steps in between.
-
-        Args:
-            target: A ``SummaryWriter`` of TensorBoard, an object with a method ``log(dict, step=...)`` such as a run of
-                Weights & Biases, or a function of (dict, step).
-            every: Steps, at least 1.
-        """
-        if every < 1:
-            raise SluiceError(f"log_to: every is {every}, and must be at least 1", code="INVALID_ARGUMENT")
-        self._sinks.append((sink_of(target), every, [self.figures()]))
 
     def compare_parameters(self, parameters: Sequence[torch.Tensor]) -> None:
         """Tells the job the sha256 of this rank's parameters. A rank that differs ends the job with an error."""

@@ -111,6 +111,7 @@ class DistributedDataParallel(_DistributedDataParallel):
         group = _group_of_one(options)
         session = session or next_session()
         try:
+            session.require_gradients("DistributedDataParallel")
             others: list[tuple[str, torch.Tensor]] = [pair for pair in module.named_parameters() if not pair[1].requires_grad]
             others += list(module.named_buffers())
             if others:

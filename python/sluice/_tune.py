@@ -39,12 +39,15 @@ def tune(optimizer: torch.optim.Optimizer, session: Session) -> None:
 
     Codecs such as ``topk:1%`` and ``ternary`` send parts of a gradient in later steps, and momentum amplifies that delay.
     SGD and RMSprop keep ``lr / (1 - momentum)``; Adam and AdamW keep their rate, and get a lower beta1.
-    Call it before a scheduler of learning rates is made. Codecs such as ``int8`` need nothing.
+    Call it before a scheduler of learning rates is made. Codecs such as ``int8`` need nothing, nor
+    does a session for `LocalSGD` or `DiLoCo`.
 
     Args:
         optimizer: Any optimizer of PyTorch.
         session: The session that exchanges its gradients.
     """
+    if session._job.sends_weights:
+        return  # An exchange comes after several steps, and does not delay them.
     changes = dict.fromkeys(filter(None, (_tune_group(group, session) for group in optimizer.param_groups)))
     if changes and session.rank == 0:
         print(f"sluice: {'; '.join(changes)}, because the codecs delay gradients (docs/compression.md, Momentum)", file=sys.stderr, flush=True)

@@ -107,6 +107,9 @@ class Session {
   void Apply(uint32_t tensor, uintptr_t address, size_t elements) {
     OrRaise(WithoutGil([&] { return session_->Apply(tensor, SpanAt(address, elements)); }));
   }
+  void ApplyUpdate(uint32_t tensor, uintptr_t address, size_t elements) {
+    OrRaise(WithoutGil([&] { return session_->ApplyUpdate(tensor, SpanAt(address, elements)); }));
+  }
   void ReportParameters(uint64_t step, const nb::bytes& sha256) {
     const std::string_view hash = ToView(sha256);
     WithoutGil([&] { session_->ReportParameters(step, hash); });
@@ -144,6 +147,10 @@ void BindValues(nb::module_& m) {
       .def_ro("downlink", &client::JobSummary::downlink)
       .def_ro("shards_update", &client::JobSummary::shards_update)
       .def_ro("sends_weights", &client::JobSummary::sends_weights)
+      .def_ro("local_steps", &client::JobSummary::local_steps)
+      .def_ro("outer_optimizer", &client::JobSummary::outer_optimizer)
+      .def_ro("outer_lr", &client::JobSummary::outer_lr)
+      .def_ro("outer_momentum", &client::JobSummary::outer_momentum)
       .def_ro("checkpoints", &client::JobSummary::checkpoints)
       .def_ro("waits_for_all", &client::JobSummary::waits_for_all);
   nb::class_<client::Joined>(m, "Joined")
@@ -203,6 +210,7 @@ void BindSession(nb::module_& m) {
       .def("skip", &Session::Skip)
       .def("wait_for", &Session::WaitFor, "seconds"_a)
       .def("apply", &Session::Apply, "tensor"_a, "address"_a, "elements"_a)
+      .def("apply_update", &Session::ApplyUpdate, "tensor"_a, "address"_a, "elements"_a)
       .def("report_parameters", &Session::ReportParameters, "step"_a, "sha256"_a)
       .def("leave", &Session::Leave)
       .def("abandon", &Session::Abandon, "reason"_a)

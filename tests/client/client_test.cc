@@ -46,6 +46,35 @@ TEST(Client, ASessionWithoutServersExchangesWithItself) {
   EXPECT_TRUE((*session)->Leave().ok());
 }
 
+TEST(Client, LocalStepsEndWithTheOuterOptimizer) {
+  const std::string text =
+      "name: mine\nmode: local_sgd\nlocal_steps: 7\nouter_lr: 0.5\nouter_momentum: 0.5\n"
+      "compression: {uplink: none, downlink: none}\n";
+  const auto job = ReadJob(text, "job");
+  ASSERT_TRUE(job.ok()) << job.status().message;
+  EXPECT_EQ(job->local_steps, 7u);
+  EXPECT_EQ(job->outer_optimizer, "nesterov");
+  EXPECT_EQ(job->outer_lr, 0.5);
+  EXPECT_EQ(job->outer_momentum, 0.5);
+  auto session = Session::Create({.job = text});
+  ASSERT_TRUE(session.ok()) << session.status().message;
+  const auto joined = (*session)->Join({{.name = "w", .shape = {4}}}, "");
+  ASSERT_TRUE(joined.ok()) << joined.status().message;
+  EXPECT_FALSE(joined->parameters_agree);
+  std::vector<float> parameters(4, 10.0f);
+  ASSERT_TRUE((*session)->AgreeOnParameters({std::span<float>(parameters)}).ok());
+  const std::vector<float> change(4, 1.0f);
+  // The momentum is 1 and then 1.5.
+  for (const float expected : {10 - 0.5f * (1 + 0.5f), 9.25f - 0.5f * (1 + 0.75f)}) {
+    ASSERT_TRUE((*session)->Submit(0, {.data = change.data(), .size = 4}).ok());
+    ASSERT_TRUE((*session)->WaitFor(1).ok());
+    ASSERT_TRUE((*session)->ApplyUpdate(0, std::span<float>(parameters)).ok());
+    EXPECT_EQ(parameters, std::vector<float>(4, expected));
+  }
+  EXPECT_THAT((*session)->Apply(0, std::span<float>(parameters)).message,
+              HasSubstr("use ApplyUpdate"));
+}
+
 TEST(Client, ASessionWithoutItsServerSaysWhere) {
   auto session = Session::Create(
       {.job = "name: mine\n", .coordinator = "127.0.0.1:1", .join_timeout_seconds = 0.01});

@@ -19,4 +19,14 @@ absl::Status RollbackError(absl::string_view message) {
   return status;
 }
 
+absl::Status CheckTaken(bool as_update, bool shards_update) {
+  if (as_update == shards_update) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      as_update
+          ? "the workers' optimizers do the updates in this job, and a mean is not an update: use "
+            "Apply, or optimizer.location: shards"
+          : "the shards do the updates in this job (optimizer.location, or its mode), and publish "
+            "no means: use ApplyUpdate, and no optimizer on the workers");
+}
+
 }  // namespace sluice::worker

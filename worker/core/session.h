@@ -82,6 +82,10 @@ struct StepResult {
   uint64_t staleness = 0;
 };
 
+// Fails with FAILED_PRECONDITION if a caller takes the result of a step as an update (ApplyUpdate)
+// but the job publishes means (Apply), or the reverse.
+absl::Status CheckTaken(bool as_update, bool shards_update);
+
 // A tensor's means or parameters in GPU memory, as fp32.
 struct GpuTensor {
   uint32_t tensor = 0;

@@ -24,6 +24,19 @@ absl::Span<const std::byte> BytesOf(const std::string& frame) {
 
 double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now() - begin); }
 
+std::vector<compress::ChunkConfig> DownlinkConfigs(const LocalSessionOptions& options,
+                                                   const protocol::TensorTable& table,
+                                                   const protocol::Layout& layout) {
+  std::vector<compress::ChunkConfig> configs =
+      protocol::ChunkConfigs(options.compression, table, layout, protocol::Direction::kDownlink);
+  // As on a shard, the values that workers lack are the only residual of an update.
+  for (size_t chunk = 0; chunk < configs.size() && options.make_updates; ++chunk) {
+    if (layout.chunks[chunk].tensor >= protocol::TrainedTensors(table)) continue;
+    configs[chunk].spec.compensator = {.id = compress::CompensatorId::kNone};
+  }
+  return configs;
+}
+
 // State that exists once the tensors are known.
 struct Coding {
   Coding(const LocalSessionOptions& options, const protocol::TensorTable& its_table,
@@ -31,8 +44,7 @@ struct Coding {
       : table(its_table),
         layout(std::move(its_layout)),
         encoder(table, layout, options.compression, /*rank=*/0),
-        downlink(protocol::ChunkConfigs(options.compression, table, layout,
-                                        protocol::Direction::kDownlink),
+        downlink(DownlinkConfigs(options, table, layout),
                  {.seed = options.compression.seed,
                   .sender = compress::Compressor::kShardSender,
                   .owes_lossless = true}),
@@ -42,6 +54,12 @@ struct Coding {
          protocol::ChunkConfigs(options.compression, table, layout, protocol::Direction::kUplink)) {
       aggregators.push_back(compress::MakeAggregator(config, /*senders=*/1));
     }
+    if (!options.make_updates) return;
+    std::vector<uint32_t> counts;
+    for (const protocol::Chunk& chunk : layout.chunks) {
+      counts.push_back(chunk.tensor < protocol::TrainedTensors(table) ? chunk.count : 0);
+    }
+    updates = options.make_updates(counts);
   }
 
   const protocol::TensorTable table;
@@ -49,8 +67,9 @@ struct Coding {
   BundleEncoder encoder;
   compress::Compressor downlink;
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators;  // By chunk.
-  std::vector<std::string> published;   // By chunk; empty without a mean.
-  std::vector<GradientView> gradients;  // By tensor, of the open step.
+  std::unique_ptr<ShardUpdates> updates;  // Null if workers' optimizers do the updates.
+  std::vector<std::string> published;     // By chunk; empty without a mean.
+  std::vector<GradientView> gradients;    // By tensor, of the open step.
 };
 
 class LocalSession final : public Session {
@@ -58,20 +77,19 @@ class LocalSession final : public Session {
   explicit LocalSession(LocalSessionOptions options) : options_(std::move(options)) {}
 
   absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table, absl::string_view) override;
-  absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>>) override { return Ready(); }
+  absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override {
     return coding_ != nullptr && protocol::TrainedTensors(coding_->table) < coding_->table.size() &&
            step_ % options_.buffer_sync_interval == 0;
   }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
-  void SetRate(float) override {}
+  void SetRate(float rate) override { rate_ = rate; }
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
-  absl::Status ApplyUpdate(uint32_t, absl::Span<float>) override {
-    return absl::FailedPreconditionError(
-        "a process that is alone has no shards that do updates: use Apply");
+  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
+    return AddResult(tensor, /*as_update=*/true, parameters);
   }
   absl::Status SaveCheckpoint(std::string, std::vector<CheckpointFile>) override {
     return absl::FailedPreconditionError("a process that is alone takes no checkpoints");
@@ -103,7 +121,10 @@ class LocalSession final : public Session {
                               : absl::FailedPreconditionError(
                                     "this worker has not joined the job: call Join first");
   }
+  // As Ready, and also fails if the shards' updates have no parameters yet.
+  absl::Status MayBegin() const;
   absl::Status CheckSubmitted() const;
+  absl::Status AddResult(uint32_t tensor, bool as_update, absl::Span<float> values);
   absl::Status Exchange(uint32_t bundle, StepResult* result);
   absl::Status Publish(const protocol::Bundle& bundle, const EncodedBundle& encoded);
   void Count(double encode_seconds, uint64_t bytes_up, uint64_t bytes_down);
@@ -111,6 +132,8 @@ class LocalSession final : public Session {
   const LocalSessionOptions options_;
   std::unique_ptr<Coding> coding_;  // Null before Join.
   uint64_t step_ = 1;               // The open step, or the next one if none is open.
+  float rate_ = 0;                  // Of the shards' updates.
+  bool agreed_ = false;             // AgreeOnParameters was called.
   bool skips_ = false;
   bool has_result_ = false;
   mutable Mutex mutex_;
@@ -127,11 +150,39 @@ absl::StatusOr<JoinInfo> LocalSession::Join(const protocol::TensorTable& table, 
       table, /*shards=*/1, compression.layout, protocol::WholeRows(compression, table));
   if (!layout.ok()) return layout.status();
   coding_ = std::make_unique<Coding>(options_, table, *std::move(layout));
-  return JoinInfo{.rank = 0, .world_size = 1};
+  return JoinInfo{.rank = 0, .world_size = 1, .parameters_agree = coding_->updates == nullptr};
+}
+
+absl::Status LocalSession::AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  agreed_ = true;
+  if (coding_->updates == nullptr) return absl::OkStatus();
+  for (size_t tensor = 0; tensor < coding_->table.size(); ++tensor) {
+    if (tensor < parameters.size() &&
+        parameters[tensor].size() == coding_->table[tensor].elements()) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("the parameters lack ", coding_->table[tensor].name, ", or its size differs"));
+  }
+  for (size_t id = 0; id < coding_->layout.chunks.size(); ++id) {
+    const protocol::Chunk& chunk = coding_->layout.chunks[id];
+    if (chunk.tensor >= protocol::TrainedTensors(coding_->table)) continue;
+    coding_->updates->Set(id, parameters[chunk.tensor].subspan(chunk.offset, chunk.count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalSession::MayBegin() const {
+  absl::Status status = Ready();
+  if (!status.ok() || agreed_ || coding_->updates == nullptr) return status;
+  return absl::FailedPreconditionError(
+      "the shards do the updates in this job, and have no parameters: call AgreeOnParameters "
+      "before the first step");
 }
 
 absl::Status LocalSession::Submit(uint32_t tensor, const GradientView& gradient) {
-  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (absl::Status status = MayBegin(); !status.ok()) return status;
   if (tensor >= coding_->table.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no tensor ", tensor, ", only ", coding_->table.size()));
@@ -157,7 +208,7 @@ absl::Status LocalSession::Submit(uint32_t tensor, const GradientView& gradient)
 }
 
 absl::Status LocalSession::Skip() {
-  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (absl::Status status = MayBegin(); !status.ok()) return status;
   skips_ = true;
   has_result_ = false;
   return absl::OkStatus();
@@ -257,14 +308,23 @@ absl::Status LocalSession::Publish(const protocol::Bundle& bundle, const Encoded
     if (!status.ok()) return status;
     aggregator.Add({&frame, 1}, absl::MakeSpan(sum));
     aggregator.Close(1, absl::MakeSpan(sum));
-    std::vector<std::byte> mean;
-    status = coding_->downlink.Encode(id, step_, sum, &mean);
+    absl::Span<const float> result = sum;
+    const bool is_update = coding_->updates != nullptr && !bundle.buffers;
+    if (is_update) {
+      status = coding_->downlink.Check(id, sum);
+      if (!status.ok()) return status;
+      result = coding_->updates->Update(id, rate_, sum);
+    }
+    std::vector<std::byte> encoded_result;
+    status = coding_->downlink.Encode(id, step_, result, &encoded_result);
     if (!status.ok()) return status;
-    coding_->downlink.Observe(id, mean);
-    aggregator.AppendShared(&mean);
-    coding_->published[id].assign(reinterpret_cast<const char*>(mean.data()), mean.size());
+    coding_->downlink.Observe(id, encoded_result);
+    aggregator.AppendShared(&encoded_result);
+    if (is_update) coding_->updates->Publish(id, encoded_result);
+    coding_->published[id].assign(reinterpret_cast<const char*>(encoded_result.data()),
+                                  encoded_result.size());
     up += frame.frame.size();
-    down += mean.size();
+    down += encoded_result.size();
   }
   Count(0, up, down);
   return absl::OkStatus();
@@ -278,11 +338,21 @@ void LocalSession::Count(double encode_seconds, uint64_t bytes_up, uint64_t byte
 }
 
 absl::Status LocalSession::Apply(uint32_t tensor, absl::Span<float> mean) {
+  return AddResult(tensor, /*as_update=*/false, mean);
+}
+
+// A mean replaces `values`, and an update is added to them.
+absl::Status LocalSession::AddResult(uint32_t tensor, bool as_update, absl::Span<float> values) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   if (!has_result_) return absl::FailedPreconditionError("Apply was called before Wait");
-  if (tensor >= coding_->table.size() || mean.size() != coding_->table[tensor].elements()) {
+  if (tensor >= coding_->table.size() || values.size() != coding_->table[tensor].elements()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no tensor ", tensor, " of ", mean.size(), " elements"));
+        absl::StrCat("there is no tensor ", tensor, " of ", values.size(), " elements"));
+  }
+  const bool is_buffer = coding_->table[tensor].role == protocol::TensorRole::kBuffer;
+  if (absl::Status status = CheckTaken(as_update, coding_->updates != nullptr && !is_buffer);
+      !status.ok()) {
+    return status;
   }
   const absl::Time started = absl::Now();
   const std::vector<protocol::Chunk>& chunks = coding_->layout.chunks;
@@ -291,10 +361,9 @@ absl::Status LocalSession::Apply(uint32_t tensor, absl::Span<float> mean) {
   for (auto id = static_cast<size_t>(first - chunks.begin());
        id < chunks.size() && chunks[id].tensor == tensor; ++id) {
     const protocol::Chunk& chunk = chunks[id];
-    const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
-    const bool is_buffer = coding_->table[tensor].role == protocol::TensorRole::kBuffer;
+    const absl::Span<float> part = values.subspan(chunk.offset, chunk.count);
     if (coding_->published[id].empty() && is_buffer) continue;
-    std::fill(part.begin(), part.end(), 0.0f);
+    if (!as_update) std::fill(part.begin(), part.end(), 0.0f);
     if (coding_->published[id].empty()) continue;
     absl::Status status = compress::DecodeAddFrames(BytesOf(coding_->published[id]), part);
     if (!status.ok()) return status;

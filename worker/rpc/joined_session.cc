@@ -317,13 +317,7 @@ void JoinedSession::SetRate(float rate) {
 
 // Rejects a mean used as an update, or the reverse. Step 0 has parameters, for which both work.
 absl::Status JoinedSession::MayTake(bool update) const {
-  if (update == options_.shards_update || pipeline_.step() == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      update
-          ? "the workers' optimizers do the updates in this job, and a mean is not an update: use "
-            "Apply, or optimizer.location: shards"
-          : "the shards do the updates in this job (optimizer.location, or its mode), and publish "
-            "no means: use ApplyUpdate, and no optimizer on the workers");
+  return pipeline_.step() == 0 ? absl::OkStatus() : CheckTaken(update, options_.shards_update);
 }
 
 absl::Status JoinedSession::MayApply() const {

@@ -198,7 +198,7 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
       .exchanges = rounds_.EndsWith(step_ + 1, total_steps_),
       .closed = steps_behind_ > 0};
   if (job::ShardOptimizer(spec_).has_value()) {
-    session_->SetRate(static_cast<float>(ShardRate(plan.rate)));
+    session_->SetRate(static_cast<float>(job::ShardRate(spec_, plan.rate)));
   }
   const absl::StatusOr<TrainerStep> done = trainer_->Step(plan, batches);
   if (!done.ok()) return done.status();
@@ -224,11 +224,6 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   const absl::Time now = clock_.Now();
   results_.EndStep(now - begin, now);
   return absl::OkStatus();
-}
-
-double TrainingRun::ShardRate(double rate) const {
-  if (!job::SendsWeights(spec_)) return rate;
-  return spec_.mode == "local_sgd" ? spec_.outer_lr : 1;
 }
 
 void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {

@@ -61,8 +61,6 @@ class TrainingRun {
   absl::Status TrainEpoch();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
-  // Returns the rate for the shards' update after a step with the scheduled rate `rate`.
-  double ShardRate(double rate) const;
   void FallBehind(const StepInput& plan, const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
   absl::Status SaveCheckpoint();

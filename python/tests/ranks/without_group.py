@@ -307,4 +307,5 @@ def main() -> None:
         common.say(**{check.__name__: check()})
 
 
-main()
+if __name__ == "__main__":
+    main()

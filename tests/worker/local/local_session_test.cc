@@ -5,9 +5,11 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "compress/codec_spec.h"
+#include "compress/frame.h"
 
 namespace sluice::worker {
 namespace {
@@ -26,8 +28,43 @@ protocol::TensorTable Tensors() {
            .role = protocol::TensorRole::kBuffer}};
 }
 
-std::unique_ptr<Session> Joined(absl::string_view uplink, absl::string_view downlink) {
+// Plain descent.
+class Descent final : public ShardUpdates {
+ public:
+  void Set(size_t chunk, absl::Span<const float> values) override {
+    parameters[chunk].assign(values.begin(), values.end());
+    published[chunk] = parameters[chunk];
+  }
+  absl::Span<const float> Update(size_t chunk, double rate,
+                                 absl::Span<const float> gradient) override {
+    owed_.clear();
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      parameters[chunk][i] -= static_cast<float>(rate) * gradient[i];
+      owed_.push_back(parameters[chunk][i] - published[chunk][i]);
+    }
+    return owed_;
+  }
+  void Publish(size_t chunk, absl::Span<const std::byte> frames) override {
+    compress::AddValidFrames(frames, absl::MakeSpan(published[chunk]));
+  }
+
+  std::map<size_t, std::vector<float>> parameters, published;
+
+ private:
+  std::vector<float> owed_;
+};
+
+std::unique_ptr<Session> Joined(absl::string_view uplink, absl::string_view downlink,
+                                Descent** descent = nullptr) {
   LocalSessionOptions options;
+  if (descent != nullptr) {
+    options.make_updates = [descent](absl::Span<const uint32_t> counts) {
+      EXPECT_THAT(counts, ElementsAre(1000, 1000, 1000, 5, 0));
+      auto made = std::make_unique<Descent>();
+      *descent = made.get();
+      return made;
+    };
+  }
   options.compression.uplink = *compress::ParseCodecSpec(uplink);
   options.compression.downlink = *compress::ParseCodecSpec(downlink);
   options.compression.min_elements = 8;
@@ -37,6 +74,7 @@ std::unique_ptr<Session> Joined(absl::string_view uplink, absl::string_view down
   const absl::StatusOr<JoinInfo> joined = session->Join(Tensors(), "");
   EXPECT_TRUE(joined.ok()) << joined.status();
   EXPECT_EQ(joined->world_size, 1u);
+  EXPECT_EQ(joined->parameters_agree, descent == nullptr);
   return session;
 }
 
@@ -118,6 +156,46 @@ TEST(LocalSession, WhatIsNotFiniteOrSkippedHasNoMean) {
   std::vector<float> mean(5, 9.0f);
   ASSERT_TRUE(session->Apply(1, absl::MakeSpan(mean)).ok());
   EXPECT_THAT(mean, Each(0.0f));
+}
+
+TEST(LocalSession, PublishesUpdatesLikeAShard) {
+  Descent* shard = nullptr;
+  const std::unique_ptr<Session> session = Joined("topk:10%", "topk:20%/ef", &shard);
+  session->SetRate(0.5f);
+  const std::vector<float> w = Wave(3000), b = Wave(5);
+  EXPECT_THAT(std::string(session->Submit(1, b).message()), HasSubstr("call AgreeOnParameters"));
+  std::vector<float> own_w(3000, 2.0f), own_b(5, 3.0f), buffer(5, 1.0f);
+  const std::vector<absl::Span<float>> parameters = {absl::MakeSpan(own_w), absl::MakeSpan(own_b),
+                                                     absl::MakeSpan(buffer)};
+  ASSERT_TRUE(session->AgreeOnParameters(parameters).ok());
+  constexpr int kSteps = 200;
+  for (int step = 1; step <= kSteps; ++step) {
+    ASSERT_TRUE(session->Submit(0, w).ok());
+    ASSERT_TRUE(session->Submit(1, b).ok());
+    if (session->BuffersDue()) {
+      ASSERT_TRUE(session->Submit(2, buffer).ok());
+    }
+    ASSERT_TRUE(session->Wait().ok());
+    ASSERT_TRUE(session->ApplyUpdate(0, absl::MakeSpan(own_w)).ok());
+    ASSERT_TRUE(session->ApplyUpdate(1, absl::MakeSpan(own_b)).ok());
+    ASSERT_EQ(std::vector<float>(own_w.begin() + 1000, own_w.begin() + 2000), shard->published[1]);
+    ASSERT_EQ(own_b, shard->published[3]);
+  }
+  double lost = 0, all = 0;
+  for (size_t i = 0; i < own_w.size(); ++i) {
+    const double moved = 2.0 - 0.5 * kSteps * w[i];
+    lost += (own_w[i] - moved) * (own_w[i] - moved);
+    all += moved * moved;
+  }
+  EXPECT_LT(lost / all, 0.02);
+  EXPECT_THAT(std::string(session->Apply(0, absl::MakeSpan(own_w)).message()),
+              HasSubstr("use ApplyUpdate"));
+  const std::unique_ptr<Session> means = Joined("none", "none");
+  ASSERT_TRUE(means->Submit(0, w).ok());
+  ASSERT_TRUE(means->Submit(1, b).ok());
+  ASSERT_TRUE(means->Wait().ok());
+  EXPECT_THAT(std::string(means->ApplyUpdate(0, absl::MakeSpan(own_w)).message()),
+              HasSubstr("a mean is not an update: use Apply"));
 }
 
 TEST(LocalSession, SaysWhatIsWrong) {

@@ -1,0 +1,96 @@
+"""What a session says about itself: figures, for logs, progress bars and notebooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _sluice
+from ._errors import SluiceError
+from ._figures import Figures, Sink, scalars_of, show_bytes, show_table, sink_of
+
+
+class Reporting:
+    """The part of `Session` that reports. `Session` documents the attributes."""
+
+    rank: int
+    world_size: int
+    step: int
+    status_page: str | None
+    _core: _sluice.Session | None
+    _job: _sluice.JobSummary
+    _last: _sluice.StepResult | None
+    _sinks: list[tuple[Sink, int, list[Figures]]]
+
+    def _live(self) -> _sluice.Session:
+        raise NotImplementedError
+
+    def _drain_log(self, core: _sluice.Session | None = None) -> None:
+        raise NotImplementedError
+
+    def end_step(self) -> None:
+        """Writes to the sinks of `log_to` that are due. `ddp_hook` calls it after each step."""
+        self._drain_log()
+        for sink, every, before in self._sinks:
+            if self.step % every == 0:
+                now = self.figures()
+                sink(scalars_of(now, before[0]), self.step)
+                before[0] = now
+
+    def figures(self) -> Figures:
+        """Returns sums since the session joined. Thread-safe."""
+        sums = self._live().figures()
+        last = self._last
+        return Figures(
+            step=self.step,
+            steps=sums.steps,
+            bytes_up=sums.bytes_up,
+            bytes_down=sums.bytes_down,
+            dense_bytes=sums.dense_bytes,
+            exposed_seconds=sums.exposed_seconds,
+            encode_seconds=sums.encode_seconds,
+            decode_seconds=sums.decode_seconds,
+            contributions_min=last.n_min if last else 0,
+            contributions_max=last.n_max if last else 0,
+            skipped_bundles=sums.skipped_bundles,
+            staleness=last.staleness if last else 0,
+            uplink=self._job.uplink,
+            downlink=self._job.downlink,
+        )
+
+    def scalars(self) -> dict[str, float]:
+        """Returns means per step since the session joined, under the names of `docs/job-file.md`.
+
+        ``bytes/up`` and ``bytes/down`` are bytes, ``ratio/up`` and ``ratio/down`` say how many times fewer they are than in
+        float32, ``time/exposed_ms`` is what the script waited, in milliseconds.
+        """
+        return scalars_of(self.figures())
+
+    def postfix(self) -> dict[str, str]:
+        """Returns figures for a progress bar: ``bar.set_postfix(session.postfix())`` shows ``up=9.2 KiB (98x), wait=4 ms``."""
+        scalars = self.scalars()
+        return {
+            "up": f"{show_bytes(scalars['bytes/up'])} ({scalars['ratio/up']:.0f}x)",
+            "wait": f"{scalars['time/exposed_ms']:.0f} ms",
+        }
+
+    def _repr_html_(self) -> str:
+        """Returns a table for a notebook: rank, step, codecs, traffic and a link to the status page."""
+        rows = {"rank": f"{self.rank} of {self.world_size}", "step": str(self.step)}
+        if self._core is None:
+            rows["state"] = "closed"
+        else:
+            rows |= {"codecs": f"{self._job.uplink} up, {self._job.downlink} down"} | self.postfix()
+        return show_table(rows, self.status_page if self._core is not None else None)
+
+    def log_to(self, target: Any, every: int = 10) -> None:
+        """Writes the scalars of every `every`-th step, as means over the steps in between.
+
+        Args:
+            target: A ``SummaryWriter`` of TensorBoard, an object with a method ``log(dict, step=...)`` such as a run of
+                Weights & Biases, or a function of (dict, step).
+            every: Steps, at least 1.
+        """
+        if every < 1:
+            raise SluiceError(f"log_to: every is {every}, and must be at least 1", code="INVALID_ARGUMENT")
+        self._sinks.append((sink_of(target), every, [self.figures()]))
+
