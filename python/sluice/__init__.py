@@ -23,6 +23,7 @@ from ._tune import tune
 
 if TYPE_CHECKING:
     from ._local import DiLoCo, LocalSGD
+    from ._fsdp import fsdp_attach
     from ._optimizer import DistributedOptimizer
     from ._torch import DistributedDataParallel, GradScaler
 
@@ -45,6 +46,7 @@ __all__ = [
     "broadcast_parameters",
     "compress",
     "ddp_hook",
+    "fsdp_attach",
     "init",
     "is_initialized",
     "local_rank",
@@ -61,6 +63,7 @@ _WITH_TORCH = {
     "DistributedOptimizer": "._optimizer",
     "GradScaler": "._torch",
     "LocalSGD": "._local",
+    "fsdp_attach": "._fsdp",
 }
 
 

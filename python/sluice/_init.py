@@ -123,10 +123,17 @@ def _start_shards(world: World, store: Store, text: str, name: str, http: str, h
 
 
 def _find_servers(
-    world: World, shards: int | Literal["auto"], job: Any, uplink: str, downlink: str, http: str, local_steps: int | None
+    world: World,
+    scope: str,
+    shards: int | Literal["auto"],
+    job: Any,
+    uplink: str,
+    downlink: str,
+    http: str,
+    local_steps: int | None,
 ) -> _Place:
     """Agrees on the job through the store, and starts the servers."""
-    store = open_store(world, str(_sessions), ", or start the servers yourself and give coordinator=")
+    store = open_store(world, f"{_sessions}{scope}", ", or start the servers yourself and give coordinator=")
     hosts = find_hosts(world, store)
     if world.rank == 0:
         count = len(set(hosts)) if shards == "auto" else shards
@@ -174,6 +181,7 @@ def init(
     token_file: str = "",
     tls: TLS | None = None,
     quiet: bool = False,
+    _scope: str = "",
 ) -> Session:
     """Makes this process a rank of a job.
 
@@ -202,7 +210,8 @@ def init(
         SluiceError: The message says who, where, which value and what to do. `code` is the kind of error.
     """
     global _sessions, _options
-    _options = {name: value for name, value in locals().items() if name != "model"}
+    if not _scope:  # Else some ranks form a job, and others form further jobs (`fsdp_attach`).
+        _options = {name: value for name, value in locals().items() if name not in ("model", "_scope")}
     _sessions += 1
     world = find_world(rank, world_size)
     uplink = os.environ.get("SLUICE_UPLINK", uplink)
@@ -217,7 +226,7 @@ def init(
         _check_job(_sluice.read_job(text, name), name, world, local_steps)
         place = _Place(text, name, coordinator or "", [], None)
     else:
-        place = _find_servers(world, shards, job, uplink, downlink, http or "off", local_steps)
+        place = _find_servers(world, _scope, shards, job, uplink, downlink, http or "off", local_steps)
         token_file = place.token.path if place.token else ""
     session = _take_seat(place, world, join_timeout, token_file, tls, quiet)
     if model is not None:

@@ -107,6 +107,7 @@ def raw(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a dense tensor's values in row-major order."""
     import torch
 
+    tensor = getattr(tensor, "to_local", lambda: tensor)()  # Of a tensor that FSDP shards, this rank's part.
     here: Any = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
     return memoryview(here.view(torch.uint8).numpy().data) if here.numel() else memoryview(b"")
 

@@ -147,6 +147,12 @@ class GradScaler(_Scaler):  # type: ignore[misc]
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         """Divides the means by the scale. A `DistributedOptimizer` exchanges its gradients first."""
+        if self.is_enabled() and getattr(optimizer, "is_sharded_by_fsdp", False):
+            raise SluiceError(
+                "ranks of a node that hold different shards would choose different scales, so fsdp_attach has no loss scaling: train "
+                "in bfloat16",
+                code="UNIMPLEMENTED",
+            )
         synchronize = getattr(optimizer, "synchronize", None)
         if self.is_enabled() and synchronize is not None:
             synchronize()

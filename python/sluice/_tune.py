@@ -49,5 +49,5 @@ def tune(optimizer: torch.optim.Optimizer, session: Session) -> None:
     if session._job.sends_weights:
         return  # An exchange comes after several steps, and does not delay them.
     changes = dict.fromkeys(filter(None, (_tune_group(group, session) for group in optimizer.param_groups)))
-    if changes and session.rank == 0:
+    if changes and session.place.rank == 0:
         print(f"sluice: {'; '.join(changes)}, because the codecs delay gradients (docs/compression.md, Momentum)", file=sys.stderr, flush=True)
