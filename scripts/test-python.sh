@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Installs the Python package as a user does, into a new virtual environment, and runs its tests with PyTorch from .deps/python.
-# usage: scripts/test-python.sh [PYTEST ARGUMENTS]
+# usage: scripts/test-python.sh [--frameworks] [PYTEST ARGUMENTS]
+#   --frameworks also installs Lightning, Accelerate and Transformers (60 MB), without which their tests are skipped
 set -euo pipefail
 cd "$(dirname "$0")/.."
+frameworks=no
+if [ "${1:-}" = --frameworks ]; then frameworks=yes; shift; fi
 scripts/setup.sh --python
 # ccache finds object files again, also those of the release preset, if the compiler has the same name.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 SLUICE_COMPILER_LAUNCHER=ccache CXX=c++
@@ -13,4 +16,8 @@ rm -rf "$venv"
 "$PWD/.deps/python/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' \
   >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch.pth"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check .
+if [ "$frameworks" = yes ]; then
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --requirement scripts/framework-wheels.txt
+fi
 "$venv/bin/python" -m pytest -q "$@"

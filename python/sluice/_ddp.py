@@ -152,6 +152,7 @@ def attach(
             wrapped.register_comm_hook(session, ddp_hook)
         elif session.world_size == 1:
             warn(f"{type(model).__name__} is not wrapped in DistributedDataParallel and this process is alone: it stays as it is")
+            return session
         else:
             raise SluiceError(
                 f"the model is a {type(model).__name__}, and its gradients would stay on this rank: wrap it in "

@@ -214,7 +214,7 @@ def fsdp_attach(
             session = _session_of(part, mesh.size(), node, options)
         else:
             world = World(session.rank * mesh.size() + part, session.world_size * mesh.size())
-        session.place = world
+        session._place = world
         with torch.no_grad():
             session.join([(name, parameter.to_local()) for name, parameter in held])
     except BaseException as failure:

@@ -12,7 +12,7 @@ from ._world import World, find_world
 def own_world() -> World:
     """Returns the rank and the number of ranks of the open sessions, or else of the environment."""
     for session in open_sessions():
-        return session.place
+        return session._place
     return find_world(None, None)
 
 
@@ -41,7 +41,7 @@ def local_rank() -> int:
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
     for session in open_sessions():
-        if session._hosts and session.place.size == session.world_size:
+        if session._hosts and session._place.size == session.world_size:
             return session._hosts[: session.rank].count(session._hosts[session.rank])
     if size() == 1:
         return 0

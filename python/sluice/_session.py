@@ -58,7 +58,7 @@ class Session(Reporting):
     ) -> None:
         self.rank = rank
         self.world_size = world_size
-        self.place = World(rank, world_size)  # Among all processes; `fsdp_attach` has a session for each shard.
+        self._place = World(rank, world_size)  # Among all processes; `fsdp_attach` has a session for each shard.
         self.step = 0
         self.restored_step = 0
         self.status_page = next((shard.status_page for shard in shards if shard.shard == 0), None)
@@ -109,7 +109,7 @@ class Session(Reporting):
         self.restored_step = found.restored_step
         if not found.parameters_agree:
             self._agree(tensors)
-        if self.place.rank == 0 and not self._quiet:
+        if self._place.rank == 0 and not self._quiet:
             page = f", status page {self.status_page}" if self.status_page else ""
             shards = "1 shard" if self._job.shards == 1 else f"{self._job.shards} shards"
             print(
@@ -164,7 +164,7 @@ class Session(Reporting):
         """
         from torch.utils.data import DistributedSampler
 
-        return DistributedSampler(dataset, num_replicas=self.place.size, rank=self.place.rank, **options)
+        return DistributedSampler(dataset, num_replicas=self._place.size, rank=self._place.rank, **options)
 
     def submit(self, tensor: int, gradient: torch.Tensor, scale: float = 1.0) -> None:
         """Hands a gradient over. It must stay as it is until `wait` returns. Does not wait.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _sluice
@@ -49,5 +50,20 @@ def tune(optimizer: torch.optim.Optimizer, session: Session) -> None:
     if session._job.sends_weights:
         return  # An exchange comes after several steps, and does not delay them.
     changes = dict.fromkeys(filter(None, (_tune_group(group, session) for group in optimizer.param_groups)))
-    if changes and session.place.rank == 0:
+    if changes and session._place.rank == 0:
         print(f"sluice: {'; '.join(changes)}, because the codecs delay gradients (docs/compression.md, Momentum)", file=sys.stderr, flush=True)
+
+
+def tune_all(optimizers: Iterable[torch.optim.Optimizer], schedulers: Iterable[Any], session: Session) -> None:
+    """Tunes optimizers that have schedulers already: those go on with the new rates."""
+    for optimizer in optimizers:
+        tune(optimizer, session)
+    for scheduler in schedulers:
+        _adapt(scheduler)
+
+
+def _adapt(scheduler: Any) -> None:
+    for inner in getattr(scheduler, "_schedulers", ()):
+        _adapt(inner)
+    if hasattr(scheduler, "base_lrs"):
+        scheduler.base_lrs = [group.get("initial_lr", base) for group, base in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, strict=True)]

@@ -67,7 +67,10 @@ def test_a_gradient_that_is_not_finite_becomes_zero(capfd: pytest.CaptureFixture
 
 
 def test_a_plain_module_stays_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
-    session = sluice.attach(nn.Linear(5, 4))
+    model = nn.Linear(5, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    session = sluice.attach(model, optimizer, uplink="topk:1%+int4")
+    assert (optimizer.param_groups[0]["momentum"], optimizer.param_groups[0]["lr"]) == (0.9, 0.1)
     session.close()
     assert "is not wrapped in DistributedDataParallel and this process is alone" in capfd.readouterr().err
 
