@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import sys
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,9 @@ from ._tune import tune
 if TYPE_CHECKING:
     import torch
     from torch._C._distributed_c10d import GradBucket
+
+
+_attached: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def ddp_hook(state: Session, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -150,6 +156,7 @@ def attach(
             session.require_gradients("attach")
             session.join(trainable(wrapped.module))
             wrapped.register_comm_hook(session, ddp_hook)
+            _attached.add(session)
         elif session.world_size == 1:
             warn(f"{type(model).__name__} is not wrapped in DistributedDataParallel and this process is alone: it stays as it is")
             return session
@@ -166,3 +173,15 @@ def attach(
     if optimizer is not None:
         tune(optimizer, session)
     return session
+
+
+def _warn_of_silence() -> None:
+    """Ranks whose DDP never calls its hook train alone, and would not notice."""
+    if getattr(sys, "last_value", None) is None and any(session.step == 0 for session in _attached):
+        warn(
+            "DDP never called Sluice's hook, so this rank exchanged no gradient. If it has trained: call the wrapped model and not "
+            "model.module, leave no_sync() for the last backward pass, and do not use compiled autograd (sluice.DistributedOptimizer works with it)"
+        )
+
+
+atexit.register(_warn_of_silence)

@@ -131,10 +131,11 @@ def _find_servers(
     downlink: str,
     http: str,
     local_steps: int | None,
+    limit: float,
 ) -> _Place:
     """Agrees on the job through the store, and starts the servers."""
     store = open_store(world, f"{_sessions}{scope}", ", or start the servers yourself and give coordinator=")
-    hosts = find_hosts(world, store)
+    hosts = find_hosts(world, store, limit)
     if world.rank == 0:
         count = len(set(hosts)) if shards == "auto" else shards
         text, name = _job_text(job, uplink, downlink, world.size, count)
@@ -226,7 +227,7 @@ def init(
         _check_job(_sluice.read_job(text, name), name, world, local_steps)
         place = _Place(text, name, coordinator or "", [], None)
     else:
-        place = _find_servers(world, _scope, shards, job, uplink, downlink, http or "off", local_steps)
+        place = _find_servers(world, _scope, shards, job, uplink, downlink, http or "off", local_steps, join_timeout)
         token_file = place.token.path if place.token else ""
     session = _take_seat(place, world, join_timeout, token_file, tls, quiet)
     if model is not None:

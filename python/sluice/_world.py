@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 import socket
 import sys
+import time
 from typing import Any, Protocol
 
 from ._errors import SluiceError
@@ -19,6 +21,7 @@ class Store(Protocol):
 
     def set(self, key: str, value: Any, /) -> Any: ...
     def get(self, key: str, /) -> bytes: ...
+    def wait(self, keys: list[str], timeout: datetime.timedelta, /) -> Any: ...
     def add(self, key: str, value: int, /) -> int: ...
     def delete_key(self, key: str, /) -> bool: ...
 
@@ -100,9 +103,25 @@ def open_store(world: World, purpose: str, remedy: str = "") -> Store:
     return prefixed
 
 
-def find_hosts(world: World, store: Store) -> list[str]:
-    """Returns the name of each rank's host. Waits until all ranks have said theirs."""
+def find_hosts(world: World, store: Store, limit: float) -> list[str]:
+    """Returns the name of each rank's host. Waits until all ranks have said theirs, for `limit` seconds.
+
+    Raises:
+        SluiceError: A rank has not come. The message names it.
+    """
     store.set(f"host/{world.rank}", socket.gethostname())
+    deadline = time.monotonic() + limit
+    for rank in range(world.size):
+        left = max(deadline - time.monotonic(), 0.01)
+        try:
+            store.wait([f"host/{rank}"], datetime.timedelta(seconds=left))
+        except RuntimeError as failure:
+            raise SluiceError(
+                f"rank {world.rank} waited {limit:g} s (join_timeout) for rank {rank}, which has not called sluice.init or "
+                f"sluice.attach: see its own output, or raise join_timeout ({failure})",
+                code="UNAVAILABLE",
+                rank=world.rank,
+            ) from None
     return [store.get(f"host/{rank}").decode() for rank in range(world.size)]
 
 
