@@ -24,6 +24,14 @@ absl::Status AddLists(const SavedState& state, size_t chunk, SavedState* sums) {
   return absl::OkStatus();
 }
 
+// Returns whether the residuals of two chunks can be added. Their codecs may differ, because ranks
+// take up a compression plan at different times.
+bool MayBeAdded(ChunkConfig a, const ChunkConfig& b) {
+  if (!(a.spec.compensator == b.spec.compensator)) return false;
+  a.spec = b.spec;
+  return a == b;
+}
+
 // Clears the state that assumes that the receiver remembers earlier frames of the sender. The
 // receiver remembers nothing of a new sender.
 void ForgetReceiver(SavedCompressor::Chunk* chunk) {
@@ -42,9 +50,9 @@ absl::Status ResidualMerge::Add(SavedCompressor saved, bool as_rest) {
   const bool same = saved.chunks.size() == configs_.size() &&
                     std::equal(configs_.begin(), configs_.end(), saved.chunks.begin(),
                                [](const ChunkConfig& config, const SavedCompressor::Chunk& chunk) {
-                                 return config == chunk.config;
+                                 return MayBeAdded(config, chunk.config);
                                });
-  if (!same) return absl::InvalidArgumentError("ranks had different chunks or codecs");
+  if (!same) return absl::InvalidArgumentError("ranks had different chunks or compensators");
   for (size_t i = 0; i < sums_.size(); ++i) {
     absl::Status added = AddLists(saved.chunks[i].state, i, &sums_[i]);
     if (!added.ok()) return added;

@@ -13,9 +13,9 @@ namespace sluice::compress {
 class ResidualMerge {
  public:
   // Adds the next old sender, in the order of ranks. With `as_rest`, this sender also provides the
-  // thresholds and the codecs' own states; codecs whose receiver keeps a memory for each sender
-  // start from empty states. Fails with INVALID_ARGUMENT if the sender's chunks differ from those
-  // of earlier senders.
+  // codecs, their thresholds and their own states; codecs whose receiver keeps a memory for each
+  // sender start from empty states. Fails with INVALID_ARGUMENT if the sender's chunks or
+  // compensators differ from those of earlier senders. Their codecs may differ.
   absl::Status Add(SavedCompressor saved, bool as_rest);
   // Returns the merged state. Call this last. Fails with FAILED_PRECONDITION if no sender was added
   // with `as_rest`.

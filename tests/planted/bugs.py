@@ -59,6 +59,12 @@ BUGS = [
     Bug("unwritten_part_discards_a_checkpoint", CHECKPOINTS,
         [("if (part.unreadable) {", "if (part.unreadable || (!part.error.empty() && part.step == book_.newest())) {")],
         "simulate", kinds="elastic", shows="is good"),
+    # Another number of workers.
+    Bug("resumed_ranks_need_equal_codecs", "compress/feedback/residual_merge.cc",
+        [("  a.spec = b.spec;\n", "")], "simulate", kinds="async,plans", shows="ranks had different chunks"),
+    Bug("added_elastic_ranks_find_no_state", "worker/rpc/restore_source.cc",
+        [("sender.rank >= source.world_size)", "sender.rank >= source.world_size + 1'000)")],
+        "simulate", kinds="elastic", shows="is good"),
     # Which process counts.
     Bug("unheard_start_blocks_the_job", REPAIR,
         [("  GrantWhenAcknowledged(now, out);\n  AnswerWhenMembersAreKnown(now, out);\n", "  AnswerWhenMembersAreKnown(now, out);\n")],

@@ -35,6 +35,7 @@ void AsyncChecks::ShardBegins(uint32_t process, const server::Shard& shard,
                                 start.restore_step, " that it has not taken"));
   }
   begun.mirror = saved->second;
+  begun.mirror.SetRanks(options_.ranks, start.first_step);
 }
 
 std::vector<server::ShardEffect> AsyncChecks::Handle(uint32_t process, server::StreamId stream,

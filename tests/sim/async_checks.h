@@ -33,6 +33,9 @@ class AsyncChecks {
   AsyncChecks(const SurvivalOptions& options, const protocol::TensorTable& table,
               const protocol::Layout& layout, SurvivalReport* report);
 
+  // Continues the checks of an earlier run, all of whose processes have ended.
+  void Continue(const AsyncChecks& earlier) { saved_ = earlier.saved_; }
+
   // Shards, by process. `restored_term` is the term that wrote the restored checkpoint.
   void ShardBegins(uint32_t process, const server::Shard& shard, const protocol::StartShard& start,
                    uint32_t restored_term);

@@ -59,6 +59,12 @@ AsyncMirror AsyncMirror::AtCheckpoint() const {
   return saved;
 }
 
+void AsyncMirror::SetRanks(uint32_t ranks, uint64_t first_step) {
+  if (ranks == options_.ranks) return;
+  options_.ranks = ranks;
+  for (BundleMirror& bundle : bundles_) bundle.next.assign(ranks, first_step);
+}
+
 bool AsyncMirror::IsNew(const protocol::ExchangeRequest& exchange) const {
   return exchange.step == bundles_[exchange.bundle].next[exchange.sender.rank];
 }

@@ -31,6 +31,8 @@ class AsyncMirror {
   // Returns the mirror of a shard that restores its present state. It knows the newest version
   // only.
   AsyncMirror AtCheckpoint() const;
+  // If the number of ranks differs, all ranks begin with step `first_step`.
+  void SetRanks(uint32_t ranks, uint64_t first_step);
   bool IsNew(const protocol::ExchangeRequest& exchange) const;
 
   // Each check returns a description of the violation, or an empty string.

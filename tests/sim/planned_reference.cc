@@ -24,7 +24,10 @@ std::string Text(const PlannedReference::Plan& plan) {
 PlannedReference::PlannedReference(const SurvivalOptions& options,
                                    const protocol::TensorTable& table,
                                    const protocol::Layout& layout)
-    : options_(options), table_(table), layout_(layout) {}
+    : options_(options),
+      table_(table),
+      layout_(layout),
+      course_{.ranks = options.ranks, .changes = {}} {}
 
 std::string PlannedReference::CheckAnnounced(uint32_t rank, uint64_t step, const Plan& plan,
                                              bool* knower_lost) {
@@ -47,7 +50,19 @@ void PlannedReference::Lost(uint32_t rank) {
   for (auto& [step, told] : told_) told.ranks.erase(rank);
 }
 
-void PlannedReference::GoBack(uint64_t step) {
+void PlannedReference::Begin(uint32_t term, uint32_t ranks, uint32_t written_in_term,
+                             uint64_t step) {
+  const auto before = courses_.find(written_in_term);
+  if (step == 0 || before == courses_.end()) {
+    course_ = {.ranks = ranks, .changes = {}};
+  } else {
+    course_ = before->second;
+    const RankChanges& changes = course_.changes;
+    if ((changes.empty() ? course_.ranks : changes.rbegin()->second) != ranks) {
+      course_.changes[step] = ranks;
+    }
+  }
+  courses_[term] = course_;
   told_.erase(told_.upper_bound(step), told_.end());
   reference_.reset();
 }
@@ -58,7 +73,9 @@ const Reference& PlannedReference::At(uint64_t step) const {
     if (told.plan != nullptr) plans[told.plan->effective_step] = told.plan;
   }
   if (reference_ == nullptr) {
-    reference_ = std::make_unique<Reference>(options_, table_, layout_);
+    SurvivalOptions options = options_;
+    options.ranks = course_.ranks;
+    reference_ = std::make_unique<Reference>(options, table_, layout_, course_.changes);
   }
   reference_->RunTo(step, plans);
   return *reference_;
@@ -66,7 +83,7 @@ const Reference& PlannedReference::At(uint64_t step) const {
 
 std::vector<std::string> PlannedReference::violations() const {
   (void)At(options_.steps);
-  reference_->CheckAll();
+  if (options_.control.measures()) reference_->CheckAll();
   return reference_->violations();
 }
 

@@ -1,7 +1,7 @@
-// PlannedReference is the reference of a job whose plans depend on measurements, so that they
-// cannot be derived in advance. It follows the plans that workers receive, step by step, and
-// reports ranks that received different plans. The file also makes up the measurements of such a
-// job.
+// PlannedReference is the reference of a job whose course cannot be derived in advance, because its
+// plans depend on measurements, or because it resumes with another number of workers. It follows
+// the plans that workers receive, step by step, and reports ranks that received different plans.
+// The file also makes up the measurements of such a job.
 #pragma once
 
 #include <map>
@@ -29,8 +29,9 @@ class PlannedReference final : public JobReference {
   std::string CheckAnnounced(uint32_t rank, uint64_t step, const Plan& plan, bool* knower_lost);
   // Forgets the plans that the lost rank received.
   void Lost(uint32_t rank);
-  // The job rolls back to the checkpoint after `step`.
-  void GoBack(uint64_t step);
+  // Term `term` begins with `ranks` ranks and the checkpoint after `step` that an earlier term
+  // wrote, or with nothing if `step` is 0.
+  void Begin(uint32_t term, uint32_t ranks, uint32_t written_in_term, uint64_t step);
 
   const ReferenceBundle& bundle(const BundleKey& key) const override {
     return At(key.step).bundle(key);
@@ -57,6 +58,13 @@ class PlannedReference final : public JobReference {
   const SurvivalOptions& options_;
   const protocol::TensorTable& table_;
   const protocol::Layout& layout_;
+  // The course of a term: the number of ranks that it began with, and the later numbers.
+  struct Course {
+    uint32_t ranks = 0;
+    RankChanges changes;
+  };
+  std::map<uint32_t, Course> courses_;            // By term.
+  Course course_;                                 // Of the newest term.
   std::map<uint64_t, Announcement> told_;         // By the step whose result announced the plan.
   mutable std::unique_ptr<Reference> reference_;  // Computed as far as a caller needed.
 };

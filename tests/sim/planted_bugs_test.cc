@@ -39,6 +39,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kTermNotPersisted, "TermNotPersisted", "before it was on disk"},
         BugCase{SurvivalBug::kRestoresOlderCheckpoint, "RestoresOlderCheckpoint", "is good"},
         BugCase{SurvivalBug::kLeavesWithoutWaiting, "LeavesWithoutWaiting", "its record"},
+        BugCase{SurvivalBug::kResidualsNotMerged, "ResidualsNotMerged", "other bytes"},
         BugCase{SurvivalBug::kSlotsNotRestored, "SlotsNotRestored", "another result"},
         BugCase{SurvivalBug::kOwedNotRestored, "OwedNotRestored", "another result"},
         BugCase{SurvivalBug::kUpdatesNotCounted, "UpdatesNotCounted", "another result"},

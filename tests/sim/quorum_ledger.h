@@ -30,6 +30,14 @@ class QuorumLedger {
   QuorumLedger(const SurvivalOptions& options, const protocol::TensorTable& table,
                const protocol::Layout& layout);
 
+  // Continues the ledger of an earlier run, all of whose processes have ended.
+  void Continue(const QuorumLedger& earlier) {
+    plans_ = earlier.plans_;
+    written_ = earlier.written_;
+    hashes_ = earlier.hashes_;
+    late_ = earlier.late_;
+    left_out_ = earlier.left_out_;
+  }
   // The term starts from the checkpoint after `step` that an earlier term wrote, or from nothing if
   // `step` is 0.
   void Begin(uint32_t term, uint32_t written_in_term, uint64_t step);

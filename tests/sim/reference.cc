@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "compress/feedback/residual_merge.h"
 #include "compress/frame.h"
 #include "tests/sim/sim_data.h"
 
@@ -53,8 +54,13 @@ uint32_t HashParameters(const std::vector<std::vector<float>>& parameters) {
 }
 
 Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable& table,
-                     const protocol::Layout& layout)
-    : options_(options), table_(table), layout_(layout), next_step_(HasStepZero(options) ? 0 : 1) {
+                     const protocol::Layout& layout, RankChanges changes)
+    : options_(options),
+      table_(table),
+      layout_(layout),
+      changes_(std::move(changes)),
+      ranks_(options.ranks),
+      next_step_(HasStepZero(options) ? 0 : 1) {
   const protocol::CompressionSpec& compression = options.compression;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
@@ -77,10 +83,7 @@ Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable
                                                 .sender = compress::Compressor::kShardSender});
     if (options.control.makes_plans()) RecodeDownlink(shard);
   }
-  for (const compress::ChunkConfig& chunk :
-       protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
-    aggregators_.push_back(compress::MakeAggregator(chunk, options.ranks));
-  }
+  MakeAggregators();
   // Such a job has no single course; QuorumLedger or AsyncChecks checks it.
   if (GoesManyWays(options) || IsAsync(options)) return;
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
@@ -94,7 +97,73 @@ void Reference::RunTo(uint64_t step, const Plans& plans) {
   for (; next_step_ <= step; ++next_step_) {
     const auto begins = plans.find(next_step_);
     if (begins != plans.end()) Adopt(begins->second);
+    const auto change = changes_.find(next_step_ - 1);
+    if (next_step_ > 1 && change != changes_.end()) ChangeRanks(change->second);
     RunStep(next_step_);
+  }
+}
+
+void Reference::MakeAggregators() {
+  aggregators_.clear();
+  for (const compress::ChunkConfig& chunk : protocol::ChunkConfigs(
+           options_.compression, table_, layout_, protocol::Direction::kUplink)) {
+    aggregators_.push_back(compress::MakeAggregator(chunk, ranks_));
+  }
+}
+
+void Reference::ChangeRanks(uint32_t ranks) {
+  std::vector<std::vector<std::vector<float>>> before(layout_.chunks.size());
+  std::vector<compress::SavedCompressor> saved;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    for (const auto& [from, frames] : published_) {
+      const auto& [to, shard, bundle] = from;
+      if (to == rank) encoders_[rank].Observe(layout_.bundles[shard][bundle].chunks, frames);
+    }
+    for (uint32_t id = 0; id < before.size(); ++id) {
+      const absl::Span<const float> residual = UplinkResidual(rank, id);
+      before[id].emplace_back(residual.begin(), residual.end());
+    }
+    saved.push_back(encoders_[rank].Save());
+  }
+  published_.clear();
+  encoders_.clear();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    compress::ResidualMerge mean;
+    for (uint32_t from = 0; from < ranks_; ++from) {
+      Check(mean.Add(saved[from], from == rank % ranks_).ok(), "all ranks have the same chunks");
+    }
+    encoders_.emplace_back(table_, layout_, options_.compression, rank);
+    Check(encoders_[rank].Restore(*mean.Take(), options_.control.makes_plans()).ok(),
+          "what was saved is restored");
+  }
+  std::vector<compress::SavedState> sums;
+  for (const auto& aggregator : aggregators_) {
+    sums.push_back(compress::SaveFields(aggregator->State()));
+  }
+  ranks_ = ranks;
+  MakeAggregators();
+  for (size_t id = 0; id < aggregators_.size(); ++id) {
+    const std::vector<compress::StateField> fields = aggregators_[id]->State();
+    Check(compress::RestoreFields(compress::WithoutSenders(sums[id], fields), fields).ok(),
+          "what was saved is restored");
+  }
+  CheckMerged(before);
+}
+
+// Checks that every rank begins with the mean of the residuals, and begins its totals with it.
+void Reference::CheckMerged(const std::vector<std::vector<std::vector<float>>>& before) {
+  uplink_totals_.clear();
+  for (uint32_t id = 0; id < before.size(); ++id) {
+    Balance mean;
+    for (const std::vector<float>& residual : before[id]) {
+      if (!residual.empty()) mean.Want(residual);
+    }
+    for (double& x : mean.wanted) x /= static_cast<double>(before[id].size());
+    for (uint32_t rank = 0; rank < ranks_ && !mean.wanted.empty(); ++rank) {
+      const Balance& totals = uplink_totals_[{rank, id}] = mean;
+      CheckBalance(absl::StrCat("rank ", rank, ", chunk ", id, ": resumed"), totals,
+                   UplinkResidual(rank, id));
+    }
   }
 }
 
@@ -144,7 +213,7 @@ void Reference::RecodeDownlink(uint32_t shard) {
 void Reference::RunStep(uint64_t step) {
   FollowSchedule(step);
   values_.clear();
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
     values_.push_back(SimValues(options_, table_, rank, step));
   }
   means_.clear();
@@ -155,7 +224,7 @@ void Reference::RunStep(uint64_t step) {
       const Frames result = Close(step, shard, bundle, sent);
       const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
       for (size_t i = 0; i < result.size(); ++i) TakeResult(step, chunks[i], result[i], sent);
-      for (uint32_t rank = 0; rank < options_.ranks && step > 0 && !result.empty(); ++rank) {
+      for (uint32_t rank = 0; rank < ranks_ && step > 0 && !result.empty(); ++rank) {
         published_[{rank, shard, bundle}] = result;
       }
     }
@@ -185,10 +254,10 @@ void Reference::TakeResult(uint64_t step, uint32_t id, const std::string& frame,
 
 std::vector<worker::EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shard,
                                                             uint32_t bundle) {
-  std::vector<worker::EncodedBundle> sent(options_.ranks);
+  std::vector<worker::EncodedBundle> sent(ranks_);
   const bool balances = Balances(options_.compression.uplink);
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
     sent[rank].skipped = true;
     if (step == 0 ? rank != 0 : SkipsStep(options_, rank, step)) continue;
     worker::EncodeTask task;
@@ -234,7 +303,7 @@ Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundl
   ReferenceBundle& closed = bundles_[{step, shard, bundle}];
   std::vector<std::vector<float>> sums;
   for (const uint32_t id : chunks) sums.emplace_back(layout_.chunks[id].count);
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
     closed.included.push_back({.rank = rank,
                                .origin_step = step,
                                .checksum = protocol::BundleChecksum(sent[rank].frames),
@@ -307,7 +376,7 @@ void Reference::CheckPlainSum(uint64_t step, uint32_t chunk_id,
   const protocol::Chunk& chunk = layout_.chunks[chunk_id];
   std::vector<float> sum(chunk.count);
   uint32_t n = 0;
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
     if (sent[rank].skipped) continue;
     ++n;
     const float* const values = values_[rank][chunk.tensor].data() + chunk.offset;

@@ -1,7 +1,8 @@
 // Reference computes the only valid course of a `sync` job, with updates on the workers or on the
 // shards, step by step without messages, processes or faults. The simulation compares every shard
 // and worker with the reference. It also proves that no gradient is lost: the sent values and the
-// residuals add up to the gradients.
+// residuals add up to the gradients. The number of ranks may change between two steps, as in a job
+// that is resumed with another number of workers.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +50,14 @@ class JobReference {
   virtual absl::Span<const float> DownlinkResidual(uint32_t chunk) const = 0;
 };
 
+// The number of ranks by the last step before it holds, except the number in the options.
+using RankChanges = std::map<uint64_t, uint32_t>;
+
 class Reference final : public JobReference {
  public:
+  // The options' number of ranks holds until the first change.
   Reference(const SurvivalOptions& options, const protocol::TensorTable& table,
-            const protocol::Layout& layout);
+            const protocol::Layout& layout, RankChanges changes = {});
 
   const ReferenceBundle& bundle(const BundleKey& key) const override { return bundles_.at(key); }
   const std::vector<std::vector<float>>& parameters() const override { return parameters_; }
@@ -76,6 +81,10 @@ class Reference final : public JobReference {
   using Frames = std::vector<std::string>;
 
   void RunStep(uint64_t step);
+  void MakeAggregators();
+  // Gives the next step another number of ranks.
+  void ChangeRanks(uint32_t ranks);
+  void CheckMerged(const std::vector<std::vector<std::vector<float>>>& before);
   // Follows the job's schedule, independently of the plan maker.
   void FollowSchedule(uint64_t step);
   void Adopt(std::shared_ptr<const protocol::CompressionPlan> plan);
@@ -102,6 +111,8 @@ class Reference final : public JobReference {
   const SurvivalOptions options_;
   const protocol::TensorTable& table_;
   const protocol::Layout& layout_;
+  const RankChanges changes_;
+  uint32_t ranks_;
   std::vector<worker::BundleEncoder> encoders_;  // By rank.
   // By shard, because each shard has its own thresholds.
   std::vector<compress::Compressor> downlinks_;

@@ -137,6 +137,7 @@ std::string ToString(const RelayStrike& strike) {
 bool MayStrike(const RelayStrike& strike) {
   switch (strike.fault) {
     case Fault::kOtherBytes:  // RelayReference has one right outcome.
+    case Fault::kOtherWorkers:
       return false;
     // A rack's servers are one process, the relay, and use no network between them.
     case Fault::kBreakControl:

@@ -5,7 +5,8 @@
 #include "base/check.h"
 #include "tests/sim/replay_script.h"
 #include "tests/sim/shrink.h"
-#include "tests/sim/survival_run.h"
+#include "tests/sim/sim_world.h"
+#include "tests/sim/survival_job.h"
 
 namespace sluice {
 namespace {

@@ -71,6 +71,19 @@ absl::StatusOr<std::string> SimDisk::ReadPart(uint64_t step, const std::string& 
   return absl::DataLossError(absl::StrCat(name, " is not in the manifest"));
 }
 
+std::vector<protocol::CheckpointPart> SimDisk::WorkerParts(uint64_t step) const {
+  std::vector<protocol::CheckpointPart> workers;
+  const auto manifest = manifests_.find(step);
+  if (manifest == manifests_.end()) return workers;
+  std::map<std::string, protocol::CheckpointPart> parts;
+  for (const protocol::CheckpointPart& part : manifest->second.parts) parts[part.name] = part;
+  for (uint32_t rank = 0; rank < manifest->second.world_size; ++rank) {
+    const auto part = parts.find(protocol::WorkerPartName(rank, manifest->second.term));
+    if (part != parts.end()) workers.push_back(part->second);
+  }
+  return workers;
+}
+
 absl::Status SimDisk::WriteManifest(const SimProcess& writer,
                                     const protocol::CheckpointManifest& manifest,
                                     bool checks_parts) {

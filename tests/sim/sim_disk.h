@@ -44,6 +44,8 @@ class SimDisk {
   protocol::CheckpointPart WritePart(const SimProcess& writer, protocol::CheckpointPart part,
                                      std::string bytes);
   absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
+  // Returns the parts of the complete checkpoint's workers, by rank.
+  std::vector<protocol::CheckpointPart> WorkerParts(uint64_t step) const;
   // Returns the bytes of a part, of a complete checkpoint or not; null if the file does not exist.
   const std::string* FindPart(const protocol::CheckpointPart& part) const;
   // With `checks_parts`, fails unless all files that the manifest lists exist.

@@ -10,14 +10,13 @@
 #include "base/crc32c.h"
 #include "tests/sim/replay_script.h"
 #include "tests/sim/sim_data.h"
+#include "tests/sim/survival_job.h"
 #include "tests/sim/survival_run.h"
 
 namespace sluice {
 namespace {
 
-constexpr uint64_t kSurvivalEventsMax = 400'000;  // A run with more events counts as endless.
-constexpr Micros kSurvivalTimeMax = 120'000'000;  // A run that takes longer counts as endless.
-constexpr Micros kRestartMin = 2'000;             // The supervisor's shortest restart delay.
+constexpr Micros kRestartMin = 2'000;  // The supervisor's shortest restart delay.
 constexpr Micros kRestartSpread = 40'000;
 constexpr Micros kAwayMin = 40'000;  // Longer than a lease.
 constexpr Micros kAwaySpread = 150'000;
@@ -27,7 +26,7 @@ constexpr Micros kSlow = 20;  // Times the usual delay.
 }  // namespace
 
 SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
-                         const JobReference* reference)
+                         const JobReference* reference, const SurvivalRun* earlier)
     : options_(options),
       table_(SimTable(options_)),
       layout_(SimLayout(options_, table_)),
@@ -41,7 +40,7 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
       processes_(options.shards + options.ranks),
       serving_(options.shards),
       ranks_(options.ranks),
-      disk_(world) {
+      disk_(earlier == nullptr ? SimDisk(world) : earlier->disk_) {
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     serving_[shard] = shard;
     servers_[shard].shard = shard;
@@ -49,6 +48,14 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
   if (IsAsync(options_)) {
     async_ = std::make_unique<AsyncChecks>(options_, table_, layout_, &report_);
   }
+  if (earlier == nullptr) return;
+  ledger_.Continue(earlier->ledger_);
+  if (async_ != nullptr) async_->Continue(*earlier->async_);
+  last_number_ = earlier->last_number_;
+  last_id_ = earlier->last_id_;
+  // A checkpoint may contain the other values.
+  computes_otherwise_ = earlier->computes_otherwise_;
+  otherwise_from_ = earlier->otherwise_from_;
 }
 
 void SurvivalRun::StartAll() {
@@ -211,37 +218,6 @@ void SurvivalRun::WritePart(ProcessId process, protocol::CheckpointPart part, st
        if (!outlives) return written(std::move(done));
        At(0, process, [written, done = std::move(done)] { written(done); });
      });
-}
-
-SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
-  SimWorld& world = *job_world;
-  const protocol::TensorTable table = SimTable(options);
-  const protocol::Layout layout = SimLayout(options, table);
-  const Reference reference(options, table, layout);
-  world.report.violations = reference.violations();
-  PlannedReference planned(options, table, layout);
-  const bool measures = options.control.measures() && !IsAsync(options);
-  SurvivalRun run(options, &world,
-                  measures ? static_cast<const JobReference*>(&planned) : &reference);
-  if (measures) run.Follow(&planned);
-  run.StartAll();
-  run.ScheduleFaults();
-  while (!world.events.empty() && world.report.violations.empty() && !run.JobIsOver()) {
-    if (world.handled >= kSurvivalEventsMax || world.now > kSurvivalTimeMax) {
-      world.report.violations.push_back(absl::StrCat("the job does not end: after ", world.handled,
-                                                     " events and ", world.now / 1000,
-                                                     " ms the ranks are at ", run.WhereRanksAre()));
-      break;
-    }
-    world.DoNext();
-    run.CollectViolations();
-  }
-  const bool ended_early = world.report.ended_by_alarm || world.report.ended_by_timeout;
-  if (world.report.violations.empty() && !ended_early) run.CheckAtTheEnd();
-  if (measures && world.report.violations.empty() && !ended_early) {
-    world.report.violations = planned.violations();
-  }
-  return world.report;
 }
 
 SurvivalReport RunSurvival(const SurvivalOptions& options) {

@@ -53,6 +53,7 @@ enum class Fault {
   kWriteOutlives,       // For a while, writes of killed processes are finished.
   kKeepsSending,        // A worker restarts while its old process still sends for a while.
   kHangs,               // A worker stops training for a while, but still sends heartbeats.
+  kOtherWorkers,        // All processes end, and the job resumes with another number of workers.
   // Faults of elastic jobs; not in kScheduledFaults.
   kAway,     // A worker is killed and restarts after much longer than a lease.
   kGivesUp,  // A worker announces that it leaves, and comes back later.
@@ -86,7 +87,8 @@ inline constexpr Fault kScheduledFaults[] = {Fault::kBreak,
                                              Fault::kFailsAfterWrite,
                                              Fault::kWriteOutlives,
                                              Fault::kKeepsSending,
-                                             Fault::kHangs};
+                                             Fault::kHangs,
+                                             Fault::kOtherWorkers};
 std::string ToString(Fault fault);
 
 // Mistakes that the simulation must find. They are planted in the code around the real components.
@@ -115,6 +117,8 @@ enum class SurvivalBug {
   kTermNotPersisted,       // A rollback is announced before it is durable.
   kRestoresOlderCheckpoint,  // Restores the second newest checkpoint although the newest is good.
   kLeavesWithoutWaiting,     // A finished worker leaves without waiting for the others.
+  // After a change of the number of workers, each takes over the residual of one old rank.
+  kResidualsNotMerged,
   // Bugs in updates on the shards.
   kSlotsNotRestored,     // A restored shard's optimizer begins with empty slots.
   kOwedNotRestored,      // A restored shard takes the published values for its parameters.

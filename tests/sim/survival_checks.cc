@@ -73,7 +73,8 @@ void SurvivalRun::CheckManifest(const protocol::CheckpointManifest& manifest) {
 // Checks the plans that a worker learns with a result of its open step.
 void SurvivalRun::CheckTold(uint32_t rank, const protocol::ExchangeReply& answer) {
   const worker::Pipeline& pipeline = *ranks_[rank].pipeline;
-  if (planned_ == nullptr || answer.outcome != protocol::Outcome::kResult || answer.bundle != 0)
+  if (planned_ == nullptr || !options_.control.measures() ||
+      answer.outcome != protocol::Outcome::kResult || answer.bundle != 0)
     return;
   if (answer.step != pipeline.step() || answer.step == 0 || computes_otherwise_) return;
   if (disk_.record().has_value() && ranks_[rank].sender.term < disk_.record()->term) return;
@@ -84,9 +85,10 @@ void SurvivalRun::CheckTold(uint32_t rank, const protocol::ExchangeReply& answer
 }
 
 void SurvivalRun::CheckStart(const protocol::StartShard& start) {
-  if (planned_ != nullptr && start.term > planned_term_) {
+  if (planned_ != nullptr && (!planned_term_.has_value() || start.term > *planned_term_)) {
     planned_term_ = start.term;
-    planned_->GoBack(start.restore_step);
+    planned_->Begin(start.term, options_.ranks, disk_.TermOf(start.restore_step),
+                    start.restore_step);
     report_.parameters_hash = 0;  // Finished ranks rejoin, so their hash is void.
   }
   if (GoesManyWays(options_)) {
@@ -142,6 +144,7 @@ void SurvivalRun::CheckRollback(const protocol::RunRecord& before,
   const bool announced = before.generation > 0;
   // A term whose workers were all silent for a lease counts as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
+  if (before.members.size() != options_.ranks) excuse_ = "the job resumes with other workers";
   // They may have died before the record that begins the term was durable.
   if (!HasWorkerOf(before.term)) excuse_ = "all workers are lost";
   // In an elastic job, a lost shard or coordinator may cause a rollback; lost workers may not.

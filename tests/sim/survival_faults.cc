@@ -8,29 +8,10 @@
 namespace sluice {
 namespace {
 
-constexpr Micros kSurvivalFaultsFaultSpread =
-    25'000;  // Longest time before the first fault and between faults.
 constexpr Micros kOldProcessSends = 200'000;
 constexpr uint32_t kRequestsMax = 300;  // More than the coordinator accepts at a time.
-constexpr Micros kSurvivalFaultsMessagesUntil =
-    60'000;  // Message faults end at this time if there are no other faults.
 
 }  // namespace
-
-void SurvivalRun::ScheduleFaults() {
-  Micros at = 0;
-  Micros last = kSurvivalFaultsMessagesUntil;
-  for (size_t i = 0; i < options_.faults.size(); ++i) {
-    const Fault fault = options_.faults[i];
-    at = chance_.FaultAt(i, fault, at + 500, kSurvivalFaultsFaultSpread);
-    last = std::max(last, at);
-    At(at, kNoProcess, [this, fault, i] {
-      chance_.BeginFault(i);
-      Strike(fault);
-    });
-  }
-  world_.faults_until = last;
-}
 
 bool SurvivalRun::StrikesMessage(Fault fault, const Channel& channel, double share) {
   if (!chance_.Strikes(fault, channel, share, now_ < world_.faults_until)) return false;

@@ -41,6 +41,7 @@ std::string ToString(Fault fault) {
                                                  "write outlives",
                                                  "keeps sending",
                                                  "hangs",
+                                                 "other workers",
                                                  "away",
                                                  "gives up"};
   return std::string(kNames[static_cast<size_t>(fault)]);
@@ -238,7 +239,8 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
                                      Fault::kFailsAfterWrite,
                                      Fault::kWriteOutlives,
                                      Fault::kKeepsSending,
-                                     Fault::kHangs};
+                                     Fault::kHangs,
+                                     Fault::kOtherWorkers};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 25);
   options.elastic = true;

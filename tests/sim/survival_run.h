@@ -115,28 +115,28 @@ struct SimRank {
   std::set<BundleKey> answered;  // Bundles with a result.
 };
 
-// Runs one job to its end or first violation.
-SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* world);
-
 inline bool Talks(const SimRank& rank) {
   return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
 }
 
 class SurvivalRun {
  public:
-  // `world` and `reference` outlive it.
-  SurvivalRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference);
+  // `world` and `reference` outlive it. With `earlier`, this run continues that run after all its
+  // processes have ended, possibly with another number of workers.
+  SurvivalRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference,
+              const SurvivalRun* earlier = nullptr);
   virtual ~SurvivalRun() = default;
   SurvivalRun(const SurvivalRun&) = delete;
   SurvivalRun& operator=(const SurvivalRun&) = delete;
 
-  // For a job whose plans depend on measurements. `planned` is also the reference, and outlives
-  // this object.
+  // For a job whose course cannot be derived in advance. `planned` is also the reference, and
+  // outlives this object.
   void Follow(PlannedReference* planned) { planned_ = planned; }
   void StartAll();
-  void ScheduleFaults();
   void Strike(Fault fault);
   bool JobIsOver() const;
+  // Returns whether the record says that the job has finished.
+  bool IsFinished() const { return disk_.finished(); }
   void CheckAtTheEnd();
   void CollectViolations();
   // Describes the ranks for logs.
@@ -253,7 +253,6 @@ class SurvivalRun {
   void Prepare(uint32_t rank, const protocol::JoinGrant& grant);
   void FinishJoin(uint32_t rank, const protocol::JoinGrant& grant);
   absl::Status Restore(uint32_t rank, const protocol::JoinGrant& grant);
-  std::string PartToBeginWith(uint32_t rank, const protocol::JoinGrant& grant, bool* own) const;
   void EndSession(uint32_t rank);
   void InSession(uint32_t rank, Micros delay, std::function<void()> what);
   void OpenLink(uint32_t rank, uint32_t shard);
@@ -329,7 +328,7 @@ class SurvivalRun {
   const protocol::Layout layout_;
   const JobReference& reference_;
   PlannedReference* planned_ = nullptr;
-  uint32_t planned_term_ = 0;  // The term that `planned_` follows.
+  std::optional<uint32_t> planned_term_;  // The term that `planned_` follows.
   QuorumLedger ledger_;
   std::unique_ptr<AsyncChecks> async_;  // Null in lockstep modes.
   AnswerForger forger_;

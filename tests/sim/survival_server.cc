@@ -234,6 +234,7 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   options.replay = start.replay;
   options.unanswered_bytes = start.window_bytes / 4;
   options.restore = *std::move(snapshot);
+  options.restored_ranks = start.restore_world_size;
   if (options_.tight_memory) options.max_memory = MaxMemory(server.shard, layout_);
   absl::StatusOr<std::unique_ptr<server::Shard>> core = server::Shard::Create(std::move(options));
   Check(core.ok(), core.status().message());
@@ -478,7 +479,7 @@ void SurvivalRun::Handle(server::StreamId id, const protocol::ExchangeRequest& e
   if (server.core != nullptr) {
     forger_.Arrived(server.shard, exchange);
     if (PlantInLateWork(process, id, exchange)) return;
-    if (planned_ != nullptr) {
+    if (planned_ != nullptr && options_.control.measures()) {
       server.core->Measured(
           MadeUpMeasurements(options_, table_, server.core->open_step(), server.number));
     }

@@ -10,6 +10,7 @@
 #include "server/control/plan_maker.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
+#include "tests/sim/worker_state.h"
 
 namespace sluice {
 namespace {
@@ -146,10 +147,14 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGran
 // Waits for a disk that cannot be read. Heartbeats keep the rank meanwhile.
 void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
   SimRank& rank = ranks_[index];
-  if (grant.restore_step > 0 && !CanRead(WorkerProcess(index), index % options_.shards)) {
+  const absl::Status restored = Restore(index, grant);
+  if (absl::IsUnavailable(restored)) {
     return InSession(index, kRetry, [this, index, grant] { FinishJoin(index, grant); });
   }
-  const absl::Status restored = Restore(index, grant);
+  // The previous checkpoint would fail in the same way.
+  if (!restored.ok() && !absl::IsDataLoss(restored)) {
+    return Violate(absl::StrCat("rank ", index, " cannot restore: ", restored.ToString()));
+  }
   if (!restored.ok()) {
     protocol::CheckpointPart part;
     part.term = grant.term;
@@ -217,17 +222,14 @@ absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& gra
   if (grant.restore_step == 0) return rank.pipeline->SetPlans(FirstPlans());
   const absl::Status may = MayRestore(index, grant.restore_step);
   if (!may.ok()) return may;
-  const uint32_t term = disk_.TermOf(grant.restore_step);
-  bool own = true;
-  const std::string name = options_.elastic ? PartToBeginWith(index, grant, &own)
-                                            : protocol::WorkerPartName(index, term);
-  const absl::StatusOr<std::string> bytes = disk_.ReadPart(grant.restore_step, name);
-  if (!bytes.ok()) return bytes.status();
-  const absl::StatusOr<protocol::WorkerSnapshot> snapshot = protocol::ParseWorkerSnapshot(*bytes);
+  const absl::StatusOr<protocol::WorkerSnapshot> snapshot =
+      ReadWorkerState(options_, grant, rank.sender, &disk_,
+                      [&](uint32_t server) { return CanRead(WorkerProcess(index), server); });
   if (!snapshot.ok()) return snapshot.status();
   const bool forgets = HasBug(SurvivalBug::kResidualNotRestored) ||
                        (of_relays() && HasBug(SurvivalBug::kRelayResidualForgotten));
-  if (!forgets && own) {
+  // The state has no uplink if it is another rank's.
+  if (!forgets && !snapshot->uplink.chunks.empty()) {
     const absl::Status encoder =
         rank.encoder->Restore(snapshot->uplink, options_.control.makes_plans());
     if (!encoder.ok()) return encoder;
@@ -249,24 +251,6 @@ std::vector<protocol::CompressionPlan> SurvivalRun::FirstPlans() const {
   Check(first.ok(), "the schedule is one");
   if (*first == nullptr) return {};
   return {**first};
-}
-
-// Returns the rank's own part, or any rank's part for a late joiner or if the rank has none.
-std::string SurvivalRun::PartToBeginWith(uint32_t index, const protocol::JoinGrant& grant,
-                                         bool* own) const {
-  const auto manifest = disk_.manifests().find(grant.restore_step);
-  if (manifest == disk_.manifests().end()) return "";
-  std::string any;
-  for (uint32_t rank = options_.ranks; rank-- > 0;) {
-    const std::string name = protocol::WorkerPartName(rank, manifest->second.term);
-    for (const protocol::CheckpointPart& part : manifest->second.parts) {
-      if (part.name != name) continue;
-      if (rank == index && !grant.late_joiner) return name;
-      any = name;
-    }
-  }
-  *own = false;
-  return any;
 }
 
 // Ends the session after a rollback, or after an error that looks like one. The program joins

@@ -102,6 +102,10 @@ absl::StatusOr<protocol::WorkerSnapshot> ReadSnapshot(const SnapshotSource& sour
 absl::StatusOr<protocol::WorkerSnapshot> ReadElasticSnapshot(const SnapshotSource& source,
                                                              const protocol::Sender& sender,
                                                              bool late_joiner) {
+  // The checkpoint's job had fewer ranks.
+  if (!late_joiner && sender.rank >= source.world_size) {
+    return ReadElasticSnapshot(source, sender, true);
+  }
   for (uint32_t rank = late_joiner ? 0 : sender.rank; rank < source.world_size; ++rank) {
     const auto own = std::find_if(source.states.begin(), source.states.end(),
                                   [&](const protocol::CheckpointPart& part) {

@@ -172,11 +172,26 @@ TEST(CompressorMeanLaw, NothingIsLostOrDoubled) {
   EXPECT_GT(owed_most, 1e-3) << "otherwise the law would be trivial";
 }
 
+// A rank that has nothing to send does not take up a plan yet.
+TEST(CompressorMean, RanksMayHaveTakenUpDifferentPlans) {
+  Cluster old("topk:5%/ef", 2);
+  old.Step(1);
+  const CodecSpec other = *ParseCodecSpec("int8/ef");
+  ASSERT_TRUE(old.senders[1].Recode(std::vector<CodecSpec>{other, other}).ok());
+  for (const uint32_t rank : {0u, 1u}) {
+    const absl::StatusOr<SavedCompressor> saved = MeanOf(old.senders, rank);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    EXPECT_EQ(saved->chunks[0].config.spec.codec, rank == 0 ? CodecId::kTopK : CodecId::kInt8);
+    const float mean = (old.senders[0].residual(0)[3] + old.senders[1].residual(0)[3]) / 2;
+    EXPECT_EQ(saved->chunks[0].state.at("residual")[3], mean);
+  }
+}
+
 TEST(CompressorMeanErrors, OtherChunksAndNothingAtAll) {
   EXPECT_EQ(ResidualMerge().Take().status().code(), absl::StatusCode::kFailedPrecondition);
   ResidualMerge mean;
   ASSERT_TRUE(mean.Add(Compressor(Chunks("topk:5%/ef"), {}).Save(), false).ok());
-  const absl::Status other = mean.Add(Compressor(Chunks("topk:6%/ef"), {}).Save(), true);
+  const absl::Status other = mean.Add(Compressor(Chunks("topk:5%/noef"), {}).Save(), true);
   EXPECT_THAT(std::string(other.message()), HasSubstr("different chunks"));
 }
 
