@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_join.h"
 #include "app/old_flags.h"
@@ -59,9 +61,11 @@ RunOptions RunOptionsOfThisProcess() {
 }
 
 // Adds the flags that select the job, for `run` and `validate`.
-void AddJobFlags(CLI::App* command, std::string* path, std::vector<std::string>* sets,
-                 bool* dense) {
-  command->add_option("job", *path, "Job file (YAML)")->required()->type_name("JOB.yaml");
+// Returns the option for the job file.
+CLI::Option* AddJobFlags(CLI::App* command, std::string* path, std::vector<std::string>* sets,
+                         bool* dense) {
+  CLI::Option* const job =
+      command->add_option("job", *path, "Job file (YAML)")->type_name("JOB.yaml");
   command
       ->add_option("--set", *sets,
                    "Overrides one key of the job file, e.g. optimizer.lr=0.3; may be repeated")
@@ -69,11 +73,21 @@ void AddJobFlags(CLI::App* command, std::string* path, std::vector<std::string>*
       ->allow_extra_args(false);
   command->add_flag("--dense", *dense,
                     "Run the same job uncompressed, with its `baseline` section");
+  return job;
 }
 
 void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
   CLI::App* run = app->add_subcommand("run", "Run a job's shards and workers on this machine");
-  AddJobFlags(run, &options->job_path, &options->sets, &options->dense);
+  CLI::Option* const job = AddJobFlags(run, &options->job_path, &options->sets, &options->dense);
+  job->description("Job file (YAML); not needed with a command after --");
+  run->footer(
+      "`sluice run [OPTIONS] [JOB.yaml] -- COMMAND...` runs COMMAND, such as `python train.py`, in "
+      "place of each worker. It finds its rank and the servers in its environment "
+      "(docs/python.md). "
+      "Without a job file, both codecs are int8.");
+  run->add_option("--workers", options->workers, "Number of workers; replaces that of the job file")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
   run->add_option("--link-rate", options->link_rate,
                   "Give every process a link of this rate, e.g. 100mbit")
       ->type_name("RATE");
@@ -105,7 +119,12 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
   app::AddOldOption(run, "--json", "--report", &options->report_path);
   app::AddOldOption(run, "--http", "--http-listen", &options->http_listen);
   app::AddOldOption(run, "--metrics-port", "--http-port-base", &options->http_port_base);
-  run->callback([options, chosen] { *chosen = [options] { return RunJob(*options); }; });
+  run->callback([options, job, chosen] {
+    if (options->job_path.empty() && options->command.empty()) {
+      throw CLI::RequiredError(job->get_name());
+    }
+    *chosen = [options] { return RunJob(*options); };
+  });
 }
 
 void AddStatus(CLI::App* app, std::function<int()>* chosen) {
@@ -131,7 +150,7 @@ void AddValidate(CLI::App* app, std::function<int()>* chosen) {
     std::vector<std::string> expected;
   };
   auto flags = std::make_shared<Flags>();
-  AddJobFlags(validate, &flags->path, &flags->sets, &flags->dense);
+  AddJobFlags(validate, &flags->path, &flags->sets, &flags->dense)->required();
   validate
       ->add_option("--expect", flags->expected,
                    "Refuse the job unless it already contains this, e.g. workers=4, for launchers "
@@ -282,6 +301,17 @@ void AddCheckpoint(CLI::App* app, std::function<int()>* chosen) {
   add("verify", "Read everything and say whether a run could continue from it", &VerifyCheckpoints);
 }
 
+// Moves the words after `--` of `sluice run ... -- COMMAND...` into the options. Returns the number
+// of words before `--`.
+int TakeCommand(int argc, char** argv, RunOptions* options) {
+  if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
+  char** const end = argv + argc;
+  char** const dashes =
+      std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
+  if (dashes != end) options->command.assign(dashes + 1, end);
+  return static_cast<int>(dashes - argv);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Sluice: a sharded parameter server that compresses gradients", "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -299,7 +329,7 @@ int Main(int argc, char** argv) {
   AddCodecs(&app, &chosen);
   AddBench(&app, &chosen);
   try {
-    app.parse(argc, argv);
+    app.parse(TakeCommand(argc, argv, &run_options), argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }

@@ -7,10 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/cores.h"
 #include "cli/launch/quantity.h"
@@ -21,9 +24,55 @@
 namespace sluice::cli {
 namespace {
 
-absl::Status CheckPrograms(const std::string& folder, const job::JobSpec& spec) {
+// The job of `sluice run -- COMMAND`. Its codecs are those that a Python script has without a job.
+constexpr absl::string_view kJobOfCommand =
+    "name: run\ncompression: {uplink: int8, downlink: int8}\n";
+
+absl::StatusOr<job::LaunchJob> LoadRunJob(const RunOptions& options) {
+  job::LoadJobOptions load{options.job_path, options.sets, options.dense};
+  if (options.workers > 0) load.set.push_back(absl::StrCat("workers=", options.workers));
+  if (!options.command.empty()) {
+    // YAML reads JSON's lists and strings.
+    const std::string list = nlohmann::json(options.command)
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    load.set.push_back(absl::StrCat("command=", list));
+  }
+  absl::StatusOr<job::LaunchJob> job =
+      options.job_path.empty() ? job::LoadLaunchJobFromText(kJobOfCommand, "sluice run", load)
+                               : job::LoadLaunchJob(load);
+  if (!job.ok()) return absl::InvalidArgumentError(job.status().message());
+  return job;
+}
+
+// Returns the path of a program that a user has named as in a shell.
+absl::StatusOr<std::string> FindProgram(const std::string& name,
+                                        const std::vector<std::string>& environment) {
+  std::vector<std::string> places = {name};
+  if (!absl::StrContains(name, '/')) {
+    places.clear();
+    for (const std::string& entry : environment) {
+      if (!absl::StartsWith(entry, "PATH=")) continue;
+      for (const absl::string_view folder : absl::StrSplit(entry.substr(5), ':')) {
+        places.push_back(absl::StrCat(folder.empty() ? "." : folder, "/", name));
+      }
+    }
+  }
+  for (const std::string& place : places) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(place, ignored) && ::access(place.c_str(), X_OK) == 0) {
+      return place;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("command: there is no program ", name,
+                   absl::StrContains(name, '/') ? "" : " in the folders of $PATH",
+                   " that this user may execute"));
+}
+
+absl::Status CheckPrograms(const std::string& folder, const PreparedRun& setup) {
   for (const absl::string_view program : {"sluice-server", "sluice-relay", "sluice-worker"}) {
-    if (program == "sluice-relay" && !spec.relays.enabled()) continue;
+    if (program == "sluice-relay" && !setup.spec.relays.enabled()) continue;
+    if (program == "sluice-worker" && setup.has_command()) continue;
     const std::string path = absl::StrCat(folder, "/", program);
     if (::access(path.c_str(), X_OK) != 0) {
       return absl::NotFoundError(absl::StrCat(
@@ -83,7 +132,33 @@ absl::Status PreparePorts(const RunOptions& options, Console* console, PreparedR
     (i < shards ? setup->launch.shard_ports : setup->launch.relay_ports).push_back(port->port());
     setup->ports.push_back(*std::move(port));
   }
+  if (setup->has_command()) {
+    absl::StatusOr<FreePort> port = FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    setup->launch.master_port = port->port();
+    setup->ports.push_back(*std::move(port));
+  }
   return PreparePage(options, console, setup);
+}
+
+// Prepares a job whose workers are a user's command. All processes read the job from a file in the
+// log folder, because a command receives no flags.
+absl::Status PrepareCommand(const RunOptions& options, const std::string& job_text,
+                            PreparedRun* setup) {
+  LaunchOptions& launch = setup->launch;
+  // The command may change its working directory.
+  std::error_code error;
+  launch.log_folder = std::filesystem::absolute(launch.log_folder, error).string();
+  launch.job_path = absl::StrCat(launch.log_folder, "/job.yaml");
+  launch.sets.clear();
+  launch.dense = false;
+  if (options.threads == 0 && HasVariable(options.environment, "OMP_NUM_THREADS")) {
+    launch.threads = 0;
+  }
+  std::ofstream file(launch.job_path, std::ios::trunc);
+  file << job_text;
+  if (file.flush()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot write ", launch.job_path));
 }
 
 // Checks in advance everything that could otherwise fail only after training.
@@ -109,8 +184,14 @@ absl::Status CheckFlags(const RunOptions& options, PreparedRun* setup) {
                                                      options.trace_folder, ": ", error.message()));
     }
   }
-  if (absl::Status status = CheckPrograms(options.program_folder, setup->spec); !status.ok())
+  if (absl::Status status = CheckPrograms(options.program_folder, *setup); !status.ok())
     return status;
+  if (setup->has_command()) {
+    std::string& name = setup->launch.command[0];
+    absl::StatusOr<std::string> program = FindProgram(name, options.environment);
+    if (!program.ok()) return program.status();
+    name = *std::move(program);
+  }
   if (!options.report_path.empty() && !std::ofstream(options.report_path, std::ios::app)) {
     return absl::InvalidArgumentError(absl::StrCat("--report: cannot write ", options.report_path,
                                                    ": check that its folder exists"));
@@ -128,9 +209,10 @@ uint32_t ShareOfCores(uint32_t workers) {
 
 absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* console) {
   PreparedRun setup;
-  absl::StatusOr<job::JobSpec> job = job::LoadJob({options.job_path, options.sets, options.dense});
-  if (!job.ok()) return absl::InvalidArgumentError(job.status().message());
-  setup.spec = *std::move(job);
+  absl::StatusOr<job::LaunchJob> job = LoadRunJob(options);
+  if (!job.ok()) return job.status();
+  setup.spec = std::move(job->spec);
+  setup.launch.command = std::move(job->command);
   if (!options.quiet) {
     if (const std::string note = job::MomentumNote(setup.spec); !note.empty()) console->Say(note);
     for (const std::string& warning : job::JobWarnings(setup.spec)) console->Warning(warning);
@@ -142,6 +224,9 @@ absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* conso
   setup.launch.program_folder = options.program_folder;
   setup.launch.job_path = options.job_path;
   setup.launch.sets = options.sets;
+  if (options.workers > 0) {
+    setup.launch.sets.push_back(absl::StrCat("workers=", options.workers));
+  }
   setup.launch.dense = options.dense;
   setup.launch.threads = options.threads > 0 ? options.threads : ShareOfCores(setup.spec.workers);
   setup.launch.environment = options.environment;
@@ -153,6 +238,11 @@ absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* conso
   }
   setup.launch.append_logs = setup.start.continues;
   if (absl::Status status = MakeLogFolder(options, &setup); !status.ok()) return status;
+  if (setup.has_command()) {
+    if (absl::Status status = PrepareCommand(options, job->text, &setup); !status.ok()) {
+      return status;
+    }
+  }
   if (absl::Status status = PreparePorts(options, console, &setup); !status.ok()) return status;
   return setup;
 }

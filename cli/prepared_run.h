@@ -20,12 +20,15 @@ struct PreparedRun {
   job::JobSpec spec;
   RunStart start;
   LaunchOptions launch;
+  // Returns true if the workers are a user's command in place of sluice-worker.
+  bool has_command() const { return !launch.command.empty(); }
   std::string page_url;   // Empty if there is no page.
   bool keep_logs = true;  // False if the logs are in a temporary folder of this run.
   std::optional<double> bits_per_second;  // Empty if links are not paced.
-  // Ports of the shards, of the relays, and of the page, in this order. They are held until the
-  // processes start. With checkpoints they are held until the end of the run, so that a restarted
-  // shard finds its port free.
+  // Ports of the shards, of the relays, of a command's processes, and of the page, in this order.
+  // They are held until the processes start. With checkpoints or a command they are held until the
+  // end of the run, so that a restarted shard, or a command that starts slowly, finds its port
+  // free.
   std::vector<FreePort> ports;
 };
 

@@ -204,12 +204,17 @@ std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& 
     return absl::StrCat(FormatElapsed(frame.elapsed), " ", PhaseName(status.phase()), ": ",
                         WaitingFor(status, totals), survival);
   }
+  // A program of the user's own reports neither its loss nor its length.
+  const bool own_program = totals.samples_per_second == 0;
   return absl::StrFormat(
-      "%s step %s loss %.4f %.0f samples/s up %s (%s) down %s (%s) per step and worker, eta %s%s",
-      FormatElapsed(frame.elapsed), StepOf(totals.step, totals.total_steps), totals.loss,
-      totals.samples_per_second, FormatBytes(totals.bytes_up_per_step),
-      FormatRatio(totals.ratio_up), FormatBytes(totals.bytes_down_per_step),
-      FormatRatio(totals.ratio_down), FormatElapsed(totals.time_left), survival);
+      "%s step %s%s up %s (%s) down %s (%s) per step and worker%s%s", FormatElapsed(frame.elapsed),
+      StepOf(totals.step, totals.total_steps),
+      own_program
+          ? ""
+          : absl::StrFormat(" loss %.4f %.0f samples/s", totals.loss, totals.samples_per_second),
+      FormatBytes(totals.bytes_up_per_step), FormatRatio(totals.ratio_up),
+      FormatBytes(totals.bytes_down_per_step), FormatRatio(totals.ratio_down),
+      own_program ? "" : absl::StrCat(", eta ", FormatElapsed(totals.time_left)), survival);
 }
 
 }  // namespace sluice::cli

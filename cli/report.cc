@@ -125,6 +125,7 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
   report.train_loss = GetOptional(json, "train_loss");
   report.skipped = static_cast<uint64_t>(GetOptional(json, "skipped").value_or(0));
   report.samples_per_second = GetOptional(json, "samples_per_second").value_or(0);
+  report.wait_ms = GetOptional(json, "wait_ms");
   report.test_accuracy = GetOptional(json, "test_accuracy");
   report.test_loss = GetOptional(json, "test_loss");
   const auto judged_by = json.find("judged_by");
@@ -184,6 +185,9 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
     report.train_seconds = std::max(report.train_seconds, worker.wall_seconds);
     report.step_ms_p50 = std::max(report.step_ms_p50, worker.step_ms_p50);
     report.step_ms_p95 = std::max(report.step_ms_p95, worker.step_ms_p95);
+    if (worker.wait_ms.has_value()) {
+      report.wait_ms = std::max(report.wait_ms.value_or(0), *worker.wait_ms);
+    }
     if (worker.test_accuracy.has_value()) report.test_accuracy = worker.test_accuracy;
     if (worker.test_loss.has_value()) report.test_loss = worker.test_loss;
     if (worker.best.has_value()) report.best = worker.best;
@@ -224,6 +228,7 @@ std::string ReportJson(const RunReport& report) {
   json["ratio_up_fp16"] = report.ratio_up * kFp16Bytes / kFp32Bytes;
   json["ratio_down_fp16"] = report.ratio_down * kFp16Bytes / kFp32Bytes;
   json["step_ms"] = {{"p50", report.step_ms_p50}, {"p95", report.step_ms_p95}};
+  json["wait_ms"] = OrNull(report.wait_ms);
   json["parameters_sha256"] = report.parameters_sha256;
   return Dump(json);
 }
@@ -254,10 +259,16 @@ std::string ReportSummary(const RunReport& report) {
             : absl::StrFormat("test accuracy %.2f %%", report.best->test_accuracy * 100),
         facts.output);
   }
+  if (report.parameters == 0) return text + "  the programs left no figures";
   absl::StrAppend(&text, TrafficLine("up", report.bytes_up, report.ratio_up),
                   TrafficLine("down", report.bytes_down, report.ratio_down));
-  absl::StrAppendFormat(&text, "  %-14s %.1f ms p50, %.1f ms p95; %.0f samples/s\n", "step",
-                        report.step_ms_p50, report.step_ms_p95, report.samples_per_second);
+  absl::StrAppendFormat(
+      &text, "  %-14s %.1f ms p50, %.1f ms p95%s%s\n", "step", report.step_ms_p50,
+      report.step_ms_p95,
+      report.samples_per_second > 0 ? absl::StrFormat("; %.0f samples/s", report.samples_per_second)
+                                    : "",
+      report.wait_ms.has_value() ? absl::StrFormat("; waits %.1f ms for exchanges", *report.wait_ms)
+                                 : "");
   if (report.staleness.has_value()) {
     absl::StrAppendFormat(&text, "  %-14s %.2f updates by others, on average\n", "staleness",
                           *report.staleness);
@@ -270,9 +281,11 @@ std::string ReportSummary(const RunReport& report) {
       (!facts.survival->restarts.empty() || facts.survival->rollbacks > 0)) {
     absl::StrAppend(&text, SurvivalLine(*facts.survival));
   }
-  absl::StrAppendFormat(&text, "  %-14s %d, sha256 %s, %s", "parameters", report.parameters,
-                        report.parameters_sha256.substr(0, 16),
-                        facts.ranks_agree ? "equal on all workers" : "of worker 0");
+  absl::StrAppendFormat(&text, "  %-14s %d", "parameters", report.parameters);
+  if (!report.parameters_sha256.empty()) {
+    absl::StrAppend(&text, ", sha256 ", report.parameters_sha256.substr(0, 16), ", ",
+                    facts.ranks_agree ? "equal on all workers" : "of worker 0");
+  }
   return text;
 }
 

@@ -38,12 +38,13 @@ struct WorkerReport {
   std::optional<double> train_loss;  // Empty if the loss is not a number.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
+  std::optional<double> wait_ms;        // Mean per step; only in reports of Python sessions.
   std::optional<double> test_accuracy;  // Set for the rank that tests.
   std::optional<double> test_loss;
   // True for text models, whose accuracy is that of the next token.
   bool judged_by_loss = false;
   std::optional<BestParameters> best;
-  std::string parameters_sha256;  // Lower-case hexadecimal.
+  std::string parameters_sha256;  // Lower-case hexadecimal. Empty if it is unknown.
 };
 
 // Fails with INVALID_ARGUMENT if a field is missing or has the wrong type. The message names the
@@ -94,6 +95,7 @@ struct RunReport {
   double ratio_down = 0;
   double step_ms_p50 = 0;  // Time of the slowest worker.
   double step_ms_p95 = 0;
+  std::optional<double> wait_ms;  // Time of the worker that waits longest.
   std::string parameters_sha256;  // The first worker's hash if they differ.
 };
 

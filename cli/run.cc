@@ -28,6 +28,7 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/resume_check.h"
+#include "cli/run_messages.h"
 
 namespace sluice::cli {
 namespace {
@@ -41,36 +42,6 @@ constexpr absl::Duration kShardsLinger = absl::Seconds(10);
 constexpr absl::Duration kFinishedLinger = absl::Seconds(5);
 // Timeout for a last checkpoint when the run must stop.
 constexpr absl::Duration kCheckpointWait = absl::Seconds(10);
-
-// Returns advice for a user whose process ended in this way.
-absl::string_view Advice(int wait_status) {
-  if (!WIFSIGNALED(wait_status)) return "The lines above or its log give the reason.";
-  switch (WTERMSIG(wait_status)) {
-    case SIGKILL:
-      return "Unless a user killed it, the machine ran out of memory (see dmesg): use fewer "
-             "workers, "
-             "a smaller batch or a smaller server.window_bytes.";
-    case SIGSEGV:
-    case SIGABRT:
-    case SIGBUS:
-    case SIGILL:
-    case SIGFPE:
-      return "This is a crash caused by a bug in the program: please report it with its log.";
-    default:
-      return "It received that signal from outside; start the run again.";
-  }
-}
-
-// Returns the command as a person would type it.
-std::string ResumeCommand(const RunOptions& options) {
-  std::string command = absl::StrCat("sluice run --resume ", options.job_path);
-  for (const std::string& set : options.sets) {
-    const bool plain = set.find_first_of(" \t[]{}*?$&;'\"") == std::string::npos;
-    absl::StrAppend(&command, " --set ", plain ? set : absl::StrCat("'", set, "'"));
-  }
-  if (options.dense) absl::StrAppend(&command, " --dense");
-  return command;
-}
 
 class JobRun {
  public:
@@ -170,8 +141,11 @@ absl::Status JobRun::StartProcesses() {
       setup_.launch.proxy_ports.push_back(pacer_->proxy_port(i));
     }
   }
-  const CommandLines plan = MakeCommandLines(setup_.launch);
-  if (!setup_.spec.checkpoint.enabled()) setup_.ports.clear();
+  CommandLines plan = MakeCommandLines(setup_.launch);
+  if (setup_.has_command() && !options_.quiet) {
+    plan.workers[0].on_line = [this](absl::string_view line) { console_.Say(line); };
+  }
+  if (!setup_.spec.checkpoint.enabled() && !setup_.has_command()) setup_.ports.clear();
   for (FreePort& port : setup_.ports) {
     if (absl::Status status = port.Share(); !status.ok()) return status;
   }
@@ -322,6 +296,8 @@ void JobRun::EndLingering() {
   if (restarts_.total() > 0) {
     // A shard may have been restarted too late to learn that the job has finished.
     processes_.BeginEnd();
+  } else if (setup_.has_command() && TotalsOf(status_).joined == 0) {
+    Fail(std::string(kNobodyJoined));
   } else {
     Fail("all workers ended well, but a shard did not end within 10 s after them.");
   }
@@ -392,6 +368,7 @@ absl::StatusOr<RunReport> JobRun::Collect() {
     std::ifstream file(path);
     std::ostringstream text;
     text << file.rdbuf();
+    if (!file && setup_.has_command()) continue;  // Only Sluice's Python package writes reports.
     if (!file) {
       return absl::NotFoundError(
           absl::StrCat("worker ", rank, " ended well but left no report in ", path));
@@ -402,6 +379,11 @@ absl::StatusOr<RunReport> JobRun::Collect() {
                           absl::StrCat(path, ": ", report.status().message()));
     }
     reports.push_back(*std::move(report));
+  }
+  if (reports.empty()) {
+    RunReport report;
+    report.facts = Facts();
+    return report;
   }
   return CombineReports(Facts(), reports);
 }

@@ -11,7 +11,11 @@
 namespace sluice::cli {
 
 struct RunOptions {
-  std::string job_path;
+  std::string job_path;  // Empty if `command` is the whole job.
+  // The program, and its arguments, that runs in place of sluice-worker. It replaces the job file's
+  // `command`.
+  std::vector<std::string> command;
+  uint32_t workers = 0;  // Replaces the job file's `workers`, unless it is 0.
   std::vector<std::string> sets;
   bool dense = false;
   std::string link_rate;    // For example "100mbit". Empty if links are not paced.

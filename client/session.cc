@@ -140,6 +140,7 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
   const auto result = state_->session->WaitFor(absl::Seconds(seconds));
   if (!result.ok()) return FromStatus(result.status());
   if (!result->has_value()) return std::optional<StepResult>();
+  state_->session->Report({.step = (*result)->step});
   return std::optional<StepResult>(FromResult(**result));
 }
 

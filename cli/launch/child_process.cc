@@ -144,9 +144,9 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOpt
     return SystemError(error, options, options.command[0]);
   }
   ::fcntl(pipes->output[0], F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<ChildProcess>(
-      new ChildProcess(options, pid, std::exchange(pipes->output[0], -1),
-                       std::exchange(pipes->input[0], -1), log, log_bytes));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(
+      options, pid, std::exchange(pipes->output[0], -1), std::exchange(pipes->input[0], -1), log,
+      log_bytes, options.guard_group ? GroupGuard(pid) : GroupGuard()));
 }
 
 ChildProcess::~ChildProcess() {
@@ -196,9 +196,13 @@ void ChildProcess::Keep(absl::string_view text) {
   }
   for (const char c : text) {
     if (c == '\n') {
+      redraws_ = false;
       EndLine();
-    } else if (open_line_.size() < kLineMax) {
-      open_line_.push_back(c);
+    } else if (c == '\r') {
+      redraws_ = true;
+    } else {
+      if (std::exchange(redraws_, false)) open_line_.clear();
+      if (open_line_.size() < kLineMax) open_line_.push_back(c);
     }
   }
 }
@@ -224,6 +228,7 @@ bool ChildProcess::Reap() {
   }
   // Kill before waitpid, because another process may get this process id after waitpid.
   ::kill(-pid_, SIGKILL);
+  guard_.End();
   int status = 0;
   if (::waitpid(pid_, &status, 0) != pid_) return false;
   ReadOutput();

@@ -10,11 +10,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "cli/launch/group_guard.h"
 
 namespace sluice::cli {
 
@@ -30,6 +32,9 @@ struct ChildOptions {
   uint64_t log_bytes_max = 64 << 20;
   // If true, the caller can write to the child's standard input. Otherwise the input is /dev/null.
   bool input = false;
+  // If true, processes that the child starts end too when this process ends for any reason. The
+  // kernel ends only the child itself.
+  bool guard_group = false;
   // ReadOutput and Reap call this function with each complete line, cut to kLineMax. May be empty.
   std::function<void(absl::string_view line)> on_line;
 };
@@ -73,9 +78,10 @@ class ChildProcess {
 
  private:
   ChildProcess(const ChildOptions& options, pid_t pid, int output_fd, int input_fd, std::FILE* log,
-               uint64_t log_bytes)
+               uint64_t log_bytes, GroupGuard guard)
       : options_(options),
         pid_(pid),
+        guard_(std::move(guard)),
         output_fd_(output_fd),
         input_fd_(input_fd),
         log_(log),
@@ -87,12 +93,14 @@ class ChildProcess {
 
   const ChildOptions options_;
   const pid_t pid_;
+  GroupGuard guard_;
   int output_fd_;
   int input_fd_;  // A socket, so that a failed write causes no signal. -1 if `input` is false.
   std::FILE* log_;
   uint64_t log_bytes_;
   std::deque<std::string> lines_;
   std::string open_line_;
+  bool redraws_ = false;  // The next character replaces the open line, as on a terminal.
   std::optional<int> wait_status_;
 };
 

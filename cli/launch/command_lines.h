@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "cli/launch/child_process.h"
 
@@ -13,6 +14,9 @@ namespace sluice::cli {
 
 struct LaunchOptions {
   std::string program_folder;  // Folder of sluice-server and sluice-worker.
+  // The program that runs in place of sluice-worker, and its arguments. Empty for sluice-worker.
+  std::vector<std::string> command{};
+  uint16_t master_port = 0;  // MASTER_PORT of the command.
   std::string job_path;
   std::vector<std::string> sets;  // key=value items for all processes.
   bool dense = false;
@@ -45,6 +49,9 @@ struct CommandLines {
   std::vector<ChildOptions> workers;  // "worker 0", ...
   std::string coordinator;            // HOST:PORT
 };
+
+// Returns true if `environment` has an entry NAME=value with this name.
+bool HasVariable(absl::Span<const std::string> environment, absl::string_view name);
 
 // Returns the part of a launcher's environment that its processes receive: everything except the
 // variables for proxies and ranks.

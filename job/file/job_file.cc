@@ -9,6 +9,7 @@
 #include "job/file/job_checks.h"
 #include "job/file/job_conversion.h"
 #include "job/file/job_text.h"
+#include "job/file/own_program.h"
 #include "job/file/problems.h"
 #include "job/file/reference_file.h"
 #include "job/file/schema.h"
@@ -118,6 +119,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(absl::string_view text, absl::string_view
   YamlMapper(&source, &places, &problems).MapSection(*root, "", &job);
   for (const std::string& argument : options.set) ApplySet(argument, &places, &problems, &job);
   // Missing and conflicting keys can only be found after all given keys have been understood.
+  if (problems.empty()) CheckOwnCommand(job, places, &problems);
   if (problems.empty()) CompleteJob(options.dense, places, &job, &problems);
   if (problems.empty()) InlineReference(places, &job, &problems);
   const absl::Status status = problems.ToStatus();
@@ -127,13 +129,27 @@ absl::StatusOr<ResolvedJob> ResolveJob(absl::string_view text, absl::string_view
 
 }  // namespace
 
-absl::StatusOr<JobSpec> LoadJobFromText(absl::string_view text, absl::string_view file_name,
-                                        const LoadJobOptions& options) {
+absl::StatusOr<LaunchJob> LoadLaunchJobFromText(absl::string_view text, absl::string_view file_name,
+                                                const LoadJobOptions& options) {
   absl::StatusOr<ResolvedJob> resolved = ResolveJob(text, file_name, options);
   if (!resolved.ok()) return resolved.status();
-  JobSpec job = ConvertJob(resolved->job);
-  job.file_warnings = std::move(resolved->warnings);
+  LaunchJob job{.spec = ConvertJob(resolved->job), .text = JobText(resolved->job), .command = {}};
+  job.spec.file_warnings = std::move(resolved->warnings);
+  job.command.assign(resolved->job.command().begin(), resolved->job.command().end());
   return job;
+}
+
+absl::StatusOr<LaunchJob> LoadLaunchJob(const LoadJobOptions& options) {
+  const absl::StatusOr<std::string> text = ReadJobFile(options.path);
+  if (!text.ok()) return text.status();
+  return LoadLaunchJobFromText(*text, options.path, options);
+}
+
+absl::StatusOr<JobSpec> LoadJobFromText(absl::string_view text, absl::string_view file_name,
+                                        const LoadJobOptions& options) {
+  absl::StatusOr<LaunchJob> job = LoadLaunchJobFromText(text, file_name, options);
+  if (!job.ok()) return job.status();
+  return std::move(job->spec);
 }
 
 absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options) {
@@ -145,9 +161,9 @@ absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options) {
 absl::StatusOr<std::string> ResolvedJobTextFromText(absl::string_view text,
                                                     absl::string_view file_name,
                                                     const LoadJobOptions& options) {
-  const absl::StatusOr<ResolvedJob> resolved = ResolveJob(text, file_name, options);
-  if (!resolved.ok()) return resolved.status();
-  return JobText(resolved->job);
+  absl::StatusOr<LaunchJob> job = LoadLaunchJobFromText(text, file_name, options);
+  if (!job.ok()) return job.status();
+  return std::move(job->text);
 }
 
 absl::StatusOr<std::string> ResolvedJobText(const LoadJobOptions& options) {

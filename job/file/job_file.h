@@ -34,6 +34,17 @@ absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options);
 absl::StatusOr<JobSpec> LoadJobFromText(absl::string_view text, absl::string_view file_name,
                                         const LoadJobOptions& options);
 
+// A job in the form that a launcher needs.
+struct LaunchJob {
+  JobSpec spec;
+  std::string text;  // As from ResolvedJobText.
+  // The job's `command`: the program of the workers and its arguments. Empty for sluice-worker.
+  std::vector<std::string> command;
+};
+absl::StatusOr<LaunchJob> LoadLaunchJob(const LoadJobOptions& options);
+absl::StatusOr<LaunchJob> LoadLaunchJobFromText(absl::string_view text, absl::string_view file_name,
+                                                const LoadJobOptions& options);
+
 // Returns the job as a complete job file: defaults written out, overrides applied, and codec specs
 // in canonical form. Loading this file gives an equal JobSpec.
 absl::StatusOr<std::string> ResolvedJobText(const LoadJobOptions& options);

@@ -131,6 +131,7 @@ uint64_t HashJob(const v1::JobSpec& job) {
   agreed.clear_device();
   agreed.clear_gpus_per_worker();
   agreed.clear_encode_location();
+  agreed.clear_command();
   agreed.mutable_data()->clear_path();
   agreed.mutable_data()->clear_prefetch();
   if (agreed.has_checkpoint()) agreed.mutable_checkpoint()->clear_dir();

@@ -1,6 +1,9 @@
 #include "job/file/own_program.h"
 
+#include <string>
+
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace sluice::job {
 
@@ -10,6 +13,25 @@ bool CompleteOwnProgram(v1::JobSpec* job) {
     job->mutable_data()->set_format("custom");
   }
   return job->model().name() == "custom";
+}
+
+void CheckOwnCommand(const v1::JobSpec& job, const Places& places, Problems* problems) {
+  if (job.command().empty()) return;
+  const auto fail = [&](absl::string_view path, absl::string_view text) {
+    problems->Add(places.Find(path), absl::StrCat(path, ": ", text));
+  };
+  if (job.has_model() && job.model().name() != "custom") {
+    fail("model", "the program of `command` has its own model; remove `model`, or `command`");
+  }
+  if (job.has_data() && job.data().format() != "custom") {
+    fail("data", "the program of `command` reads its own data; remove `data`, or `command`");
+  }
+  if (job.command(0).empty()) fail("command", "the first entry is empty; name a program");
+  for (const std::string& argument : job.command()) {
+    if (!absl::StrContains(argument, '\0')) continue;
+    fail("command", "has an entry with a zero byte, which no program can receive");
+    break;
+  }
 }
 
 bool IsTheProgramsOwn(absl::string_view path) {

@@ -154,8 +154,13 @@ std::string YamlMapper::SetScalar(const YAML::Node& value, const FieldDescriptor
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string problem = WordProblem(field, text);
-      if (problem.empty()) reflection.SetString(section, &field, text);
-      return problem;
+      if (!problem.empty()) return problem;
+      if (field.is_repeated()) {
+        reflection.AddString(section, &field, text);
+      } else {
+        reflection.SetString(section, &field, text);
+      }
+      return "";
     }
     case FieldDescriptor::CPPTYPE_BOOL:
       if (IsQuoted(value) || (text != "true" && text != "false")) return expected("true or false");

@@ -14,6 +14,7 @@ from . import _sluice
 from ._errors import ForkError, SluiceError
 from ._figures import Figures, Sink
 from ._report import Reporting
+from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
 from ._tensors import Row, describe, element_type, sha256, target_of, to_host
 from ._world import World
@@ -78,6 +79,7 @@ class Session(Reporting):
         self._told_of_skips = False
         # In mode local_sgd: the parameters of the last exchange, as the core wrote them. All ranks have the same bits.
         self._published: list[torch.Tensor] = []
+        self._report = RunReport(rank)
         _open[id(self)] = self
 
     # What a session is about.
@@ -197,6 +199,7 @@ class Session(Reporting):
         self._last = self._located(lambda: self._poll(core), f"exchange{names}")
         self._held.clear()
         self.step = self._last.step
+        self._report.step()
         if self._job.waits_for_all and not self._job.sends_weights and self._last.n_min < self.world_size:
             Session.incomplete_steps += 1
         if self._last.bundles_skipped_here and not self._told_of_skips:
@@ -278,6 +281,7 @@ class Session(Reporting):
             return
         try:
             if self.joined:
+                self._report.write(core.figures())
                 self._patient(core.leave, core)
                 for shard in self._shards:
                     for _ in shard.wait():
@@ -374,9 +378,7 @@ class Session(Reporting):
 
     def _drain_log(self, core: _sluice.Session | None = None) -> None:
         core = core or self._core
-        if core is None:
-            return
-        for level, component, text in core.take_log():
+        for level, component, text in core.take_log() if core is not None else ():
             self._say(level, f"{component}: {text}")
 
     def _say(self, level: int, text: str) -> None:

@@ -89,6 +89,16 @@ TEST(ProgressLineTest, SaysEverythingOnce) {
             "(50.0x) per step and worker, eta 0:31");
 }
 
+TEST(ProgressLineTest, AProgramOfTheUsersOwnHasNoLossAndNoEnd) {
+  v1::GetStatusReply status = Running(2);
+  for (v1::MemberStatus& member : *status.mutable_members()) {
+    member.mutable_progress()->set_samples_per_second(0);
+    member.mutable_progress()->set_total_steps(0);
+  }
+  EXPECT_EQ(ProgressLine(status, {absl::Seconds(15), ""}),
+            "0:15 step 100 up 2.00 KiB (100x) down 4.00 KiB (50.0x) per step and worker");
+}
+
 TEST(ProgressLineTest, SaysWhoIsAwaited) {
   v1::GetStatusReply status = Running(3, 0);
   status.set_phase(v1::JOB_PHASE_WAITING);

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 nlohmann::json WorkerJson(uint32_t rank) {
   return {{"rank", rank},
@@ -174,6 +175,23 @@ TEST(ReportTest, NamesTheBestParametersAndWhereTheyAre) {
                         "75.00 % of next tokens\n"));
   EXPECT_THAT(ReportSummary(report),
               HasSubstr("  best           step 6: test loss 0.1250; results/best.pt\n"));
+}
+
+TEST(ReportSummaryTest, APythonSessionKnowsItsWaitButNeitherSamplesNorParameters) {
+  std::vector<WorkerReport> workers;
+  for (const uint32_t rank : {0, 1}) {
+    nlohmann::json json = WorkerJson(rank);
+    json.erase("samples_per_second");
+    json["parameters_sha256"] = "";
+    json["wait_ms"] = 1.5 + rank;
+    workers.push_back(*ParseWorkerReport(json.dump()));
+  }
+  const RunReport report = *CombineReports(Facts(), workers);
+  EXPECT_EQ(nlohmann::json::parse(ReportJson(report))["wait_ms"], 2.5);
+  EXPECT_THAT(
+      ReportSummary(report),
+      HasSubstr("5.0 ms p50, 9.0 ms p95; waits 2.5 ms for exchanges\n  parameters     1000"));
+  EXPECT_THAT(ReportSummary(report), Not(HasSubstr("sha256")));
 }
 
 TEST(ReportJsonTest, SurvivalOnlyOfAJobWithCheckpoints) {

@@ -101,6 +101,40 @@ TEST_F(RunTest, EndsWellWithAReportAndNoTraces) {
   EXPECT_TRUE(std::filesystem::is_empty(options_.temporary_folder));
 }
 
+TEST_F(RunTest, ACommandRunsOnceForEachWorker) {
+  Script("sluice-server", "exit 0");
+  Script("program", R"(echo "rank $RANK of $WORLD_SIZE"; grep uplink $SLUICE_JOB >)" + folder_ +
+                        "/codec-$RANK");
+  options_.job_path.clear();
+  options_.command = {folder_ + "/program", "an argument"};
+  options_.workers = 2;
+  options_.sets = {"compression.uplink=int4"};
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  // The console shows the output of rank 0 alone.
+  EXPECT_THAT(Output(), AllOf(HasSubstr("rank 0 of 2\n"), Not(HasSubstr("rank 1 of 2"))));
+  EXPECT_THAT(Output(), HasSubstr("the programs left no figures"));
+  EXPECT_EQ(Text(folder_ + "/codec-1"), "  uplink: int4\n");
+  EXPECT_EQ(Report()["ok"], true);
+  EXPECT_EQ(Report()["exit_codes"]["worker 1"], 0);
+  EXPECT_TRUE(std::filesystem::is_empty(options_.temporary_folder));
+}
+
+TEST_F(RunTest, ACommandThatDoesNotExistIsAUsageError) {
+  Script("sluice-server", "exit 0");
+  options_.job_path.clear();
+  options_.command = {"no-such-program"};
+  EXPECT_EQ(RunJob(options_), 2);
+  EXPECT_THAT(Output(), HasSubstr("there is no program no-such-program in the folders of $PATH"));
+}
+
+TEST_F(RunTest, ACommandThatDoesNotJoinTheJobIsAFailure) {
+  Script("sluice-server", "exec sleep 1000");
+  options_.job_path.clear();
+  options_.command = {"true"};
+  EXPECT_EQ(RunJob(options_), 1);
+  EXPECT_THAT(Output(), HasSubstr("none of them joined the job: the program must call sluice."));
+}
+
 TEST_F(RunTest, AFailedWorkerEndsTheRestAndIsQuoted) {
   Script("sluice-server", "exec sleep 1000");
   Script("sluice-worker", "[ $rank = 0 ] && exec sleep 1000; echo no data here >&2; exit 4");

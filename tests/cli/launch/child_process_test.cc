@@ -93,6 +93,13 @@ TEST_F(ChildProcessTest, KeepsLastLinesAndWholeLog) {
   EXPECT_THAT(Log(), ::testing::EndsWith("hello"));
 }
 
+TEST_F(ChildProcessTest, ALineThatIsDrawnAgainCountsOnce) {
+  auto child = ChildProcess::Start(Shell("printf '10 %%\\r20 %%\\r30 %%\\nnext\\r\\n'"));
+  ASSERT_TRUE(child.ok()) << child.status();
+  WaitForEnd(child->get());
+  EXPECT_THAT((*child)->LastLines(), ElementsAre("30 %", "next"));
+}
+
 TEST_F(ChildProcessTest, LongLinesAndLogsHaveLimits) {
   ChildOptions options = Shell("head -c 100000 /dev/zero | tr '\\0' x; echo; echo end");
   options.log_bytes_max = 1000;
@@ -208,6 +215,40 @@ TEST_F(ChildProcessTest, ChildDiesWithAParentThatIsKilled) {
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
   WaitUntilGone(pid);
+}
+
+TEST_F(ChildProcessTest, AGuardedGroupDiesWithAParentThatIsKilled) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ChildOptions options = Shell("sleep 1000 & echo $!; wait");
+    options.guard_group = true;
+    auto child = ChildProcess::Start(options);
+    pid_t pid = 0;
+    if (child.ok() && !absl::SimpleAtoi(WaitForLine(child->get()), &pid)) pid = 0;
+    [[maybe_unused]] const ssize_t written = ::write(pipe[1], &pid, sizeof(pid));
+    while (true) ::pause();
+  }
+  pid_t pid = 0;
+  ASSERT_EQ(::read(pipe[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
+  for (const int fd : pipe) ::close(fd);
+  ASSERT_GT(pid, 0);
+  ASSERT_EQ(::kill(pid, 0), 0);
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  WaitUntilGone(pid);
+}
+
+TEST_F(ChildProcessTest, AGuardEndsWithItsGroup) {
+  ChildOptions options = Shell("exit 3");
+  options.guard_group = true;
+  auto child = ChildProcess::Start(options);
+  ASSERT_TRUE(child.ok()) << child.status();
+  WaitForEnd(child->get());
+  EXPECT_EQ(WEXITSTATUS(*(*child)->wait_status()), 3);
+  // This process has no child any more.
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
 }
 
 class ProcessSetTest : public ChildProcessTest {

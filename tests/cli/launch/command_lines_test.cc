@@ -50,6 +50,37 @@ TEST(CommandLinesTest, NoProxyAndNoRankOfTheSurroundingsIsPassedOn) {
   EXPECT_THAT(MakeCommandLines(options).workers[0].environment, ElementsAre("HOME=/root"));
 }
 
+TEST(CommandLinesTest, ACommandRunsInPlaceOfTheWorkers) {
+  LaunchOptions options = TwoByTwo();
+  options.command = {"/usr/bin/python3", "train.py", "--set", "a=b"};
+  options.master_port = 1500;
+  options.threads = 3;
+  options.environment = {"HOME=/root", "http_proxy=http://web:3128", "NO_PROXY=*",
+                         "RANK=5",     "GRPC_PROXY=http://web:3128", "SLUICE_JOB=other.yaml"};
+  const CommandLines plan = MakeCommandLines(options);
+  EXPECT_EQ(plan.shards[0].command[0], "/bin/sluice-server");
+  ASSERT_THAT(plan.workers, SizeIs(2));
+  EXPECT_EQ(plan.workers[1].name, "worker 1");
+  EXPECT_EQ(plan.workers[1].log_path, "/logs/worker-1.log");
+  EXPECT_EQ(plan.workers[1].command, options.command);
+  EXPECT_THAT(
+      plan.workers[1].environment,
+      ElementsAre("HOME=/root", "http_proxy=http://web:3128", "NO_PROXY=*",
+                  "no_grpc_proxy=127.0.0.1", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2",
+                  "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1500",
+                  "SLUICE_COORDINATOR=127.0.0.1:1001", "SLUICE_JOB=job.yaml",
+                  "SLUICE_REPORT=/logs/report-1.json", "OMP_NUM_THREADS=3", "PYTHONUNBUFFERED=1"));
+}
+
+TEST(CommandLinesTest, ACommandDialsThroughItsPacedLink) {
+  LaunchOptions options = TwoByTwo();
+  options.command = {"/bin/true"};
+  options.environment = {"no_proxy=127.0.0.1"};
+  options.proxy_ports = {2000, 2001, 2002, 2003};
+  EXPECT_THAT(MakeCommandLines(options).workers[1].environment,
+              IsSupersetOf({"grpc_proxy=http://127.0.0.1:2003", "no_grpc_proxy=none"}));
+}
+
 TEST(CommandLinesTest, WorkersOfRacksGoToTheirRelaysOverLinksThatAreNotPaced) {
   LaunchOptions options = TwoByTwo();
   options.relay_ports = {1003, 1004};

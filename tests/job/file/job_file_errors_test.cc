@@ -166,6 +166,13 @@ TEST(JobFileErrors, WhatDoesNotGoTogether) {
   EXPECT_THAT(Problem(Load(kLeastJob, {"name=a b"})), HasSubstr("may hold letters"));
 }
 
+TEST(JobFileErrors, ACommandComesWithoutModelAndData) {
+  EXPECT_THAT(ProblemOf("command: [python, train.py]\n"),
+              AllOf(HasSubstr(": model: the program of"), HasSubstr(": data: the program of")));
+  EXPECT_THAT(Problem(Load("name: a\ncommand: ['']\n")), HasSubstr("the first entry is empty"));
+  EXPECT_THAT(Problem(Load("name: a\ncommand: [\"b\\0\"]\n")), HasSubstr("a zero byte"));
+}
+
 TEST(JobFileErrors, RelaysHaveAllWorkersAndASyncJob) {
   const std::string relays = "relays={workers: [2, 1], uplink: int8}";
   EXPECT_EQ(Problem(Load(kLeastJob, {"workers=3", relays})), "");

@@ -262,6 +262,23 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
   EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);
 }
 
+TEST(JobFile, ACommandReplacesModelAndData) {
+  const std::string text = "name: mine\ncommand: [python, train.py, --lr, 0.1]\n";
+  const auto load = [](const std::string& job, const std::vector<std::string>& set) {
+    return *LoadLaunchJobFromText(job, "job.yaml", {.path = {}, .set = set});
+  };
+  const LaunchJob job = load(text, {});
+  EXPECT_THAT(job.command, ElementsAre("python", "train.py", "--lr", "0.1"));
+  EXPECT_EQ(job.spec.model.name, "custom");
+  EXPECT_EQ(job.spec.data.format, "custom");
+  // Machines may have the program in different folders.
+  EXPECT_EQ(load(text, {"command=[/opt/python, train.py]"}).spec.hash, job.spec.hash);
+  // The launcher passes a command on as JSON.
+  const LaunchJob json = load(text, {R"(command=["sh", "-c", "echo \"a: é\"\necho $1", ""])"});
+  EXPECT_THAT(json.command, ElementsAre("sh", "-c", "echo \"a: é\"\necho $1", ""));
+  EXPECT_EQ(load(json.text, {}).command, json.command);
+}
+
 TEST(JobFileSet, ReplacesScalarsListsAndSections) {
   const JobSpec job =
       MustLoad(Load(kFullJob, {"optimizer={name: rmsprop, lr: 1e-3}", "model.hidden=[5]", "seed=1",
