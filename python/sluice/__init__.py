@@ -17,6 +17,7 @@ from ._ddp import attach, ddp_hook
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures
 from ._init import TLS, init
+from ._launch import launch
 from ._ranks import is_initialized, local_rank, rank, shutdown, size
 from ._session import LocalSession, Session
 from ._tune import tune
@@ -49,6 +50,7 @@ __all__ = [
     "fsdp_attach",
     "init",
     "is_initialized",
+    "launch",
     "local_rank",
     "rank",
     "shutdown",
