@@ -221,7 +221,6 @@ def init(
     if local_steps is not None:
         job = _with_local_steps(job, local_steps)
     coordinator = os.environ.get("SLUICE_COORDINATOR") or coordinator
-    tls = tls or TLS()
     if coordinator or world.size == 1:
         text, name = _job_text(job, uplink, downlink, world.size, 1 if shards == "auto" else shards)
         _check_job(_sluice.read_job(text, name), name, world, local_steps)
@@ -229,7 +228,7 @@ def init(
     else:
         place = _find_servers(world, _scope, shards, job, uplink, downlink, http or "off", local_steps, join_timeout)
         token_file = place.token.path if place.token else ""
-    session = _take_seat(place, world, join_timeout, token_file, tls, quiet)
+    session = _take_seat(place, world, join_timeout, token_file, tls or TLS(), quiet)
     if model is not None:
         try:
             session.join(trainable(model))
