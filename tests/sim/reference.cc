@@ -97,10 +97,19 @@ void Reference::RunTo(uint64_t step, const Plans& plans) {
   for (; next_step_ <= step; ++next_step_) {
     const auto begins = plans.find(next_step_);
     if (begins != plans.end()) Adopt(begins->second);
-    const auto change = changes_.find(next_step_ - 1);
-    if (next_step_ > 1 && change != changes_.end()) ChangeRanks(change->second);
+    ChangeRanksIfDue();
     RunStep(next_step_);
   }
+  // The job may also resume after its last step.
+  if (next_step_ > options_.steps) ChangeRanksIfDue();
+}
+
+void Reference::ChangeRanksIfDue() {
+  if (next_step_ <= 1 || changed_before_ == next_step_) return;
+  const auto change = changes_.find(next_step_ - 1);
+  if (change == changes_.end()) return;
+  changed_before_ = next_step_;
+  ChangeRanks(change->second);
 }
 
 void Reference::MakeAggregators() {

@@ -84,6 +84,7 @@ class Reference final : public JobReference {
   void MakeAggregators();
   // Gives the next step another number of ranks.
   void ChangeRanks(uint32_t ranks);
+  void ChangeRanksIfDue();
   void CheckMerged(const std::vector<std::vector<std::vector<float>>>& before);
   // Follows the job's schedule, independently of the plan maker.
   void FollowSchedule(uint64_t step);
@@ -119,6 +120,7 @@ class Reference final : public JobReference {
   std::vector<compress::ChunkConfig> downlink_base_;  // Configuration without a plan, by chunk.
   // The current step's plan in a job with a schedule.
   std::shared_ptr<const protocol::CompressionPlan> plan_;
+  uint64_t changed_before_ = 0;  // The step before which the number of ranks changed last.
   uint64_t next_step_;
   std::optional<server::ShardParameters> replica_;                  // Only with a rule; by chunk.
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk.
