@@ -112,7 +112,8 @@ void SimDisk::Drop(uint64_t step) {
   parts_.erase(step);
   const size_t files =
       std::erase_if(damaged_, [step](const auto& part) { return part.first == step; });
-  dropped_damaged_ = dropped_damaged_ || files > 0;
+  // A part that was lost and written again does not make an unusable checkpoint usable.
+  dropped_damaged_ = dropped_damaged_ || files > 0 || spoilt_.contains(step);
 }
 
 uint32_t SimDisk::TermOf(uint64_t step) const {
