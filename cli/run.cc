@@ -297,7 +297,7 @@ void JobRun::EndLingering() {
     // A shard may have been restarted too late to learn that the job has finished.
     processes_.BeginEnd();
   } else if (setup_.has_command() && TotalsOf(status_).joined == 0) {
-    Fail(std::string(kNobodyJoined));
+    Fail(std::string(kNoWorkerJoined));
   } else {
     Fail("all workers ended well, but a shard did not end within 10 s after them.");
   }

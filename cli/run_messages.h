@@ -9,7 +9,7 @@
 namespace sluice::cli {
 
 // The failure of a run whose commands all ended without joining the job.
-inline constexpr absl::string_view kNobodyJoined =
+inline constexpr absl::string_view kNoWorkerJoined =
     "all commands ended well, but none of them joined the job: the program must call "
     "sluice.attach or sluice.init (docs/python.md).";
 

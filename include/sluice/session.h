@@ -44,7 +44,7 @@ struct JobSummary {
   bool shards_update = false;  // True if the shards run the optimizer.
   // True if workers take steps of their own and send the resulting weight changes.
   bool sends_weights = false;
-  // Only in mode local_sgd; otherwise as in a JobSummary without a job.
+  // These four describe mode local_sgd, and have their default values in other modes.
   uint64_t local_steps = 1;       // Steps that each worker takes between two exchanges.
   std::string outer_optimizer{};  // How the shards apply changes: nesterov or average.
   double outer_lr = 1;

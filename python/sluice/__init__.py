@@ -23,8 +23,8 @@ from ._session import LocalSession, Session
 from ._tune import tune
 
 if TYPE_CHECKING:
-    from ._local import DiLoCo, LocalSGD
     from ._fsdp import fsdp_attach
+    from ._local import DiLoCo, LocalSGD
     from ._optimizer import DistributedOptimizer
     from ._torch import DistributedDataParallel, GradScaler
 

@@ -6,12 +6,13 @@ import atexit
 import math
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ._errors import SluiceError
 from ._init import init, trainable, warn
 from ._session import Session
+from ._tensors import local_part
 from ._tune import tune
 
 if TYPE_CHECKING:
@@ -124,6 +125,26 @@ def apply_means(session: Session, means: Iterable[tuple[int, torch.Tensor]]) -> 
             mean.detach().fill_(math.nan)
         else:
             session.apply(tensor, mean.detach())
+
+
+def take_means(session: Session, parameters: Iterable[torch.Tensor]) -> None:
+    """Waits for the exchange and replaces gradients by their means. `parameters` are in the order of the session's table."""
+    import torch
+
+    with torch.profiler.record_function("sluice.wait"):
+        session.wait()
+    with torch.profiler.record_function("sluice.apply"):
+        apply_means(session, _targets(parameters))
+
+
+def _targets(parameters: Iterable[torch.Tensor]) -> Iterator[tuple[int, torch.Tensor]]:
+    import torch
+
+    for i, parameter in enumerate(parameters):
+        if parameter.grad is None and parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+        if parameter.grad is not None:
+            yield i, local_part(parameter.grad)
 
 
 def attach(

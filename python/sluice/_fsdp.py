@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._ddp import apply_means
+from ._ddp import take_means
 from ._errors import SluiceError
 from ._init import init, trainable, warn
 from ._session import Session
@@ -41,16 +41,7 @@ class _Exchange:
         gradients = [p.grad.to_local() if p.grad is not None else torch.zeros_like(p.to_local()) for p in self._parameters]
         for i in reversed(range(len(gradients))):
             self.session.submit(i, gradients[i])
-        with torch.profiler.record_function("sluice.wait"):
-            self.session.wait()
-        with torch.profiler.record_function("sluice.apply"):
-            means = []
-            for i, parameter in enumerate(self._parameters):
-                if parameter.grad is None and parameter.requires_grad:
-                    parameter.grad = torch.zeros_like(parameter)
-                if parameter.grad is not None:
-                    means.append((i, parameter.grad.to_local()))
-            apply_means(self.session, means)
+        take_means(self.session, self._parameters)
         self._complete = True
         self.session.end_step()
 

@@ -158,8 +158,8 @@ def launch(fn: Callable[[Session], _T], workers: int = 2, **options: Any) -> _T:
 
         losses = sluice.launch(train, workers=2, uplink="int4")
 
-    The processes start anew (``spawn``) and import the function, so a script needs ``if __name__ == "__main__"``. In a
-    notebook, functions of its cells need the package ``cloudpickle``. The ranks have the environment variables of
+    It starts new processes (``spawn``), which import the function. A script therefore needs ``if __name__ == "__main__"``. In
+    a notebook, functions of its cells need the package ``cloudpickle``. The ranks have the environment variables of
     ``torchrun``, so ``torch.distributed.init_process_group("gloo")`` works in the function.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._ddp import apply_means
+from ._ddp import take_means
 from ._errors import SluiceError
 from ._init import next_session
 from ._session import Session
@@ -100,21 +100,11 @@ class _Exchange:
                     f"the gradient of {self._names[id(parameter)]} changed between the backward pass and the exchange: call "
                     "synchronize() first (to clip gradients, for example)"
                 )
-        with torch.profiler.record_function("sluice.wait"):
-            self.session.wait()
-        with torch.profiler.record_function("sluice.apply"):
-            apply_means(self.session, self._targets())
+        take_means(self.session, self._parameters)
         self._submitted.clear()
         self._backwards = [0] * len(self._parameters)
         self.complete = True
         self.session.end_step()
-
-    def _targets(self) -> Iterator[tuple[int, torch.Tensor]]:
-        for i, parameter in enumerate(self._parameters):
-            if parameter.grad is None and parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-            if parameter.grad is not None:
-                yield i, parameter.grad
 
 
 def _name_all(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None) -> list[tuple[str, torch.Tensor]]:

@@ -93,4 +93,3 @@ class Reporting:
         if every < 1:
             raise SluiceError(f"log_to: every is {every}, and must be at least 1", code="INVALID_ARGUMENT")
         self._sinks.append((sink_of(target), every, [self.figures()]))
-

@@ -19,7 +19,7 @@ def _quantile(times: list[float], share: float) -> float:
 
 
 class RunReport:
-    """Measures steps and writes the figures to ``$SLUICE_REPORT``, where the launcher reads them. Without it, does nothing."""
+    """Measures steps and writes the figures to ``$SLUICE_REPORT``, where the launcher reads them. Does nothing if it is not set."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
@@ -29,7 +29,9 @@ class RunReport:
         self._times: list[float] = []  # Seconds of each step.
 
     def step(self) -> None:
-        """A step has ended. The first one only starts the clock, because it includes the start of the program."""
+        """Counts a step that has ended. The first one only starts the clock, because it includes the start of the program."""
+        if not self._path:
+            return
         now = time.monotonic()
         if self._began is None:
             self._began = now

@@ -79,7 +79,7 @@ class Session(Reporting):
         self._told_of_skips = False
         # In mode local_sgd: the parameters of the last exchange, as the core wrote them. All ranks have the same bits.
         self._published: list[torch.Tensor] = []
-        self._report = RunReport(rank)
+        self._run_report = RunReport(rank)
         _open[id(self)] = self
 
     # What a session is about.
@@ -185,7 +185,7 @@ class Session(Reporting):
             self._held.append((tensor, host))
             core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale)
 
-        self._located(hand_over, f"{self._thing} of {row[0]}")
+        self._located(hand_over, f"{self._quantity} of {row[0]}")
 
     def skip(self) -> None:
         """Takes part in the step with nothing, instead of all its gradients: this rank has no data left."""
@@ -199,20 +199,20 @@ class Session(Reporting):
         self._last = self._located(lambda: self._poll(core), f"exchange{names}")
         self._held.clear()
         self.step = self._last.step
-        self._report.step()
+        self._run_report.step()
         if self._job.waits_for_all and not self._job.sends_weights and self._last.n_min < self.world_size:
             Session.incomplete_steps += 1
         if self._last.bundles_skipped_here and not self._told_of_skips:
             self._told_of_skips = True
             self._say(
                 1,
-                f"rank {self.rank}, step {self.step}: the {self._thing} of {self._last.first_skipped_tensor} is not finite, so "
-                f"{self._last.bundles_skipped_here} of {self._last.bundles} parts of this rank's {self._thing} were left out "
+                f"rank {self.rank}, step {self.step}: the {self._quantity} of {self._last.first_skipped_tensor} is not finite, so "
+                f"{self._last.bundles_skipped_here} of {self._last.bundles} parts of this rank's {self._quantity} were left out "
                 "(Session.figures counts them; this is said once)",
             )
 
     @property
-    def _thing(self) -> str:
+    def _quantity(self) -> str:
         return "change" if self._job.sends_weights else "gradient"
 
     def _poll(self, core: _sluice.Session) -> _sluice.StepResult:
@@ -281,7 +281,7 @@ class Session(Reporting):
             return
         try:
             if self.joined:
-                self._report.write(core.figures())
+                self._run_report.write(core.figures())
                 self._patient(core.leave, core)
                 for shard in self._shards:
                     for _ in shard.wait():

@@ -103,12 +103,17 @@ def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
     return _new(row, torch.float32)
 
 
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns this rank's part of a tensor that FSDP shards, and any other tensor as it is."""
+    part: torch.Tensor = getattr(tensor, "to_local", lambda: tensor)()
+    return part
+
+
 def raw(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a dense tensor's values in row-major order."""
     import torch
 
-    tensor = getattr(tensor, "to_local", lambda: tensor)()  # Of a tensor that FSDP shards, this rank's part.
-    here: Any = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
+    here: Any = local_part(tensor).detach().to("cpu").resolve_conj().resolve_neg().contiguous().reshape(-1)
     return memoryview(here.view(torch.uint8).numpy().data) if here.numel() else memoryview(b"")
 
 

@@ -49,7 +49,7 @@ class SluiceCallback(_Callback):  # type: ignore[misc]
         super().__init__()
         self.session: Session | None = None
         self._options = options
-        self._state: dict[str, Any] = {}  # Of a checkpoint, until training starts; and of the last session.
+        self._state: dict[str, Any] = {}  # The state that training starts with. After training, the last session's state.
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         session = self.session = attach(trainer.strategy.model, **self._options)

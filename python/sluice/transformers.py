@@ -83,4 +83,4 @@ class SluiceCallback(_Callback):  # type: ignore[misc]
         if file.exists():
             session.load_state_dict(torch.load(file, weights_only=True))
         else:
-            warn(f"rank {session.rank}: the checkpoint has no {file}, so the session begins anew")
+            warn(f"rank {session.rank}: the checkpoint has no {file}, so the session starts without saved state")

@@ -25,7 +25,7 @@ def test_two_nodes_train_as_one_process_with_all_batches(ranks: list[Rank], case
         found = rank.await_word("equal")[case]
         assert found["worst"] < 1e-6, found
         assert found["steps"] == 4
-        # The second rank of a node holds no part of a parameter with one element, and nobody exchanges frozen ones.
+        # The second rank of a node holds no part of a parameter with one element. Frozen parameters are not exchanged.
         names = [f"{block}.{name}" for block in (0, 1) for name in ("scale", "unused", "first.weight", "first.bias", "again.weight", "again.bias")]
         assert found["names"] == [name for name in names if rank.rank % 2 == 0 or "scale" not in name]
 

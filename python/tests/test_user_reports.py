@@ -130,7 +130,7 @@ def test_04_replicas_that_drift_are_told(ranks: list[Rank]) -> None:
 
 
 def test_05_the_time_of_a_step_has_parts() -> None:
-    """pytorch/pytorch#73600, #74157: DDP is slower than one process, and nobody sees where the time goes."""
+    """pytorch/pytorch#73600, #74157: DDP is slower than one process, and no figure shows where the time goes."""
     with torch.profiler.profile() as profile:
         train(new_model(), 2, uplink="int8", downlink="int8")
     names = {event.key for event in profile.key_averages()}

@@ -64,7 +64,7 @@ class PlannedReference final : public JobReference {
     RankChanges changes;
   };
   std::map<uint32_t, Course> courses_;            // By term.
-  Course course_;                                 // Of the newest term.
+  Course course_;                                 // The course of the newest term.
   std::map<uint64_t, Announcement> told_;         // By the step whose result announced the plan.
   mutable std::unique_ptr<Reference> reference_;  // Computed as far as a caller needed.
 };

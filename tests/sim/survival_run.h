@@ -32,7 +32,8 @@ namespace sluice {
 
 // Delays that all processes share.
 inline constexpr Micros kHeartbeat = 5'000;
-// With more losses, a lease would end, and without checkpoints the job with it.
+// If more heartbeats of a worker were lost in a row, its lease would end. A job without checkpoints
+// would end with it.
 inline constexpr uint32_t kMostLostInARow = 3;
 inline constexpr Micros kRetry = 3'000;   // Until a worker without an answer tries again.
 inline constexpr Micros kRedial = 5'000;  // Until a shard that lost the coordinator redials.
@@ -102,7 +103,7 @@ struct SimRank {
   uint64_t restored = 0;    // The step of the restored checkpoint.
   std::optional<protocol::CheckpointPart> part;         // Newest durable part, for heartbeats.
   std::deque<std::pair<uint64_t, std::string>> hashes;  // Parameter hashes not yet acknowledged.
-  uint32_t lost_in_a_row = 0;                           // Heartbeats.
+  uint32_t lost_in_a_row = 0;  // Heartbeats that were lost since the last one that arrived.
   Micros muted_until = 0;
   Micros hangs_until = 0;
   Micros hung_since = 0;  // 0 while the worker trains.

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,6 +49,14 @@ def begin_without_group() -> None:
 
 def shard_pids(session: sluice.Session) -> list[int]:
     return [shard._process.pid for shard in session._shards]
+
+
+def message_of(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except sluice.SluiceError as error:
+        return f"{error.code} {error}"
+    return "no error"
 
 
 def end() -> None:

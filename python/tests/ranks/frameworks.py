@@ -212,7 +212,7 @@ def transformers() -> None:
 def main() -> None:
     os.environ |= {"LOCAL_RANK": str(common.RANK), "LOCAL_WORLD_SIZE": str(common.SIZE), "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "test"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    common.begin()  # The frameworks use the process group that is there, so nobody listens on that port.
+    common.begin()  # The frameworks use the existing process group, so no process listens on that port.
     {"lightning": lightning, "accelerate": accelerate, "transformers": transformers}[sys.argv[1]]()
     common.end()
 

@@ -140,14 +140,6 @@ def compressed() -> dict[str, Any]:
     return found
 
 
-def message_of(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except sluice.SluiceError as error:
-        return f"{error.code} {error}"
-    return "no error"
-
-
 def refused() -> list[str]:
     mesh = init_device_mesh("cpu", (NODES, RANKS), mesh_dim_names=("node", "rank"))
 
@@ -188,7 +180,7 @@ def refused() -> list[str]:
             session.close()
 
     calls = [plain, hybrid, early, small, with_options(coordinator="127.0.0.1:1"), with_options(coordinator=["127.0.0.1:1"]), with_options(rank=0)]
-    return [message_of(call) for call in [*calls, scaled]]
+    return [common.message_of(call) for call in [*calls, scaled]]
 
 
 def one_mesh() -> dict[str, Any]:

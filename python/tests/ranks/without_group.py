@@ -243,11 +243,11 @@ def broadcasts() -> dict[str, Any]:
         "object": sluice.broadcast_object({"rank": common.RANK, "a": [1, "b"]}, root_rank=1),
         "optimizer": [optimizer_state(dtype) for dtype in (torch.float32, torch.bfloat16)],
         "errors": [
-            message_of(lambda: sluice.broadcast_parameters({"a": torch.zeros(2), "b.weight": torch.zeros(2 + common.RANK)})),
-            message_of(lambda: sluice.broadcast_parameters({"a": torch.zeros(2)} if common.RANK else {"a": torch.zeros(2), "b": torch.zeros(1)})),
-            message_of(lambda: sluice.broadcast_object(lambda: None)),
-            message_of(lambda: sluice.broadcast_object(1, root_rank=2)),
-            message_of(lambda: sluice.broadcast_parameters({"a": 1 if common.RANK else torch.zeros(2)})),
+            common.message_of(lambda: sluice.broadcast_parameters({"a": torch.zeros(2), "b.weight": torch.zeros(2 + common.RANK)})),
+            common.message_of(lambda: sluice.broadcast_parameters({"a": torch.zeros(2)} if common.RANK else {"a": torch.zeros(2), "b": torch.zeros(1)})),
+            common.message_of(lambda: sluice.broadcast_object(lambda: None)),
+            common.message_of(lambda: sluice.broadcast_object(1, root_rank=2)),
+            common.message_of(lambda: sluice.broadcast_parameters({"a": 1 if common.RANK else torch.zeros(2)})),
         ],
         "keys_left": keys_left(),
     }
@@ -281,14 +281,6 @@ def optimizer_state(dtype: torch.dtype) -> str:
     sluice.broadcast_optimizer_state(optimizer, root_rank=1)
     tensors = [state[key] for state in optimizer.state.values() for key in ("step", "exp_avg", "exp_avg_sq")]
     return f"{sha256(tensors)} {[str(t.dtype) for t in tensors]} {optimizer.param_groups[0]['lr']}"
-
-
-def message_of(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except sluice.SluiceError as error:
-        return f"{error.code} {error}"
-    return "no error"
 
 
 def keys_left() -> int | None:

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -73,6 +75,28 @@ class ChildProcessTest : public ::testing::Test {
       if (state == "Z" || state.empty()) return;
       ::poll(nullptr, 0, 5);
     }
+  }
+  // Starts a child in a launcher process and kills the launcher. Then the process that `pid_of`
+  // names must end.
+  static void ExpectEndsWithItsLauncher(const ChildOptions& options,
+                                        const std::function<pid_t(ChildProcess* child)>& pid_of) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe(pipe.data()), 0);
+    const pid_t launcher = ::fork();
+    if (launcher == 0) {
+      auto child = ChildProcess::Start(options);
+      const pid_t pid = child.ok() ? pid_of(child->get()) : 0;
+      [[maybe_unused]] const ssize_t written = ::write(pipe[1], &pid, sizeof(pid));
+      while (true) ::pause();
+    }
+    pid_t pid = 0;
+    ASSERT_EQ(::read(pipe[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
+    for (const int fd : pipe) ::close(fd);
+    ASSERT_GT(pid, 0);
+    ASSERT_EQ(::kill(pid, 0), 0);
+    ::kill(launcher, SIGKILL);
+    ::waitpid(launcher, nullptr, 0);
+    WaitUntilGone(pid);
   }
 
   std::string folder_;
@@ -198,46 +222,16 @@ TEST_F(ChildProcessTest, DestructionKills) {
 }
 
 TEST_F(ChildProcessTest, ChildDiesWithAParentThatIsKilled) {
-  std::array<int, 2> pipe{};
-  ASSERT_EQ(::pipe(pipe.data()), 0);
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    auto child = ChildProcess::Start(Shell("sleep 1000"));
-    const pid_t pid = child.ok() ? (*child)->pid() : 0;
-    [[maybe_unused]] const ssize_t written = ::write(pipe[1], &pid, sizeof(pid));
-    while (true) ::pause();
-  }
-  pid_t pid = 0;
-  ASSERT_EQ(::read(pipe[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
-  for (const int fd : pipe) ::close(fd);
-  ASSERT_GT(pid, 0);
-  ASSERT_EQ(::kill(pid, 0), 0);
-  ::kill(launcher, SIGKILL);
-  ::waitpid(launcher, nullptr, 0);
-  WaitUntilGone(pid);
+  ExpectEndsWithItsLauncher(Shell("sleep 1000"), [](ChildProcess* child) { return child->pid(); });
 }
 
 TEST_F(ChildProcessTest, AGuardedGroupDiesWithAParentThatIsKilled) {
-  std::array<int, 2> pipe{};
-  ASSERT_EQ(::pipe(pipe.data()), 0);
-  const pid_t launcher = ::fork();
-  if (launcher == 0) {
-    ChildOptions options = Shell("sleep 1000 & echo $!; wait");
-    options.guard_group = true;
-    auto child = ChildProcess::Start(options);
+  ChildOptions options = Shell("sleep 1000 & echo $!; wait");
+  options.guard_group = true;
+  ExpectEndsWithItsLauncher(options, [](ChildProcess* child) {
     pid_t pid = 0;
-    if (child.ok() && !absl::SimpleAtoi(WaitForLine(child->get()), &pid)) pid = 0;
-    [[maybe_unused]] const ssize_t written = ::write(pipe[1], &pid, sizeof(pid));
-    while (true) ::pause();
-  }
-  pid_t pid = 0;
-  ASSERT_EQ(::read(pipe[0], &pid, sizeof(pid)), static_cast<ssize_t>(sizeof(pid)));
-  for (const int fd : pipe) ::close(fd);
-  ASSERT_GT(pid, 0);
-  ASSERT_EQ(::kill(pid, 0), 0);
-  ::kill(launcher, SIGKILL);
-  ::waitpid(launcher, nullptr, 0);
-  WaitUntilGone(pid);
+    return absl::SimpleAtoi(WaitForLine(child), &pid) ? pid : 0;
+  });
 }
 
 TEST_F(ChildProcessTest, AGuardEndsWithItsGroup) {

@@ -112,18 +112,24 @@ TEST(LocalSession, LosslessCodecsGiveTheGradientBack) {
   EXPECT_TRUE(session->Leave().ok());
 }
 
+// Makes one exchange of gradients that are the same in each step.
+void Exchange(Session* session, absl::Span<const float> w, absl::Span<const float> b) {
+  ASSERT_TRUE(session->Submit(0, w).ok());
+  ASSERT_TRUE(session->Submit(1, b).ok());
+  const std::vector<float> buffer(5, 1.0f);
+  if (session->BuffersDue()) {
+    ASSERT_TRUE(session->Submit(2, buffer).ok());
+  }
+  ASSERT_TRUE(session->Wait().ok());
+}
+
 TEST(LocalSession, WhatBothCodecsLeaveOutComesLater) {
   const std::unique_ptr<Session> session = Joined("topk:10%", "topk:20%/ef");
-  const std::vector<float> w = Wave(3000), b = Wave(5), buffer(5, 1.0f);
+  const std::vector<float> w = Wave(3000), b = Wave(5);
   std::vector<float> sum(3000, 0.0f);
   constexpr int kSteps = 200;
   for (int step = 1; step <= kSteps; ++step) {
-    ASSERT_TRUE(session->Submit(0, w).ok());
-    ASSERT_TRUE(session->Submit(1, b).ok());
-    if (session->BuffersDue()) {
-      ASSERT_TRUE(session->Submit(2, buffer).ok());
-    }
-    ASSERT_TRUE(session->Wait().ok());
+    Exchange(session.get(), w, b);
     ASSERT_TRUE(session->ApplyScaled(0, 1.0f / kSteps, absl::MakeSpan(sum)).ok());
   }
   double lost = 0, all = 0;
@@ -170,12 +176,7 @@ TEST(LocalSession, PublishesUpdatesLikeAShard) {
   ASSERT_TRUE(session->AgreeOnParameters(parameters).ok());
   constexpr int kSteps = 200;
   for (int step = 1; step <= kSteps; ++step) {
-    ASSERT_TRUE(session->Submit(0, w).ok());
-    ASSERT_TRUE(session->Submit(1, b).ok());
-    if (session->BuffersDue()) {
-      ASSERT_TRUE(session->Submit(2, buffer).ok());
-    }
-    ASSERT_TRUE(session->Wait().ok());
+    Exchange(session.get(), w, b);
     ASSERT_TRUE(session->ApplyUpdate(0, absl::MakeSpan(own_w)).ok());
     ASSERT_TRUE(session->ApplyUpdate(1, absl::MakeSpan(own_b)).ok());
     ASSERT_EQ(std::vector<float>(own_w.begin() + 1000, own_w.begin() + 2000), shard->published[1]);
