@@ -66,7 +66,7 @@ class Copy:
             self.update(name)
         if not (self.folder / ".deps").exists():
             (self.folder / ".deps").symlink_to(root / ".deps")
-        self.run("cmake", "--preset", "release", "-DSLUICE_BENCH=OFF")
+        self.run("cmake", "--preset", "release", "-DSLUICE_BENCH=OFF", "-DSLUICE_UNITY=ON")
 
     def update(self, name):
         """Keeps the times of files that are the same, so that a second run builds little."""
@@ -85,13 +85,18 @@ class Copy:
     def build(self, *programs):
         self.run("ninja", "-C", "build/release", *programs)
 
-    def passes(self, bug):
+    def finding(self, bug):
+        """The line of output that shows the bug, or None if the test passes."""
         arguments = ["--kinds", bug.kinds, "--seeds", SEEDS, "--failures", "1", "--shrinks", "0"] if bug.kinds else [f"--gtest_filter={bug.tests}"]
         done = subprocess.run([self.folder / "build/release/bin" / bug.program, *arguments], cwd=self.folder, capture_output=True, text=True,
                               timeout=1800)
         if "[==========] Running 0 tests" in done.stdout:
             sys.exit(f"{bug.name}: no test of {bug.program} matches {bug.tests}")
-        return done.returncode == 0 or bug.shows not in done.stdout + done.stderr
+        if done.returncode == 0 or bug.shows not in done.stdout + done.stderr:
+            return None
+        lines = (done.stdout + done.stderr).splitlines()
+        marks = (lambda line: " --first " in line) if bug.kinds else (lambda line: line.startswith("[  FAILED  ]"))
+        return next(filter(marks, lines), f"exit status {done.returncode}").strip()
 
     def plant(self, bug):
         path = self.folder / bug.path
@@ -119,13 +124,13 @@ def main():
     copy.build(*sorted({bug.program for bug in chosen}))
     missed = 0
     for bug in chosen:
-        if not bug.kinds and not copy.passes(bug):  # CI runs as many seeds of all kinds without bugs.
+        if not bug.kinds and copy.finding(bug) is not None:  # CI runs as many seeds of all kinds without bugs.
             sys.exit(f"{bug.name}: {bug.tests} fails without the bug")
         copy.plant(bug)
         copy.build(bug.program)
-        caught = not copy.passes(bug)
-        missed += not caught
-        print(f"{bug.name}: {'found' if caught else 'NOT FOUND'} by {bug.tests or f'simulate, {bug.kinds}'}", flush=True)
+        finding = copy.finding(bug)
+        missed += finding is None
+        print(f"{bug.name}: {'NOT FOUND' if finding is None else f'found: {finding}'} ({bug.tests or f'simulate, {bug.kinds}'})", flush=True)
         copy.remove(bug)
     print(f"{len(chosen) - missed} of {len(chosen)} planted bugs found")
     return 1 if missed else 0

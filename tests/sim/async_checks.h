@@ -51,6 +51,8 @@ class AsyncChecks {
   // Workers, by rank.
   void WorkerBegins(uint32_t rank, uint32_t term,
                     absl::Span<const protocol::CompressionPlan> plans);
+  // Returns whether the rank's newest process is of this term.
+  bool IsCurrent(uint32_t rank, uint32_t term) const { return ranks_[rank].term == term; }
   void StepBegins(uint32_t rank) { ranks_[rank].coded_by = ranks_[rank].told_plan; }
   void Encodes(const worker::EncodeTask& task);
   void CheckSent(uint32_t shard, const protocol::ExchangeRequest& exchange,

@@ -50,6 +50,10 @@ void PlannedReference::Lost(uint32_t rank) {
   for (auto& [step, told] : told_) told.ranks.erase(rank);
 }
 
+void PlannedReference::LostAll() {
+  for (auto& [step, told] : told_) told.ranks.clear();
+}
+
 void PlannedReference::Begin(uint32_t term, uint32_t ranks, uint32_t written_in_term,
                              uint64_t step) {
   const auto before = courses_.find(written_in_term);

@@ -29,6 +29,8 @@ class PlannedReference final : public JobReference {
   std::string CheckAnnounced(uint32_t rank, uint64_t step, const Plan& plan, bool* knower_lost);
   // Forgets the plans that the lost rank received.
   void Lost(uint32_t rank);
+  // All processes have ended.
+  void LostAll();
   // Term `term` begins with `ranks` ranks and the checkpoint after `step` that an earlier term
   // wrote, or with nothing if `step` is 0.
   void Begin(uint32_t term, uint32_t ranks, uint32_t written_in_term, uint64_t step);

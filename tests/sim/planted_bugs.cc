@@ -148,6 +148,28 @@ void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot) {
   }
 }
 
+void ApplyAgain(const SurvivalOptions& options, const protocol::Layout& layout, uint32_t shard,
+                const protocol::ExchangeReply& answer, std::vector<std::vector<float>>* parameters,
+                std::vector<std::vector<float>>* momentum) {
+  if (options.bug != SurvivalBug::kResultAppliedTwice || answer.step == 0) return;
+  const std::vector<uint32_t>& chunks = layout.bundles[shard][answer.bundle].chunks;
+  for (size_t i = 0; i < answer.results.size(); ++i) {
+    const protocol::Chunk& chunk = layout.chunks[chunks[i]];
+    const auto of_chunk = [&chunk](std::vector<std::vector<float>>* values) {
+      return absl::MakeSpan((*values)[chunk.tensor]).subspan(chunk.offset, chunk.count);
+    };
+    std::vector<float> mean(chunk.count);
+    Check(compress::DecodeAddFrames(protocol::FrameBytes(answer.results[i]), absl::MakeSpan(mean))
+              .ok(),
+          "results decode");
+    if (!options.rule.has_value()) {
+      ApplyMean(answer.step, mean, of_chunk(parameters), of_chunk(momentum));
+      continue;
+    }
+    for (size_t j = 0; j < mean.size(); ++j) of_chunk(parameters)[j] += mean[j];
+  }
+}
+
 void AnswerForger::Arrived(uint32_t shard, const protocol::ExchangeRequest& exchange) {
   if (!enabled() || exchange.keys_only) return;
   std::vector<protocol::ExchangeRequest>& arrived =

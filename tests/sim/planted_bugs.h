@@ -34,6 +34,11 @@ std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const protocol::Tens
 // Changes `snapshot` to the state that a shard with the bug would read from its checkpoint part.
 void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot);
 
+// Applies a repeated result once more if the bug says so. The values are a worker's, by tensor.
+void ApplyAgain(const SurvivalOptions& options, const protocol::Layout& layout, uint32_t shard,
+                const protocol::ExchangeReply& answer, std::vector<std::vector<float>>* parameters,
+                std::vector<std::vector<float>>* momentum);
+
 // Forges the answers of a shard with the bug. It sums the contributions in order of arrival.
 class AnswerForger {
  public:

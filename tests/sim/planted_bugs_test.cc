@@ -53,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kRestoredShardClosesAlone, "RestoredShardClosesAlone",
                 "another result"},
         BugCase{SurvivalBug::kReleaseBeforeDurable, "ReleaseBeforeDurable", "without need"},
+        BugCase{SurvivalBug::kReplacedWorkerGoesOn, "ReplacedWorkerGoesOn",
+                "although it was replaced"},
         BugCase{SurvivalBug::kTwoShardsServe, "TwoShardsServe", "serves after its end"}),
     NameOf);
 

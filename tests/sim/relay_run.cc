@@ -75,38 +75,6 @@ void RackRun::EndWithTheJob() {
   for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
 }
 
-void RackRun::PauseServers(Micros until) {
-  for (const ProcessId process : serving_) processes_[process].StandStill(until);
-}
-
-void RackRun::KillAndRestart(ProcessId process) {
-  if (IsWorker(process)) return SurvivalRun::KillAndRestart(process);
-  above_.KillAndRestart(above_.RelayProcess(relay_));
-}
-
-void RackRun::StandStill(ProcessId process, Micros until) {
-  if (IsWorker(process)) return SurvivalRun::StandStill(process, until);
-  above_.StandStill(above_.RelayProcess(relay_), until);
-}
-
-void RackRun::LoseDisk(ProcessId process) {
-  if (IsWorker(process)) return SurvivalRun::LoseDisk(process);
-  above_.LoseDisk(above_.RelayProcess(relay_));
-}
-
-void RackRun::CutOff(ProcessId process) {
-  if (IsWorker(process)) return SurvivalRun::CutOff(process);
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) SurvivalRun::CutOff(WorkerProcess(rank));
-}
-
-void RackRun::LoseServersDisk() {
-  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-    disk_.Lose([shard](const protocol::CheckpointPart& part) {
-      return part.name == protocol::ShardPartName(shard, part.term);
-    });
-  }
-}
-
 void RackRun::Asked(const server::AskParent& ask) { above_.Ask(relay_, ask); }
 
 void RackRun::Finished(const server::LeaveParent& leave) { above_.Finish(relay_, leave); }
@@ -337,43 +305,6 @@ void ParentRun::Done(uint32_t index) {
   if (joining) return racks_[index]->EndWithTheJob();
   racks_[index]->FinishParent(relay.term);
   DoQueued(index);
-}
-
-void ParentRun::KillAndRestart(ProcessId process) {
-  RackRun* const rack = RackIn(process);
-  if (rack == nullptr) return SurvivalRun::KillAndRestart(process);
-  Kill(process);
-  Relay& relay = relays_[process - options_.shards];
-  relay.step.reset();
-  relay.begun = relay.joining = relay.busy = relay.lost = false;
-  relay.from_below.clear();
-  rack->KillServers();
-  At(2'000 + Below({"restart", process}, 40'000), kNoProcess, [this, rack, process] {
-    Start(process);
-    rack->StartServers();
-  });
-}
-
-void ParentRun::StandStill(ProcessId process, Micros until) {
-  SurvivalRun::StandStill(process, until);
-  if (RackRun* const rack = RackIn(process)) rack->PauseServers(until);
-}
-
-// A relay that is cut off may still reach its rack, which may have another network.
-void ParentRun::CutOff(ProcessId process) {
-  SurvivalRun::CutOff(process);
-  RackRun* const rack = RackIn(process);
-  if (rack != nullptr && Some("network", 2) == 0) rack->CutOff(0);
-}
-
-void ParentRun::CutPower() {
-  SurvivalRun::CutPower();
-  for (RackRun* const rack : racks_) rack->CutPower();
-}
-
-void ParentRun::LoseDisk(ProcessId process) {
-  if (RackRun* const rack = RackIn(process)) rack->LoseServersDisk();
-  SurvivalRun::LoseDisk(process);
 }
 
 std::string ParentRun::WhereRelaysAre() const {

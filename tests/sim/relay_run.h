@@ -48,11 +48,19 @@ class RackRun final : public SurvivalRun {
   // The rack's part of a fault of the relay's process.
   void PauseServers(Micros until);
   void LoseServersDisk();
+  void UseUpDescriptorsOfServers(Micros until);
+  // The relay has another token than its workers.
+  void RefuseWorkers(Micros until);
+  // Cuts one direction between all workers and the relay.
+  void CutRack(bool to_workers, Micros until);
 
   // A fault of a server strikes the relay.
   void KillAndRestart(ProcessId process) override;
   void StandStill(ProcessId process, Micros until) override;
   void LoseDisk(ProcessId process) override;
+  void UseUpDescriptors(ProcessId process, Micros until) override;
+  void RefuseCalls(ProcessId process, Micros until) override;
+  void CutOneWay(ProcessId from, ProcessId to, Micros until) override;
   // A relay that is cut off from its rack still reaches the parent job.
   void CutOff(ProcessId process) override;
   using SurvivalRun::CutPower;
@@ -92,6 +100,11 @@ class ParentRun final : public SurvivalRun {
   void CutOff(ProcessId process) override;
   void CutPower() override;
   void LoseDisk(ProcessId process) override;
+  void UseUpDescriptors(ProcessId process, Micros until) override;
+  void RefuseCalls(ProcessId process, Micros until) override;
+  void CutOneWay(ProcessId from, ProcessId to, Micros until) override;
+  // Cuts one direction between the relay and all servers.
+  void CutRelay(uint32_t relay, bool to_servers, Micros until);
 
  private:
   // The state in a relay's process.

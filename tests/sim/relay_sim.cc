@@ -43,12 +43,12 @@ std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
 
 class RelaySim {
  public:
-  explicit RelaySim(const RelaySimOptions& options)
+  RelaySim(const RelaySimOptions& options, SimWorld* world)
       : options_(options),
         rack_options_(RacksOf(options)),
         reference_(options_.above, rack_options_),
-        world_(options.above.fault_seed),
-        above_(options_.above, &world_, &reference_.above()) {
+        world_(*world),
+        above_(options_.above, world, &reference_.above()) {
     world_.report.violations = reference_.violations();
     std::vector<RackRun*> racks;
     for (uint32_t relay = 0; relay < rack_options_.size(); ++relay) {
@@ -121,7 +121,7 @@ class RelaySim {
   const RelaySimOptions options_;
   const std::vector<SurvivalOptions> rack_options_;
   const RelayReference reference_;
-  SimWorld world_;
+  SimWorld& world_;
   ParentRun above_;
   std::vector<std::unique_ptr<RackRun>> racks_;
   RelaySimReport report_;
@@ -137,6 +137,7 @@ std::string ToString(const RelayStrike& strike) {
 bool MayStrike(const RelayStrike& strike) {
   switch (strike.fault) {
     case Fault::kOtherBytes:  // RelayReference has one right outcome.
+    case Fault::kNewVersion:
     case Fault::kOtherWorkers:
       return false;
     // A rack's servers are one process, the relay, and use no network between them.
@@ -154,14 +155,22 @@ bool MayStrike(const RelayStrike& strike) {
     // Racks refuse operators' requests.
     case Fault::kCheckpointRequests:
       return strike.level == RelayLevel::kParentJob;
-    case Fault::kHangs:  // A relay does not train.
+    case Fault::kHangs:       // A relay does not train.
+    case Fault::kTwoWorkers:  // A relay would need a second rack.
       return strike.level == RelayLevel::kRack;
     default:
       return true;
   }
 }
 
-RelaySimReport RunRelays(const RelaySimOptions& options) { return RelaySim(options).Run(); }
+RelaySimReport RunRelays(const RelaySimOptions& options, SimWorld* world) {
+  return RelaySim(options, world).Run();
+}
+
+RelaySimReport RunRelays(const RelaySimOptions& options) {
+  SimWorld world(options.above.fault_seed);
+  return RunRelays(options, &world);
+}
 
 RelayStrike SomeRelayStrike(CounterRandom* random) {
   RelayStrike strike{};

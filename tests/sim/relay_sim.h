@@ -14,6 +14,8 @@
 
 namespace sluice {
 
+struct SimWorld;
+
 enum class RelayLevel { kParentJob, kRack };
 
 struct RelayStrike {
@@ -42,6 +44,8 @@ struct RelaySimReport {
 };
 
 RelaySimReport RunRelays(const RelaySimOptions& options);
+// Runs the job in a world of its own, which supplies all draws.
+RelaySimReport RunRelays(const RelaySimOptions& options, SimWorld* world);
 
 // Draws a fault that may strike.
 RelayStrike SomeRelayStrike(CounterRandom* random);

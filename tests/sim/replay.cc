@@ -1,5 +1,6 @@
 // Records simulated jobs as replay scripts, and runs scripts.
 #include <fstream>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -13,22 +14,50 @@ namespace {
 
 using Draws = std::vector<std::pair<std::string, uint64_t>>;
 
-ReplayScript RecordAll(const SurvivalOptions& options, Draws* draws, SurvivalReport* report) {
-  ReplayScript script;
-  script.options = options;
-  script.otherwise = options.fault_seed;
-  SimWorld world(options.fault_seed);
-  world.chance.RecordInto(draws, &script);
-  *report = RunJob(options, &world);
-  return script;
+// Records everything that `run` draws into `script`, which has the options.
+SurvivalReport RecordRun(ReplayScript* script,
+                         const std::function<SurvivalReport(SimWorld* world)>& run) {
+  Draws draws;
+  script->otherwise = script->options.fault_seed;
+  SimWorld world(script->options.fault_seed);
+  world.chance.RecordInto(&draws, script);
+  SurvivalReport report = run(&world);
+  for (const auto& [channel, draw] : draws) script->draws[channel].push_back(draw);
+  return report;
+}
+
+RelaySimOptions RelayJobOf(const ReplayScript& script) {
+  RelaySimOptions options{
+      .above = script.options, .racks = script.racks, .uplink = script.rack_uplink, .faults = {}};
+  options.above.ranks = static_cast<uint32_t>(script.racks.size());
+  options.above.weights = script.racks;
+  options.above.faults.clear();
+  for (const ReplayFault& fault : script.faults) {
+    options.faults.push_back(
+        {fault.fault, fault.in_rack ? RelayLevel::kRack : RelayLevel::kParentJob});
+  }
+  return options;
 }
 
 }  // namespace
 
 ReplayScript Record(const SurvivalOptions& options, SurvivalReport* report) {
-  Draws draws;
-  ReplayScript script = RecordAll(options, &draws, report);
-  for (const auto& [channel, draw] : draws) script.draws[channel].push_back(draw);
+  ReplayScript script;
+  script.options = options;
+  *report = RecordRun(&script, [&](SimWorld* world) { return RunJob(options, world); });
+  return script;
+}
+
+ReplayScript Record(const RelaySimOptions& options, SurvivalReport* report) {
+  ReplayScript script;
+  script.options = options.above;
+  script.racks = options.racks;
+  script.rack_uplink = options.uplink;
+  *report = RecordRun(&script, [&](SimWorld* world) { return RunRelays(options, world).all; });
+  for (size_t i = 0; i < options.faults.size(); ++i) {
+    script.options.faults.push_back(options.faults[i].fault);
+    script.faults[i].in_rack = options.faults[i].level == RelayLevel::kRack;
+  }
   return script;
 }
 
@@ -45,6 +74,7 @@ SurvivalReport RunAndExport(const SurvivalOptions& options, const std::string& f
 SurvivalReport RunReplay(const ReplayScript& script) {
   SimWorld world(/*fault_seed=*/0);
   world.chance.Follow(&script);
+  if (!script.racks.empty()) return RunRelays(RelayJobOf(script), &world).all;
   return RunJob(script.options, &world);
 }
 

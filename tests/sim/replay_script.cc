@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -56,7 +57,8 @@ absl::Status ParseFault(const Words& words, ReplayScript* script) {
   of.at = static_cast<int64_t>(*at);
   of.fault = *fault;
   script->options.faults.push_back(*fault);
-  for (size_t i = 3; i < words.size(); ++i) {
+  of.in_rack = words.size() > 3 && words[3] == "in_rack";
+  for (size_t i = of.in_rack ? 4 : 3; i < words.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(words[i], '=');
     const absl::StatusOr<uint64_t> value = Number(parts.second);
     if (!value.ok()) {
@@ -103,12 +105,29 @@ absl::Status ParseDraws(const Words& words, ReplayScript* script) {
   return parsed;
 }
 
+absl::Status ParseRacks(const Words& words, ReplayScript* script) {
+  for (size_t i = 1; i < words.size(); ++i) {
+    const absl::StatusOr<uint64_t> workers = Number(words[i]);
+    if (!workers.ok()) return workers.status();
+    script->racks.push_back(static_cast<uint32_t>(*workers));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseRackUplink(absl::string_view codec, ReplayScript* script) {
+  const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(codec);
+  if (spec.ok()) script->rack_uplink = *spec;
+  return spec.status();
+}
+
 absl::Status ParseLine(absl::string_view line, ReplayScript* script) {
   const Words words = absl::StrSplit(line, ' ', absl::SkipEmpty());
   const absl::string_view what = words[0];
   if (what == "fault") return ParseFault(words, script);
   if (what == "struck") return ParseStruck(words, script);
   if (what == "draws") return ParseDraws(words, script);
+  if (what == "racks") return ParseRacks(words, script);
+  if (what == "rack_uplink" && words.size() == 2) return ParseRackUplink(words[1], script);
   if (what == "shows") {
     script->shows = std::string(absl::StripAsciiWhitespace(line.substr(5)));
     return absl::OkStatus();
@@ -128,9 +147,8 @@ absl::Status ParseLine(absl::string_view line, ReplayScript* script) {
     return count.ok() ? CountOf(words[1], SurvivalReport()).status() : count.status();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("a line is a comment or begins with option, fault, struck, draws, otherwise, "
-                   "expect or shows, "
-                   "with what belongs to it; found \"",
+      absl::StrCat("a line is a comment or begins with option, racks, rack_uplink, fault, struck, "
+                   "draws, otherwise, expect or shows, and the values of it; found \"",
                    line.substr(0, 40), "\""));
 }
 
@@ -163,8 +181,13 @@ std::string FormatReplay(const ReplayScript& script) {
     absl::StrAppend(&text, "expect ", name, " ", count, "\n");
   }
   absl::StrAppend(&text, FormatOptions(script.options));
+  if (!script.racks.empty()) {
+    absl::StrAppend(&text, "racks ", absl::StrJoin(script.racks, " "), "\nrack_uplink ",
+                    compress::ToString(script.rack_uplink), "\n");
+  }
   for (const ReplayFault& fault : script.faults) {
-    absl::StrAppend(&text, "fault ", fault.at, " ", ScriptName(fault.fault));
+    absl::StrAppend(&text, "fault ", fault.at, " ", ScriptName(fault.fault),
+                    fault.in_rack ? " in_rack" : "");
     for (const auto& [name, value] : fault.choices) absl::StrAppend(&text, " ", name, "=", value);
     absl::StrAppend(&text, "\n");
   }

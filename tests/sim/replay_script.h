@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tests/sim/relay_sim.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {
@@ -19,12 +20,17 @@ namespace sluice {
 struct ReplayFault {
   int64_t at = 0;  // Microseconds from the start.
   Fault fault = Fault::kBreak;
+  bool in_rack = false;  // Strikes a rack of a job with relays, not the parent job.
   std::vector<std::pair<std::string, uint64_t>> choices{};  // Targets and durations, by name.
 };
 
 // Channel names are those of ToString(Channel).
 struct ReplayScript {
   SurvivalOptions options;  // `options.faults` repeats the faults below, in the same order.
+  // For a job with relays: the workers per rack, and the codec from workers to their relay. The
+  // options are then the parent job's, whose ranks follow from the racks.
+  std::vector<uint32_t> racks{};
+  compress::CodecSpec rack_uplink{};
   std::vector<ReplayFault> faults{};
   std::map<std::string, std::vector<uint64_t>> draws{};  // The first draws of each channel.
   // Numbers of the struck messages, from 0.
@@ -52,6 +58,7 @@ absl::StatusOr<uint64_t> CountOf(absl::string_view name, const SurvivalReport& r
 
 // Runs the job and records it. Replaying the script repeats the same run.
 ReplayScript Record(const SurvivalOptions& options, SurvivalReport* report);
+ReplayScript Record(const RelaySimOptions& options, SurvivalReport* report);
 
 // Runs the job. If the job violates a promise, writes the script that Shrink returns to
 // FOLDER/seed_N.replay.

@@ -62,6 +62,18 @@ TEST(ReplayScriptTest, ThereAreScripts) { EXPECT_GE(Scripts().size(), 1u); }
 
 // A script that lists every draw must repeat the run of its seed, also after the script was written
 // and parsed.
+void ExpectTheSameRun(const ReplayScript& script, const SurvivalReport& report,
+                      const std::string& job) {
+  const std::string text = FormatReplay(script);
+  const absl::StatusOr<ReplayScript> parsed = ParseReplay(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(FormatReplay(*parsed), text);
+  const SurvivalReport replayed = RunReplay(*parsed);
+  EXPECT_TRUE(replayed.violations.empty()) << absl::StrJoin(replayed.violations, "\n");
+  EXPECT_EQ(report.trace_hash, replayed.trace_hash) << job;
+  EXPECT_EQ(report.parameters_hash, replayed.parameters_hash) << job;
+}
+
 TEST(ReplayScriptTest, GoesAsTheSeedThatItWasWrittenFrom) {
   for (const auto job : {RandomSurvivalOptions, RandomQuorumOptions, RandomElasticOptions,
                          RandomPlanOptions, RandomMeasuredOptions, RandomPlannedAsyncOptions}) {
@@ -71,15 +83,19 @@ TEST(ReplayScriptTest, GoesAsTheSeedThatItWasWrittenFrom) {
       const ReplayScript script = Record(options, &report);
       EXPECT_EQ(report.trace_hash, RunSurvival(options).trace_hash)
           << "recording must not change the run";
-      const std::string text = FormatReplay(script);
-      const absl::StatusOr<ReplayScript> parsed = ParseReplay(text);
-      ASSERT_TRUE(parsed.ok()) << parsed.status().message();
-      EXPECT_EQ(FormatReplay(*parsed), text);
-      const SurvivalReport replayed = RunReplay(*parsed);
-      EXPECT_TRUE(replayed.violations.empty()) << absl::StrJoin(replayed.violations, "\n");
-      EXPECT_EQ(report.trace_hash, replayed.trace_hash) << Describe(options);
-      EXPECT_EQ(report.parameters_hash, replayed.parameters_hash) << Describe(options);
+      ExpectTheSameRun(script, report, Describe(options));
     }
+  }
+}
+
+TEST(ReplayScriptTest, AJobWithRelaysGoesAsItsSeed) {
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
+    const RelaySimOptions options = RandomRelayOptions(seed);
+    SurvivalReport report;
+    const ReplayScript script = Record(options, &report);
+    EXPECT_EQ(report.trace_hash, RunRelays(options).all.trace_hash)
+        << "recording must not change the run";
+    ExpectTheSameRun(script, report, Describe(options));
   }
 }
 
@@ -119,6 +135,8 @@ TEST(ReplayScriptTest, AnErrorNamesTheLineAndTheReason) {
         BadLine{"draws up/0/0:", "a channel with a colon"},
         BadLine{"draws up/0/0: x", "\"x\" is no number"},
         BadLine{"otherwise x", "\"x\" is no number"},
+        BadLine{"racks two", "\"two\" is no number"},
+        BadLine{"rack_uplink zip", "zip"},
         BadLine{"expect wonders 1", "a report has no count of \"wonders\""},
         BadLine{"expect break often", "\"often\" is no number"},
         BadLine{"faults 1", "a line is a comment or begins with option"}}) {

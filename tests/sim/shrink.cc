@@ -1,6 +1,7 @@
 #include "tests/sim/shrink.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +45,8 @@ class Search {
  private:
   uint64_t Size() const {
     return script_.faults.size() + script_.struck.size() + script_.options.steps +
-           script_.options.ranks + script_.options.shards;
+           script_.options.ranks + script_.options.shards +
+           std::accumulate(script_.racks.begin(), script_.racks.end(), uint64_t{0});
   }
 
   // Keeps `smaller` if it violates the same promise.
@@ -100,7 +102,10 @@ class Search {
   void SimplifyJob() {
     while (script_.options.steps > 2 && TryJob([](auto* job) { job->steps /= 2; })) continue;
     while (script_.options.shards > 1 && TryJob([](auto* job) { --job->shards; })) continue;
-    while (CanLoseARank(script_.options) && TryJob([](auto* job) { --job->ranks; })) continue;
+    SimplifyRacks();
+    while (script_.racks.empty() && CanLoseARank(script_.options) &&
+           TryJob([](auto* job) { --job->ranks; }))
+      continue;
     if (script_.options.nan_share > 0) TryJob([](auto* job) { job->nan_share = 0; });
     if (script_.options.skip_share > 0) TryJob([](auto* job) { job->skip_share = 0; });
     if (script_.options.rule.has_value() && !IsAsync(script_.options)) {
@@ -114,6 +119,24 @@ class Search {
     if (!(script_.options.compression.downlink == none)) {
       TryJob([&](auto* job) { job->compression.downlink = none; });
     }
+  }
+
+  void SimplifyRacks() {
+    for (size_t rack = script_.racks.size(); rack-- > 0;) {
+      ReplayScript smaller = script_;
+      smaller.racks.erase(smaller.racks.begin() + static_cast<std::ptrdiff_t>(rack));
+      if (!smaller.racks.empty() && Try(std::move(smaller))) continue;
+      while (script_.racks[rack] > 1) {
+        smaller = script_;
+        --smaller.racks[rack];
+        if (!Try(std::move(smaller))) break;
+      }
+    }
+    const compress::CodecSpec none = *compress::ParseCodecSpec("none");
+    if (script_.racks.empty() || script_.rack_uplink == none) return;
+    ReplayScript smaller = script_;
+    smaller.rack_uplink = none;
+    Try(std::move(smaller));
   }
 
   static bool CanLoseARank(const SurvivalOptions& job) {
@@ -149,9 +172,8 @@ class Search {
   uint64_t runs_ = 0;
 };
 
-}  // namespace
-
-std::optional<Shrunk> Shrink(const SurvivalOptions& options, uint64_t runs_max) {
+template <typename Options>
+std::optional<Shrunk> ShrinkJob(const Options& options, uint64_t runs_max) {
   SurvivalReport report;
   const ReplayScript whole = Record(options, &report);
   if (report.violations.empty()) return std::nullopt;
@@ -159,7 +181,7 @@ std::optional<Shrunk> Shrink(const SurvivalOptions& options, uint64_t runs_max) 
   search.Run();
   Shrunk shrunk{.script = search.script(), .runs = search.runs()};
   const SurvivalReport replayed = RunReplay(shrunk.script);
-  shrunk.script.comment = absl::StrCat("Seed ", options.data_seed, ".\n");
+  shrunk.script.comment = absl::StrCat("Seed ", whole.options.data_seed, ".\n");
   if (!replayed.violations.empty()) shrunk.script.shows = replayed.violations[0];
   for (const char* name : {"starts_unheard", "late_failed_writes", "records_written_late"}) {
     const uint64_t count = *CountOf(name, replayed);
@@ -169,6 +191,16 @@ std::optional<Shrunk> Shrink(const SurvivalOptions& options, uint64_t runs_max) 
     if (count > 0) shrunk.script.expected.emplace_back(ScriptName(fault), count);
   }
   return shrunk;
+}
+
+}  // namespace
+
+std::optional<Shrunk> Shrink(const SurvivalOptions& options, uint64_t runs_max) {
+  return ShrinkJob(options, runs_max);
+}
+
+std::optional<Shrunk> Shrink(const RelaySimOptions& options, uint64_t runs_max) {
+  return ShrinkJob(options, runs_max);
 }
 
 }  // namespace sluice

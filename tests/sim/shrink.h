@@ -20,5 +20,6 @@ inline constexpr uint64_t kShrinkRunsMax = 400;
 // the same promise. The search runs at most `runs_max` jobs, so that its time is bounded. Returns
 // nullopt if the job violates no promise.
 std::optional<Shrunk> Shrink(const SurvivalOptions& options, uint64_t runs_max = kShrinkRunsMax);
+std::optional<Shrunk> Shrink(const RelaySimOptions& options, uint64_t runs_max = kShrinkRunsMax);
 
 }  // namespace sluice

@@ -45,6 +45,27 @@ TEST(ShrinkTest, AShortScriptOfAPlantedBugStillFails) {
   }
 }
 
+TEST(ShrinkTest, AShortScriptOfAJobWithRelaysStillFails) {
+  RelaySimOptions options;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    options = RandomRelayOptions(seed);
+    options.above.bug = SurvivalBug::kRackBeginsWithItsNewest;
+    if (options.faults.size() > 3 && !RunRelays(options).all.violations.empty()) break;
+  }
+  const std::optional<Shrunk> shrunk = Shrink(options);
+  ASSERT_TRUE(shrunk.has_value());
+  EXPECT_LE(shrunk->runs, kShrinkRunsMax);
+  EXPECT_LE(shrunk->script.faults.size(), 3u) << FormatReplay(shrunk->script);
+
+  absl::StatusOr<ReplayScript> parsed = ParseReplay(FormatReplay(shrunk->script));
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(RunReplay(*parsed).violations.empty()) << "scripts do not contain the planted bug";
+  parsed->options.bug = options.above.bug;
+  const SurvivalReport report = RunReplay(*parsed);
+  ASSERT_FALSE(report.violations.empty());
+  EXPECT_EQ(report.violations[0], parsed->shows);
+}
+
 TEST(ShrinkTest, TheNumberOfRunsIsBounded) {
   const std::optional<SurvivalOptions> options =
       FailingJob(SurvivalBug::kStaleSnapshot, RandomSurvivalOptions);

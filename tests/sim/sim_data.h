@@ -41,6 +41,11 @@ inline protocol::Layout SimLayout(const SurvivalOptions& options,
   return *std::move(layout);
 }
 
+// Returns a shard's memory limit that covers sums, receivers' state and windows, but hardly any
+// log.
+uint64_t TightMemory(const SurvivalOptions& options, const protocol::TensorTable& table,
+                     const protocol::Layout& layout, uint32_t shard);
+
 // `course` is the term in async and ssp, where training takes another course after a rollback.
 inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t step,
                       uint32_t course = 0) {

@@ -148,6 +148,22 @@ uint64_t SimDisk::NewestToRestore() const {
   return newest;
 }
 
+std::vector<std::string> SimDisk::ProblemsOf(const protocol::CheckpointManifest& manifest,
+                                             size_t least_parts) const {
+  std::vector<std::string> problems;
+  if (manifest.parts.size() < least_parts) {
+    problems.push_back(absl::StrCat("the checkpoint of step ", manifest.step, " has ",
+                                    manifest.parts.size(), " parts"));
+  }
+  for (const protocol::CheckpointPart& part : manifest.parts) {
+    const std::string* const bytes = FindPart(part);
+    if (part.term == manifest.term && bytes != nullptr && bytes->size() == part.bytes) continue;
+    problems.push_back(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
+                                    " of term ", part.term, ", which is not there"));
+  }
+  return problems;
+}
+
 bool SimDisk::DamageNewest() {
   if (manifests_.empty()) return false;
   const auto& [step, manifest] = *manifests_.rbegin();
@@ -159,6 +175,33 @@ bool SimDisk::DamageNewest() {
   damaged_.insert({step, FileOf(part)});
   spoilt_.insert(step);
   return true;
+}
+
+bool StrikeDisk(Fault fault, SimWorld* world, SimDisk* disk) {
+  const auto until = [world](uint64_t longest) {
+    return world->now + static_cast<Micros>(world->chance.Choose("for", longest));
+  };
+  switch (fault) {
+    case Fault::kDamage:
+      return disk->DamageNewest();
+    case Fault::kDiskFull:
+      world->disk_full_until = until(100'000);
+      return true;
+    case Fault::kDiskSlow:
+      world->disk_slow_until = until(300'000);
+      return true;
+    case Fault::kUnreadable:
+      world->disk_unreadable_until = until(100'000);
+      return true;
+    case Fault::kFailsAfterWrite:
+      world->disk_fails_late_until = until(100'000);
+      return true;
+    case Fault::kWriteOutlives:
+      world->writes_outlive_until = until(300'000);
+      return true;
+    default:
+      return true;  // Faults of single messages.
+  }
 }
 
 }  // namespace sluice

@@ -72,6 +72,10 @@ class SimDisk {
     return !refused_.contains(step) && !not_usable_.contains(step);
   }
   uint64_t NewestToRestore() const;
+  // Returns what is wrong with a checkpoint that was declared complete: fewer parts than
+  // `least_parts`, or parts that are not on the disk.
+  std::vector<std::string> ProblemsOf(const protocol::CheckpointManifest& manifest,
+                                      size_t least_parts) const;
   // Returns whether a file is damaged, or was in a checkpoint that was dropped with none completed
   // since.
   bool HasDamage() const { return !damaged_.empty() || dropped_damaged_; }
@@ -93,5 +97,8 @@ class SimDisk {
   std::set<uint64_t> refused_;
   std::set<uint64_t> not_usable_;
 };
+
+// Carries out a fault of disks. Returns false if there is nothing to damage.
+bool StrikeDisk(Fault fault, SimWorld* world, SimDisk* disk);
 
 }  // namespace sluice

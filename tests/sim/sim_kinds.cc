@@ -11,12 +11,23 @@ namespace {
 template <SurvivalOptions (*Job)(uint64_t seed)>
 SimOutcome RunSurvivalSeed(uint64_t seed) {
   const SurvivalOptions options = Job(seed);
-  return {.violations = RunSurvival(options).violations, .job = Describe(options)};
+  SurvivalReport report = RunSurvival(options);
+  return {.violations = std::move(report.violations),
+          .job = Describe(options),
+          .faults = std::move(report.faults)};
 }
 
 SimOutcome RunRelaySeed(uint64_t seed) {
   const RelaySimOptions options = RandomRelayOptions(seed);
-  return {.violations = RunRelays(options).all.violations, .job = Describe(options)};
+  SurvivalReport report = RunRelays(options).all;
+  return {.violations = std::move(report.violations),
+          .job = Describe(options),
+          .faults = std::move(report.faults)};
+}
+
+template <auto Job>
+std::optional<Shrunk> ShrinkSeed(uint64_t seed, uint64_t runs_max) {
+  return Shrink(Job(seed), runs_max);
 }
 
 // Every second job has plans, from a schedule or from measurements.
@@ -26,12 +37,12 @@ SurvivalOptions RandomAsyncJob(uint64_t seed) {
 }
 
 constexpr SimKind kSimKinds[] = {
-    {"fixed", RunSurvivalSeed<RandomSurvivalOptions>, RandomSurvivalOptions},
-    {"elastic", RunSurvivalSeed<RandomElasticOptions>, RandomElasticOptions},
-    {"quorum", RunSurvivalSeed<RandomQuorumOptions>, RandomQuorumOptions},
-    {"relay", RunRelaySeed, nullptr},
-    {"async", RunSurvivalSeed<RandomAsyncJob>, RandomAsyncJob},
-    {"plans", RunSurvivalSeed<RandomPlannedJob>, RandomPlannedJob}};
+    {"fixed", RunSurvivalSeed<RandomSurvivalOptions>, ShrinkSeed<RandomSurvivalOptions>},
+    {"elastic", RunSurvivalSeed<RandomElasticOptions>, ShrinkSeed<RandomElasticOptions>},
+    {"quorum", RunSurvivalSeed<RandomQuorumOptions>, ShrinkSeed<RandomQuorumOptions>},
+    {"relay", RunRelaySeed, ShrinkSeed<RandomRelayOptions>},
+    {"async", RunSurvivalSeed<RandomAsyncJob>, ShrinkSeed<RandomAsyncJob>},
+    {"plans", RunSurvivalSeed<RandomPlannedJob>, ShrinkSeed<RandomPlannedJob>}};
 
 }  // namespace
 

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "tests/sim/shrink.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {
@@ -15,13 +18,13 @@ namespace sluice {
 struct SimOutcome {
   std::vector<std::string> violations;  // Empty if every promise held.
   std::string job;                      // A description for logs.
+  std::map<Fault, uint64_t> faults;     // Faults that struck, at all levels.
 };
 
 struct SimKind {
   const char* name;
   SimOutcome (*run)(uint64_t seed);
-  // Returns the job of a seed, for Shrink; null for kinds without replay scripts.
-  SurvivalOptions (*job)(uint64_t seed);
+  std::optional<Shrunk> (*shrink)(uint64_t seed, uint64_t runs_max);
 };
 
 // The kinds are fixed, elastic, quorum, relay, async and plans.

@@ -7,9 +7,12 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "tests/sim/sim_chance.h"
 #include "tests/sim/survival.h"
 
@@ -35,7 +38,11 @@ struct SimProcess {
   std::map<uint32_t, Micros> cut_to;
   Micros no_descriptors_until = 0;
   Micros refused_until = 0;
+  uint32_t version = 1;  // Of its program.
+  std::string software_version() const { return absl::StrCat(version); }
 };
+
+inline absl::Duration Of(Micros micros) { return absl::Microseconds(micros); }
 
 struct SimEvent {
   Micros at = 0;

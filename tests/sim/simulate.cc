@@ -7,9 +7,11 @@
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -17,7 +19,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "tests/sim/shrink.h"
 #include "tests/sim/sim_kinds.h"
 
 namespace sluice {
@@ -46,6 +47,7 @@ struct Tally {
   uint64_t seeds = 0;
   uint64_t failures = 0;
   double core_seconds = 0;
+  std::map<Fault, uint64_t> faults;
 };
 
 class Simulation {
@@ -62,15 +64,19 @@ class Simulation {
     for (size_t kind = 0; kind < tallies_.size(); ++kind) {
       const Tally& tally = tallies_[kind];
       failures += tally.failures;
-      std::cout << absl::StrCat(flags_.kinds[kind].name, ": ", tally.seeds, " seeds from ",
-                                flags_.first, " on, ", tally.failures, " failed, ",
-                                static_cast<uint64_t>(tally.core_seconds), " core-seconds, ",
-                                Rate(tally), " seeds a core-second\n");
+      std::cout << absl::StrCat(
+          flags_.kinds[kind].name, ": ", tally.seeds, " seeds from ", flags_.first, " on, ",
+          tally.failures, " failed, ", static_cast<uint64_t>(tally.core_seconds), " core-seconds, ",
+          Rate(tally),
+          " seeds a core-second\n  faults: ", absl::StrJoin(tally.faults, ", ", FormatFault), "\n");
     }
     return failures;
   }
 
  private:
+  static void FormatFault(std::string* out, const std::pair<const Fault, uint64_t>& fault) {
+    absl::StrAppend(out, ToString(fault.first), " ", fault.second);
+  }
   static uint64_t Rate(const Tally& tally) {
     return static_cast<uint64_t>(static_cast<double>(tally.seeds) /
                                  std::max(tally.core_seconds, 1e-3));
@@ -95,13 +101,16 @@ class Simulation {
   void DoSeeds(uint64_t kind, uint64_t first, uint64_t count) {
     const double began = CpuSeconds();
     uint64_t done = 0;
+    std::map<Fault, uint64_t> faults;
     for (; done < count && !IsLate() && !HasFailedEnough(kind); ++done) {
       const SimOutcome outcome = flags_.kinds[kind].run(first + done);
+      for (const auto& [fault, struck] : outcome.faults) faults[fault] += struck;
       if (!outcome.violations.empty()) Failed(kind, first + done, outcome);
     }
     const std::lock_guard lock(mutex_);
     tallies_[kind].seeds += done;
     tallies_[kind].core_seconds += CpuSeconds() - began;
+    for (const auto& [fault, struck] : faults) tallies_[kind].faults[fault] += struck;
   }
 
   bool HasFailedEnough(uint64_t kind) {
@@ -114,8 +123,8 @@ class Simulation {
     std::string text =
         absl::StrCat("FAILED: simulate --kinds ", kind.name, " --first ", seed, " --seeds 1\n  ",
                      outcome.job, "\n  ", absl::StrJoin(outcome.violations, "\n  "), "\n");
-    if (kind.job != nullptr && flags_.shrinks > 0) {
-      const std::optional<Shrunk> shrunk = Shrink(kind.job(seed), flags_.shrinks);
+    if (flags_.shrinks > 0) {
+      const std::optional<Shrunk> shrunk = kind.shrink(seed, flags_.shrinks);
       if (shrunk.has_value()) {
         const std::string script = FormatReplay(shrunk->script);
         absl::StrAppend(&text, "shrunk in ", shrunk->runs, " runs to this replay script:\n",

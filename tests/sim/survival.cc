@@ -45,6 +45,10 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
     serving_[shard] = shard;
     servers_[shard].shard = shard;
   }
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    ranks_[rank].rank = rank;
+    ranks_[rank].process = options.shards + rank;
+  }
   if (IsAsync(options_)) {
     async_ = std::make_unique<AsyncChecks>(options_, table_, layout_, &report_);
   }
@@ -56,6 +60,14 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
   // A checkpoint may contain the other values.
   computes_otherwise_ = earlier->computes_otherwise_;
   otherwise_from_ = earlier->otherwise_from_;
+}
+
+SimRank SimRank::Ended() const {
+  SimRank ended;
+  ended.rank = rank;
+  ended.process = process;
+  ended.session = session;
+  return ended;
 }
 
 void SurvivalRun::StartAll() {
@@ -90,8 +102,17 @@ void SurvivalRun::CollectViolations() {
 
 bool SurvivalRun::JobIsOver() const {
   return report_.ended_by_alarm || report_.ended_by_timeout ||
-         std::all_of(ranks_.begin(), ranks_.end(),
-                     [](const SimRank& rank) { return rank.state == SimRank::State::kDone; });
+         std::all_of(ranks_.begin(), ranks_.begin() + options_.ranks, [this](const SimRank& rank) {
+           return std::any_of(ranks_.begin(), ranks_.end(), [&rank](const SimRank& process) {
+             return process.rank == rank.rank && process.state == SimRank::State::kDone;
+           });
+         });
+}
+
+uint32_t SurvivalRun::IndexOf(ProcessId process) const {
+  const auto at = std::find_if(ranks_.begin(), ranks_.end(),
+                               [process](const SimRank& rank) { return rank.process == process; });
+  return static_cast<uint32_t>(at - ranks_.begin());
 }
 
 std::string SurvivalRun::WhereRanksAre() const {
@@ -142,7 +163,7 @@ void SurvivalRun::Start(ProcessId process) {
   ++at.life;
   Trace(1, process, at.life, 0);
   if (IsWorker(process)) {
-    BeginWorker(process - options_.shards);
+    BeginWorker(IndexOf(process));
   } else {
     StartServer(process);
   }
@@ -151,7 +172,7 @@ void SurvivalRun::Start(ProcessId process) {
 void SurvivalRun::Kill(ProcessId process) {
   SimProcess& at = processes_[process];
   // A worker that is done has ended normally.
-  if (IsWorker(process) && ranks_[process - options_.shards].state == SimRank::State::kDone) {
+  if (IsWorker(process) && ranks_[IndexOf(process)].state == SimRank::State::kDone) {
     return;
   }
   if (!at.up) return;
@@ -160,7 +181,7 @@ void SurvivalRun::Kill(ProcessId process) {
   at.stands_still_until = 0;
   at.no_descriptors_until = 0;
   Trace(2, process, at.life, 0);
-  if (IsWorker(process)) return KillWorker(process - options_.shards);
+  if (IsWorker(process)) return KillWorker(IndexOf(process));
   if (process == 0) {
     StopCoordinator();
     for (auto& [other, server] : servers_) LoseControl(other);
@@ -170,7 +191,7 @@ void SurvivalRun::Kill(ProcessId process) {
   const uint32_t shard = servers_[process].shard;
   servers_[process] = SimServer();
   servers_[process].shard = shard;
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (shard >= ranks_[rank].links.size()) continue;
     const server::StreamId id = ranks_[rank].links[shard];
     if (id != 0 && links_[id - 1].server == process) BreakLink(rank, shard);
@@ -181,9 +202,8 @@ void SurvivalRun::KillWorker(uint32_t index) {
   SimRank& rank = ranks_[index];
   for (uint32_t shard = 0; shard < rank.links.size(); ++shard) BreakLink(index, shard);
   if (planned_ != nullptr) planned_->Lost(index);
-  const uint64_t session = rank.session;
-  rank = SimRank();
-  rank.session = session + 1;
+  rank = rank.Ended();
+  ++rank.session;
   NoteWhoIsAlive();
 }
 

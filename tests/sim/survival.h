@@ -53,6 +53,8 @@ enum class Fault {
   kWriteOutlives,       // For a while, writes of killed processes are finished.
   kKeepsSending,        // A worker restarts while its old process still sends for a while.
   kHangs,               // A worker stops training for a while, but still sends heartbeats.
+  kTwoWorkers,          // A second process starts for a rank whose process only stands still.
+  kNewVersion,          // Processes restart with a new version, one after another.
   kOtherWorkers,        // All processes end, and the job resumes with another number of workers.
   // Faults of elastic jobs; not in kScheduledFaults.
   kAway,     // A worker is killed and restarts after much longer than a lease.
@@ -88,6 +90,8 @@ inline constexpr Fault kScheduledFaults[] = {Fault::kBreak,
                                              Fault::kWriteOutlives,
                                              Fault::kKeepsSending,
                                              Fault::kHangs,
+                                             Fault::kTwoWorkers,
+                                             Fault::kNewVersion,
                                              Fault::kOtherWorkers};
 std::string ToString(Fault fault);
 
@@ -140,6 +144,7 @@ enum class SurvivalBug {
   kQuorumNotKnown,     // A worker does not expect to be left out.
   // Bugs in elastic jobs, and in replay and re-execution.
   kRemovalNotHeard,           // A shard keeps waiting for a removed worker.
+  kReplacedWorkerGoesOn,      // A worker ignores that another process holds its rank.
   kZombieLetIn,               // A shard takes a removed worker's contribution for its successor's.
   kLateJoinerWorksAtOnce,     // A newcomer behaves as a member at once.
   kLateJoinerLeavesOutOne,    // A newcomer begins one step too late after its checkpoint.

@@ -19,18 +19,26 @@ std::string SurvivalChecksName(uint64_t step, uint32_t shard, uint32_t bundle) {
   return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
 }
 
+// Returns whether the run's record names another process for the worker's rank.
+bool IsReplaced(const SimRank& rank, const std::optional<protocol::RunRecord>& record) {
+  return record.has_value() && record->term == rank.sender.term &&
+         rank.rank < record->members.size() &&
+         record->members[rank.rank].incarnation != rank.sender.incarnation;
+}
+
 }  // namespace
 
 void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard,
                             const protocol::ExchangeRequest& exchange) {
-  if (async_ != nullptr) return async_->CheckSent(shard, exchange, ranks_[rank].parameters);
+  if (IsChecked(ranks_[rank])) async_->CheckSent(shard, exchange, ranks_[rank].parameters);
+  if (async_ != nullptr) return;
   if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
   // The other worker's results can affect what the others encode.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
   // Later steps of an old term are repeated in the next term with other plans.
   if (planned_ != nullptr && exchange.sender.term < disk_.record()->term) return;
   const protocol::Included& wanted =
-      reference_.bundle({exchange.step, shard, exchange.bundle}).included[rank];
+      reference_.bundle({exchange.step, shard, exchange.bundle}).included[exchange.sender.rank];
   if (exchange.skip == wanted.skipped && exchange.weight == wanted.weight &&
       protocol::BundleChecksum(exchange.frames) == wanted.checksum) {
     return;
@@ -55,26 +63,12 @@ void SurvivalRun::CheckResult(uint32_t shard, const protocol::ExchangeReply& ans
                        ": another result in term ", answer.record.term));
 }
 
-void SurvivalRun::CheckManifest(const protocol::CheckpointManifest& manifest) {
-  const uint32_t workers = options_.elastic ? 1 : options_.ranks;
-  if (manifest.parts.size() < workers + options_.shards) {
-    Violate(absl::StrCat("the checkpoint of step ", manifest.step, " has ", manifest.parts.size(),
-                         " parts"));
-  }
-  for (const protocol::CheckpointPart& part : manifest.parts) {
-    const std::string* const bytes = disk_.FindPart(part);
-    if (part.term != manifest.term || bytes == nullptr || bytes->size() != part.bytes) {
-      Violate(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
-                           " of term ", part.term, ", which is not there"));
-    }
-  }
-}
-
 // Checks the plans that a worker learns with a result of its open step.
 void SurvivalRun::CheckTold(uint32_t rank, const protocol::ExchangeReply& answer) {
   const worker::Pipeline& pipeline = *ranks_[rank].pipeline;
   if (planned_ == nullptr || !options_.control.measures() ||
-      answer.outcome != protocol::Outcome::kResult || answer.bundle != 0)
+      IsReplaced(ranks_[rank], disk_.record()) || answer.outcome != protocol::Outcome::kResult ||
+      answer.bundle != 0)
     return;
   if (answer.step != pipeline.step() || answer.step == 0 || computes_otherwise_) return;
   if (disk_.record().has_value() && ranks_[rank].sender.term < disk_.record()->term) return;
@@ -203,11 +197,20 @@ void SurvivalRun::CheckCaps(const SimRank& rank) {
 }
 
 bool SurvivalRun::HasWorkerOf(uint32_t term) const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [term](const SimRank& rank) {
+  return std::any_of(ranks_.begin(), ranks_.end(), [this, term](const SimRank& rank) {
     const bool in = rank.state == SimRank::State::kTraining ||
                     rank.state == SimRank::State::kLeaving || rank.state == SimRank::State::kDone;
-    return in && rank.sender.term == term;
+    return in && rank.sender.term == term && !HasSuccessor(rank);
   });
+}
+
+bool SurvivalRun::HasSuccessor(const SimRank& rank) const {
+  // A process that joins now may already have replaced it.
+  const bool is_joined = std::any_of(ranks_.begin(), ranks_.end(), [&rank](const SimRank& other) {
+    return other.rank == rank.rank && other.process != rank.process &&
+           other.state == SimRank::State::kJoining;
+  });
+  return is_joined || IsReplaced(rank, disk_.record());
 }
 
 // If no worker of the term is alive, a rollback is the only way to continue.
@@ -222,7 +225,7 @@ void SurvivalRun::CheckEnd(uint32_t index) {
   // A rollback happened in between, after which later steps may use other plans.
   if (planned_ != nullptr && disk_.record().has_value() && rank.sender.term < disk_.record()->term)
     return;
-  if (async_ != nullptr) async_->WorkerEnds(index, *rank.encoder);
+  if (async_ != nullptr) async_->WorkerEnds(rank.rank, *rank.encoder);
   // The ledger of the rank's term compares the ranks' parameters.
   if (GoesManyWays(options_) || async_ != nullptr) {
     report_.parameters_hash = hash;
@@ -243,7 +246,7 @@ void SurvivalRun::CheckEnd(uint32_t index) {
 void SurvivalRun::CheckUplink(uint32_t index) {
   for (uint32_t chunk = 0; chunk < layout_.chunks.size(); ++chunk) {
     const absl::Span<const float> has = ranks_[index].encoder->Residual(chunk);
-    if (has == reference_.UplinkResidual(index, chunk)) continue;
+    if (has == reference_.UplinkResidual(ranks_[index].rank, chunk)) continue;
     return Violate(absl::StrCat("rank ", index, " ends with another residual of chunk ", chunk));
   }
 }

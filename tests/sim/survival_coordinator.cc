@@ -16,7 +16,6 @@ constexpr uint64_t kJobUid = 77;
 server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
   server::CoordinatorOptions options;
   options.job_name = std::string("sim");
-  options.software_version = std::string("1");
   options.world_size = job.ranks;
   if (job.elastic) options.elastic = {.start = job.begin, .least = job.least};
   options.shards = job.shards;
@@ -46,13 +45,14 @@ void SurvivalRun::StartCoordinator() {
   if (disk_.record().has_value() && disk_.unreadable()) return KillAndRestart(0);
   if (disk_.finished()) {
     // The program would report that the run has finished and exit. All workers are done.
-    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].state = SimRank::State::kDone;
       Done(rank);
     }
     return;
   }
   server::CoordinatorOptions options = OptionsOf(options_);
+  options.software_version = processes_[0].software_version();
   options.run = disk_.record();
   // A coordinator cannot read the parts of other servers.
   options.checkpoints = disk_.UsableCheckpoints(
@@ -76,7 +76,12 @@ void SurvivalRun::StartCoordinator() {
                 if (disk_.NewestToRestore() < otherwise_from_) computes_otherwise_ = false;
               },
           .completed =
-              [this](const protocol::CheckpointManifest& manifest) { CheckManifest(manifest); },
+              [this](const protocol::CheckpointManifest& manifest) {
+                const uint32_t workers = options_.elastic ? 1 : options_.ranks;
+                for (std::string& problem : disk_.ProblemsOf(manifest, workers + options_.shards)) {
+                  Violate(std::move(problem));
+                }
+              },
           .carried_out = [this] { CheckFailure(); },
           .violate = [this](std::string what) { Violate(std::move(what)); }});
   coordinator_->Begin();
@@ -125,6 +130,10 @@ void SurvivalRun::CarryOut(const server::AnswerJoin& join) {
   const auto [rank, session] = token->second;
   tokens_.erase(token);
   if (join.grant.ok()) CheckGrant(*join.grant);
+  const bool joins = join.grant.ok() && ranks_[rank].session == session;
+  if (joins && ranks_[rank].join.software_version != processes_[0].software_version()) {
+    Violate(absl::StrCat("rank ", ranks_[rank].rank, " of another version has joined"));
+  }
   const Micros cut = std::max<Micros>(CutUntil(0, WorkerProcess(rank)) - now_, 0);
   At(cut + Delay({"grant", rank}), WorkerProcess(rank),
      [this, rank = rank, session = session, grant = join.grant] {
@@ -140,6 +149,10 @@ void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
   controls_.erase(control);
   if (processes_[process].life != life || servers_[process].control != refusal.stream) return;
   servers_[process].control = 0;
+  if (IsOtherVersion(refusal.why)) {
+    return At(Delay({"refusal", process}), process,
+              [this, process = process] { KillAndRestart(process); });
+  }
   const bool may_come_again = absl::IsAborted(refusal.why) || absl::IsUnavailable(refusal.why);
   // The shard may also have restarted after the job ended.
   const bool replaced = serving_[servers_[process].shard] != process ||

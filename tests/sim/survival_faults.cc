@@ -59,8 +59,12 @@ void SurvivalRun::Strike(Fault fault) {
       return RequestCheckpoints();
     case Fault::kKeepsSending:
       return ReplaceWhileItSends(rank);
+    case Fault::kNewVersion:
+      return RollOut();
+    case Fault::kTwoWorkers:
+      return StartSecondWorker(rank);
     case Fault::kHangs:
-      ranks_[rank].hangs_until = now_ + Some("for", 200'000);
+      ranks_[rank].struck.hangs_until = now_ + Some("for", 200'000);
       return;
     case Fault::kAway:
       return KillAndRestartLater(WorkerProcess(rank));
@@ -81,45 +85,22 @@ void SurvivalRun::StrikeNetwork(Fault fault, uint32_t rank) {
     case Fault::kBreakControl:
       return LoseControl(serving_[Some("shard", options_.shards)]);
     case Fault::kMute:
-      ranks_[rank].muted_until = now_ + Some("for", 200'000);
+      ranks_[rank].struck.muted_until = now_ + Some("for", 200'000);
       return;
     case Fault::kPartition:
       return CutOff(SomeProcess());
     case Fault::kOneWayCut:
       return CutOneWay();
-    case Fault::kNoDescriptors:
-      processes_[SomeProcess()].no_descriptors_until = now_ + Some("for", 200'000);
-      return;
-    case Fault::kRefused:
-      processes_[SomeProcess()].refused_until = now_ + Some("for", 200'000);
-      return;
+    case Fault::kNoDescriptors: {
+      const Micros until = now_ + Some("for", 200'000);
+      return UseUpDescriptors(SomeProcess(), until);
+    }
+    case Fault::kRefused: {
+      const Micros until = now_ + Some("for", 200'000);
+      return RefuseCalls(SomeProcess(), until);
+    }
     default:
-      return StrikeDisk(fault);
-  }
-}
-
-void SurvivalRun::StrikeDisk(Fault fault) {
-  switch (fault) {
-    case Fault::kDamage:
-      if (!disk_.DamageNewest()) --report_.faults[fault];
-      return;
-    case Fault::kDiskFull:
-      world_.disk_full_until = now_ + Some("for", 100'000);
-      return;
-    case Fault::kDiskSlow:
-      world_.disk_slow_until = now_ + Some("for", 300'000);
-      return;
-    case Fault::kUnreadable:
-      world_.disk_unreadable_until = now_ + Some("for", 100'000);
-      return;
-    case Fault::kFailsAfterWrite:
-      world_.disk_fails_late_until = now_ + Some("for", 100'000);
-      return;
-    case Fault::kWriteOutlives:
-      world_.writes_outlive_until = now_ + Some("for", 300'000);
-      return;
-    default:
-      return;  // Faults of single messages.
+      if (!StrikeDisk(fault, &world_, &disk_)) --report_.faults[fault];
   }
 }
 
@@ -150,7 +131,8 @@ void SurvivalRun::GiveUp(uint32_t index) {
 
 void SurvivalRun::CutPower() {
   for (const auto& [process, server] : servers_) Kill(process);
-  for (uint32_t i = 0; i < options_.shards + options_.ranks; ++i) KillAndRestart(Present(i));
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) KillAndRestart(serving_[shard]);
+  for (uint32_t i = 0; i < ranks_.size(); ++i) KillAndRestart(WorkerProcess(i));
 }
 
 ProcessId SurvivalRun::Present(uint32_t index) const {
@@ -193,12 +175,12 @@ void SurvivalRun::CutOneWay() {
   const ProcessId from = SomeProcess();
   ProcessId to = SomeProcess();
   if (from == to || (IsWorker(from) && IsWorker(to))) to = 0;
-  processes_[from].cut_to[to] = now_ + Some("for", 200'000);
+  CutOneWay(from, to, now_ + Some("for", 200'000));
 }
 
 void SurvivalRun::CutOff(ProcessId process) {
   processes_[process].cut_off_until = now_ + Some("for", 200'000);
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     for (uint32_t shard = 0; shard < ranks_[rank].links.size(); ++shard) {
       if (process == serving_[shard] || process == WorkerProcess(rank)) BreakLink(rank, shard);
     }
@@ -211,10 +193,42 @@ void SurvivalRun::CutOff(ProcessId process) {
 // The shard's address leads to the new process from now on. Streams to the old process stay open.
 void SurvivalRun::StartSecondInstance(uint32_t shard) {
   const auto process = static_cast<ProcessId>(processes_.size());
-  processes_.emplace_back();
+  processes_.emplace_back().version = processes_[serving_[shard]].version;
   servers_[process].shard = shard;
   serving_[shard] = process;
   Start(process);
+}
+
+// An operator or a scheduler takes the process for lost, but it wakes up later and continues.
+void SurvivalRun::StartSecondWorker(uint32_t rank) {
+  StandStill(WorkerProcess(rank), now_ + Some("for", 300'000));
+  const auto second = std::find_if(ranks_.begin() + options_.ranks, ranks_.end(),
+                                   [rank](const SimRank& process) { return process.rank == rank; });
+  if (second != ranks_.end()) return Start(second->process);
+  const auto process = static_cast<ProcessId>(processes_.size());
+  processes_.emplace_back().version = processes_[WorkerProcess(rank)].version;
+  SimRank& started = ranks_.emplace_back();
+  started.rank = rank;
+  started.process = process;
+  Start(process);
+}
+
+// While versions differ, the coordinator refuses processes that join or attach. Their supervisors
+// start them again.
+void SurvivalRun::RollOut() {
+  uint32_t version = 0;
+  for (const SimProcess& process : processes_) version = std::max(version, process.version + 1);
+  const auto all = static_cast<uint32_t>(options_.shards + ranks_.size());
+  const uint32_t first = Some("first", all);
+  Micros at = 0;
+  for (uint32_t i = 0; i < all; ++i, at += Some("gap", 20'000)) {
+    At(at, kNoProcess, [this, index = (first + i) % all, version] {
+      const ProcessId process =
+          index < options_.shards ? serving_[index] : WorkerProcess(index - options_.shards);
+      processes_[process].version = std::max(processes_[process].version, version);
+      KillAndRestart(process);
+    });
+  }
 }
 
 // The successor recomputes a step whose results all ranks have seen.
@@ -298,7 +312,7 @@ void SurvivalRun::LoseDisk(ProcessId process) {
   disk_.Lose([&](const protocol::CheckpointPart& part) {
     if (IsWorker(process)) {
       return !options_.parts_at_shards &&
-             part.name == protocol::WorkerPartName(process - options_.shards, part.term);
+             part.name == protocol::WorkerPartName(ranks_[IndexOf(process)].rank, part.term);
     }
     const uint32_t shard = servers_[process].shard;
     return options_.parts_at_shards ? part.server == shard

@@ -95,7 +95,7 @@ void SurvivalJob::Resume(size_t index) {
   if (run_->IsFinished()) return;
   const auto other = static_cast<uint32_t>(world_.chance.Choose("workers", kRanksMax - 1));
   ++world_.report.faults[Fault::kOtherWorkers];
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) planned_.Lost(rank);
+  planned_.LostAll();
   world_.report.parameters_hash = 0;
   world_.events = {};
   options_.ranks = 1 + (options_.ranks + other) % kRanksMax;

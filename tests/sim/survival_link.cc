@@ -113,7 +113,7 @@ void SurvivalRun::Answer(server::StreamId id,
     return Violate(absl::StrCat("an instance of shard ", link.shard, " serves after its end"));
   }
   if (async_ != nullptr) {
-    answer = async_->Answer(link.server, link.rank, std::move(answer));
+    answer = async_->Answer(link.server, ranks_[link.rank].rank, std::move(answer));
   } else if (answer->outcome == protocol::Outcome::kResult) {
     CheckResult(link.shard, *answer);
   }
@@ -144,8 +144,10 @@ void SurvivalRun::ReceiveAnswer(server::StreamId id, const protocol::ExchangeRep
         absl::StrCat("rank ", index, " is answered by an older instance of shard ", shard));
   }
   const bool first = answer.outcome == protocol::Outcome::kResult &&
-                     rank.answered.insert({answer.step, shard, answer.bundle}).second;
-  if (answer.outcome == protocol::Outcome::kResult && !first) ApplyAgain(index, shard, answer);
+                     rank.planted.answered.insert({answer.step, shard, answer.bundle}).second;
+  if (answer.outcome == protocol::Outcome::kResult && !first) {
+    ApplyAgain(options_, layout_, shard, answer, &rank.parameters, &rank.momentum);
+  }
   if (first && answer.step > 0 && answer.step == options_.crash_after_result_of &&
       shard + 1 == options_.shards && !std::exchange(crashed_after_result_, true)) {
     At(0, kNoProcess, [this, server = link.server] { KillAndRestart(server); });
@@ -156,7 +158,7 @@ void SurvivalRun::ReceiveAnswer(server::StreamId id, const protocol::ExchangeRep
   }
   rank.known[shard] = std::max(rank.known[shard], incarnation);  // 0 if it has no number yet.
   if (shard == 0) CheckTold(index, answer);
-  if (async_ != nullptr) async_->Hears(index, shard, answer, *rank.pipeline);
+  if (IsChecked(rank)) async_->Hears(rank.rank, shard, answer, *rank.pipeline);
   rank.pipeline->Answer(shard, answer, &effects);
   CarryOut(index, effects);
 }

@@ -41,6 +41,8 @@ std::string ToString(Fault fault) {
                                                  "write outlives",
                                                  "keeps sending",
                                                  "hangs",
+                                                 "two workers",
+                                                 "new version",
                                                  "other workers",
                                                  "away",
                                                  "gives up"};
@@ -240,6 +242,8 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
                                      Fault::kWriteOutlives,
                                      Fault::kKeepsSending,
                                      Fault::kHangs,
+                                     Fault::kTwoWorkers,
+                                     Fault::kNewVersion,
                                      Fault::kOtherWorkers};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 25);

@@ -24,6 +24,7 @@
 #include "tests/sim/reference.h"
 #include "tests/sim/sim_coordinator.h"
 #include "tests/sim/sim_disk.h"
+#include "tests/sim/sim_processes.h"
 #include "tests/sim/sim_world.h"
 #include "tests/sim/survival.h"
 #include "worker/core/pipeline.h"
@@ -37,88 +38,6 @@ inline constexpr Micros kHeartbeat = 5'000;
 inline constexpr uint32_t kMostLostInARow = 3;
 inline constexpr Micros kRetry = 3'000;   // Until a worker without an answer tries again.
 inline constexpr Micros kRedial = 5'000;  // Until a shard that lost the coordinator redials.
-
-inline absl::Duration Of(Micros micros) { return absl::Microseconds(micros); }
-
-// Servers come first, by shard. Workers follow, by rank, and then second instances of shards.
-using ProcessId = uint32_t;
-inline constexpr ProcessId kNoProcess = 0xFFFFFFFF;
-
-// A worker's stream to a shard. Each direction keeps the order of its messages.
-struct SimLink {
-  uint32_t rank = 0;
-  uint32_t shard = 0;
-  uint64_t worker_life = 0;
-  uint64_t session = 0;
-  ProcessId server = 0;
-  uint64_t server_life = 0;
-  uint64_t known_incarnation = 0;  // The shard's incarnation that the worker knew.
-  bool closed = false;             // Whether the server has noticed the end.
-  Micros last_up = 0;
-  Micros last_down = 0;
-};
-
-struct SimServer {
-  uint32_t shard = 0;
-  uint64_t number = 0;       // The process's number, for made-up measurements.
-  uint64_t incarnation = 0;  // Assigned by the coordinator; 0 if none yet.
-  std::unique_ptr<server::Shard> core;
-  uint64_t coordinator_incarnation = 0;  // The coordinator whose Start the core obeyed.
-  uint32_t term = 0;                     // The term of the last Start or Suspend.
-  server::ControlStreamId control = 0;   // The control stream; 0 if none.
-  bool is_to_end = false;                // The coordinator has ended the shard.
-  // Reported again on every new control stream.
-  std::optional<uint64_t> named;
-  std::optional<protocol::CheckpointPart> part;
-  std::shared_ptr<const protocol::ShardSnapshot> last_owed;  // For planted bugs.
-  std::optional<protocol::StartShard> start;                 // For planted bugs.
-  std::vector<uint64_t> members;                // For planted bugs: incarnations, by rank.
-  std::map<uint32_t, server::StreamId> latest;  // The last stream with a message of each rank.
-  // Steps and bundles of this core whose results are in the ledger.
-  std::set<std::pair<uint64_t, uint32_t>> recorded;
-  uint64_t start_told = 0;  // The coordinator's life at an unacknowledged Start, else 0.
-  Micros last_report = 0;
-  Micros last_command = 0;
-  Micros tick_at = 0;  // When the core asked for a tick; 0 if not at all.
-};
-
-struct SimRank {
-  enum class State { kOut, kJoining, kTraining, kLeaving, kDone };
-  State state = State::kOut;
-  uint64_t session = 0;  // Increases when a session begins.
-  protocol::WorkerJoin join;
-  protocol::Sender sender;
-  std::unique_ptr<worker::Pipeline> pipeline;
-  std::unique_ptr<SimEncoder> encoder;
-  std::vector<server::StreamId> links;  // By shard; 0 if down.
-  std::vector<uint64_t> known;          // By shard: the highest instance that answered.
-  std::vector<uint64_t> told;  // By shard: the highest instance that the coordinator named.
-  std::vector<std::vector<float>> values;      // Values of this step.
-  std::vector<std::vector<float>> parameters;  // By tensor.
-  std::vector<std::vector<float>> momentum;
-  uint64_t step = 0;        // Finished steps.
-  uint64_t skips_left = 0;  // Steps still to skip, which closed without this rank.
-  bool learns = false;      // No step has waited for this rank yet.
-  uint32_t giver = 0;       // The rank that gives the parameters in step 0.
-  uint64_t restored = 0;    // The step of the restored checkpoint.
-  std::optional<protocol::CheckpointPart> part;         // Newest durable part, for heartbeats.
-  std::deque<std::pair<uint64_t, std::string>> hashes;  // Parameter hashes not yet acknowledged.
-  uint32_t lost_in_a_row = 0;  // Heartbeats that were lost since the last one that arrived.
-  Micros muted_until = 0;
-  Micros hangs_until = 0;
-  Micros hung_since = 0;  // 0 while the worker trains.
-  // Requests of the open step, for kKeepsSending.
-  std::map<BundleKey, std::shared_ptr<const protocol::ExchangeRequest>> requests;
-  bool computes_otherwise = false;  // kOtherBytes has taken effect.
-  // For planted bugs.
-  std::map<BundleKey, worker::EncodeTask> tasks;  // Tasks of this step.
-  std::set<BundleKey> sent;
-  std::set<BundleKey> answered;  // Bundles with a result.
-};
-
-inline bool Talks(const SimRank& rank) {
-  return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
-}
 
 class SurvivalRun {
  public:
@@ -163,17 +82,16 @@ class SurvivalRun {
   virtual void KillAndRestart(ProcessId process);
   void KillAndRestartLater(ProcessId process);
   void GiveUp(uint32_t rank);
-  ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
-  bool IsWorker(ProcessId process) const {
-    return process >= options_.shards && process < options_.shards + options_.ranks;
-  }
+  ProcessId WorkerProcess(uint32_t index) const { return ranks_[index].process; }
+  // Returns the index of the worker in `ranks_`, which is its rank unless it is a second process.
+  uint32_t IndexOf(ProcessId process) const;
+  bool IsWorker(ProcessId process) const { return IndexOf(process) < ranks_.size(); }
   bool HasBug(SurvivalBug bug) const { return options_.bug == bug; }
   bool HasCheckpoints() const { return options_.checkpoint_interval > 0; }
 
   // Faults; see survival_faults.cc. Some processes of jobs with relays belong to two jobs, so that
   // the virtual functions also strike the other job.
   void StrikeNetwork(Fault fault, uint32_t rank);
-  void StrikeDisk(Fault fault);
   bool StrikesMessage(Fault fault, const Channel& channel, double share);
   // Draws the target or duration of a fault. Replay scripts record the draw under `name`.
   uint32_t Some(const char* name, size_t count) {
@@ -189,6 +107,8 @@ class SurvivalRun {
     processes_[process].StandStill(until);
   }
   void StartSecondInstance(uint32_t shard);
+  void StartSecondWorker(uint32_t rank);
+  void RollOut();
   void KillAndComputeOtherwise(uint32_t rank);
   void ReplaceWhileItSends(uint32_t rank);
   virtual void LoseDisk(ProcessId process);
@@ -199,6 +119,15 @@ class SurvivalRun {
   Micros CutUntil(ProcessId from, ProcessId to) const;
   bool CanConnect(ProcessId from, ProcessId to) const;
   void CutOneWay();
+  virtual void CutOneWay(ProcessId from, ProcessId to, Micros until) {
+    processes_[from].cut_to[to] = until;
+  }
+  virtual void UseUpDescriptors(ProcessId process, Micros until) {
+    processes_[process].no_descriptors_until = until;
+  }
+  virtual void RefuseCalls(ProcessId process, Micros until) {
+    processes_[process].refused_until = until;
+  }
 
   // The coordinator, which runs in server 0.
   void StartCoordinator();
@@ -222,7 +151,6 @@ class SurvivalRun {
   bool Begin(ProcessId process, const protocol::StartShard& start);
   absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ReadShardSnapshot(
       SimServer* server, const protocol::StartShard& start, bool survived);
-  uint64_t MaxMemory(uint32_t shard, const protocol::Layout& layout) const;
   void Suspend(ProcessId process, const protocol::SuspendShard& suspend);
   void CarryOut(ProcessId process, const std::vector<server::ShardEffect>& effects);
   void TickWhenDue(ProcessId process);
@@ -269,7 +197,6 @@ class SurvivalRun {
                      uint64_t incarnation);
   std::shared_ptr<const protocol::ExchangeRequest> Planted(
       uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::ExchangeRequest> exchange);
-  void ApplyAgain(uint32_t rank, uint32_t shard, const protocol::ExchangeReply& answer);
   void CarryOut(uint32_t rank, const worker::Pipeline::Effects& effects);
   void PipelineEnded(uint32_t rank, const absl::Status& status);
   void BeginStep(uint32_t rank);
@@ -291,7 +218,6 @@ class SurvivalRun {
   // Promises; see survival_checks.cc.
   void CheckSent(uint32_t rank, uint32_t shard, const protocol::ExchangeRequest& exchange);
   void CheckResult(uint32_t shard, const protocol::ExchangeReply& answer);
-  void CheckManifest(const protocol::CheckpointManifest& manifest);
   void CheckStart(const protocol::StartShard& start);
   void CheckTold(uint32_t rank, const protocol::ExchangeReply& answer);
   void CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations);
@@ -306,6 +232,13 @@ class SurvivalRun {
   void CheckShards();
   // Returns whether a worker of the term trains, leaves or is done.
   bool HasWorkerOf(uint32_t term) const;
+  // Returns whether another process has taken over the worker's rank in the same term, or joins
+  // and may have done so.
+  bool HasSuccessor(const SimRank& rank) const;
+  // Returns whether AsyncChecks follows this process of the rank.
+  bool IsChecked(const SimRank& rank) const {
+    return async_ != nullptr && async_->IsCurrent(rank.rank, rank.sender.term);
+  }
   void NoteWhoIsAlive();
   bool MayEndByAlarm(absl::string_view failure) const;
 
@@ -340,8 +273,8 @@ class SurvivalRun {
   std::deque<SimProcess> processes_;  // Events point to its elements.
   std::map<ProcessId, SimServer> servers_;
   std::vector<ProcessId> serving_;  // By shard: the process at the shard's address.
-  std::vector<SimRank> ranks_;
-  std::deque<SimLink> links_;  // The link with a given id is at index id - 1.
+  std::vector<SimRank> ranks_;      // By rank, and then second processes.
+  std::deque<SimLink> links_;       // The link with a given id is at index id - 1.
   SimDisk disk_;
   // By rank: the term, and the step at which the rank's next worker of that term computes other
   // values.

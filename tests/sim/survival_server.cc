@@ -6,14 +6,11 @@
 #include "base/check.h"
 #include "protocol/checkpoint/snapshot_format.h"
 #include "tests/server/shard/shard_log_peer.h"
+#include "tests/sim/core_options.h"
+#include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 
 namespace sluice {
-namespace {
-
-constexpr uint32_t kRetryMs = 2;
-
-}  // namespace
 
 void SurvivalRun::StartServer(ProcessId process) {
   const uint32_t shard = servers_[process].shard;
@@ -51,7 +48,7 @@ void SurvivalRun::Dial(ProcessId process) {
                                  .shard = server.shard,
                                  .address = absl::StrCat("shard-", server.shard),
                                  .server_incarnation = server.incarnation,
-                                 .software_version = "1"};
+                                 .software_version = processes_[process].software_version()};
   if (server.start.has_value()) arrival.job_uid = server.start->job_uid;
   arrival.term = server.term;
   arrival.running = server.core != nullptr;
@@ -206,36 +203,14 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
     ReportPart(process, std::move(part));
     return false;
   }
-  server::ShardOptions options;
+  server::ShardOptions options = ShardOptionsOf(options_, start);
   options.shard = server.shard;
-  options.table = start.table;
   options.layout = layout_;
-  options.compression = options_.compression;
-  options.control = options_.control;
-  options.rule = options_.rule;
-  options.mode = options_.mode;
-  options.staleness = options_.staleness + (HasBug(SurvivalBug::kBoundTooFar) ? 1 : 0);
-  options.staleness_aware_lr = options_.staleness_aware_lr;
-  options.quorum = options_.quorum;
-  options.straggler_timeout = Of(options_.grace_us);
-  options.elastic = options_.elastic;
-  options.weights = options_.weights;
-  options.forwards_sums = in_rack();
-  options.job_uid = start.job_uid;
-  options.term = start.term;
-  options.generation = start.generation;
   options.server_incarnation = server.incarnation;
-  options.incarnations = start.incarnations;
-  options.first_step = start.first_step;
-  options.parameters_agree = start.parameters_agree;
-  options.window_bytes = start.window_bytes;
-  options.busy_retry_ms = kRetryMs;
-  options.replay_bytes = HasCheckpoints() ? options_.replay_limit : 0;
-  options.replay = start.replay;
-  options.unanswered_bytes = start.window_bytes / 4;
   options.restore = *std::move(snapshot);
-  options.restored_ranks = start.restore_world_size;
-  if (options_.tight_memory) options.max_memory = MaxMemory(server.shard, layout_);
+  if (options_.tight_memory) {
+    options.max_memory = TightMemory(options_, table_, layout_, server.shard);
+  }
   absl::StatusOr<std::unique_ptr<server::Shard>> core = server::Shard::Create(std::move(options));
   Check(core.ok(), core.status().message());
   server.core = *std::move(core);
@@ -265,23 +240,6 @@ absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> SurvivalRun::Read
   }
   PlantInReplica(options_.bug, &*snapshot);
   return std::make_shared<const protocol::ShardSnapshot>(*std::move(snapshot));
-}
-
-// Returns a limit that covers sums, receivers' state and windows, but hardly any log.
-uint64_t SurvivalRun::MaxMemory(uint32_t shard, const protocol::Layout& layout) const {
-  const std::vector<compress::ChunkConfig> uplinks =
-      protocol::ChunkConfigs(options_.compression, table_, layout, protocol::Direction::kUplink);
-  uint64_t bytes = options_.ranks * options_.window_bytes + 64;
-  for (const protocol::Bundle& bundle : layout.bundles[shard]) {
-    bytes += 8 * bundle.elements;
-    for (const uint32_t chunk : bundle.chunks) {
-      bytes += compress::MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
-    }
-    if (!options_.rule.has_value()) continue;
-    bytes += server::ShardParameters::BytesPerElement(*server::UpdateRule::Create(*options_.rule)) *
-             bundle.elements;
-  }
-  return bytes;
 }
 
 void SurvivalRun::Suspend(ProcessId process, const protocol::SuspendShard& suspend) {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compress/frame.h"
 #include "protocol/checkpoint/snapshot_format.h"
 #include "server/control/plan_maker.h"
+#include "tests/sim/core_options.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 #include "tests/sim/worker_state.h"
@@ -49,25 +49,25 @@ void SurvivalRun::BeginSession(uint32_t index) {
   // continue.
   if (rank.state == SimRank::State::kDone) return;
   const uint64_t session = rank.session + 1;
-  const Micros muted = rank.muted_until;
-  rank = SimRank();
+  const Micros muted = rank.struck.muted_until;
+  rank = rank.Ended();
   rank.session = session;
-  rank.muted_until = muted;
+  rank.struck.muted_until = muted;
   rank.state = SimRank::State::kJoining;
   // A relay does not train.
   if (!of_relays()) {
     rank.parameters =
-        SimValues(options_, table_, options_.parameters_agree ? 0 : index, /*step=*/0);
+        SimValues(options_, table_, options_.parameters_agree ? 0 : rank.rank, /*step=*/0);
   }
   for (const std::vector<float>& tensor : rank.parameters) {
     rank.momentum.emplace_back(tensor.size());
   }
   rank.join = {.job_name = "sim",
                .nonce = chance_.Next({"nonce", index}) | 1,
-               .rank = index,
+               .rank = rank.rank,
                .table = table_,
-               .parameters_sha256 = absl::StrCat(options_.parameters_agree ? 0 : index),
-               .software_version = "1",
+               .parameters_sha256 = absl::StrCat(options_.parameters_agree ? 0 : rank.rank),
+               .software_version = processes_[rank.process].software_version(),
                .host = "sim",
                .pid = index};
   SendJoin(index);
@@ -125,6 +125,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGran
       rank.state = SimRank::State::kDone;
       return Done(index);
     }
+    if (IsOtherVersion(grant.status())) return KillAndRestart(rank.process);
     // The predecessor is still alive, another call of this worker is open, or a rollback came in
     // between.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
@@ -159,7 +160,7 @@ void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
     protocol::CheckpointPart part;
     part.term = grant.term;
     part.step = grant.restore_step;
-    part.name = protocol::WorkerPartName(index, grant.term);
+    part.name = protocol::WorkerPartName(rank.rank, grant.term);
     part.error = std::string(restored.message());
     part.unreadable = true;
     ReportWorkerPart(index, rank.sender, std::move(part));
@@ -170,9 +171,9 @@ void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
     ++reexecuted_;
   }
   if (GoesManyWays(options_) && grant.restore_step > 0) {
-    ledger_.Reached(index, grant.term, grant.restore_step, HashParameters(rank.parameters));
+    ledger_.Reached(rank.rank, grant.term, grant.restore_step, HashParameters(rank.parameters));
   }
-  if (async_ != nullptr) async_->WorkerBegins(index, grant.term, rank.pipeline->KnownPlans());
+  if (async_ != nullptr) async_->WorkerBegins(rank.rank, grant.term, rank.pipeline->KnownPlans());
   for (uint32_t shard = 0; shard < options_.shards; ++shard) Redial(index, shard);
   BeginWork(index, grant);
 }
@@ -185,34 +186,23 @@ void SurvivalRun::Prepare(uint32_t index, const protocol::JoinGrant& grant) {
   SimRank& rank = ranks_[index];
   rank.sender = {.job_uid = grant.job_uid,
                  .term = grant.term,
-                 .rank = index,
+                 .rank = rank.rank,
                  .incarnation = grant.incarnation,
                  .generation = grant.generation,
                  .server_incarnation = 0};
-  worker::PipelineOptions options;
+  worker::PipelineOptions options = PipelineOptionsOf(options_, grant);
   options.table = table_;
   options.layout = layout_;
   options.sender = rank.sender;
-  options.world_size = grant.world_size;
-  options.first_step = grant.first_step;
-  options.parameters_agree = grant.parameters_agree;
-  options.quorum = options_.quorum > 0 && !HasBug(SurvivalBug::kQuorumNotKnown);
-  options.window_bytes = grant.window_bytes;
-  options.lockstep = async_ == nullptr;
-  options.elastic = options_.elastic;
-  options.late_joiner = grant.late_joiner && !HasBug(SurvivalBug::kLateJoinerWorksAtOnce);
-  options.replay_bytes = HasCheckpoints() && !options_.elastic ? options_.replay_limit : 0;
-  if (grant.late_joiner && HasBug(SurvivalBug::kLateJoinerLeavesOutOne)) ++options.first_step;
-  options.rack_of = options_.rack_of;
-  options.makes_plans = options_.control.makes_plans();
-  options.compression = options_.compression;
   rank.learns = options.late_joiner;
   rank.skips_left = options.late_joiner ? 1 : 0;
   rank.giver = grant.members.empty() ? 0 : grant.members.front();
   if (rank.learns) ++report_.late_joiners;
-  if (planned_ != nullptr) planned_->Lost(index);
+  for (uint32_t other = 0; planned_ != nullptr && other < ranks_.size(); ++other) {
+    if (ranks_[other].rank == rank.rank) planned_->Lost(other);
+  }
   rank.pipeline = std::make_unique<worker::Pipeline>(std::move(options));
-  rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
+  rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, rank.rank);
   rank.step = grant.restore_step;
   rank.restored = grant.restore_step;
 }
@@ -294,8 +284,10 @@ void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
   if (worker::IsRollback(status)) return EndSession(index);
   // The shards learned of the end before this worker did.
   if (ranks_[index].state == SimRank::State::kLeaving && absl::IsAborted(status)) return;
-  // A live worker that was removed joins again as a new one.
-  if (options_.elastic && absl::IsAborted(status)) return EndSession(index);
+  // A live worker that was removed or replaced joins again as a new one.
+  if (absl::IsAborted(status) && (options_.elastic || HasSuccessor(ranks_[index]))) {
+    return EndSession(index);
+  }
   // The program ends and restarts in the term that has begun in the meantime.
   const bool term_is_over =
       disk_.record().has_value() && ranks_[index].sender.term < disk_.record()->term;
@@ -311,11 +303,11 @@ void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
 void SurvivalRun::BeginStep(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kTraining) return;
-  if (rank.hangs_until > now_) {
-    rank.hung_since = now_;
-    return InSession(index, rank.hangs_until - now_, [this, index] { BeginStep(index); });
+  if (rank.struck.hangs_until > now_) {
+    rank.struck.hung_since = now_;
+    return InSession(index, rank.struck.hangs_until - now_, [this, index] { BeginStep(index); });
   }
-  rank.hung_since = 0;
+  rank.struck.hung_since = 0;
   rank.requests.clear();
   if (rank.step == options_.steps) {
     rank.state = SimRank::State::kLeaving;
@@ -324,12 +316,13 @@ void SurvivalRun::BeginStep(uint32_t index) {
   const uint64_t step = rank.pipeline->next_step();
   const bool old_rate = HasBug(SurvivalBug::kRateOfTheStepBefore) && step > 0;
   if (options_.rule.has_value()) rank.pipeline->SetRate(SimRate(old_rate ? step - 1 : step));
-  if (async_ != nullptr) async_->StepBegins(index);
+  if (IsChecked(rank)) async_->StepBegins(rank.rank);
   rank.pipeline->StartStep();
-  rank.tasks.clear();
+  rank.planted.tasks.clear();
   const uint64_t cursor = HasBug(SurvivalBug::kCursorNotRestored) ? step - rank.restored : step;
   const uint32_t course = async_ == nullptr ? 0 : rank.sender.term;
-  rank.values = step == 0 ? rank.parameters : SimValues(options_, table_, index, cursor, course);
+  rank.values =
+      step == 0 ? rank.parameters : SimValues(options_, table_, rank.rank, cursor, course);
   const auto other = other_bytes_.find(index);
   if (other != other_bytes_.end() && other->second == std::pair(rank.sender.term, step)) {
     other_bytes_.erase(other);
@@ -343,12 +336,13 @@ void SurvivalRun::BeginStep(uint32_t index) {
   }
   const bool was_late = rank.skips_left > 0;
   if (was_late) --rank.skips_left;
-  if (was_late || (step == 0 ? index != rank.giver : SkipsStep(options_, index, step, course))) {
+  if (was_late ||
+      (step == 0 ? rank.rank != rank.giver : SkipsStep(options_, rank.rank, step, course))) {
     worker::Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
   }
-  const Micros late = index == options_.late_rank ? kLateBy : 0;
+  const Micros late = rank.rank == options_.late_rank ? kLateBy : 0;
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
     if (step > 0 && table_[tensor].role == protocol::TensorRole::kBuffer) continue;
     InSession(index, late + Delay({"ready", index, tensor}), [this, index, tensor] {
@@ -367,7 +361,7 @@ void SurvivalRun::EncodeNext(uint32_t index) {
     task->plan = nullptr;
   }
   if (HasBug(SurvivalBug::kRetryEncodesAgain)) {
-    worker::EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
+    worker::EncodeTask& kept = rank.planted.tasks[{task->step, task->shard, task->bundle}] = *task;
     kept.published = {};  // Valid only until the bundle is encoded.
   }
   if (async_ != nullptr) async_->Encodes(*task);
@@ -390,12 +384,12 @@ void SurvivalRun::FinishStep(uint32_t index) {
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) ApplyTensor(&rank, tensor);
   rank.step = step;
   if (async_ != nullptr) {
-    async_->StepDone(index, *rank.pipeline);
+    if (IsChecked(rank)) async_->StepDone(rank.rank, *rank.pipeline);
   } else if (step > 0 && step % kHashEvery == 0) {
     rank.hashes.emplace_back(step, absl::StrCat(HashParameters(rank.parameters)));
   }
   if (GoesManyWays(options_)) {
-    ledger_.Reached(index, rank.sender.term, step, HashParameters(rank.parameters));
+    ledger_.Reached(rank.rank, rank.sender.term, step, HashParameters(rank.parameters));
     // The number of steps behind shrinks with each result while the rank skips.
     rank.skips_left = std::max(rank.skips_left, rank.pipeline->Result().steps_behind);
     if (HasBug(SurvivalBug::kStepsBehindIgnored)) rank.skips_left = 0;
@@ -428,7 +422,7 @@ void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
 
 void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   SimRank& rank = ranks_[index];
-  if (async_ != nullptr) async_->Saves(index, rank.step);
+  if (IsChecked(rank)) async_->Saves(rank.rank, rank.step);
   if (!HasBug(SurvivalBug::kPublishedNotObserved)) {
     for (const worker::Published& published : rank.pipeline->TakePublished()) {
       rank.encoder->Observe(published);
@@ -438,7 +432,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   protocol::WorkerSnapshot snapshot{.job_uid = rank.sender.job_uid,
                                     .term = rank.sender.term,
                                     .step = rank.step,
-                                    .rank = index,
+                                    .rank = rank.rank,
                                     .uplink = rank.encoder->Save(),
                                     .trainer = std::move(trainer),
                                     .plans = rank.pipeline->KnownPlans()};
@@ -446,15 +440,15 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     protocol::CheckpointPart part;
     part.term = snapshot.term;
     part.step = snapshot.step;
-    part.name = protocol::WorkerPartName(index, snapshot.term);
+    part.name = protocol::WorkerPartName(rank.rank, snapshot.term);
     part.bytes = protocol::FormatWorkerSnapshot(snapshot).size();
     ReportWorkerPart(index, rank.sender, std::move(part));
   }
   protocol::CheckpointPart part;
   part.term = snapshot.term;
   part.step = snapshot.step;
-  part.name = protocol::WorkerPartName(index, snapshot.term);
-  if (options_.parts_at_shards) part.server = index % options_.shards;
+  part.name = protocol::WorkerPartName(rank.rank, snapshot.term);
+  if (options_.parts_at_shards) part.server = rank.rank % options_.shards;
   // The writer thread belongs to the process and outlives a session.
   WritePart(WorkerProcess(index), std::move(part), protocol::FormatWorkerSnapshot(snapshot),
             [this, index, sender = rank.sender](protocol::CheckpointPart written) {
@@ -479,7 +473,7 @@ protocol::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   protocol::WorkerHeartbeat heartbeat;
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
-  if (rank.hung_since > 0) heartbeat.since_progress = Of(now_ - rank.hung_since);
+  if (rank.struck.hung_since > 0) heartbeat.since_progress = Of(now_ - rank.struck.hung_since);
   heartbeat.replay_from = rank.pipeline->replay_from();
   heartbeat.known_shards = rank.told;
   if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
@@ -493,11 +487,15 @@ protocol::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
 void SurvivalRun::Heartbeat(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
-  const double share = rank.lost_in_a_row < kMostLostInARow ? options_.lost_heartbeat_share : 0;
+  if (rank.planted.told_of_successor) {
+    return Violate(absl::StrCat("rank ", rank.rank, " goes on although it was replaced"));
+  }
+  uint32_t& lost_in_a_row = rank.struck.lost_in_a_row;
+  const double share = lost_in_a_row < kMostLostInARow ? options_.lost_heartbeat_share : 0;
   const bool lost = StrikesMessage(Fault::kLostHeartbeat, {"heartbeat", index}, share);
-  rank.lost_in_a_row = lost ? rank.lost_in_a_row + 1 : 0;
+  lost_in_a_row = lost ? lost_in_a_row + 1 : 0;
   CheckCaps(rank);
-  if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until && !lost) {
+  if (Reaches(WorkerProcess(index), 0) && now_ >= rank.struck.muted_until && !lost) {
     At(Delay({"heartbeat", index}), 0,
        [this, index, heartbeat = Compose(index), session = rank.session] {
          server::Coordinator::Effects effects;
@@ -551,7 +549,12 @@ void SurvivalRun::HandleState(uint32_t index, const absl::StatusOr<protocol::Job
                               uint64_t hash_step) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
-  // The coordinator of this run does not know the worker, because a rollback removed it.
+  if (!state.ok() && HasBug(SurvivalBug::kReplacedWorkerGoesOn) && HasSuccessor(rank)) {
+    rank.planted.told_of_successor = true;
+    return;
+  }
+  // The coordinator of this run does not know the worker, because another one replaced it or a
+  // rollback removed it.
   if (!state.ok() || state->term > rank.sender.term) return EndSession(index);
   if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
     rank.hashes.pop_front();
@@ -588,46 +591,24 @@ std::shared_ptr<const protocol::ExchangeRequest> SurvivalRun::Planted(
     return changed;
   }
   if (exchange->keys_only || exchange->skip || key.step == 0) return exchange;
-  const bool again = !rank.sent.insert(key).second;
+  const bool again = !rank.planted.sent.insert(key).second;
   if (!again) return exchange;
   if (HasBug(SurvivalBug::kRepeatCountsAgain) && key.step < options_.steps) {
     auto changed = std::make_shared<protocol::ExchangeRequest>(*exchange);
     ++changed->step;
     return changed;
   }
-  const auto task = rank.tasks.find(key);
-  if (HasBug(SurvivalBug::kRetryEncodesAgain) && task != rank.tasks.end()) {
+  const auto task = rank.planted.tasks.find(key);
+  if (HasBug(SurvivalBug::kRetryEncodesAgain) && task != rank.planted.tasks.end()) {
     auto changed = std::make_shared<protocol::ExchangeRequest>(*exchange);
     changed->frames = rank.encoder->Encode(task->second).frames;
     return changed;
   }
   const bool open = key.step == rank.pipeline->step() && rank.pipeline->step_open();
-  if (HasBug(SurvivalBug::kOpenStepNotReplayed) && open && rank.answered.contains(key)) {
+  if (HasBug(SurvivalBug::kOpenStepNotReplayed) && open && rank.planted.answered.contains(key)) {
     return nullptr;
   }
   return exchange;
-}
-
-void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard,
-                             const protocol::ExchangeReply& answer) {
-  if (!HasBug(SurvivalBug::kResultAppliedTwice) || answer.step == 0) return;
-  const std::vector<uint32_t>& chunks = layout_.bundles[shard][answer.bundle].chunks;
-  SimRank& rank = ranks_[index];
-  for (size_t i = 0; i < answer.results.size(); ++i) {
-    const protocol::Chunk& chunk = layout_.chunks[chunks[i]];
-    const absl::Span<float> parameters =
-        absl::MakeSpan(rank.parameters[chunk.tensor]).subspan(chunk.offset, chunk.count);
-    std::vector<float> mean(chunk.count);
-    Check(compress::DecodeAddFrames(protocol::FrameBytes(answer.results[i]), absl::MakeSpan(mean))
-              .ok(),
-          "results decode");
-    if (options_.rule.has_value()) {
-      for (size_t j = 0; j < mean.size(); ++j) parameters[j] += mean[j];
-      continue;
-    }
-    ApplyMean(answer.step, mean, parameters,
-              absl::MakeSpan(rank.momentum[chunk.tensor]).subspan(chunk.offset, chunk.count));
-  }
 }
 
 }  // namespace sluice

@@ -1,0 +1,56 @@
+#include "tests/sim/core_options.h"
+
+#include "tests/sim/sim_world.h"
+
+namespace sluice {
+
+server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::StartShard& start) {
+  server::ShardOptions options;
+  options.table = start.table;
+  options.compression = job.compression;
+  options.control = job.control;
+  options.rule = job.rule;
+  options.mode = job.mode;
+  options.staleness = job.staleness + (job.bug == SurvivalBug::kBoundTooFar ? 1 : 0);
+  options.staleness_aware_lr = job.staleness_aware_lr;
+  options.quorum = job.quorum;
+  options.straggler_timeout = Of(job.grace_us);
+  options.elastic = job.elastic;
+  options.weights = job.weights;
+  options.forwards_sums = job.rack_of > 0;
+  options.job_uid = start.job_uid;
+  options.term = start.term;
+  options.generation = start.generation;
+  options.incarnations = start.incarnations;
+  options.first_step = start.first_step;
+  options.parameters_agree = start.parameters_agree;
+  options.window_bytes = start.window_bytes;
+  options.busy_retry_ms = kRetryMs;
+  options.replay_bytes = job.checkpoint_interval > 0 ? job.replay_limit : 0;
+  options.replay = start.replay;
+  options.unanswered_bytes = start.window_bytes / 4;
+  options.restored_ranks = start.restore_world_size;
+  return options;
+}
+
+worker::PipelineOptions PipelineOptionsOf(const SurvivalOptions& job,
+                                          const protocol::JoinGrant& grant) {
+  worker::PipelineOptions options;
+  options.world_size = grant.world_size;
+  options.first_step = grant.first_step;
+  options.parameters_agree = grant.parameters_agree;
+  options.quorum = job.quorum > 0 && job.bug != SurvivalBug::kQuorumNotKnown;
+  options.window_bytes = grant.window_bytes;
+  options.lockstep = !IsAsync(job);
+  options.elastic = job.elastic;
+  options.late_joiner = grant.late_joiner && job.bug != SurvivalBug::kLateJoinerWorksAtOnce;
+  options.replay_bytes = job.checkpoint_interval > 0 && !job.elastic ? job.replay_limit : 0;
+  const bool late = grant.late_joiner && job.bug == SurvivalBug::kLateJoinerLeavesOutOne;
+  if (late) ++options.first_step;
+  options.rack_of = job.rack_of;
+  options.makes_plans = job.control.makes_plans();
+  options.compression = job.compression;
+  return options;
+}
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+// Options of the real cores in a simulated job. The caller adds those of the process.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/membership.h"
+#include "protocol/shard_control.h"
+#include "server/shard/shard.h"
+#include "tests/sim/survival.h"
+#include "worker/core/pipeline.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kRetryMs = 2;  // A busy shard asks workers to wait this long.
+
+// Returns the options that the job and the coordinator's Start determine.
+server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::StartShard& start);
+
+// Returns the options that the job and the coordinator's grant determine.
+worker::PipelineOptions PipelineOptionsOf(const SurvivalOptions& job,
+                                          const protocol::JoinGrant& grant);
+
+}  // namespace sluice
