@@ -5,7 +5,7 @@
 #
 # usage: scripts/setup.sh [--packages | --python | --nvcc | --cuda]
 #   --packages installs only Debian's packages, which is all that `pip install .` needs
-#   --python does that and makes .deps/python, a virtual environment with PyTorch for the tests of python/
+#   --python does that, installs the text of an example, and makes .deps/python, an environment with PyTorch for the tests of python/
 #   --nvcc also unpacks CUDA's compiler into .deps/cuda; it needs no GPU (-DSLUICE_CUDA=ON -DSLUICE_TORCH=OFF)
 #   --cuda does that and also unpacks LibTorch's GPU libraries (preset `cuda`)
 # LIBTORCH_ROOT=DIR: use the LibTorch (2.11) unpacked there instead of downloading one.
@@ -27,7 +27,7 @@ want_cuda=no want_nvcc=no want_python=no want_libtorch=yes
 case "${1:-}" in
   "") ;;
   --packages) want_libtorch=no ;;
-  --python) want_libtorch=no want_python=yes ;;
+  --python) want_libtorch=no want_python=yes packages+=(bible-kjv bible-kjv-text) ;;
   --nvcc) want_nvcc=yes ;;
   --cuda) want_cuda=yes want_nvcc=yes ;;
   *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;

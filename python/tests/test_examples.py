@@ -1,0 +1,60 @@
+"""The scripts of examples/python, on two ranks and real data."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+EXAMPLES = pathlib.Path(__file__).parent.parent.parent / "examples/python"
+
+
+def run(script: str, *arguments: str) -> str:
+    """Returns what the script prints under torchrun."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(EXAMPLES / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def losses(text: str) -> list[float]:
+    return [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+)$", text, re.M)]
+
+
+def ratios(text: str) -> tuple[float, float]:
+    """Returns how many times fewer bytes the script sent and received than DDP, which on two ranks sends all gradients once."""
+    found = re.search(r"^bytes of a rank: (\d+) up, (\d+) down, (\d+) without Sluice$", text, re.M)
+    assert found is not None, text
+    up, down, dense = map(int, found.groups())
+    return dense / up, dense / down
+
+
+def test_fashion_mnist() -> None:
+    text = run("fashion_mnist.py", "--steps", "40", "--uplink", "topk:10%+int4", "--downlink", "int8")
+    first, *_, last = losses(text)
+    assert last < 0.7 * first, text
+    accuracy = re.search(r"^test accuracy ([\d.]+) %$", text, re.M)
+    assert accuracy is not None and float(accuracy[1]) > 50, text
+    up, down = ratios(text)
+    assert up > 20 and down > 3.5
+
+
+def test_char_gpt(tmp_path: pathlib.Path) -> None:
+    bible = tmp_path / "bible.txt"
+    bible.write_bytes(subprocess.run(["bible", "-f", "gen1:1-rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout)
+    assert bible.stat().st_size > 4_000_000
+    text = run("char_gpt.py", str(bible), "--steps", "40")
+    first, *_, last = losses(text)
+    assert first > 4
+    assert last < 0.7 * first, text
+    up, down = ratios(text)
+    assert up > 6.5 and down > 3.5
+
+
+def test_types_are_checked() -> None:
+    scripts = [str(EXAMPLES / name) for name in ("fashion_mnist.py", "char_gpt.py")]
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
