@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import pytest
+from conftest import Start, await_all
+
 EXAMPLES = pathlib.Path(__file__).parent.parent.parent / "examples/python"
+PLAIN = ["mnist", "ddp_tutorial", "nanogpt", "torchvision_classification"]
+FRAMEWORKS = {"accelerate": "accelerate_nlp", "lightning": "lightning_boring"}
 
 
 def run(script: str, *arguments: str) -> str:
@@ -58,3 +64,38 @@ def test_types_are_checked() -> None:
     scripts = [str(EXAMPLES / name) for name in ("fashion_mnist.py", "char_gpt.py")]
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_diffs(start: Start, folder: pathlib.Path, names: list[str]) -> None:
+    """Applies the diffs to copies of their scripts. Each script then exchanges its gradients through one session."""
+    for name in names:
+        (folder / f"{name}.py").write_text((EXAMPLES / f"diffs/{name}.py").read_text())
+        subprocess.run(["git", "apply", str(EXAMPLES / f"diffs/{name}.diff")], cwd=folder, check=True)
+    ranks = start("scripts.py", *(str(folder / f"{name}.py") for name in names))
+    await_all(ranks)
+    for name in names:
+        for rank in ranks:
+            (session,) = rank.await_word(name)
+            assert session["steps"] > 0
+            # The smallest model has 66 parameters, which a frame needs more than a header for.
+            assert session["ratio"] > 1.2, (name, session)
+
+
+def test_diffs(start: Start, tmp_path: pathlib.Path) -> None:
+    check_diffs(start, tmp_path, PLAIN)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_diffs_for_frameworks(start: Start, tmp_path: pathlib.Path, framework: str) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed: scripts/test-python.sh --frameworks installs it")
+    check_diffs(start, tmp_path, [FRAMEWORKS[framework]])
+
+
+def test_each_script_has_a_diff() -> None:
+    names = sorted([*PLAIN, *FRAMEWORKS.values()])
+    for suffix in ("py", "diff"):
+        assert sorted(file.stem for file in (EXAMPLES / "diffs").glob(f"*.{suffix}")) == names
+    readme = (EXAMPLES / "README.md").read_text()
+    for name in names:
+        assert f"diffs/{name}.diff" in readme

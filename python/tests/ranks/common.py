@@ -33,14 +33,14 @@ def begin() -> None:
     dist.init_process_group("gloo", init_method=f"file://{FOLDER}/store", rank=RANK, world_size=SIZE)
 
 
-def begin_without_group() -> None:
-    """A store as torchrun's agent has it, and no process group."""
+def begin_without_group(name: str = "port") -> None:
+    """A store as torchrun's agent has it, and no process group. Each name stands for a store of its own."""
     torch.set_num_threads(1)
     os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "127.0.0.1"}
-    port = FOLDER / "port"
+    port = FOLDER / name
     if RANK == 0:
         _agent.append(dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-        (FOLDER / "port-new").write_text(str(_agent[0].port))
+        (FOLDER / "port-new").write_text(str(_agent[-1].port))
         (FOLDER / "port-new").rename(port)
     while not port.exists():
         time.sleep(0.01)
