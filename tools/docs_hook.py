@@ -1,19 +1,26 @@
-"""Hooks of mkdocs.yml: pages for the repository's files outside docs/ that pages link to, and Markdown as the code host reads it.
+"""Hooks of mkdocs.yml: pages for the repository's files outside docs/ that pages link to, the reference of the Python package, and Markdown as
+the code host reads it.
 
 A link such as ../bench/README.md or ../examples/char-gpt.yaml works on the code host. In the site the hooks turn such a file into a page
 of its own, under the path that it has in the repository, and point the link to it. Only functions that MkDocs calls import MkDocs.
 """
+import logging
 import pathlib
 import posixpath
 import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import make_python_reference  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = "docs/"
+PYTHON_REFERENCE = "python-reference.md"
 FIRST_PAGE = "index.md"  # Stands for README.md, whose subject it shares.
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
 CODE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.S)
 ITEM = re.compile(r"[-*] |\d+\. ")
-LANGUAGES = {".cc": "cpp", ".h": "cpp", ".yaml": "yaml", ".py": "python", ".sh": "bash", ".proto": "protobuf", ".json": "json"}
+LANGUAGES = {".cc": "cpp", ".h": "cpp", ".yaml": "yaml", ".py": "python", ".sh": "bash", ".proto": "protobuf", ".json": "json", ".diff": "diff"}
 
 
 def in_repository(page):
@@ -140,6 +147,10 @@ def on_files(files, config):
         if path.endswith(".md") or (ROOT / path).is_dir():
             waiting.append((path, file.content_string))
 
+    reference, faults = make_python_reference.make_page(ROOT)
+    for fault in faults:
+        logging.getLogger("mkdocs.hooks").warning("python: %s", fault)  # Ends a strict build.
+    files.append(File.generated(config, PYTHON_REFERENCE, content=reference))
     waiting = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
     for path in pages_of_nav(config.nav):
         if (ROOT / path).is_file():

@@ -33,6 +33,12 @@ def ddp_hook(state: Session, bucket: GradBucket) -> torch.futures.Future[torch.T
         state: A session. If it has not joined, the last bucket of the first backward pass joins, and the parameters are
             named ``p0``, ``p1``, ... in the order in which DDP has them.
         bucket: What DDP passes.
+
+    Returns:
+        A future of the bucket's buffer, which then holds the means.
+
+    Raises:
+        SluiceError: Another rank failed, or a gradient is sparse or of a parameter that was frozen; the message names it.
     """
     import torch
 

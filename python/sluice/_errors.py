@@ -6,6 +6,12 @@ from __future__ import annotations
 class SluiceError(RuntimeError):
     """An error of a job. Its message says who, where, which value and what to do.
 
+    Args:
+        message: The text.
+        code: As the attribute.
+        rank: As the attribute.
+        step: As the attribute.
+
     Attributes:
         code: The name of the kind of error, as gRPC has it: ``"INVALID_ARGUMENT"``, ``"UNAVAILABLE"``, ``"ABORTED"``, ...
         rank: The rank of this process; None if it has none yet.
@@ -19,7 +25,13 @@ class SluiceError(RuntimeError):
         self.step = step
 
     def located(self, rank: int, step: int | None, what: str) -> SluiceError:
-        """Returns the same error with the rank, the step and the tensor in its message."""
+        """Returns the same error with the rank, the step and the tensor in its message.
+
+        Args:
+            rank: The rank of this process.
+            step: The step that is open; None before the first.
+            what: The tensor or the call that failed.
+        """
         where = f"rank {rank}" if step is None else f"rank {rank}, step {step}"
         message = f"{where}, {what}: {self}"
         return type(self)(message, code=self.code, rank=rank, step=step)

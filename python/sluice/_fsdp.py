@@ -177,6 +177,8 @@ def fsdp_attach(
     `Session.rank` is the number of the node, and `sluice.rank` that of the process. `Session.sampler` splits data over all
     processes.
 
+    Zhao et al. (2023), "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel", arXiv:2304.11277.
+
     Args:
         model: A module after ``fully_shard``, with a mesh of one dimension that contains the ranks of one node.
         optimizer: The optimizer of all trainable parameters of the model.

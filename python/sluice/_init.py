@@ -26,7 +26,13 @@ _options: dict[str, Any] = {}  # The arguments of the last `init`. Sessions of f
 
 @dataclasses.dataclass(frozen=True)
 class TLS:
-    """Files with which the connections to servers that run already are secured (docs/security.md). Each is a path."""
+    """Files with which the connections to servers that run already are secured (docs/security.md). Each is a path.
+
+    Attributes:
+        cert: The certificate of this process; empty: it shows none.
+        key: The private key of `cert`.
+        ca: The certificates of the authorities that sign the servers' certificates.
+    """
 
     cert: str = ""
     key: str = ""

@@ -175,6 +175,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
       a closure that returns the same loss on all ranks.
     - A copy of it, by ``copy`` or ``pickle``, is an inner optimizer that takes no part in the job.
 
+    Its interface is that of Horovod: Sergeev and Del Balso (2018), arXiv:1802.05799.
+
     Args:
         optimizer: Any optimizer of PyTorch.
         named_parameters: Names for messages, such as ``model.named_parameters()``; they must cover the optimizer's parameters.
@@ -253,13 +255,25 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """A block in which `step` exchanges nothing, as Horovod has it. It needs `synchronize` first."""
+        """Returns a block in which `step` exchanges nothing, as Horovod has it. It needs `synchronize` first.
+
+        Raises:
+            SluiceError: The gradients are not synchronized.
+        """
         if not self._exchange.complete:
             raise self._exchange._error("skip_synchronize() without synchronize() would leave each rank with its own gradients")
         yield
 
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
-        """Exchanges the gradients, unless `synchronize` has done it, and steps. Returns the inner optimizer's result."""
+        """Exchanges the gradients, unless `synchronize` has done it, and steps.
+
+        Args:
+            closure: A function that computes the loss again, with its gradients, as the inner optimizer takes it.
+            **options: Those of the inner optimizer's ``step``.
+
+        Returns:
+            The inner optimizer's result.
+        """
         if closure is None:
             self.synchronize()
             result = super().step(**options)
@@ -280,6 +294,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients.
+
+        Args:
+            set_to_none: Whether gradients become None. Else they become zeros.
 
         Raises:
             SluiceError: A backward pass has been made since the last step, and its gradients are on their way.

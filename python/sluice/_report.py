@@ -89,6 +89,9 @@ class Reporting:
             target: A ``SummaryWriter`` of TensorBoard, an object with a method ``log(dict, step=...)`` such as a run of
                 Weights & Biases, or a function of (dict, step).
             every: Steps, at least 1.
+
+        Raises:
+            SluiceError: `every` is below 1, or the target is none of these.
         """
         if every < 1:
             raise SluiceError(f"log_to: every is {every}, and must be at least 1", code="INVALID_ARGUMENT")

@@ -140,6 +140,9 @@ class Session(Reporting):
     def require_gradients(self, user: str) -> None:
         """Checks that the job exchanges gradients, and not the changes of parameters after local steps.
 
+        Args:
+            user: The function that needs gradients.
+
         Raises:
             SluiceError: The job's mode is ``local_sgd``. The message begins with `user`.
         """
@@ -152,7 +155,11 @@ class Session(Reporting):
             )
 
     def index_of(self, parameter: torch.Tensor) -> int | None:
-        """Returns the number of a parameter in the tensor table; None: it is not one of those that were joined with."""
+        """Returns the number of a parameter in the tensor table; None: it is not one of those that were joined with.
+
+        Args:
+            parameter: The tensor object itself, not a copy.
+        """
         return self._index.get(id(parameter))
 
     # A step.
@@ -250,7 +257,11 @@ class Session(Reporting):
         return set(self._last.without_mean) if self._last else set()
 
     def compare_parameters(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Tells the job the sha256 of this rank's parameters. A rank that differs ends the job with an error."""
+        """Tells the job the sha256 of this rank's parameters. A rank that differs ends the job with an error.
+
+        Args:
+            parameters: The tensors of `join`, in the same order.
+        """
         self._live().report_parameters(self.step, sha256(parameters))
 
     def state_dict(self) -> dict[str, Any]:
@@ -262,6 +273,9 @@ class Session(Reporting):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Checks that a state is one of `state_dict`'s, with the same codecs.
+
+        Args:
+            state: What `state_dict` returned.
 
         Raises:
             SluiceError: The version is another one, or the codecs differ, which would change the run without a word.
@@ -290,7 +304,11 @@ class Session(Reporting):
             self._end(core)
 
     def abandon(self, why: str) -> None:
-        """Gives up, and tells the other ranks why, so that they end with the reason. Never raises."""
+        """Gives up, and tells the other ranks why, so that they end with the reason. Never raises.
+
+        Args:
+            why: The reason, which the errors of the other ranks quote.
+        """
         core, self._core = self._core, None
         if core is None or os.getpid() != self._pid:
             return

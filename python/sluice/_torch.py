@@ -133,6 +133,8 @@ class GradScaler(_Scaler):  # type: ignore[misc]
     that skips a step with `Session.skip` lowers it too. In a job with a quorum or elastic membership, ranks are missing for
     other reasons, and only a mean that is not finite counts.
 
+    Micikevicius et al. (2018), "Mixed Precision Training", arXiv:1710.03740.
+
     Args:
         device: ``"cuda"`` or ``"cpu"``; by default CUDA if there is a device. PyTorch 1.13 scales on CUDA alone.
         **options: Those of ``torch.amp.GradScaler``, the same on all ranks: init_scale, growth_factor, backoff_factor,
@@ -146,7 +148,14 @@ class GradScaler(_Scaler):  # type: ignore[misc]
         self._seen = Session.incomplete_steps
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divides the means by the scale. A `DistributedOptimizer` exchanges its gradients first."""
+        """Divides the means by the scale. A `DistributedOptimizer` exchanges its gradients first.
+
+        Args:
+            optimizer: The optimizer whose gradients a backward pass of a scaled loss has made.
+
+        Raises:
+            SluiceError: The optimizer is one of `fsdp_attach`, which has no loss scaling.
+        """
         if self.is_enabled() and getattr(optimizer, "is_sharded_by_fsdp", False):
             raise SluiceError(
                 "ranks of a node that hold different shards would choose different scales, so fsdp_attach has no loss scaling: train "
@@ -159,7 +168,11 @@ class GradScaler(_Scaler):  # type: ignore[misc]
         super().unscale_(optimizer)
 
     def update(self, new_scale: Any = None) -> None:
-        """Sets the scale for the next step: lower after an overflow on any rank, and higher after many steps without."""
+        """Sets the scale for the next step: lower after an overflow on any rank, and higher after many steps without.
+
+        Args:
+            new_scale: The scale to use instead, a number or a tensor of one element.
+        """
         if self.is_enabled() and Session.incomplete_steps > self._seen:
             for state in self._per_optimizer_states.values():
                 for found in state["found_inf_per_device"].values():

@@ -31,7 +31,13 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclasses.dataclass(frozen=True)
 class CodecInfo:
-    """A codec: its name, a whole spec that works, and one line about it."""
+    """A codec.
+
+    Attributes:
+        name: The first word of its specs.
+        example: A whole spec that works.
+        summary: One line about it.
+    """
 
     name: str
     example: str
@@ -103,7 +109,9 @@ def _dimensions(shape: Sequence[int]) -> list[int]:
 class Codec:
     """One sender's encodings of one tensor, step by step.
 
-    What compression drops of a gradient stays in `residual`, and goes out in a later step, as the spec says.
+    What compression drops of a gradient stays in `residual`, and goes out in a later step, as the spec says. This is error
+    feedback: Karimireddy et al. (2019), "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", arXiv:1901.09847.
+    docs/compression.md says where the papers of the codecs are cited.
 
     Args:
         spec: A codec spec.
@@ -130,6 +138,9 @@ class Codec:
         Args:
             gradient: A NumPy array or a PyTorch tensor of the codec's shape.
 
+        Returns:
+            The frame that a sender would send.
+
         Raises:
             SluiceError: The shape is another one, or an element is not finite. The codec has not changed then.
         """
@@ -155,6 +166,9 @@ def encode(x: Any, spec: str, *, seed: int = 0) -> Frame:
         x: A NumPy array or a PyTorch tensor of numbers. It is converted to float32.
         spec: A codec spec.
         seed: Of codecs that round at random.
+
+    Returns:
+        The frame. `decode` reads it.
 
     Raises:
         SluiceError: The spec is wrong, or an element of `x` is not finite.
@@ -192,6 +206,9 @@ def error(x: Any, spec: str, *, seed: int = 0) -> Report:
         x: A NumPy array or a PyTorch tensor.
         spec: A codec spec.
         seed: Of codecs that round at random.
+
+    Returns:
+        Bits, error, angle and times of the encoding.
 
     Raises:
         SluiceError: As `encode`.
