@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Python package as a user does, into a new virtual environment, and runs its tests with PyTorch from .deps/python.
 # usage: scripts/test-python.sh [--frameworks] [PYTEST ARGUMENTS]
-#   --frameworks also installs Lightning, Accelerate and Transformers (60 MB), without which their tests are skipped
+#   --frameworks also installs Lightning, Accelerate, Transformers and what runs a notebook (75 MB), without which their tests are skipped
 set -euo pipefail
 cd "$(dirname "$0")/.."
 frameworks=no

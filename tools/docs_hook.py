@@ -4,6 +4,7 @@ the code host reads it.
 A link such as ../bench/README.md or ../examples/char-gpt.yaml works on the code host. In the site the hooks turn such a file into a page
 of its own, under the path that it has in the repository, and point the link to it. Only functions that MkDocs calls import MkDocs.
 """
+import json
 import logging
 import pathlib
 import posixpath
@@ -114,6 +115,15 @@ def pages_of_nav(entry):
     return [page for part in (entry.values() if isinstance(entry, dict) else entry) for page in pages_of_nav(part)]
 
 
+def notebook_page(text):
+    """A notebook as a page: its text, and its code in fences."""
+    parts = []
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def page_of(path):
     """A file or a folder of the repository as a page."""
     if (ROOT / path).is_dir():
@@ -123,6 +133,8 @@ def page_of(path):
     text = (ROOT / path).read_text()
     if path.endswith(".md"):
         return text
+    if path.endswith(".ipynb"):
+        return notebook_page(text)
     language = LANGUAGES.get(posixpath.splitext(path)[1], "text")
     return f"# {path}\n\nThis is the file `{path}` of the repository.\n\n~~~ {language}\n{text.rstrip()}\n~~~\n"
 
@@ -144,7 +156,7 @@ def on_files(files, config):
         if not path.endswith(".md"):
             file.dest_uri = path + "/index.html"
         files.append(file)
-        if path.endswith(".md") or (ROOT / path).is_dir():
+        if path.endswith((".md", ".ipynb")) or (ROOT / path).is_dir():
             waiting.append((path, file.content_string))
 
     reference, faults = make_python_reference.make_page(ROOT)
@@ -163,6 +175,6 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     source = page.file.src_uri
-    if page.file.generated_by and not source.endswith(".md"):
+    if page.file.generated_by and not source.endswith((".md", ".ipynb")):
         return markdown
     return with_blank_lines(with_site_links(source, markdown))

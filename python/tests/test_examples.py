@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from conftest import Start, await_all
@@ -77,8 +80,7 @@ def check_diffs(start: Start, folder: pathlib.Path, names: list[str]) -> None:
         for rank in ranks:
             (session,) = rank.await_word(name)
             assert session["steps"] > 0
-            # The smallest model has 66 parameters, which a frame needs more than a header for.
-            assert session["ratio"] > 1.2, (name, session)
+            assert session["ratio"] > 1, (name, session)  # A model with 66 parameters gains little, because frames have headers.
 
 
 def test_diffs(start: Start, tmp_path: pathlib.Path) -> None:
@@ -99,3 +101,27 @@ def test_each_script_has_a_diff() -> None:
     readme = (EXAMPLES / "README.md").read_text()
     for name in names:
         assert f"diffs/{name}.diff" in readme
+
+
+NOTEBOOK = EXAMPLES / "sluice.ipynb"
+
+
+def test_the_notebook_is_saved_without_results() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert 5 <= len(cells) <= 8
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
+            compile("".join(cell["source"]), cell["id"], "exec")
+
+
+def test_the_notebook_runs() -> None:
+    if importlib.util.find_spec("nbclient") is None:
+        pytest.skip("nbclient is not installed: scripts/test-python.sh --frameworks installs it")
+    nbformat: Any = importlib.import_module("nbformat")
+    nbclient: Any = importlib.import_module("nbclient")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
+    text = "".join(output["text"] for cell in notebook.cells for output in cell.get("outputs", []) if output["output_type"] == "stream")
+    assert "step   1: loss" in text and "times less" in text, text

@@ -46,7 +46,11 @@ class Links(unittest.TestCase):
         self.assertEqual(docs_hook.linked_files("training.md", text), ["bench/README.md", "helm/sluice/ci"])
         self.assertIn("\n~~~ yaml\n", docs_hook.page_of("examples/own-loop.yaml"))
         self.assertIn("](ci/", docs_hook.page_of("helm/sluice/ci"))
+        self.assertIn("\n~~~ diff\n", docs_hook.page_of("examples/python/diffs/mnist.diff"))
 
+    def test_a_notebook(self):
+        text = '{"cells": [{"cell_type": "markdown", "source": ["# A\\n", "b"]}, {"cell_type": "code", "source": ["c = 1\\n", "d"]}]}'
+        self.assertEqual(docs_hook.notebook_page(text), "# A\nb\n\n```python\nc = 1\nd\n```\n")
 
     def test_pages_of_the_navigation(self):
         nav = [{"Home": "index.md"}, {"Results": ["bench/README.md", {"More": "relay.md"}]}]
