@@ -172,6 +172,7 @@ def launch(fn: Callable[[Session], _T], workers: int = 2, **options: Any) -> _T:
 
     Raises:
         Exception: The exception of the rank that failed first, with that rank's traceback as its cause. No process remains.
+        SluiceError: `workers` is below 1, the function cannot be sent to new processes, or a rank was killed.
     """
     if workers < 1:
         raise SluiceError(f"launch: workers is {workers}, and must be at least 1", code="INVALID_ARGUMENT")
