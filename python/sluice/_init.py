@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import _sluice
 from ._errors import SluiceError
-from ._servers import ShardProcess, TokenFile
+from ._network import own_address, read_ports
+from ._servers import ShardProcess, TokenFile, start_shard
 from ._session import LocalSession, Session, open_sessions
-from ._world import Store, World, find_hosts, find_world, open_store, own_address
+from ._world import Store, World, find_hosts, find_world, open_store
 
 if TYPE_CHECKING:
     import torch
@@ -39,31 +41,43 @@ class TLS:
     ca: str = ""
 
 
-def _job_text(
-    job: str | os.PathLike[str] | Mapping[str, Any] | None, uplink: str, downlink: str, workers: int, shards: int
-) -> tuple[str, str]:
-    """Returns the text of the job, and what messages call it."""
-    if job is not None and not isinstance(job, Mapping):
-        path = pathlib.Path(job)
-        try:
-            return path.read_text(), str(path)
-        except OSError as failure:
-            raise SluiceError(f"cannot read the job file {path}: {failure.strerror}", code="NOT_FOUND") from None
-    keys = {
-        "name": "python",
-        "workers": workers,
-        "shards": shards,
-        "compression": {"uplink": uplink, "downlink": downlink},
-        **(job or {}),
-    }
-    return json.dumps(keys), "job"
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """The arguments of `init` that describe the job and the servers to start."""
 
+    job: Any
+    uplink: str
+    downlink: str
+    local_steps: int | None
+    shards: int | Literal["auto"]
+    http: str
+    ports: str | None
+    interface: str | None
+    join_timeout: float
 
-def _with_local_steps(job: Any, local_steps: int) -> Any:
-    """Returns the job with the mode and the keys of local steps. A file stays as it is."""
-    if job is not None and not isinstance(job, Mapping):
-        return job
-    return {"mode": "local_sgd", "local_steps": local_steps, **(job or {})}
+    def overridden(self) -> _Wanted:
+        """Returns the arguments with those of the environment in place of the script's."""
+        found = {name: os.environ.get(f"SLUICE_{name.upper()}") for name in ("job", "uplink", "downlink", "ports", "interface")}
+        return dataclasses.replace(self, **{name: text for name, text in found.items() if text})
+
+    def text(self, workers: int, hosts: int) -> tuple[str, str]:
+        """Returns the text of the job, and what messages call it."""
+        job = self.job
+        if job is not None and not isinstance(job, Mapping):
+            path = pathlib.Path(job)
+            try:
+                return path.read_text(), str(path)
+            except OSError as failure:
+                raise SluiceError(f"cannot read the job file {path}: {failure.strerror}", code="NOT_FOUND") from None
+        keys = {
+            "name": "python",
+            "workers": workers,
+            "shards": hosts if self.shards == "auto" else self.shards,
+            "compression": {"uplink": self.uplink, "downlink": self.downlink},
+            **({} if self.local_steps is None else {"mode": "local_sgd", "local_steps": self.local_steps}),
+            **(job or {}),
+        }
+        return json.dumps(keys), "job"
 
 
 def _check_job(job: _sluice.JobSummary, name: str, world: World, local_steps: int | None) -> None:
@@ -101,70 +115,80 @@ class _Place:
     token: TokenFile | None
     hosts: list[str] = dataclasses.field(default_factory=list)
 
-
-def _start_shards(world: World, store: Store, text: str, name: str, http: str, hosts: list[str], token: TokenFile) -> _Place:
-    """Starts this host's shards, if this is its first rank: shard i runs on the i-th host, and so on around."""
-    count = _sluice.read_job(text, name).shards
-    names = list(dict.fromkeys(hosts))
-    own = names.index(hosts[world.rank])
-    shards: list[ShardProcess] = []
-    coordinator = ""
-    try:
-        if hosts.index(hosts[world.rank]) == world.rank:
-            host = own_address(hosts)
-            for shard in range(own, count, len(names)):
-                if shard > 0 and not coordinator:
-                    coordinator = store.get("coordinator").decode()
-                page = http if shard == 0 else "off"
-                shards.append(ShardProcess(text, shard, host, coordinator, page, token))
-                if shard == 0:
-                    coordinator = shards[0].address
-                    store.set("coordinator", coordinator)
-        coordinator = coordinator or store.get("coordinator").decode()
-    except BaseException:
-        for started in shards:
-            started.end()
-        raise
-    return _Place(text, name, coordinator, shards, token, hosts)
+    def end(self) -> None:
+        """Ends the servers of this process."""
+        for shard in self.shards:
+            shard.end()
+        if self.token is not None:
+            self.token.close()
 
 
-def _find_servers(
-    world: World,
-    scope: str,
-    shards: int | Literal["auto"],
-    job: Any,
-    uplink: str,
-    downlink: str,
-    http: str,
-    local_steps: int | None,
-    limit: float,
-) -> _Place:
-    """Agrees on the job through the store, and starts the servers."""
+def _start_own_shards(world: World, store: Store, place: _Place, wanted: _Wanted) -> None:
+    """Starts this host's shards: shard i runs on the i-th host, and so on around. Adds them to the place."""
+    count = _sluice.read_job(place.job, place.job_name).shards
+    names = list(dict.fromkeys(place.hosts))
+    own = names.index(place.hosts[world.rank])
+    host, ports = own_address(place.hosts, wanted.interface), read_ports(wanted.ports)
+    assert place.token is not None
+    for shard in range(own, count, len(names)):
+        if shard > 0:
+            place.coordinator = place.coordinator or _await_coordinator(store)
+        page = wanted.http if shard == 0 else "off"
+        place.shards.append(start_shard(place.job, shard, host, ports, place.coordinator, page, place.token))
+        if shard == 0:
+            place.coordinator = place.shards[0].address
+            store.set("coordinator", json.dumps({"address": place.coordinator}))
+
+
+def _await_coordinator(store: Store) -> str:
+    """Returns the address of shard 0 once it runs."""
+    found: dict[str, str] = json.loads(store.get("coordinator"))
+    if "error" in found:
+        raise SluiceError(f"rank 0 could not start the servers: {found['error']}", code="UNAVAILABLE")
+    return found["address"]
+
+
+def _find_servers(world: World, scope: str, wanted: _Wanted) -> _Place:
+    """Agrees on the job through the store, and starts the servers, if this is its host's first rank."""
     store = open_store(world, f"{_sessions}{scope}", ", or start the servers yourself and give coordinator=")
-    hosts = find_hosts(world, store, limit)
+    hosts = find_hosts(world, store, wanted.join_timeout)
     if world.rank == 0:
-        count = len(set(hosts)) if shards == "auto" else shards
-        text, name = _job_text(job, uplink, downlink, world.size, count)
+        text, name = wanted.text(world.size, len(set(hosts)))
         store.set("job", json.dumps({"text": text, "name": name, "token": secrets.token_hex(32)}))
     agreed = json.loads(store.get("job"))
-    token = TokenFile(agreed["token"])
+    place = _Place(agreed["text"], agreed["name"], "", [], TokenFile(agreed["token"]), hosts)
     try:
-        _check_job(_sluice.read_job(agreed["text"], agreed["name"]), agreed["name"], world, local_steps)
-        return _start_shards(world, store, agreed["text"], agreed["name"], http, hosts, token)
-    except BaseException:
-        token.close()
+        _check_job(_sluice.read_job(place.job, place.job_name), place.job_name, world, wanted.local_steps)
+        if hosts.index(hosts[world.rank]) == world.rank:
+            _start_own_shards(world, store, place, wanted)
+        place.coordinator = place.coordinator or _await_coordinator(store)
+        return place
+    except BaseException as failure:
+        if world.rank == 0 and not place.coordinator:
+            with contextlib.suppress(RuntimeError):  # Without the store the others cannot be told.
+                store.set("coordinator", json.dumps({"error": str(failure)}))
+        place.end()
         raise
+
+
+def _find_place(world: World, scope: str, wanted: _Wanted, coordinator: str | None) -> _Place:
+    """Returns the servers that run already, or starts some. A rank that is alone needs none."""
+    if not coordinator and world.size > 1:
+        return _find_servers(world, scope, wanted)
+    text, name = wanted.text(world.size, 1)
+    _check_job(_sluice.read_job(text, name), name, world, wanted.local_steps)
+    return _Place(text, name, coordinator or "", [], None)
 
 
 def _take_seat(place: _Place, world: World, join_timeout: float, token_file: str, tls: TLS, quiet: bool) -> Session:
     """Makes the session, or ends the servers."""
+    token_file = place.token.path if place.token else token_file
     try:
         core = _sluice.Session(
             place.job, place.job_name, place.coordinator, world.rank, join_timeout, token_file, tls.cert, tls.key, tls.ca
         )
     except BaseException:
-        for shard in place.shards:
-            shard.end()
+        place.end()
         raise
     kind = Session if place.coordinator else LocalSession
     return kind(
@@ -184,6 +208,8 @@ def init(
     rank: int | None = None,
     world_size: int | None = None,
     http: str | None = "127.0.0.1:0",
+    ports: str | None = None,
+    interface: str | None = None,
     join_timeout: float = 60.0,
     token_file: str = "",
     tls: TLS | None = None,
@@ -208,6 +234,9 @@ def init(
             `job` must be the job file that they have.
         rank, world_size: Both or neither; by default those of ``torch.distributed``, ``$RANK`` and ``$WORLD_SIZE``, or Slurm.
         http: ``HOST:PORT`` of the status page, on rank 0; port 0: any free one. None: no page.
+        ports: Ports for the servers that are started, such as ``"7070-7079"``; by default any free ones. ``$SLUICE_PORTS`` overrides it.
+        interface: The interface (``"eth1"``) or the address of this host at which the others reach its servers; by default that
+            of the route to ``$MASTER_ADDR``. ``$SLUICE_INTERFACE`` overrides it.
         join_timeout: Seconds to wait for the other ranks.
         token_file: The secret of servers that run already, as a path.
         tls: Files that secure the connections to servers that run already.
@@ -221,19 +250,8 @@ def init(
         _options = {name: value for name, value in locals().items() if name not in ("model", "_scope")}
     _sessions += 1
     world = find_world(rank, world_size)
-    uplink = os.environ.get("SLUICE_UPLINK", uplink)
-    downlink = os.environ.get("SLUICE_DOWNLINK", downlink)
-    job = os.environ.get("SLUICE_JOB") or job
-    if local_steps is not None:
-        job = _with_local_steps(job, local_steps)
-    coordinator = os.environ.get("SLUICE_COORDINATOR") or coordinator
-    if coordinator or world.size == 1:
-        text, name = _job_text(job, uplink, downlink, world.size, 1 if shards == "auto" else shards)
-        _check_job(_sluice.read_job(text, name), name, world, local_steps)
-        place = _Place(text, name, coordinator or "", [], None)
-    else:
-        place = _find_servers(world, _scope, shards, job, uplink, downlink, http or "off", local_steps, join_timeout)
-        token_file = place.token.path if place.token else ""
+    wanted = _Wanted(job, uplink, downlink, local_steps, shards, http or "off", ports, interface, join_timeout).overridden()
+    place = _find_place(world, _scope, wanted, os.environ.get("SLUICE_COORDINATOR") or coordinator)
     session = _take_seat(place, world, join_timeout, token_file, tls or TLS(), quiet)
     if model is not None:
         try:

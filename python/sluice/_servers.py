@@ -6,6 +6,7 @@ import collections
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import weakref
 from collections.abc import Iterator
 
 from ._errors import SluiceError
+from ._network import is_taken, listen_at, show_ports
 from ._programs import program
 
 _LINES_KEPT = 20
@@ -53,7 +55,7 @@ class ShardProcess:
     Args:
         job: The text of the job.
         shard: The number of the shard.
-        host: The address to listen on; the port is any free one.
+        listen: ``HOST:PORT`` to listen on; port 0: any free one.
         coordinator: ``HOST:PORT`` of shard 0; empty for shard 0.
         http: ``HOST:PORT`` of the status page, or ``"off"``.
         token: The secret of the job.
@@ -62,10 +64,10 @@ class ShardProcess:
         SluiceError: The program did not start. The message has its last lines.
     """
 
-    def __init__(self, job: str, shard: int, host: str, coordinator: str, http: str, token: TokenFile) -> None:
+    def __init__(self, job: str, shard: int, listen: str, coordinator: str, http: str, token: TokenFile) -> None:
         self.shard = shard
         arguments = [program("sluice-server"), "--job", "-", "--with-parent", "--shard", str(shard)]
-        arguments += ["--listen", f"{host}:0", "--http-listen", http, "--token-file", token.path]
+        arguments += ["--listen", listen, "--http-listen", http, "--token-file", token.path]
         if coordinator:
             arguments += ["--coordinator", coordinator]
         # A session of its own: Ctrl-C in a terminal is for the script, which then tells the others why it ends.
@@ -133,3 +135,20 @@ class ShardProcess:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+
+
+def start_shard(job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile) -> ShardProcess:
+    """Starts a shard on the first port of `ports` that is free at the address `host`. The rest is as for `ShardProcess`."""
+    for port in ports:
+        if is_taken(host, port):
+            continue
+        try:
+            return ShardProcess(job, shard, listen_at(host, port), coordinator, http, token)
+        except SluiceError:
+            if not is_taken(host, port):  # Else another program was faster.
+                raise
+    raise SluiceError(
+        f"shard {shard} found no free port at {host}: {show_ports(ports)} {'is' if len(ports) == 1 else 'are all'} taken on "
+        f"{socket.gethostname()}; end the programs there, or give more ports (`ss -ltnp` lists them)",
+        code="RESOURCE_EXHAUSTED",
+    )

@@ -123,26 +123,3 @@ def find_hosts(world: World, store: Store, limit: float) -> list[str]:
                 rank=world.rank,
             ) from None
     return [store.get(f"host/{rank}").decode() for rank in range(world.size)]
-
-
-def own_address(hosts: list[str]) -> str:
-    """Returns the address under which the other hosts reach this one."""
-    if len(set(hosts)) == 1:
-        return "127.0.0.1"
-    master = os.environ.get("MASTER_ADDR", "")
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((master, 9))  # Sends nothing: it asks the kernel for a route.
-            address: str = probe.getsockname()[0]
-    except OSError as failure:
-        raise SluiceError(
-            f"no route to $MASTER_ADDR ({master!r}: {failure}): start the servers yourself and give coordinator=",
-            code="UNAVAILABLE",
-        ) from None
-    if address.startswith("127."):
-        raise SluiceError(
-            f"$MASTER_ADDR, {master!r}, is this host's loopback address {address}, which other hosts cannot reach: "
-            "give an address of the network between the hosts",
-            code="FAILED_PRECONDITION",
-        )
-    return address
