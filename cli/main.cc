@@ -23,6 +23,7 @@
 #include "bench/measure/model_tables.h"
 #include "cli/checkpoint.h"
 #include "cli/codecs.h"
+#include "cli/doctor/doctor.h"
 #include "cli/explain.h"
 #include "cli/run.h"
 #include "cli/status.h"
@@ -139,6 +140,45 @@ void AddStatus(CLI::App* app, std::function<int()>* chosen) {
   status->add_flag("--watch", options->watch, "Show it every second until the job ends or Ctrl-C");
   app::AddTransportFlags(status, &options->security);
   status->callback([options, chosen] { *chosen = [options] { return ShowStatus(*options); }; });
+}
+
+void AddDoctor(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* doctor =
+      app->add_subcommand("doctor", "Check the network between two machines before the first run");
+  doctor->footer(
+      "Run it on one machine with --listen, and then on the other one with --connect. Both print "
+      "all results and exit with 1 if a check failed. Without --token-file or TLS, the first "
+      "machine that connects is the other one.");
+  auto options = std::make_shared<DoctorOptions>();
+  auto wait = std::make_shared<int64_t>(absl::ToInt64Seconds(options->wait));
+  options->console = ConsoleOfThisProcess();
+  options->version = SLUICE_VERSION;
+  CLI::Option* const listen =
+      doctor
+          ->add_option("--listen", options->listen,
+                       "Wait here for the other machine. With --connect, where the other machine "
+                       "may connect to (default: its own port, at the address that it sees)")
+          ->type_name("HOST:PORT");
+  CLI::Option* const connect =
+      doctor->add_option("--connect", options->connect, "Address at which the other one listens")
+          ->type_name("HOST:PORT");
+  doctor->add_option("--wait", *wait, "With --listen alone: seconds until the other one connects")
+      ->check(CLI::Range(1, 86400))
+      ->type_name("S")
+      ->capture_default_str();
+  doctor
+      ->add_option("--parameters", options->parameters,
+                   "Parameters of the model for which the times of a step are shown")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->type_name("N")
+      ->capture_default_str();
+  app::AddTransportFlags(doctor, &options->security);
+  doctor->callback([=] {
+    if (listen->empty() && connect->empty()) throw CLI::RequiredError("--listen or --connect");
+    options->wait = absl::Seconds(*wait);
+    options->descriptors = DescriptorLimit();
+    *chosen = [options] { return ExamineNetwork(*options); };
+  });
 }
 
 void AddValidate(CLI::App* app, std::function<int()>* chosen) {
@@ -325,6 +365,7 @@ int Main(int argc, char** argv) {
   AddValidate(&app, &chosen);
   AddExplain(&app, &chosen);
   AddStatus(&app, &chosen);
+  AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);
   AddBench(&app, &chosen);

@@ -1,5 +1,7 @@
-// Determines from HOST:PORT which hosts can reach an address. Pure.
+// Reads the forms in which addresses occur: HOST:PORT and gRPC's names of peers. Pure.
 #pragma once
+
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -8,5 +10,9 @@ namespace sluice::net {
 // Returns true if only this host's processes can reach it: localhost, 127.0.0.0/8 or [::1].
 // Any other name may resolve to any address.
 bool IsLoopback(absl::string_view host_port);
+
+// Returns the IP:PORT in a ServerContext::peer string. Returns an empty string if the peer has
+// another form.
+std::string AddressOfPeer(absl::string_view peer);
 
 }  // namespace sluice::net

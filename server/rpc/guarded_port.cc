@@ -6,9 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
+#include "net/grpc/host_port.h"
 
 namespace sluice::server {
 namespace {
@@ -52,7 +50,7 @@ class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface
     grpc::ServerContextBase* const call = info->server_context();
     const grpc::Status may = transport_->MayCall(*call);
     if (may.ok()) {
-      const std::string address = AddressOfPeer(call->peer());
+      const std::string address = net::AddressOfPeer(call->peer());
       if (!address.empty()) acceptor_->Admit(address);
       return nullptr;
     }
@@ -68,21 +66,6 @@ class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface
 };
 
 }  // namespace
-
-std::string AddressOfPeer(absl::string_view peer) {
-  const bool six = absl::ConsumePrefix(&peer, "ipv6:");
-  if (!six && !absl::ConsumePrefix(&peer, "ipv4:")) return "";
-  if (!six) return std::string(peer);
-  std::string address =
-      absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%5b", "["}, {"%5d", "]"}});
-  // Removes the interface of a link-local address such as [fe80::1%25eth0].
-  const size_t scope = address.find('%');
-  const size_t end = address.rfind(']');
-  if (scope != std::string::npos && end != std::string::npos && scope < end) {
-    address.erase(scope, end - scope);
-  }
-  return address;
-}
 
 absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Open(const std::string& listen,
                                                                const ConnectionLimits& limits,
@@ -108,7 +91,7 @@ void GuardedPort::AddTo(grpc::ServerBuilder* builder,
 }
 
 void GuardedPort::Admit(const std::string& peer) {
-  const std::string address = AddressOfPeer(peer);
+  const std::string address = net::AddressOfPeer(peer);
   if (!address.empty()) acceptor_.Admit(address);
 }
 

@@ -10,16 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/log.h"
 #include "net/grpc/transport.h"
 #include "server/rpc/connection_acceptor.h"
 
 namespace sluice::server {
-
-// Returns the IP:PORT in a ServerContext::peer string. Returns an empty string if the peer has
-// another form.
-std::string AddressOfPeer(absl::string_view peer);
 
 class GuardedPort {
  public:

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/guarded_port.h"
+#include "net/grpc/host_port.h"
 #include "tests/rpc/await.h"
 
 namespace sluice {
@@ -309,11 +309,11 @@ TEST(ListenOnAllTest, HostsAreNamesAndAddresses) {
 }
 
 TEST(AddressOfPeerTest, IsTheAddressThatAcceptSays) {
-  EXPECT_EQ(server::AddressOfPeer("ipv4:10.0.0.1:4242"), "10.0.0.1:4242");
-  EXPECT_EQ(server::AddressOfPeer("ipv6:[::1]:4242"), "[::1]:4242");
-  EXPECT_EQ(server::AddressOfPeer("ipv6:%5B::1%5D:4242"), "[::1]:4242");
-  EXPECT_EQ(server::AddressOfPeer("ipv6:%5Bfe80::1%25eth0%5D:4242"), "[fe80::1]:4242");
-  EXPECT_EQ(server::AddressOfPeer("inproc"), "");
+  EXPECT_EQ(net::AddressOfPeer("ipv4:10.0.0.1:4242"), "10.0.0.1:4242");
+  EXPECT_EQ(net::AddressOfPeer("ipv6:[::1]:4242"), "[::1]:4242");
+  EXPECT_EQ(net::AddressOfPeer("ipv6:%5B::1%5D:4242"), "[::1]:4242");
+  EXPECT_EQ(net::AddressOfPeer("ipv6:%5Bfe80::1%25eth0%5D:4242"), "[fe80::1]:4242");
+  EXPECT_EQ(net::AddressOfPeer("inproc"), "");
 }
 
 }  // namespace
