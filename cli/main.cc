@@ -156,8 +156,8 @@ void AddDoctor(CLI::App* app, std::function<int()>* chosen) {
   CLI::Option* const listen =
       doctor
           ->add_option("--listen", options->listen,
-                       "Wait here for the other machine. With --connect, where the other machine "
-                       "may connect to (default: its own port, at the address that it sees)")
+                       "Wait here for the other machine. With --connect: where the other one calls "
+                       "back (default: the port of --connect, at the address that it sees)")
           ->type_name("HOST:PORT");
   CLI::Option* const connect =
       doctor->add_option("--connect", options->connect, "Address at which the other one listens")
@@ -169,7 +169,7 @@ void AddDoctor(CLI::App* app, std::function<int()>* chosen) {
   doctor
       ->add_option("--parameters", options->parameters,
                    "Parameters of the model for which the times of a step are shown")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->type_name("N")
       ->capture_default_str();
   app::AddTransportFlags(doctor, &options->security);

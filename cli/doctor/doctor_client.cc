@@ -160,9 +160,10 @@ void Examination::CallBack() {
 
 void Examination::Echo() {
   double least = 0;
-  for (int i = 0; i < kEchoes; ++i) {
+  const absl::Time until = clock_.Now() + options_.limits.patience;
+  for (int i = 0; i < kEchoes && clock_.Now() < until; ++i) {
     grpc::ClientContext context;
-    Prepare(&context, options_.limits.patience / kEchoes + absl::Seconds(1));
+    Prepare(&context, until - clock_.Now());
     v1::DoctorEchoReply reply;
     const absl::Time wall = absl::Now();
     const absl::Time begin = clock_.Now();

@@ -41,8 +41,8 @@ DoctorService::DoctorService(DoctorMachine here, std::shared_ptr<const net::Tran
 
 absl::StatusOr<DoctorFindings> DoctorService::Wait(absl::Duration patience) {
   const SteadyClock clock;
-  // Two rates, and four other waits.
-  const absl::Duration all_checks = 2 * limits_.measuring + 6 * limits_.patience;
+  // The sum of the peer's time limits (doctor_client.cc), and some more.
+  const absl::Duration all_checks = 2 * limits_.measuring + 8 * limits_.patience;
   absl::Time until = clock.Now() + patience;
   bool begun = false;
   MutexLock lock(&mutex_);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from torch import nn
 
 import sluice
 from sluice import compress
+from sluice._programs import program
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +69,25 @@ def test_01_costs_are_known_before_and_during_training() -> None:
     train(new_model(500), 3, rate=0.01, uplink="topk:1%+int4", downlink="int8")
     figures = sluice._session.open_sessions()[0].figures()
     assert figures.ratio_up > 10 and figures.exposed_seconds > 0 and figures.encode_seconds > 0
+
+
+@pytest.fixture(scope="module")
+def forecast() -> dict[str, float]:
+    """`sluice doctor` measures a link. Returns the predicted seconds of a step by the uplink's codec."""
+    doctor = [str(program("sluice")), "doctor", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(doctor, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout is not None
+        address = listener.stdout.readline().split()[-1]
+        outputs = [subprocess.run([*doctor, "--connect", address], capture_output=True, text=True, check=True).stdout, listener.stdout.read()]
+        assert listener.wait() == 0
+    tables = [re.findall(r"^(\S+) +\S+ +[0-9.]+/[0-9.]+ +(\S+)$", output, re.MULTILINE) for output in outputs]
+    assert [name for name, _ in tables[0]] == [name for name, _ in tables[1]], outputs
+    return {name: float(seconds) for name, seconds in tables[0]}
+
+
+def test_01_a_step_with_and_without_compression_is_predicted(forecast: dict[str, float]) -> None:
+    """The same report: each codec's time on the measured link is known before the run."""
+    assert forecast["none"] > forecast["fp16"] > forecast["int8"] > forecast["topk:1%+int4"] > 0
 
 
 def test_02_sharded_models_can_compress(tmp_path: Any) -> None:
@@ -161,6 +182,12 @@ def test_07_one_process_tells_the_traffic_of_many(ranks: list[Rank]) -> None:
             assert together == pytest.approx(single, rel=0.05), found
 
 
+def test_07_a_link_is_measured_before_the_first_run(forecast: dict[str, float]) -> None:
+    """The same reports: both rates are measured, and the model's dense exchange is predicted with them."""
+    # The sparse codec sends about 3 % of the bytes.
+    assert forecast["none"] > 10 * forecast["topk:1%+int4"]
+
+
 def test_08_codecs_work_in_hooks_of_ones_own() -> None:
     """sands-lab/grace#17, #21: codecs of a framework do not fit into PyTorch's hooks, and 16 bits are not enough."""
     model = new_model()
@@ -213,6 +240,7 @@ def test_12_all_shapes_and_types_are_compressed() -> None:
 def test_13_the_first_step_is_compressed() -> None:
     """microsoft/DeepSpeed#5046, #818, #770: compression begins after thousands of steps, and needs NCCL, MPI or CuPy."""
     train(new_model(500), 1, rate=0.01, uplink="topk:1%+int4", downlink="int8")
+    # The forecast of `sluice doctor` therefore holds from the first step on.
     assert sluice._session.open_sessions()[0].figures().ratio_up > 20
     assert not {"mpi4py", "cupy"} & set(sys.modules)
 
