@@ -71,6 +71,7 @@ Joined FromJoin(const worker::JoinInfo& info) {
           .world_size = info.world_size,
           .first_step = info.first_step,
           .restored_step = info.restored_step,
+          .restored = info.restored,
           .parameters_agree = info.parameters_agree};
 }
 

@@ -8,9 +8,11 @@
 #include "absl/types/span.h"
 #include "base/log.h"
 #include "client/conversions.h"
+#include "client/saved_compressor.h"
 #include "job/file/job_file.h"
 #include "net/grpc/transport.h"
 #include "server/shard/shard_parameters.h"
+#include "worker/core/bundle_encoder.h"
 #include "worker/local/local_session.h"
 #include "worker/rpc/remote_session.h"
 
@@ -89,6 +91,7 @@ struct Session::State {
   std::unique_ptr<worker::Session> session;
   JobSummary job;
   float outer_rate = 0;  // In mode local_sgd, the rate of outer_optimizer.
+  bool has_stepped = false;
 };
 
 Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
@@ -141,6 +144,7 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
   if (!result.ok()) return FromStatus(result.status());
   if (!result->has_value()) return std::optional<StepResult>();
   state_->session->Report({.step = (*result)->step});
+  state_->has_stepped = true;
   return std::optional<StepResult>(FromResult(**result));
 }
 
@@ -150,6 +154,30 @@ Status Session::Apply(uint32_t tensor, std::span<float> mean) {
 
 Status Session::ApplyUpdate(uint32_t tensor, std::span<float> parameters) {
   return FromStatus(state_->session->ApplyUpdate(tensor, {parameters.data(), parameters.size()}));
+}
+
+Status Session::SaveCheckpoint(std::string_view state) {
+  return FromStatus(state_->session->SaveCheckpoint(std::string(state), {}));
+}
+
+Result<std::string> Session::SaveCompressor(const std::vector<std::span<float>>& residuals) {
+  const absl::StatusOr<worker::BundleEncoder*> encoder = state_->session->EncoderBetweenSteps();
+  if (!encoder.ok()) return FromStatus(encoder.status());
+  absl::StatusOr<std::string> rest = Separate((*encoder)->Save(), residuals);
+  if (!rest.ok()) return FromStatus(rest.status());
+  return *std::move(rest);
+}
+
+Status Session::RestoreCompressor(std::string_view rest,
+                                  const std::vector<std::span<const float>>& residuals) {
+  const absl::StatusOr<worker::BundleEncoder*> encoder = state_->session->EncoderBetweenSteps();
+  if (!encoder.ok()) return FromStatus(encoder.status());
+  if (state_->has_stepped) {
+    return FromStatus(absl::FailedPreconditionError("the session has made a step already"));
+  }
+  absl::StatusOr<compress::SavedCompressor> saved = Combine(ToView(rest), residuals);
+  if (!saved.ok()) return FromStatus(saved.status());
+  return FromStatus((*encoder)->RestoreForNewShards(*std::move(saved)));
 }
 
 void Session::ReportParameters(uint64_t step, std::string_view sha256) {

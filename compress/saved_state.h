@@ -16,6 +16,9 @@ namespace sluice::compress {
 // Empty lists are omitted.
 using SavedState = std::map<std::string, std::vector<float>>;
 
+// Name of the list with a compensator's residual.
+inline constexpr char kResidualState[] = "residual";
+
 // One list of the state. The owner's `*values` contains `size` floats, or is empty, which
 // represents zeros.
 struct StateField {

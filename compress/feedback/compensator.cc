@@ -46,7 +46,7 @@ class ErrorFeedback final : public Compensator {
   absl::Span<const float> residual() const override { return residual_; }
 
   std::vector<float>* MovableResidual() override { return &residual_; }
-  std::vector<StateField> State() override { return {{"residual", &residual_, count_}}; }
+  std::vector<StateField> State() override { return {{kResidualState, &residual_, count_}}; }
 
  private:
   const size_t count_;

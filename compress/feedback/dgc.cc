@@ -72,7 +72,7 @@ class Dgc final : public Compensator {
   absl::Span<const float> residual() const override { return residual_; }
 
   std::vector<StateField> State() override {
-    std::vector<StateField> fields = {{"residual", &residual_, residual_.size()},
+    std::vector<StateField> fields = {{kResidualState, &residual_, residual_.size()},
                                       {"momentum", &velocity_, residual_.size()}};
     if (clip_ > 0) fields.push_back({"norm", &usual_norm_, 1});
     return fields;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compress/feedback/difference.h"
 
 namespace sluice::compress {
 namespace {
@@ -41,6 +42,20 @@ void ForgetReceiver(SavedCompressor::Chunk* chunk) {
 }
 
 }  // namespace
+
+SavedCompressor ForNewReceivers(SavedCompressor saved, const SavedCompressor& initial) {
+  for (size_t i = 0; i < saved.chunks.size() && i < initial.chunks.size(); ++i) {
+    SavedState& state = saved.chunks[i].state;
+    const SavedState& begin = initial.chunks[i].state;
+    if (HasMemory(saved.chunks[i].config.spec.compensator.id)) {
+      state = begin;
+      continue;
+    }
+    state.erase(kCodecState);
+    if (const auto codec = begin.find(kCodecState); codec != begin.end()) state.insert(*codec);
+  }
+  return saved;
+}
 
 absl::Status ResidualMerge::Add(SavedCompressor saved, bool as_rest) {
   if (senders_ == 0) {

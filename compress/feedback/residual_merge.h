@@ -29,4 +29,9 @@ class ResidualMerge {
   bool has_rest_ = false;
 };
 
+// Prepares a sender's state for receivers that start anew. Residuals and thresholds are kept. The
+// states of codecs and the memories of ef21 and diana are those of `initial`, the sender's state
+// before its first frame, because receivers remember them too.
+SavedCompressor ForNewReceivers(SavedCompressor saved, const SavedCompressor& initial);
+
 }  // namespace sluice::compress

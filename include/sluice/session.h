@@ -98,6 +98,9 @@ struct Joined {
   uint64_t first_step = 1;
   // Step of the checkpoint that the job continues from. 0 means that there is none.
   uint64_t restored_step = 0;
+  // What this rank passed to SaveCheckpoint at that step. If the number of ranks has changed from
+  // R, this is the state of rank `rank % R`.
+  std::string restored{};
   bool parameters_agree = true;  // If false, call AgreeOnParameters before the first step.
 };
 
@@ -160,6 +163,20 @@ class [[gnu::visibility("default")]] Session {
   // In mode local_sgd, adds what the shards published to `parameters`, which must have the values
   // that this method or AgreeOnParameters wrote. All ranks get the same bits.
   Status ApplyUpdate(uint32_t tensor, std::span<float> parameters);
+  // Saves a checkpoint of the program's state and of the session's own state. Call it after a step
+  // with checkpoint_due is applied and before the next step begins. Writes in the background.
+  Status SaveCheckpoint(std::string_view state);
+  // Writes the residual of each trained tensor in storage order, with one span per tensor. Returns
+  // everything else that this rank's compressor needs to continue in another job, as bytes with a
+  // checksum. The state of the shards is not part of it. Fails with FAILED_PRECONDITION, without
+  // ending the session, while a step is open.
+  Result<std::string> SaveCompressor(const std::vector<std::span<float>>& residuals);
+  // Continues from such a state in a new job with equal tensors and codecs. State that the shards
+  // would have to remember too starts anew. Call it after Join and before the first step. Fails
+  // without a change and without ending the session: with DATA_LOSS if the bytes are damaged, and
+  // with INVALID_ARGUMENT if the state does not fit.
+  Status RestoreCompressor(std::string_view rest,
+                           const std::vector<std::span<const float>>& residuals);
   // Reports the hash of the parameters after `step`. If ranks report different hashes for a step,
   // the job ends with an error.
   void ReportParameters(uint64_t step, std::string_view sha256);

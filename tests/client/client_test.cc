@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sluice/codec.h"
@@ -73,6 +75,64 @@ TEST(Client, LocalStepsEndWithTheOuterOptimizer) {
   }
   EXPECT_THAT((*session)->Apply(0, std::span<float>(parameters)).message,
               HasSubstr("use ApplyUpdate"));
+}
+
+// A session with one tensor of 8 elements, of which each step sends one.
+class SavedCompressor : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Session> Begin(int64_t elements = 8) {
+    auto session = Session::Create({.job = "name: mine\ncompression: {uplink: \"topk:12.5%\", "
+                                           "downlink: none, min_elements: 1}\n"});
+    EXPECT_TRUE(session.ok()) << session.status().message;
+    EXPECT_TRUE((*session)->Join({{.name = "w", .shape = {elements}}}, "").ok());
+    return std::move(*session);
+  }
+  static std::vector<float> Step(Session* session) {
+    std::vector<float> values = {8, 7, 6, 5, 4, 3, 2, 1};
+    EXPECT_TRUE(session->Submit(0, {.data = values.data(), .size = values.size()}).ok());
+    EXPECT_TRUE(session->WaitFor(1).ok());
+    EXPECT_TRUE(session->Apply(0, std::span<float>(values)).ok());
+    return values;
+  }
+};
+
+TEST_F(SavedCompressor, ContinuesInANewSession) {
+  const auto before = Begin();
+  (void)Step(before.get());
+  std::vector<float> residual(8);
+  const auto rest = before->SaveCompressor({std::span<float>(residual)});
+  ASSERT_TRUE(rest.ok()) << rest.status().message;
+  EXPECT_EQ(residual, (std::vector<float>{0, 7, 6, 5, 4, 3, 2, 1}));
+  const auto after = Begin();
+  const Status restored = after->RestoreCompressor(*rest, {std::span<const float>(residual)});
+  ASSERT_TRUE(restored.ok()) << restored.message;
+  EXPECT_EQ(Step(after.get()), Step(before.get()));
+}
+
+TEST_F(SavedCompressor, RefusesAStateThatDoesNotFit) {
+  const auto session = Begin();
+  std::vector<float> residual(8);
+  const auto rest = session->SaveCompressor({std::span<float>(residual)});
+  ASSERT_TRUE(rest.ok()) << rest.status().message;
+  const std::span<const float> whole(residual);
+  const auto refused = [&](Session* by, const std::string& bytes, std::span<const float> values) {
+    const Status status = by->RestoreCompressor(bytes, {values});
+    EXPECT_FALSE(status.ok());
+    return status;
+  };
+  std::string damaged = *rest;
+  damaged[damaged.size() / 2] ^= 1;
+  EXPECT_EQ(refused(session.get(), damaged, whole).code, StatusCode::kDataLoss);
+  EXPECT_THAT(refused(session.get(), *rest, whole.first(7)).message,
+              HasSubstr("the residual of tensor 0 has 7 elements"));
+  EXPECT_EQ(refused(Begin(9).get(), *rest, whole).code, StatusCode::kInvalidArgument);
+  EXPECT_FALSE(session->SaveCompressor({std::span<float>(residual).first(7)}).ok());
+  EXPECT_TRUE(session->RestoreCompressor(*rest, {whole}).ok());
+  (void)Step(session.get());
+  EXPECT_EQ(refused(session.get(), *rest, whole).code, StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(session->Submit(0, {.data = residual.data(), .size = residual.size()}).ok());
+  EXPECT_THAT(session->SaveCompressor({std::span<float>(residual)}).status().message,
+              HasSubstr("step 2 is open"));
 }
 
 TEST(Client, ASessionWithoutItsServerSaysWhere) {

@@ -1,10 +1,12 @@
 #include "worker/core/bundle_encoder.h"
 
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "compress/codec_table.h"
 #include "compress/feedback/difference.h"
+#include "compress/feedback/residual_merge.h"
 #include "compress/frame.h"
 #include "protocol/exchange.h"
 
@@ -41,6 +43,10 @@ absl::Status BundleEncoder::Restore(const compress::SavedCompressor& saved, bool
     coded_by_ = 0;
   }
   return compressor_.Restore(saved);
+}
+
+absl::Status BundleEncoder::RestoreForNewShards(compress::SavedCompressor saved) {
+  return compressor_.Restore(compress::ForNewReceivers(std::move(saved), Save()));
 }
 
 EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {

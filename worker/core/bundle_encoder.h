@@ -74,6 +74,8 @@ class BundleEncoder {
   // since. Fails with INVALID_ARGUMENT, which names the difference, if the state belongs to another
   // job. After such a failure, only the codecs of chunks may have changed.
   absl::Status Restore(const compress::SavedCompressor& saved, bool plans = false);
+  // As Restore, for a job whose shards start anew. Call it before the first Encode.
+  absl::Status RestoreForNewShards(compress::SavedCompressor saved);
 
   // Returns the last measured coding losses of trained tensors. Excludes compensators with a memory
   // on both sides (ef21, diana), because their frames are not gradients.

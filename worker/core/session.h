@@ -29,6 +29,8 @@
 
 namespace sluice::worker {
 
+class BundleEncoder;
+
 struct JoinInfo {
   uint32_t rank = 0;
   uint32_t world_size = 0;
@@ -209,6 +211,13 @@ class Session {
   // Writes in the background. If the write fails, the session reports it to the coordinator and
   // training continues. Fails with FAILED_PRECONDITION if no checkpoint is due.
   virtual absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) = 0;
+
+  // Returns the encoder of this session's contributions, which has observed all results. The caller
+  // may use it until the next Submit or Skip. Fails with FAILED_PRECONDITION, without ending the
+  // session, while a step is open.
+  virtual absl::StatusOr<BundleEncoder*> EncoderBetweenSteps() {
+    return absl::UnimplementedError("this session has no encoder");
+  }
 
   // Thread-safe.
   virtual void Report(const Progress& progress) = 0;

@@ -94,6 +94,7 @@ class LocalSession final : public Session {
   absl::Status SaveCheckpoint(std::string, std::vector<CheckpointFile>) override {
     return absl::FailedPreconditionError("a process that is alone takes no checkpoints");
   }
+  absl::StatusOr<BundleEncoder*> EncoderBetweenSteps() override;
   void Report(const Progress& progress) override {
     MutexLock lock(&mutex_);
     figures_.progress = progress;
@@ -212,6 +213,15 @@ absl::Status LocalSession::Skip() {
   skips_ = true;
   has_result_ = false;
   return absl::OkStatus();
+}
+
+absl::StatusOr<BundleEncoder*> LocalSession::EncoderBetweenSteps() {
+  if (absl::Status status = Ready(); !status.ok()) return status;
+  const std::vector<GradientView>& gradients = coding_->gradients;
+  const bool open = skips_ || std::any_of(gradients.begin(), gradients.end(),
+                                          [](const GradientView& g) { return g.data != nullptr; });
+  if (open) return absl::FailedPreconditionError(absl::StrCat("step ", step_, " is open"));
+  return &coding_->encoder;
 }
 
 absl::Status LocalSession::CheckSubmitted() const {

@@ -336,9 +336,20 @@ absl::Status JoinedSession::Applied(absl::Time started, absl::Status status) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<BundleEncoder*> JoinedSession::EncoderBetweenSteps() {
+  MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  if (begun_) {
+    return absl::FailedPreconditionError(absl::StrCat("step ", pipeline_.step(), " is open"));
+  }
+  // No step is open, so the encoder thread does not use the encoder.
+  for (const Published& b : pipeline_.TakePublished()) encoder_.Observe(b.chunks, b.frames);
+  if (absl::Status fetched = encoder_.FetchResiduals(); !fetched.ok()) return FailLocked(fetched);
+  return &encoder_;
+}
+
 absl::Status JoinedSession::SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) {
   protocol::WorkerSnapshot snapshot;
-  std::vector<Published> published;
   {
     MutexLock lock(&mutex_);
     if (!status_.ok()) return status_;
@@ -356,15 +367,10 @@ absl::Status JoinedSession::SaveCheckpoint(std::string state, std::vector<Checkp
                 .uplink = {},
                 .trainer = std::move(state),
                 .plans = pipeline_.KnownPlans()};
-    published = pipeline_.TakePublished();
   }
-  // No step is open, so the encoder thread does not use the encoder.
-  for (const Published& bundle : published) encoder_.Observe(bundle.chunks, bundle.frames);
-  if (absl::Status fetched = encoder_.FetchResiduals(); !fetched.ok()) {
-    MutexLock lock(&mutex_);
-    return FailLocked(fetched);
-  }
-  snapshot.uplink = encoder_.Save();
+  const absl::StatusOr<BundleEncoder*> encoder = EncoderBetweenSteps();
+  if (!encoder.ok()) return encoder.status();
+  snapshot.uplink = (*encoder)->Save();
   writer_->Write(std::move(snapshot), std::move(files));
   return absl::OkStatus();
 }

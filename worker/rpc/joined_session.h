@@ -47,6 +47,7 @@ class JoinedSession final : public ShardStream::Events {
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters);
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready);
   void SetRate(float rate);
+  absl::StatusOr<BundleEncoder*> EncoderBetweenSteps();
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
   // Call this before the first step.
   absl::Status Restore(const compress::SavedCompressor& uplink) {

@@ -105,6 +105,10 @@ class RemoteSession final : public Session {
     if (live_ == nullptr) return NotJoined();
     return live_->SaveCheckpoint(std::move(state), std::move(files));
   }
+  absl::StatusOr<BundleEncoder*> EncoderBetweenSteps() override {
+    if (live_ == nullptr) return NotJoined();
+    return live_->EncoderBetweenSteps();
+  }
   void Report(const Progress& progress) override {
     MutexLock lock(&mutex_);
     if (live_ != nullptr) live_->Report(progress);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "compress/aggregator.h"
+#include "compress/feedback/difference.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
@@ -119,6 +120,32 @@ TEST_P(ResidualMergeTest, WhatIsOwedOnAverageStays) {
     for (uint64_t step = 6; step <= 8; ++step) {
       for (const float x : now.Step(step)) ASSERT_TRUE(std::isfinite(x));
     }
+  }
+}
+
+// New receivers know nothing of earlier frames. Only what they need not know may continue.
+TEST_P(ResidualMergeTest, ReceiversThatStartAnewGetTheResidual) {
+  Cluster old(GetParam(), 2), now(GetParam(), 2), fresh(GetParam(), 2);
+  for (uint64_t step = 1; step <= 5; ++step) old.Step(step);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const SavedCompressor initial = now.senders[rank].Save();
+    const absl::Status restored =
+        now.senders[rank].Restore(ForNewReceivers(old.senders[rank].Save(), initial));
+    ASSERT_TRUE(restored.ok()) << restored;
+    const SavedCompressor after = now.senders[rank].Save();
+    for (size_t chunk = 0; chunk < 2; ++chunk) {
+      EXPECT_EQ(now.senders[rank].residual(chunk), old.senders[rank].residual(chunk));
+      for (const char* name : {kCodecState, "memory"}) {
+        EXPECT_EQ(after.chunks[chunk].state.contains(name),
+                  initial.chunks[chunk].state.contains(name));
+        if (!after.chunks[chunk].state.contains(name)) continue;
+        EXPECT_EQ(after.chunks[chunk].state.at(name), initial.chunks[chunk].state.at(name));
+      }
+    }
+  }
+  const std::vector<float> mean = now.Step(6);
+  if (HasMemory(old.chunks[0].spec.compensator.id)) {
+    EXPECT_EQ(mean, fresh.Step(6));
   }
 }
 
