@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ._buffers import averaged_buffers
 from ._errors import SluiceError
 from ._init import init, trainable, warn
 from ._session import Session
@@ -181,7 +182,7 @@ def attach(
     try:
         if isinstance(wrapped, DistributedDataParallel):
             session.require_gradients("attach")
-            session.join(trainable(wrapped.module))
+            session.join(trainable(wrapped.module), [] if wrapped.broadcast_buffers else averaged_buffers(wrapped.module))
             wrapped.register_comm_hook(session, ddp_hook)
             _attached.add(session)
         elif session.world_size == 1:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _sluice
+from ._buffers import averaged_buffers
 from ._errors import SluiceError
 from ._network import own_address, read_ports
 from ._servers import ShardProcess, TokenFile, start_shard
@@ -80,7 +81,7 @@ class _Wanted:
         return json.dumps(keys), "job"
 
 
-def _check_job(job: _sluice.JobSummary, name: str, world: World, local_steps: int | None) -> None:
+def _check_job(job: _sluice.JobSummary, name: str, world: World, local_steps: int | None, scope: str = "", alone: bool = False) -> None:
     """Refuses jobs that a Python script cannot take part in yet, and jobs with other local steps than the script's."""
     if job.workers != world.size:
         raise SluiceError(
@@ -90,11 +91,15 @@ def _check_job(job: _sluice.JobSummary, name: str, world: World, local_steps: in
     unknown = [
         f"mode {job.mode}" if job.mode not in ("sync", "local_sgd") else "",
         "optimizer.location: shards" if job.mode == "sync" and job.shards_update else "",
-        "checkpoint" if job.checkpoints else "",
     ]
     for key in filter(None, unknown):
         raise SluiceError(
             f"{name} has `{key}`, which Python sessions cannot do yet: remove it, or train with sluice-worker", code="UNIMPLEMENTED"
+        )
+    reason = "a process that is alone has none" if alone else "fsdp_attach has none" if scope else f"mode {job.mode} has none in Python"
+    if job.checkpoints and (alone or scope or job.mode != "sync"):
+        raise SluiceError(
+            f"{name} has `checkpoint`, and {reason}: remove it, and save Session.state_dict() with the model", code="UNIMPLEMENTED"
         )
     if local_steps is not None and (job.mode != "local_sgd" or job.local_steps != local_steps):
         found = f"`local_steps: {job.local_steps}`" if job.mode == "local_sgd" else f"`mode: {job.mode}`"
@@ -158,7 +163,7 @@ def _find_servers(world: World, scope: str, wanted: _Wanted) -> _Place:
     agreed = json.loads(store.get("job"))
     place = _Place(agreed["text"], agreed["name"], "", [], TokenFile(agreed["token"]), hosts)
     try:
-        _check_job(_sluice.read_job(place.job, place.job_name), place.job_name, world, wanted.local_steps)
+        _check_job(_sluice.read_job(place.job, place.job_name), place.job_name, world, wanted.local_steps, scope)
         if hosts.index(hosts[world.rank]) == world.rank:
             _start_own_shards(world, store, place, wanted)
         place.coordinator = place.coordinator or _await_coordinator(store)
@@ -176,7 +181,7 @@ def _find_place(world: World, scope: str, wanted: _Wanted, coordinator: str | No
     if not coordinator and world.size > 1:
         return _find_servers(world, scope, wanted)
     text, name = wanted.text(world.size, 1)
-    _check_job(_sluice.read_job(text, name), name, world, wanted.local_steps)
+    _check_job(_sluice.read_job(text, name), name, world, wanted.local_steps, scope, alone=not coordinator)
     return _Place(text, name, coordinator or "", [], None)
 
 
@@ -222,7 +227,7 @@ def init(
     A process that is alone gets a `LocalSession`: the codecs run, and nothing is sent.
 
     Args:
-        model: The model whose trainable parameters are exchanged. All ranks take the values of rank 0.
+        model: The model whose trainable parameters are exchanged, and whose buffers are averaged. All ranks take rank 0's values.
         uplink, downlink: Codec specs for gradients to the shards and means from them. ``int8`` needs no retuning.
             ``$SLUICE_UPLINK`` and ``$SLUICE_DOWNLINK`` override them.
         local_steps: Steps that each rank takes on its own between two exchanges, for `LocalSGD` and `DiLoCo`: the job's mode
@@ -255,7 +260,7 @@ def init(
     session = _take_seat(place, world, join_timeout, token_file, tls or TLS(), quiet)
     if model is not None:
         try:
-            session.join(trainable(model))
+            session.join(trainable(model), averaged_buffers(model))
         except BaseException as failure:
             session.abandon(str(failure))
             raise

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ._buffers import averaged_buffers
 from ._errors import SluiceError
 from ._init import trainable
 from ._optimizer import DistributedOptimizer
@@ -59,7 +60,7 @@ class _Rounds:
         named = trainable(model)
         if not session.joined:
             try:
-                session.join(named)
+                session.join(named, averaged_buffers(model))
             except BaseException as failure:
                 session.abandon(str(failure))
                 raise
@@ -196,7 +197,7 @@ class LocalSGD(_Rounds):
 
     - A round that is incomplete at the end of the block is exchanged there. All ranks must make equally many exchanges.
     - If the block raises, this rank abandons the session, and the other ranks end with the reason.
-    - The state of the optimizer, such as momentum, and buffers, such as BatchNorm's, stay each rank's own.
+    - The state of the optimizer, such as momentum, stays each rank's own. Buffers are averaged every ``buffer_sync_interval`` exchanges.
     - A step that a loss scaler skips does not count, so all ranks must skip equally many.
 
     Stich (2018), "Local SGD Converges Fast and Communicates Little", arXiv:1805.09767.

@@ -19,6 +19,7 @@ from ._network import is_taken, listen_at, show_ports
 from ._programs import program
 
 _LINES_KEPT = 20
+_FOLDER_PATIENCE = 30.0  # Seconds. The shard of killed ranks keeps the folder of checkpoints for up to 10 s.
 _all: weakref.WeakSet[ShardProcess] = weakref.WeakSet()
 
 
@@ -138,7 +139,21 @@ class ShardProcess:
 
 
 def start_shard(job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile) -> ShardProcess:
-    """Starts a shard on the first port of `ports` that is free at the address `host`. The rest is as for `ShardProcess`."""
+    """Starts a shard on the first port of `ports` that is free at the address `host`. The rest is as for `ShardProcess`.
+
+    Waits while the shard of an earlier life of the job ends.
+    """
+    deadline = time.monotonic() + _FOLDER_PATIENCE
+    while True:
+        try:
+            return _start_on_free_port(job, shard, host, ports, coordinator, http, token)
+        except SluiceError as failure:
+            if "another coordinator uses checkpoint.dir" not in str(failure) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+
+
+def _start_on_free_port(job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile) -> ShardProcess:
     for port in ports:
         if is_taken(host, port):
             continue

@@ -11,11 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import _sluice
-from ._errors import ForkError, SluiceError
+from ._buffers import Buffers
+from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures, Sink
 from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
+from ._state import Resuming
 from ._tensors import Row, describe, element_type, sha256, target_of, to_host
 from ._world import World
 
@@ -23,13 +25,14 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.data import Dataset, DistributedSampler
 
+_EXIT_LOST_OTHERS = 75  # As sluice-worker's: a supervisor starts this rank again, and it goes on from the checkpoint.
 _POLL_SECONDS = 0.05  # So often a waiting session lets a signal act.
 _T = TypeVar("_T")
 _open: dict[int, Session] = {}  # By id, in the order in which they were made.
 _LEVELS = ("INFO", "WARNING", "ERROR")
 
 
-class Session(Reporting):
+class Session(Reporting, Resuming):
     """One process's seat in a job. `sluice.init` and `sluice.attach` make it.
 
     A session is a context manager: it closes at the end of the block, and tells the others if the block raised. A session
@@ -39,7 +42,7 @@ class Session(Reporting):
         rank: The rank of this process.
         world_size: The number of ranks.
         step: The last step that ended; 0 before the first.
-        restored_step: The checkpoint that the job continued from; 0 if it started without one.
+        restored_step: The step of the checkpoint that this rank continued from; 0 if it started without one.
         status_page: The URL of the status page; None on ranks that started no shard 0.
     """
 
@@ -77,6 +80,11 @@ class Session(Reporting):
         self._pending: list[tuple[Any, Any]] = []  # Of the DDP hook: buckets and their futures.
         self._sinks: list[tuple[Sink, int, list[Figures]]] = []
         self._told_of_skips = False
+        self._buffers = Buffers(0, [])
+        self._skips = False  # In the step that is open.
+        self._loaded: Mapping[str, Any] | None = None  # What `load_state_dict` got before the session joined.
+        self._restored = b""  # What this rank gave to `save_checkpoint` before.
+        self._rolled_back = False  # The job goes on from a checkpoint, in new sessions.
         # In mode local_sgd: the parameters of the last exchange, as the core wrote them. All ranks have the same bits.
         self._published: list[torch.Tensor] = []
         self._run_report = RunReport(rank)
@@ -89,13 +97,14 @@ class Session(Reporting):
         """Whether the tensors are known and all ranks are there."""
         return bool(self._rows)
 
-    def join(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
+    def join(self, parameters: Sequence[tuple[str, torch.Tensor]], buffers: Sequence[tuple[str, torch.Tensor]] = ()) -> None:
         """Tells the job which tensors this rank trains, and waits for all ranks.
 
         Where the ranks' values differ, all take those of rank 0.
 
         Args:
             parameters: Names and tensors, the same on all ranks, in the order in which the forward pass uses them.
+            buffers: Names and tensors of buffers, which `wait` averages over the ranks every ``buffer_sync_interval`` steps.
 
         Raises:
             SluiceError: The ranks disagree, a rank does not come, or a parameter cannot be exchanged.
@@ -104,13 +113,17 @@ class Session(Reporting):
             raise SluiceError("this session has joined already: one session exchanges one model", code="FAILED_PRECONDITION")
         core = self._live()
         rows = [describe(name, parameter) for name, parameter in parameters]
-        tensors = [parameter for _, parameter in parameters]
-        found = self._patient(lambda: core.join(rows, sha256(tensors)))
+        own = Buffers(len(rows), buffers)
+        tensors = [parameter for _, parameter in parameters] + own.tensors
+        found = self._patient(lambda: core.join(rows + own.rows, sha256(tensors)))
         self._rows = rows
-        self._index = {id(parameter): i for i, parameter in enumerate(tensors)}
-        self.restored_step = found.restored_step
+        self._buffers = own
+        self._index = {id(parameter): i for i, (_, parameter) in enumerate(parameters)}
+        self.step = max(found.first_step, 1) - 1
+        self.restored_step, self._restored = found.restored_step, found.restored
         if not found.parameters_agree:
             self._agree(tensors)
+        self._load()
         if self._place.rank == 0 and not self._quiet:
             page = f", status page {self.status_page}" if self.status_page else ""
             shards = "1 shard" if self._job.shards == 1 else f"{self._job.shards} shards"
@@ -124,7 +137,7 @@ class Session(Reporting):
         core = self._live()
         places = []
         values = []
-        for tensor, row in zip(tensors, self._rows, strict=True):
+        for tensor, row in zip(tensors, self._rows + self._buffers.rows, strict=True):
             target = target_of(tensor.detach(), row)
             if target.data_ptr() != tensor.data_ptr():
                 target.copy_(tensor.detach().reshape(row[1]))
@@ -135,7 +148,7 @@ class Session(Reporting):
             if value.data_ptr() != tensor.data_ptr():
                 tensor.detach().copy_(value.reshape(tensor.shape))
         if self._job.sends_weights:
-            self._published = [value.clone() for value in values]
+            self._published = [value.clone() for value in values[: len(self._rows)]]
 
     def require_gradients(self, user: str) -> None:
         """Checks that the job exchanges gradients, and not the changes of parameters after local steps.
@@ -198,13 +211,19 @@ class Session(Reporting):
         """Takes part in the step with nothing, instead of all its gradients: this rank has no data left."""
         core = self._live()
         self._located(core.skip, "skipping the step")
+        self._skips = True
 
     def wait(self) -> None:
         """Waits until the step is closed on all shards. Ctrl-C ends the waiting, and tells the other ranks."""
         core = self._live()
         names = f" of {self._rows[self._held[-1][0]][0]} and {len(self._held) - 1} more" if self._held else ""
+        if not self._skips:
+            self._located(lambda: self._buffers.submit(core), "buffers")
+        self._skips = False
         self._last = self._located(lambda: self._poll(core), f"exchange{names}")
         self._held.clear()
+        if self._last.buffers_averaged:
+            self._located(lambda: self._buffers.apply(core), "buffers")
         self.step = self._last.step
         self._run_report.step()
         if self._job.waits_for_all and not self._job.sends_weights and self._last.n_min < self.world_size:
@@ -264,28 +283,6 @@ class Session(Reporting):
         """
         self._live().report_parameters(self.step, sha256(parameters))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns what identifies this point of the job: version, step, codecs.
-
-        What compression still owes is not in it: a run that is loaded goes on without it.
-        """
-        return {"version": 1, "step": self.step, "uplink": self._job.uplink, "downlink": self._job.downlink}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Checks that a state is one of `state_dict`'s, with the same codecs.
-
-        Args:
-            state: What `state_dict` returned.
-
-        Raises:
-            SluiceError: The version is another one, or the codecs differ, which would change the run without a word.
-        """
-        if state.get("version") != 1:
-            raise SluiceError(f"the state has version {state.get('version')!r}, wanted 1", code="INVALID_ARGUMENT")
-        for key, own in (("uplink", self._job.uplink), ("downlink", self._job.downlink)):
-            if state.get(key) != own:
-                raise SluiceError(f"the state was saved with {key} {state.get(key)!r}, and this job has {own!r}", code="FAILED_PRECONDITION")
-
     # Its end.
 
     def close(self) -> None:
@@ -313,7 +310,8 @@ class Session(Reporting):
         if core is None or os.getpid() != self._pid:
             return
         try:
-            core.abandon(why)
+            if not self._rolled_back:
+                core.abandon(why)
         finally:
             self._end(core)
 
@@ -359,6 +357,7 @@ class Session(Reporting):
             return call()
         except SluiceError as error:
             self._drain_log()
+            self._rolled_back |= isinstance(error, RollbackError)
             raise error.located(self.rank, self.step + 1, what) from None
         except KeyboardInterrupt:
             self.abandon("interrupted by the user")
@@ -391,6 +390,7 @@ class Session(Reporting):
             raise
         if errors:
             failure = errors[0]
+            self._rolled_back |= isinstance(failure, RollbackError)
             raise failure.located(self.rank, None, "job") if isinstance(failure, SluiceError) else failure
         return values[0]
 
@@ -430,6 +430,10 @@ def _close_all() -> None:
             session.close()
         except SluiceError as failure:
             print(f"sluice: ERROR {failure}", file=sys.stderr, flush=True)
+    if isinstance(error, RollbackError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_EXIT_LOST_OTHERS)
 
 
 atexit.register(_close_all)

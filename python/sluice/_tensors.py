@@ -62,7 +62,8 @@ def _laid_as(tensor: torch.Tensor, row: Row) -> bool:
     return not row[2] or all(a == b for a, b, n in zip(strides, row[2], shape, strict=True) if n != 1)
 
 
-def _new(row: Row, dtype: torch.dtype) -> torch.Tensor:
+def new(row: Row, dtype: torch.dtype) -> torch.Tensor:
+    """Returns memory of the host for a tensor as the row of the table says."""
     import torch
 
     if row[2]:
@@ -89,9 +90,17 @@ def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
     readable = tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
     if readable and _laid_as(tensor, row):
         return tensor
-    copy = _new(row, tensor.dtype if readable else torch.float32)
+    copy = new(row, tensor.dtype if readable else torch.float32)
     copy.copy_(tensor.detach().reshape(row[1]))
     return copy
+
+
+def laid_out(tensor: torch.Tensor, row: Row) -> torch.Tensor:
+    """Returns the values of a tensor in float32, in the host's memory, as the row of the table says."""
+    target = target_of(tensor, row)
+    if target.data_ptr() != tensor.data_ptr():
+        target.copy_(tensor.reshape(row[1]))
+    return target
 
 
 def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
@@ -100,7 +109,7 @@ def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
 
     if tensor.dtype == torch.float32 and _laid_as(tensor, row):
         return tensor
-    return _new(row, torch.float32)
+    return new(row, torch.float32)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

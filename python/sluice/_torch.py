@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as _DistributedDataParallel
 
 from ._broadcast import broadcast_parameters
+from ._buffers import averaged_buffers
 from ._ddp import ddp_hook
 from ._errors import SluiceError
 from ._init import next_session, trainable
@@ -78,8 +79,8 @@ def _group_of_one(options: dict[str, Any]) -> Any:
 class DistributedDataParallel(_DistributedDataParallel):
     """DDP whose ranks exchange through Sluice alone: it needs no ``init_process_group``, and sends nothing over gloo or NCCL.
 
-    Making it waits for all ranks, and gives them rank 0's parameters and buffers. Later, each rank keeps its own buffers, so
-    save the model on rank 0.
+    Making it waits for all ranks, and gives them rank 0's parameters and buffers. Later, the ranks average floating-point
+    buffers every ``buffer_sync_interval`` steps of the job, so save the model on rank 0.
 
     Args:
         module: The model.
@@ -116,7 +117,7 @@ class DistributedDataParallel(_DistributedDataParallel):
             others += list(module.named_buffers())
             if others:
                 broadcast_parameters(others)
-            session.join(trainable(module))
+            session.join(trainable(module), averaged_buffers(module))
             super().__init__(module, process_group=group, **options)
             self.register_comm_hook(session, ddp_hook)
         except BaseException as failure:

@@ -77,7 +77,10 @@ class SluiceCallback(_Callback):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         session = self.session
-        return session.state_dict() if session is not None and session._core is not None and session.joined else self._state
+        if session is None or session._core is None or not session.joined:
+            return self._state
+        # Lightning saves the state of rank 0 alone, and all ranks load it.
+        return {key: value for key, value in session.state_dict().items() if key not in ("residual", "compressor")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._state = dict(state_dict)

@@ -10,6 +10,7 @@ from ._ddp import attach
 from ._figures import Figures, scalars_of
 from ._init import warn
 from ._session import Session
+from ._state import belongs_to
 from ._tune import tune_all
 
 _Callback: Any = importlib.import_module("transformers").TrainerCallback
@@ -80,7 +81,9 @@ class SluiceCallback(_Callback):  # type: ignore[misc]
 
         session = self.session
         assert session is not None
-        if file.exists():
-            session.load_state_dict(torch.load(file, weights_only=True))
+        loaded = torch.load(file, weights_only=True) if file.exists() else None
+        if loaded is not None and belongs_to(loaded, session.rank, session.world_size):
+            session.load_state_dict(loaded)
         else:
-            warn(f"rank {session.rank}: the checkpoint has no {file}, so the session starts without saved state")
+            found = f"{file} is of {loaded['world_size']} ranks" if loaded else f"the checkpoint has no {file}"
+            warn(f"rank {session.rank} of {session.world_size}: {found}, so the session starts without saved state")

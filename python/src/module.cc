@@ -48,6 +48,13 @@ std::span<float> SpanAt(uintptr_t address, size_t elements) {
   return {reinterpret_cast<float*>(address), elements};
 }
 
+std::vector<std::span<float>> SpansAt(const std::vector<std::tuple<uintptr_t, size_t>>& places) {
+  std::vector<std::span<float>> spans;
+  spans.reserve(places.size());
+  for (const auto& [address, elements] : places) spans.push_back(SpanAt(address, elements));
+  return spans;
+}
+
 nb::bytes ToBytes(const std::vector<std::byte>& frames) {
   return nb::bytes(frames.data(), frames.size());
 }
@@ -83,9 +90,7 @@ class Session {
     return OrRaise(WithoutGil([&] { return session_->Join(tensors, hash); }));
   }
   void AgreeOnParameters(const std::vector<std::tuple<uintptr_t, size_t>>& places) {
-    std::vector<std::span<float>> spans;
-    spans.reserve(places.size());
-    for (const auto& [address, elements] : places) spans.push_back(SpanAt(address, elements));
+    const std::vector<std::span<float>> spans = SpansAt(places);
     OrRaise(WithoutGil([&] { return session_->AgreeOnParameters(spans); }));
   }
   bool BuffersDue() const {
@@ -109,6 +114,23 @@ class Session {
   }
   void ApplyUpdate(uint32_t tensor, uintptr_t address, size_t elements) {
     OrRaise(WithoutGil([&] { return session_->ApplyUpdate(tensor, SpanAt(address, elements)); }));
+  }
+  void SaveCheckpoint(const nb::bytes& state) {
+    const std::string_view bytes = ToView(state);
+    OrRaise(WithoutGil([&] { return session_->SaveCheckpoint(bytes); }));
+  }
+  nb::bytes SaveCompressor(const std::vector<std::tuple<uintptr_t, size_t>>& places) {
+    const std::vector<std::span<float>> residuals = SpansAt(places);
+    const std::string rest =
+        OrRaise(WithoutGil([&] { return session_->SaveCompressor(residuals); }));
+    return nb::bytes(rest.data(), rest.size());
+  }
+  void RestoreCompressor(const nb::bytes& rest,
+                         const std::vector<std::tuple<uintptr_t, size_t>>& places) {
+    const std::string_view bytes = ToView(rest);
+    const std::vector<std::span<float>> spans = SpansAt(places);
+    const std::vector<std::span<const float>> residuals(spans.begin(), spans.end());
+    OrRaise(WithoutGil([&] { return session_->RestoreCompressor(bytes, residuals); }));
   }
   void ReportParameters(uint64_t step, const nb::bytes& sha256) {
     const std::string_view hash = ToView(sha256);
@@ -158,6 +180,10 @@ void BindValues(nb::module_& m) {
       .def_ro("world_size", &client::Joined::world_size)
       .def_ro("first_step", &client::Joined::first_step)
       .def_ro("restored_step", &client::Joined::restored_step)
+      .def_prop_ro("restored",
+                   [](const client::Joined& joined) {
+                     return nb::bytes(joined.restored.data(), joined.restored.size());
+                   })
       .def_ro("parameters_agree", &client::Joined::parameters_agree);
   nb::class_<client::StepResult>(m, "StepResult")
       .def_ro("step", &client::StepResult::step)
@@ -211,6 +237,9 @@ void BindSession(nb::module_& m) {
       .def("wait_for", &Session::WaitFor, "seconds"_a)
       .def("apply", &Session::Apply, "tensor"_a, "address"_a, "elements"_a)
       .def("apply_update", &Session::ApplyUpdate, "tensor"_a, "address"_a, "elements"_a)
+      .def("save_checkpoint", &Session::SaveCheckpoint, "state"_a)
+      .def("save_compressor", &Session::SaveCompressor, "places"_a)
+      .def("restore_compressor", &Session::RestoreCompressor, "rest"_a, "places"_a)
       .def("report_parameters", &Session::ReportParameters, "step"_a, "sha256"_a)
       .def("leave", &Session::Leave)
       .def("abandon", &Session::Abandon, "reason"_a)

@@ -62,7 +62,7 @@ def main() -> None:
             rate=optimizer.param_groups[0]["lr"],
             page=session.status_page,
             shards=common.shard_pids(session),
-            state=session.state_dict(),
+            state={key: session.state_dict()[key] for key in ("version", "step", "uplink", "downlink")},
         )
     common.end()
 
