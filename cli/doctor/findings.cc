@@ -66,7 +66,7 @@ DoctorCheck Descriptors(uint64_t here, uint64_t there) {
 
 DoctorCheck Clocks(double peer_ahead) {
   return {DoctorMark::kOk, "clocks",
-          absl::StrFormat("the other clock is %.3g s %s; only log lines and certificates use it",
+          absl::StrFormat("the other clock is %.3f s %s; only log lines and certificates use it",
                           std::abs(peer_ahead), peer_ahead < 0 ? "behind" : "ahead")};
 }
 
