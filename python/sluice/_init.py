@@ -58,8 +58,11 @@ class _Wanted:
 
     def overridden(self) -> _Wanted:
         """Returns the arguments with those of the environment in place of the script's."""
-        found = {name: os.environ.get(f"SLUICE_{name.upper()}") for name in ("job", "uplink", "downlink", "ports", "interface")}
-        return dataclasses.replace(self, **{name: text for name, text in found.items() if text})
+        found: dict[str, Any] = {}
+        for name in ("job", "uplink", "downlink", "ports", "interface"):
+            if text := os.environ.get(f"SLUICE_{name.upper()}"):
+                found[name] = text
+        return dataclasses.replace(self, **found)
 
     def text(self, workers: int, hosts: int) -> tuple[str, str]:
         """Returns the text of the job, and what messages call it."""
