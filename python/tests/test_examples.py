@@ -122,6 +122,6 @@ def test_the_notebook_runs() -> None:
     nbclient: Any = importlib.import_module("nbclient")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
-    nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=None, startup_timeout=600, kernel_name="python3").execute()
     text = "".join(output["text"] for cell in notebook.cells for output in cell.get("outputs", []) if output["output_type"] == "stream")
     assert "step   1: loss" in text and "times less" in text, text
