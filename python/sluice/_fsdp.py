@@ -171,7 +171,8 @@ def fsdp_attach(
     The ranks that hold the same shard in different nodes form a job with servers of their own, so no rank sends a gradient
     that another rank of its node has. Before each step of the optimizer, each rank exchanges the gradients of its shards, in
     the shape of ``p.to_local()``; a parameter without a gradient counts as zeros. At the start, all nodes take the values of
-    the first node. Buffers stay on their ranks. The momentum is lowered as `tune` does.
+    the first node. Buffers stay on their ranks. The momentum is lowered as `tune` does. HSDP, tensor parallelism, loss scaling
+    and a second optimizer are not supported.
 
     The optimizer gets a method ``synchronize()``, which exchanges at once. Call it before you clip or read gradients.
     `Session.rank` is the number of the node, and `sluice.rank` that of the process. `Session.sampler` splits data over all

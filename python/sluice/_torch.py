@@ -80,7 +80,8 @@ class DistributedDataParallel(_DistributedDataParallel):
     """DDP whose ranks exchange through Sluice alone: it needs no ``init_process_group``, and sends nothing over gloo or NCCL.
 
     Making it waits for all ranks, and gives them rank 0's parameters and buffers. Later, the ranks average floating-point
-    buffers every ``buffer_sync_interval`` steps of the job, so save the model on rank 0.
+    buffers every ``buffer_sync_interval`` steps of the job, so save the model on rank 0. The object cannot be copied or
+    pickled, and has no ``join()``. PyTorch 1.13 supports neither `find_unused_parameters` nor `static_graph` here.
 
     Args:
         module: The model.
