@@ -120,6 +120,8 @@ void AsyncChecks::CheckResult(const Shard& shard, uint32_t rank,
 
 void AsyncChecks::WorkerBegins(uint32_t rank, uint32_t term,
                                absl::Span<const protocol::CompressionPlan> plans) {
+  // An earlier process of the rank may get its grant after the next term has begun.
+  if (term < ranks_[rank].term) return;
   ranks_[rank] = {.term = term, .told_in = std::nullopt};
   for (const protocol::CompressionPlan& plan : plans) {
     ranks_[rank].told_plan = plan.id;

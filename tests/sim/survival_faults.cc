@@ -11,6 +11,20 @@ namespace {
 constexpr Micros kOldProcessSends = 200'000;
 constexpr uint32_t kRequestsMax = 300;  // More than the coordinator accepts at a time.
 
+// Returns the processes of a shard or, from `shards` on, of a rank.
+std::vector<ProcessId> ProcessesOf(uint32_t index, uint32_t shards,
+                                   const std::map<ProcessId, SimServer>& servers,
+                                   const std::vector<SimRank>& ranks) {
+  std::vector<ProcessId> found;
+  for (const auto& [process, server] : servers) {
+    if (server.shard == index) found.push_back(process);
+  }
+  for (const SimRank& rank : ranks) {
+    if (shards + rank.rank == index) found.push_back(rank.process);
+  }
+  return found;
+}
+
 }  // namespace
 
 bool SurvivalRun::StrikesMessage(Fault fault, const Channel& channel, double share) {
@@ -214,19 +228,19 @@ void SurvivalRun::StartSecondWorker(uint32_t rank) {
 }
 
 // While versions differ, the coordinator refuses processes that join or attach. Their supervisors
-// start them again.
+// start them again. Both processes of a shard or rank get the new version at the same time.
 void SurvivalRun::RollOut() {
   uint32_t version = 0;
   for (const SimProcess& process : processes_) version = std::max(version, process.version + 1);
-  const auto all = static_cast<uint32_t>(options_.shards + ranks_.size());
+  const uint32_t all = options_.shards + options_.ranks;
   const uint32_t first = Some("first", all);
   Micros at = 0;
   for (uint32_t i = 0; i < all; ++i, at += Some("gap", 20'000)) {
     At(at, kNoProcess, [this, index = (first + i) % all, version] {
-      const ProcessId process =
-          index < options_.shards ? serving_[index] : WorkerProcess(index - options_.shards);
-      processes_[process].version = std::max(processes_[process].version, version);
-      KillAndRestart(process);
+      for (const ProcessId process : ProcessesOf(index, options_.shards, servers_, ranks_)) {
+        processes_[process].version = std::max(processes_[process].version, version);
+        if (processes_[process].up) KillAndRestart(process);
+      }
     });
   }
 }
