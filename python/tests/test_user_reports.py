@@ -240,7 +240,6 @@ def test_12_all_shapes_and_types_are_compressed() -> None:
 def test_13_the_first_step_is_compressed() -> None:
     """microsoft/DeepSpeed#5046, #818, #770: compression begins after thousands of steps, and needs NCCL, MPI or CuPy."""
     train(new_model(500), 1, rate=0.01, uplink="topk:1%+int4", downlink="int8")
-    # The forecast of `sluice doctor` therefore holds from the first step on.
     assert sluice._session.open_sessions()[0].figures().ratio_up > 20
     assert not {"mpi4py", "cupy"} & set(sys.modules)
 
