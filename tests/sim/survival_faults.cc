@@ -283,7 +283,7 @@ void SurvivalRun::ReplaceWhileItSends(uint32_t index) {
   for (uint32_t i = Some("heartbeats", 4); i > 0; --i) {
     tell([this, last](server::Coordinator::Effects* effects) {
       auto state = coordinator_->core().Heartbeat(last, Now(), effects);
-      (void)DeliverState(std::move(state), last.sender, *effects);
+      (void)DeliverState(std::move(state), last, *effects);
     });
   }
   for (const protocol::CheckpointPart& part : last.parts) {
@@ -301,7 +301,7 @@ void SurvivalRun::ReplaceWhileItSends(uint32_t index) {
       if (holds_its_rank && !options_.elastic) return;
       const protocol::WorkerLeave leave{.last = last, .finished = false, .reason = "told to stop"};
       auto state = coordinator_->core().Leave(leave, Now(), effects);
-      (void)DeliverState(std::move(state), last.sender, *effects);
+      (void)DeliverState(std::move(state), last, *effects);
     });
   }
   for (const auto& [key, request] : rank.requests) {

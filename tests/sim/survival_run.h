@@ -210,7 +210,7 @@ class SurvivalRun {
   void Leave(uint32_t rank);
   // Carries out the effects of a worker's call and returns what the worker hears.
   absl::StatusOr<protocol::JobState> DeliverState(absl::StatusOr<protocol::JobState> decided,
-                                                  const protocol::Sender& sender,
+                                                  const protocol::WorkerHeartbeat& heartbeat,
                                                   const server::Coordinator::Effects& effects);
   void HandleState(uint32_t rank, const absl::StatusOr<protocol::JobState>& state,
                    uint64_t hash_step);

@@ -500,7 +500,7 @@ void SurvivalRun::Heartbeat(uint32_t index) {
        [this, index, heartbeat = Compose(index), session = rank.session] {
          server::Coordinator::Effects effects;
          const absl::StatusOr<protocol::JobState> state = DeliverState(
-             coordinator_->core().Heartbeat(heartbeat, Now(), &effects), heartbeat.sender, effects);
+             coordinator_->core().Heartbeat(heartbeat, Now(), &effects), heartbeat, effects);
          if (CutUntil(0, WorkerProcess(index)) > now_) return;
          At(Delay({"state", index}), WorkerProcess(index),
             [this, index, session, state, step = heartbeat.parameters_hash_step] {
@@ -526,7 +526,7 @@ void SurvivalRun::Leave(uint32_t index) {
       server::Coordinator::Effects effects;
       const protocol::WorkerLeave leave{.last = last, .finished = true, .reason = ""};
       const absl::StatusOr<protocol::JobState> state =
-          DeliverState(coordinator_->core().Leave(leave, Now(), &effects), last.sender, effects);
+          DeliverState(coordinator_->core().Leave(leave, Now(), &effects), last, effects);
       if (CutUntil(0, WorkerProcess(index)) > now_) return;
       At(Delay({"left", index}), WorkerProcess(index), [this, index, session, state] {
         if (ranks_[index].session == session) HandleState(index, state, /*hash_step=*/0);
@@ -537,11 +537,13 @@ void SurvivalRun::Leave(uint32_t index) {
 }
 
 absl::StatusOr<protocol::JobState> SurvivalRun::DeliverState(
-    absl::StatusOr<protocol::JobState> decided, const protocol::Sender& sender,
+    absl::StatusOr<protocol::JobState> decided, const protocol::WorkerHeartbeat& heartbeat,
     const server::Coordinator::Effects& effects) {
   coordinator_->CarryOut(effects);
-  absl::StatusOr<protocol::JobState> state = coordinator_->Announced(std::move(decided), sender);
-  if (state.ok() && state->term == sender.term) worker_heard_ = now_;
+  auto state = coordinator_->Announced(std::move(decided), heartbeat.sender);
+  // A worker without progress counts as lost.
+  const bool stalls = options_.stall_us > 0 && heartbeat.since_progress >= Of(options_.stall_us);
+  if (state.ok() && state->term == heartbeat.sender.term && !stalls) worker_heard_ = now_;
   return state;
 }
 
