@@ -73,7 +73,7 @@ BUGS = [
         [("if (is_term_behind || IsGenerationBehind(exchange.sender)) {", "if (is_term_behind) {")],
         "server_shard_tests", "ShardRepair.ASuccessorWaitsForAShardThatDoesNotKnowItYet"),
     Bug("replaced_shard_ends_its_workers", "server/rpc/shard_agent.cc", [("host_->Withdraw(reason);", "host_->End(reason);")],
-        "survival_rpc_tests", "*InstancesTest.*"),
+        "server_rpc_tests", "ShardAgentTest.ARefusedShardBreaksItsStreamsAndFencesNobody"),
     Bug("restarted_coordinator_keeps_its_number", COORDINATOR,
         [("options.run->coordinator_incarnation + 1 : 1;", "options.run->coordinator_incarnation : 1;")],
         "server_coordinator_tests", "RepairTest.EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordinators"),
@@ -109,7 +109,7 @@ BUGS = [
         "gpu_encoder_tests", "GpuEncoder.WhatAPlanToNoneFlushesStaysOwedWhereItsBundleIsRefused"),
     Bug("empty_step_moves_parameters", "worker/torch/data_parallel.cc",
         [("for (const uint32_t tensor : without_mean) {", "for (const uint32_t tensor : without_mean.first(0)) {")],
-        "train_test", "*EmptyStepTest.*"),
+        "train_test", "DataParallelTest.AParameterWithoutAMeanIsNotMovedByTheOptimizer"),
     Bug("overflow_drops_finite_means", "server/shard/sync_shard.cc", [("if (updates == 0) {", "if (!all_finite.ok()) {")],
         "server_shard_tests", "Shard.TheFiniteMeansBesideOneThatOverflowsStayOwed:Shard.WithARule*"),
 ]
