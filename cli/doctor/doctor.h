@@ -15,8 +15,8 @@ struct DoctorOptions {
   std::string connect{};  // HOST:PORT of the other machine. Empty on the machine that only listens.
   std::string listen{};   // HOST:PORT
   absl::Duration wait = absl::Minutes(10);  // For the other machine to connect.
-  uint64_t parameters = 25'000'000;         // Of the forecast.
-  std::string version{};                    // Of this program.
+  uint64_t parameters = 25'000'000;         // The forecast is for a model of this size.
+  std::string version{};                    // This program's version.
   uint64_t descriptors = 0;                 // The limit of this process.
   net::TransportOptions security{};
   DoctorLimits limits{};

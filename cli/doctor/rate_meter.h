@@ -8,8 +8,8 @@
 namespace sluice::cli {
 
 struct DoctorLimits {
-  absl::Duration measuring = absl::Seconds(3);  // Of one direction.
-  uint64_t bytes = 256 << 20;                   // In one direction.
+  absl::Duration measuring = absl::Seconds(3);  // The longest time for one direction.
+  uint64_t bytes = 256 << 20;                   // The most bytes in one direction.
   absl::Duration patience = absl::Seconds(10);  // For a connection, and for an answer.
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMessageBytesMax = 1 << 20;
 constexpr size_t kMemoryMax = 64 << 20;
 constexpr int kThreadsMax = 16;
-constexpr int kCallsPerConnection = 8;  // Of one connection, at a time.
+constexpr int kCallsPerConnection = 8;  // A connection may have this many calls at a time.
 constexpr int kHandshakeMs = 5000;
 
 }  // namespace

@@ -29,9 +29,9 @@ class ResidualMerge {
   bool has_rest_ = false;
 };
 
-// Prepares a sender's state for receivers that start anew. Residuals and thresholds are kept. The
-// states of codecs and the memories of ef21 and diana are those of `initial`, the sender's state
-// before its first frame, because receivers remember them too.
+// Prepares a sender's state for receivers without state. Keeps residuals and thresholds. Takes the
+// states of codecs and the memories of ef21 and diana from `initial`, the sender's state before its
+// first frame, because a receiver has the same states and memories.
 SavedCompressor ForNewReceivers(SavedCompressor saved, const SavedCompressor& initial);
 
 }  // namespace sluice::compress

@@ -171,8 +171,8 @@ class [[gnu::visibility("default")]] Session {
   // checksum. The state of the shards is not part of it. Fails with FAILED_PRECONDITION, without
   // ending the session, while a step is open.
   Result<std::string> SaveCompressor(const std::vector<std::span<float>>& residuals);
-  // Continues from such a state in a new job with equal tensors and codecs. State that the shards
-  // would have to remember too starts anew. Call it after Join and before the first step. Fails
+  // Continues from such a state in a new job with equal tensors and codecs. Resets the state that
+  // the shards of the earlier job shared. Call it after Join and before the first step. Fails
   // without a change and without ending the session: with DATA_LOSS if the bytes are damaged, and
   // with INVALID_ARGUMENT if the state does not fit.
   Status RestoreCompressor(std::string_view rest,

@@ -71,7 +71,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual(len(large), 4, output)
         self.assertIn("Transfer of one step of 1000 parameters", self.end(listener)[1])
 
-    def test_an_address_that_nobody_serves(self):
+    def test_an_address_without_a_listener(self):
         address = f"127.0.0.1:{free_port()}"
         code, output = self.end(self.start("--connect", address))
         self.assertEqual(code, 1, output)
@@ -89,7 +89,7 @@ class Doctor(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertEqual({name for name, mark in marks(output).items() if mark != "ok"}, {"reach there"}, output)
 
-    def test_nobody_comes(self):
+    def test_no_peer_connects(self):
         code, output = self.end(self.start("--listen", "127.0.0.1:0", "--wait", "1"))
         self.assertEqual(code, 1, output)
         self.assertIn("no machine began within 1s; check that", output)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import sluice
 
-_figures: list[sluice.Figures] = []  # Of the sessions that the script has closed.
+_figures: list[sluice.Figures] = []  # The figures of the sessions that the script has closed.
 
 
 def note_figures() -> None:

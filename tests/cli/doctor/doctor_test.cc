@@ -11,6 +11,7 @@
 #include "cli/doctor/doctor_service.h"
 #include "cli/doctor/server_port.h"
 #include "net/listener.h"
+#include "tests/cli/doctor/marks.h"
 
 namespace sluice::cli {
 namespace {
@@ -29,15 +30,6 @@ DoctorLimits SmallLimits() {
 
 absl::StatusOr<DoctorFindings> Examine(const std::string& address, DoctorLimits limits) {
   return ExamineLink({address, kAnyPort, {"0.2.0", 4096}, limits}, *net::Transport::Plain());
-}
-
-std::string MarksOf(const DoctorFindings& findings) {
-  std::string marks;
-  for (const DoctorCheck& check : ChecksOf(findings)) {
-    const std::string line = FormatCheck(check);
-    marks += line.substr(0, line.find(' ')) + " ";
-  }
-  return marks;
 }
 
 class DoctorTest : public ::testing::Test {
@@ -145,7 +137,7 @@ TEST_F(DoctorTest, UploadsEndAtTheLimit) {
   EXPECT_GT(reply.bytes_per_second(), 0);
 }
 
-TEST_F(DoctorTest, WrongPortsAndFiguresOfThePeerHarmNobody) {
+TEST_F(DoctorTest, WrongPortsAndFiguresFromThePeerAreHarmless) {
   Listen("0.2.0");
   const std::string secret = Begin();
   grpc::ClientContext first;

@@ -8,6 +8,7 @@
 #include "cli/doctor/doctor_service.h"
 #include "cli/doctor/exchange_forecast.h"
 #include "cli/doctor/rate_meter.h"
+#include "tests/cli/doctor/marks.h"
 
 namespace sluice::cli {
 namespace {
@@ -25,42 +26,32 @@ DoctorFindings GoodFindings() {
   return findings;
 }
 
-// Returns the marks of all checks, such as "ok ok failed".
-std::string Marks(const DoctorFindings& findings) {
-  std::string marks;
-  for (const DoctorCheck& check : ChecksOf(findings)) {
-    const std::string line = FormatCheck(check);
-    marks += line.substr(0, line.find(' ')) + " ";
-  }
-  return marks;
-}
-
 TEST(DoctorChecksTest, EachCheckFailsAlone) {
-  EXPECT_EQ(Marks(GoodFindings()), "ok ok ok ok ok ok ok ok ");
+  EXPECT_EQ(MarksOf(GoodFindings()), "ok ok ok ok ok ok ok ok ");
   DoctorFindings findings = GoodFindings();
   findings.reaches_peer = absl::UnavailableError("blocked");
-  EXPECT_EQ(Marks(findings), "failed ok ok ok ok ok ok ok ");
+  EXPECT_EQ(MarksOf(findings), "failed ok ok ok ok ok ok ok ");
   findings = GoodFindings();
   findings.reached_by_peer = absl::UnavailableError("blocked");
-  EXPECT_EQ(Marks(findings), "ok failed ok ok ok ok ok ok ");
+  EXPECT_EQ(MarksOf(findings), "ok failed ok ok ok ok ok ok ");
   findings = GoodFindings();
   findings.there.version = "0.1.0";
-  EXPECT_EQ(Marks(findings), "ok ok failed ok ok ok ok ok ");
+  EXPECT_EQ(MarksOf(findings), "ok ok failed ok ok ok ok ok ");
   findings = GoodFindings();
   findings.round_trip_seconds = 0;
-  EXPECT_EQ(Marks(findings), "ok ok ok failed ok ok ok ok ");
+  EXPECT_EQ(MarksOf(findings), "ok ok ok failed ok ok ok ok ");
   findings.round_trip_seconds = 2;
-  EXPECT_EQ(Marks(findings), "ok ok ok warning ok ok ok ok ");
+  EXPECT_EQ(MarksOf(findings), "ok ok ok warning ok ok ok ok ");
   findings = GoodFindings();
   findings.sent_bytes_per_second = 0;
   findings.received_bytes_per_second = 1000;
-  EXPECT_EQ(Marks(findings), "ok ok ok ok failed warning ok ok ");
+  EXPECT_EQ(MarksOf(findings), "ok ok ok ok failed warning ok ok ");
   findings = GoodFindings();
   findings.there.descriptors = 1023;
-  EXPECT_EQ(Marks(findings), "ok ok ok ok ok ok warning ok ");
+  EXPECT_EQ(MarksOf(findings), "ok ok ok ok ok ok warning ok ");
   findings = GoodFindings();
   findings.peer_ahead_seconds = -1e6;  // Only reported.
-  EXPECT_EQ(Marks(findings), "ok ok ok ok ok ok ok ok ");
+  EXPECT_EQ(MarksOf(findings), "ok ok ok ok ok ok ok ok ");
 }
 
 TEST(DoctorChecksTest, LinesNameValuesAndRemedies) {
