@@ -121,6 +121,8 @@ class FakeWorker {
     open.context->set_deadline(TestDeadline());
     open.stub = v1::ParameterShard::NewStub(TestChannel(grant_.shards(shard).address()));
     open.stream = open.stub->Exchange(open.context.get());
+    // The server closes a new connection that sends more than 128 KiB before its first call began.
+    open.stream->WaitForInitialMetadata();
     return open;
   }
   // Returns this rank's contribution to bundle 0 of a shard: four elements with `value`.

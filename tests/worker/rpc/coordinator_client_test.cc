@@ -10,31 +10,38 @@
 namespace sluice::worker {
 namespace {
 
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(60);
+constexpr absl::Duration kAnswerGrace = absl::Seconds(40);
+
 class CoordinatorClientTest : public testing::Test {
  protected:
-  absl::StatusOr<v1::JoinReply> Join(const FakeServer& server) {
+  absl::StatusOr<v1::JoinReply> Join(const FakeServer& server, const Clock& clock) const {
     CoordinatorClient client({.address = server.address(),
                               .rank = 1,
                               .backoff_min = absl::Milliseconds(1),
                               .backoff_max = absl::Milliseconds(10),
-                              .answer_grace = absl::Milliseconds(20),
-                              .clock = &clock_});
+                              .answer_grace = kAnswerGrace,
+                              .clock = &clock});
     v1::JoinRequest request;
     request.set_rank(1);
     request.set_nonce(8);
     for (int i = 0; i < tensors_; ++i) {
       request.mutable_table()->add_tensors()->set_name(std::string(100, 't'));
     }
-    return client.Join(request, absl::Seconds(100), absl::Milliseconds(20));
+    return client.Join(request, absl::Seconds(100), kAnswerTimeout);
+  }
+  absl::StatusOr<v1::JoinReply> Join(const FakeServer& server) const {
+    return Join(server, SteadyClock());
   }
 
   int tensors_ = 0;
-  const SteadyClock clock_{};
+  SimulatedClock clock_;
 };
 
 TEST_F(CoordinatorClientTest, AJoinIsAskedAgainAsLongAsTheCoordinatorLives) {
-  FakeServer server({.joins_unanswered = 3});
-  const absl::StatusOr<v1::JoinReply> reply = Join(server);
+  FakeServer server(
+      {.joins_unanswered = 3, .clock = &clock_, .join_deadline = kAnswerTimeout + kAnswerGrace});
+  const absl::StatusOr<v1::JoinReply> reply = Join(server, clock_);
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(server.joins().size(), 4u);
   for (const v1::JoinRequest& join : server.joins()) EXPECT_EQ(join.nonce(), 8u);
@@ -59,9 +66,11 @@ TEST_F(CoordinatorClientTest, ASmallJoinComesAtOnce) {
 }
 
 TEST_F(CoordinatorClientTest, AJoinEndsWhereTheCoordinatorSaysNothing) {
-  FakeServer server(
-      {.joins_unanswered = 3, .status = {grpc::StatusCode::DEADLINE_EXCEEDED, "nothing"}});
-  EXPECT_EQ(Join(server).status().code(), absl::StatusCode::kDeadlineExceeded);
+  FakeServer server({.joins_unanswered = 3,
+                     .clock = &clock_,
+                     .join_deadline = kAnswerTimeout + kAnswerGrace,
+                     .status = {grpc::StatusCode::DEADLINE_EXCEEDED, "nothing"}});
+  EXPECT_EQ(Join(server, clock_).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(server.joins().size(), 1u);
 }
 

@@ -48,16 +48,14 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
  public:
   explicit CoordinatorService(FakeServer* owner) : owner_(owner) {}
 
-  grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request,
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
                     v1::JoinReply* reply) override {
     MutexLock lock(&owner_->mutex_);
     owner_->joins_.push_back(*request);
     const Script& script = owner_->script_;
     if (static_cast<int>(owner_->joins_.size()) <= script.joins_unanswered) {
-      while (!context->IsCancelled()) {
-        owner_->heard_.WaitFor(&owner_->mutex_, absl::Milliseconds(1));
-      }
-      return grpc::Status::CANCELLED;
+      script.clock->Advance(script.join_deadline);
+      return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"};
     }
     if (static_cast<int>(owner_->joins_.size()) <= script.joins_unavailable) {
       return {grpc::StatusCode::UNAVAILABLE, "not yet"};

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "protocol/tensor_table.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
@@ -22,8 +23,12 @@ class FakeServer {
   struct Script {
     grpc::Status join{};        // Answer to Join if not OK.
     int joins_unavailable = 0;  // Number of initial Joins that get UNAVAILABLE.
-    int joins_unanswered = 0;   // Number of initial Joins that get no answer.
-    grpc::Status status{};      // Answer to GetStatus if not OK.
+    // Number of initial Joins that end at their deadline without an answer: each advances `clock`
+    // by `join_deadline`.
+    int joins_unanswered = 0;
+    SimulatedClock* clock = nullptr;
+    absl::Duration join_deadline{};
+    grpc::Status status{};  // Answer to GetStatus if not OK.
     grpc::Status heartbeat{};
     int heartbeats_refused = 0;  // Number of initial heartbeats that get UNAUTHENTICATED.
     int streams_refused = 0;  // Number of initial streams whose first message gets UNAUTHENTICATED.
