@@ -1,14 +1,18 @@
 #include "sluice/session.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/log.h"
 #include "client/conversions.h"
 #include "client/saved_compressor.h"
+#include "client/typed_mean.h"
 #include "job/file/job_file.h"
 #include "net/grpc/transport.h"
 #include "server/shard/shard_parameters.h"
@@ -92,6 +96,8 @@ struct Session::State {
   JobSummary job;
   float outer_rate = 0;  // In mode local_sgd, the rate of outer_optimizer.
   bool has_stepped = false;
+  size_t first_buffer = 0;
+  std::vector<float> mean;  // Scratch buffer for means that are rounded. As large as the largest.
 };
 
 Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
@@ -121,6 +127,8 @@ Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
       state_->session->Join(ToTable(tensors), ToView(parameters_sha256));
   if (!joined.ok()) return FromStatus(joined.status());
   if (state_->job.sends_weights) state_->session->SetRate(state_->outer_rate);
+  const auto is_buffer = [](const Tensor& tensor) { return tensor.is_buffer; };
+  state_->first_buffer = std::ranges::find_if(tensors, is_buffer) - tensors.begin();
   return FromJoin(*joined);
 }
 
@@ -150,6 +158,22 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
 
 Status Session::Apply(uint32_t tensor, std::span<float> mean) {
   return FromStatus(state_->session->Apply(tensor, {mean.data(), mean.size()}));
+}
+
+Status Session::Apply(uint32_t tensor, const MeanTarget& target) {
+  const bool is_float = target.type == ElementType::kFloat32;
+  if (is_float && target.scale == 1) {
+    return Apply(tensor, std::span<float>(static_cast<float*>(target.data), target.size));
+  }
+  if (tensor >= state_->first_buffer) {
+    return FromStatus(absl::InvalidArgumentError(
+        absl::StrCat("tensor ", tensor, " is a buffer: take its mean as float32 without a scale")));
+  }
+  std::vector<float>& mean = state_->mean;
+  mean.resize(target.size);
+  Status status = Apply(tensor, std::span<float>(mean));
+  if (status.ok()) WriteMean(mean, target);
+  return status;
 }
 
 Status Session::ApplyUpdate(uint32_t tensor, std::span<float> parameters) {

@@ -92,6 +92,16 @@ struct Gradient {
   float scale = 1;  // The library multiplies each element by this factor when it reads the element.
 };
 
+// Memory for a mean, in storage order. The library multiplies each element by `scale` and rounds it
+// to the nearest value of `type`, ties to even. Elements beyond the range of `type` become
+// infinite, as in PyTorch.
+struct MeanTarget {
+  void* data = nullptr;
+  size_t size = 0;  // Number of elements.
+  ElementType type = ElementType::kFloat32;
+  float scale = 1;
+};
+
 struct Joined {
   uint32_t rank = 0;
   uint32_t world_size = 0;
@@ -158,8 +168,12 @@ class [[gnu::visibility("default")]] Session {
   Status Skip();
   // Returns the step's result, or no value if the step is still open after `seconds`.
   Result<std::optional<StepResult>> WaitFor(double seconds);
-  // Writes the mean of `tensor`, or 0 where no rank contributed.
+  // Writes the mean of `tensor`, or 0 where no rank contributed. Elements of a buffer to which no
+  // rank contributed stay unchanged.
   Status Apply(uint32_t tensor, std::span<float> mean);
+  // Does the same for other types and with a scale. Fails with INVALID_ARGUMENT, without ending the
+  // session, if `tensor` is a buffer, because elements that stay unchanged have no scale.
+  Status Apply(uint32_t tensor, const MeanTarget& target);
   // In mode local_sgd, adds what the shards published to `parameters`, which must have the values
   // that this method or AgreeOnParameters wrote. All ranks get the same bits.
   Status ApplyUpdate(uint32_t tensor, std::span<float> parameters);

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import _sluice
-from ._tensors import Row, describe, element_type, target_of, to_host
+from ._tensors import FLOAT32, Row, describe, element_type, laid_out, to_host
 
 if TYPE_CHECKING:
     import torch
@@ -49,9 +49,7 @@ class Buffers:
         self._held = []
         for i, (buffer, row) in enumerate(zip(self.tensors, self.rows, strict=True)):
             values = buffer.detach()
-            target = target_of(values, row)
-            if target.data_ptr() != values.data_ptr():
-                target.copy_(values.reshape(row[1]))  # Elements without a mean stay as they are.
-            core.apply(self._first + i, target.data_ptr(), target.numel())
+            target = laid_out(values, row)  # Elements without a mean stay as they are.
+            core.apply(self._first + i, target.data_ptr(), target.numel(), FLOAT32, 1.0)
             if target.data_ptr() != values.data_ptr():
                 values.copy_(target.reshape(values.shape))

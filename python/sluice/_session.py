@@ -18,7 +18,7 @@ from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
 from ._state import Resuming
-from ._tensors import Row, describe, element_type, sha256, target_of, to_host
+from ._tensors import Row, describe, element_type, laid_out, sha256, target_of, to_host
 from ._world import World
 
 if TYPE_CHECKING:
@@ -138,9 +138,7 @@ class Session(Reporting, Resuming):
         places = []
         values = []
         for tensor, row in zip(tensors, self._rows + self._buffers.rows, strict=True):
-            target = target_of(tensor.detach(), row)
-            if target.data_ptr() != tensor.data_ptr():
-                target.copy_(tensor.detach().reshape(row[1]))
+            target = laid_out(tensor.detach(), row)
             values.append(target)
             places.append((target.data_ptr(), target.numel()))
         self._patient(lambda: core.agree_on_parameters(places))
@@ -246,17 +244,18 @@ class Session(Reporting, Resuming):
             self._drain_log()
         return result
 
-    def apply(self, tensor: int, mean: torch.Tensor) -> None:
-        """Writes the mean of a parameter's gradients over all ranks into `mean`. After `wait`.
+    def apply(self, tensor: int, mean: torch.Tensor, scale: float = 1.0) -> None:
+        """Writes the mean of a parameter's gradients over all ranks, times `scale`, into `mean`. After `wait`.
 
         Args:
             tensor: The number of the parameter in the tensor table.
-            mean: A dense tensor of the parameter's shape, of any floating-point type.
+            mean: A dense tensor of the parameter's shape, of any floating-point type. Values beyond its range become infinite.
+            scale: A factor, for example the loss scale that `submit` divided by.
         """
         core = self._live()
         row = self._rows[tensor]
         target = target_of(mean, row)
-        self._located(lambda: core.apply(tensor, target.data_ptr(), target.numel()), f"mean of {row[0]}")
+        self._located(lambda: core.apply(tensor, target.data_ptr(), target.numel(), element_type(target), scale), f"mean of {row[0]}")
         if target.data_ptr() != mean.data_ptr():
             mean.copy_(target.reshape(mean.shape))
 

@@ -24,6 +24,13 @@ def element_type(tensor: torch.Tensor) -> int:
     return {torch.bfloat16: 1, torch.float16: 2}.get(tensor.dtype, FLOAT32)
 
 
+def _is_core_type(tensor: torch.Tensor) -> bool:
+    """Returns whether the core can read and write the tensor's type."""
+    import torch
+
+    return tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+
+
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Returns whether elements of these strides lie without gaps and overlaps, in any order of dimensions."""
     expected = 1
@@ -87,7 +94,7 @@ def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
         )
     if (list(tensor.shape) or [1]) != row[1]:
         raise SluiceError(f"the gradient of {row[0]} has shape {tuple(tensor.shape)}, wanted {tuple(row[1])}", code="INVALID_ARGUMENT")
-    readable = tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    readable = _is_core_type(tensor)
     if readable and _laid_as(tensor, row):
         return tensor
     copy = new(row, tensor.dtype if readable else torch.float32)
@@ -97,19 +104,22 @@ def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
 
 def laid_out(tensor: torch.Tensor, row: Row) -> torch.Tensor:
     """Returns the values of a tensor in float32, in the host's memory, as the row of the table says."""
-    target = target_of(tensor, row)
-    if target.data_ptr() != tensor.data_ptr():
-        target.copy_(tensor.reshape(row[1]))
-    return target
-
-
-def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
-    """Returns where the core writes the float32 mean: the tensor itself where it can, else a new tensor to copy from."""
     import torch
 
     if tensor.dtype == torch.float32 and _laid_as(tensor, row):
         return tensor
-    return new(row, torch.float32)
+    copy = new(row, torch.float32)
+    copy.copy_(tensor.reshape(row[1]))
+    return copy
+
+
+def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
+    """Returns where the core writes the mean: the tensor itself where it can, else a new tensor to copy from."""
+    import torch
+
+    if not _is_core_type(tensor):
+        return new(row, torch.float32)
+    return tensor if _laid_as(tensor, row) else new(row, tensor.dtype)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

@@ -109,8 +109,12 @@ class Session {
   std::optional<client::StepResult> WaitFor(double seconds) {
     return OrRaise(WithoutGil([&] { return session_->WaitFor(seconds); }));
   }
-  void Apply(uint32_t tensor, uintptr_t address, size_t elements) {
-    OrRaise(WithoutGil([&] { return session_->Apply(tensor, SpanAt(address, elements)); }));
+  void Apply(uint32_t tensor, uintptr_t address, size_t elements, int type, float scale) {
+    const client::MeanTarget target{.data = reinterpret_cast<void*>(address),
+                                    .size = elements,
+                                    .type = static_cast<client::ElementType>(type),
+                                    .scale = scale};
+    OrRaise(WithoutGil([&] { return session_->Apply(tensor, target); }));
   }
   void ApplyUpdate(uint32_t tensor, uintptr_t address, size_t elements) {
     OrRaise(WithoutGil([&] { return session_->ApplyUpdate(tensor, SpanAt(address, elements)); }));
@@ -235,7 +239,7 @@ void BindSession(nb::module_& m) {
       .def("submit", &Session::Submit, "tensor"_a, "address"_a, "elements"_a, "type"_a, "scale"_a)
       .def("skip", &Session::Skip)
       .def("wait_for", &Session::WaitFor, "seconds"_a)
-      .def("apply", &Session::Apply, "tensor"_a, "address"_a, "elements"_a)
+      .def("apply", &Session::Apply, "tensor"_a, "address"_a, "elements"_a, "type"_a, "scale"_a)
       .def("apply_update", &Session::ApplyUpdate, "tensor"_a, "address"_a, "elements"_a)
       .def("save_checkpoint", &Session::SaveCheckpoint, "state"_a)
       .def("save_compressor", &Session::SaveCompressor, "places"_a)

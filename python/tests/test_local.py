@@ -27,6 +27,20 @@ def exchange(session: sluice.Session, gradients: list[torch.Tensor]) -> None:
         session.apply(i, gradient)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_means_are_scaled_and_rounded_as_by_torch(dtype: torch.dtype) -> None:
+    bits = torch.randint(-(2**31), 2**31 - 1, (101, 37), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
+    values = bits.view(torch.float32).nan_to_num(1.0, 2.0, 3.0)
+    values[:50] = torch.randn(50, 37, generator=torch.Generator().manual_seed(2))
+    with sluice.init(nn.Linear(37, 101, bias=False), uplink="none", downlink="none", quiet=True) as session:
+        session.submit(0, values)
+        session.wait()
+        # Of another layout: the core writes to a copy.
+        for mean in (torch.empty(101, 37, dtype=dtype), torch.empty(37, 101, dtype=dtype).t()):
+            session.apply(0, mean, scale=0.75)
+            assert torch.equal(mean, (values * 0.75).to(dtype))
+
+
 def test_codecs_run_with_feedback() -> None:
     model = nn.Linear(50, 40)
     with sluice.init(model, uplink="topk:5%", downlink="int8", quiet=True) as session:

@@ -15,6 +15,7 @@
 namespace sluice::client {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Client, ReadsAJob) {
@@ -45,6 +46,39 @@ TEST(Client, ASessionWithoutServersExchangesWithItself) {
   ASSERT_TRUE((*session)->Apply(0, std::span<float>(gradient)).ok());
   EXPECT_EQ(gradient, (std::vector<float>{2, -4, 6, 9}));
   EXPECT_EQ((*session)->figures().steps, 1u);
+  EXPECT_TRUE((*session)->Leave().ok());
+}
+
+TEST(Client, MeansAreScaledAndRoundedToTheProgramsType) {
+  auto session =
+      Session::Create({.job = "name: mine\ncompression: {uplink: none, downlink: none}\n"});
+  ASSERT_TRUE(session.ok()) << session.status().message;
+  constexpr int64_t kSize = 8;
+  const std::vector<Tensor> tensors = {{.name = "w", .shape = {kSize}},
+                                       {.name = "b", .shape = {1}, .is_buffer = true}};
+  ASSERT_TRUE((*session)->Join(tensors, "").ok());
+  const std::vector<float> gradient = {1,          1 + 0x1p-8f, -1 - 3 * 0x1p-8f, 0x1p-24f,
+                                       32759.996f, 32760,       -3e38f,           1.5e-8f};
+  ASSERT_TRUE((*session)->Submit(0, {.data = gradient.data(), .size = kSize}).ok());
+  ASSERT_TRUE((*session)->WaitFor(1).ok());
+
+  std::vector<uint16_t> bits(kSize);
+  MeanTarget target = {.data = bits.data(), .size = kSize, .type = ElementType::kBfloat16};
+  ASSERT_TRUE((*session)->Apply(0, target).ok());
+  // Ties go to the even neighbour.
+  EXPECT_THAT(bits, ElementsAre(0x3F80, 0x3F80, 0xBF82, 0x3380, 0x4700, 0x4700, 0xFF62, 0x3281));
+  target.scale = 2;
+  ASSERT_TRUE((*session)->Apply(0, target).ok());
+  EXPECT_THAT(bits, ElementsAre(0x4000, 0x4000, 0xC002, 0x3400, 0x4780, 0x4780, 0xFF80, 0x3301));
+  target.type = ElementType::kFloat16;
+  ASSERT_TRUE((*session)->Apply(0, target).ok());
+  // 65519.992 is the largest number here that does not become infinite.
+  EXPECT_THAT(bits, ElementsAre(0x4000, 0x4004, 0xC00C, 0x0002, 0x7BFF, 0x7C00, 0xFC00, 0x0001));
+  std::vector<float> floats(kSize);
+  target = {.data = floats.data(), .size = kSize, .scale = 0.5f};
+  ASSERT_TRUE((*session)->Apply(0, target).ok());
+  EXPECT_EQ(floats[4], 32759.996f / 2);
+  EXPECT_EQ((*session)->Apply(1, target).code, StatusCode::kInvalidArgument);
   EXPECT_TRUE((*session)->Leave().ok());
 }
 
