@@ -218,7 +218,7 @@ TEST_F(CheckpointStoreTest, HasLimits) {
     writers[i] = stub_->PutPart(&contexts[i], &replies[i]);
     ASSERT_TRUE(writers[i]->Write(First(SenderOf(0), absl::StrCat("slow-", i), bytes)));
   }
-  while (Files().size() < 2) absl::SleepFor(absl::Milliseconds(1));
+  AwaitThat([&] { return Files().size() >= 2; });
   EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), bytes).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto client = Client(SenderOf(0));
@@ -243,7 +243,7 @@ TEST_F(CheckpointStoreTest, ARankAndCallsWithoutAPartHaveLimitsOfTheirOwn) {
     writers[i] = stub_->PutPart(&contexts[i], &replies[i]);
     ASSERT_TRUE(writers[i]->Write(First(SenderOf(0), absl::StrCat("slow-", i), bytes)));
   }
-  while (Files().size() < 2) absl::SleepFor(absl::Milliseconds(1));
+  AwaitThat([&] { return Files().size() >= 2; });
   const grpc::Status third = PutRaw(First(SenderOf(0), kName, bytes), bytes);
   EXPECT_EQ(third.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(third.error_message(), HasSubstr("rank 0 has 2 parts"));

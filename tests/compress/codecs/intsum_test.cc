@@ -352,7 +352,7 @@ TEST(IntSum, StateOfAnyKindIsSafe) {
                             std::numeric_limits<float>::infinity()}) {
     std::vector<float> state(2, value);
     const IntSumBytes frame = EncodeIntSum(8, HeavyTailed(300, 1), &state);
-    EXPECT_TRUE(ValidateFrame(frame, 300).ok()) << value;
+    for (const float decoded : Decode(frame, 300)) EXPECT_TRUE(std::isfinite(decoded)) << value;
   }
 }
 

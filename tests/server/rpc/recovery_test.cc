@@ -161,7 +161,10 @@ class RecoveryTest : public ::testing::Test {
   // Runs steps from step `next` on until a checkpoint is complete and the next has not begun.
   void ExchangeUntilCheckpoint(uint64_t next) {
     const uint64_t before = Newest();
-    while (Newest() == before) ExchangeStep(next++);
+    AwaitThat([&] {
+      ExchangeStep(next++);
+      return Newest() != before;
+    });
     next_ = next;
   }
   void AwaitTerm(uint32_t term) {
@@ -396,10 +399,11 @@ class ExactRecoveryTest : public RecoveryTest {
   // Sends heartbeats too, because shard 0 names a checkpoint only after workers have reported.
   void ExchangeAndBeatUntilCheckpoint() {
     const uint64_t before = Newest();
-    while (Newest() == before) {
+    AwaitThat([&] {
       BeatAll();
       ExchangeStep(next_++);
-    }
+      return Newest() != before;
+    });
   }
 };
 
@@ -455,7 +459,10 @@ TEST_F(ExactRecoveryTest, ASuccessorOfAWorkerGoesThroughTheStepsAgain) {
     EXPECT_TRUE(status.ok()) << status.error_message();
     joined = true;
   });
-  while (!joined) EXPECT_EQ(workers_[0]->Beat().term(), 0u);
+  AwaitThat([&] {
+    EXPECT_EQ(workers_[0]->Beat().term(), 0u);
+    return joined.load();
+  });
   join.join();
   EXPECT_EQ(successor->grant().term(), 0u);
   EXPECT_EQ(successor->grant().generation(), 2u);

@@ -100,8 +100,7 @@ TEST_F(ServerTest, ItSaysWhatItHasUsed) {
     return reply;
   };
   // Processor time for sending may be recorded after the answer has arrived.
-  while (ask(1).stages(3).processor_seconds() == 0) {
-  }
+  AwaitThat([&] { return ask(1).stages(3).processor_seconds() > 0; });
   const v1::GetUsageReply used = ask(1);
   double staged = 0;
   std::vector<std::string> stages;

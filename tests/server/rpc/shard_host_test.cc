@@ -234,6 +234,9 @@ TEST_F(ShardHostTest, CommandsThatComeWhereThereIsNoCoreDoNoHarm) {
   host->ReleaseResults(3);
   EXPECT_TRUE(host->SetMembership(2, {200}).ok());
   EXPECT_TRUE(host->NameCheckpoint(0).ok());
+  EXPECT_FALSE(host->started());
+  ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
+  EXPECT_FALSE(RunStep(host.get(), 0, 1).empty());
 }
 
 TEST_F(ShardHostTest, ASuccessorThatSendsOtherBytesIsReported) {
