@@ -37,28 +37,73 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
+class RankServer:
+    """The process of rank_server.py. It starts with the first rank."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def fork(self, request: dict[str, Any]) -> int:
+        """Returns the number of the new process."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, str(RANKS.parent / "rank_server.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=dict(os.environ, OMP_NUM_THREADS="1"),  # PyTorch reads it when it is imported.
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+
+class RankProcess:
+    """A process that a RankServer has forked, with the methods of `subprocess.Popen`."""
+
+    def __init__(self, server: RankServer, exit_file: pathlib.Path, request: dict[str, Any]) -> None:
+        self.returncode: int | None = None
+        self._exit = exit_file
+        self.pid = server.fork(request | {"exit": str(exit_file)})
+
+    def poll(self) -> int | None:
+        if self.returncode is None and self._exit.exists():
+            self.returncode = int(self._exit.read_text())
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self) -> None:
+        await_that(lambda: self.poll() is not None, f"process {self.pid} ends")
+
+
 class Rank:
     """One process. What it says with `say` of ranks/common.py can be awaited."""
 
-    def __init__(self, script: str, arguments: list[str], rank: int, size: int, folder: pathlib.Path, env: dict[str, str]) -> None:
+    def __init__(
+        self, server: RankServer, script: str, arguments: list[str], rank: int, size: int, folder: pathlib.Path, env: dict[str, str]
+    ) -> None:
         self.rank = rank
         self.said = folder / f"said-{rank}"
         self.said.touch()
         self.output = folder / f"output-{rank}"
+        self.output.touch()
         environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(size), OMP_NUM_THREADS="1", SLUICE_TEST_FOLDER=str(folder), **env)
         for name in ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"):
             environment.pop(name, None)
-        with self.output.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, str(RANKS / script), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-                # A shell that starts the tests in the background ignores SIGINT, and so would the ranks.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
+        request = {"script": str(RANKS / script), "arguments": arguments, "environment": environment, "output": str(self.output)}
+        self.process = RankProcess(server, folder / f"exit-{rank}", request)
 
     def await_word(self, key: str) -> Any:
         def found() -> list[Any]:
@@ -80,6 +125,7 @@ class Rank:
 
     def await_end(self) -> int:
         await_that(lambda: self.process.poll() is not None, f"rank {self.rank} ends:\n{self.text()}")
+        assert self.process.returncode is not None
         return self.process.returncode
 
     def signal(self, number: signal.Signals) -> None:
@@ -96,10 +142,11 @@ Start = Callable[..., list[Rank]]
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts ranks; those that a test leaves running are ended."""
     started: list[Rank] = []
+    server = RankServer()
 
     def begin(script: str, *arguments: str, size: int = 2, **env: str) -> list[Rank]:
         folder = tmp_path_factory.mktemp(script.removesuffix(".py"))
-        ranks = [Rank(script, list(arguments), rank, size, folder, env) for rank in range(size)]
+        ranks = [Rank(server, script, list(arguments), rank, size, folder, env) for rank in range(size)]
         started.extend(ranks)
         return ranks
 
@@ -108,6 +155,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         if rank.process.poll() is None:
             rank.process.kill()
             rank.process.wait()
+    server.end()
 
 
 def await_all(ranks: list[Rank]) -> None:
