@@ -150,6 +150,9 @@ absl::Status PrepareCommand(const RunOptions& options, const std::string& job_te
   std::error_code error;
   launch.log_folder = std::filesystem::absolute(launch.log_folder, error).string();
   launch.job_path = absl::StrCat(launch.log_folder, "/job.yaml");
+  if (!options.job_path.empty()) {
+    launch.job_source = std::filesystem::absolute(options.job_path, error).string();
+  }
   launch.sets.clear();
   launch.dense = false;
   if (options.threads == 0 && HasVariable(options.environment, "OMP_NUM_THREADS")) {

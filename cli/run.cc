@@ -91,6 +91,7 @@ class JobRun {
   v1::GetStatusReply status_;  // The last status received.
   uint32_t repairs_ = 0;       // Sum over all coordinators that answered.
   std::string failure_;        // The first failure. Empty if there is none.
+  int exit_code_ = 1;          // After a failure. A failed command's own, if it came first.
   int stop_signal_ = 0;
   bool awaiting_checkpoint_ = false;
 };
@@ -240,6 +241,9 @@ void JobRun::OnEnded(const ChildProcess& child) {
   absl::StrAppend(&text, lines.empty() ? "\n  It printed nothing." : "\n  Its last lines:");
   for (const std::string& line : lines) absl::StrAppend(&text, "\n    ", line);
   absl::StrAppend(&text, "\n  Its log: ", child.log_path(), "\n  ", Advice(wait_status));
+  if (setup_.has_command() && processes_.IsWorker(child) && failure_.empty()) {
+    exit_code_ = ExitCode(wait_status);
+  }
   Fail(std::move(text));
 }
 
@@ -431,7 +435,7 @@ int JobRun::Finish() {
   console_.Say(absl::StrCat("All processes of the run have ended. Their logs are in ",
                             setup_.launch.log_folder, "."));
   SayHowToContinue();
-  return stop_signal_ != 0 ? 128 + stop_signal_ : 1;
+  return stop_signal_ != 0 ? 128 + stop_signal_ : exit_code_;
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ struct RunOptions {
 
 // Call this on the main thread before other threads are started. Returns the exit code of the
 // program: 0 on success, 1 if the run failed, 2 if the job file or a flag is invalid, or 128 + the
-// signal that stopped the run. In every case, all processes of the run have ended.
+// signal that stopped the run. If a user's command failed first, its exit code, as a shell reports
+// it. In every case, all processes of the run have ended.
 //
 // In a job with checkpoints, a process is restarted if it was killed or lost its peers
 // (cli/launch/restart_policy.h), and a stop signal first requests a checkpoint.

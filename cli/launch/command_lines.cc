@@ -17,7 +17,7 @@ constexpr std::array<absl::string_view, 2> kGrpcProxies = {"grpc_proxy", "no_grp
 constexpr std::array<absl::string_view, 3> kProxies = {"http_proxy", "https_proxy", "no_proxy"};
 // The rank variables of a cluster that runs the launcher do not apply to the launcher's own
 // workers.
-constexpr std::array<absl::string_view, 19> kRanks = {"rank",
+constexpr std::array<absl::string_view, 20> kRanks = {"rank",
                                                       "local_rank",
                                                       "group_rank",
                                                       "role_rank",
@@ -35,6 +35,7 @@ constexpr std::array<absl::string_view, 19> kRanks = {"rank",
                                                       "torchelastic_use_agent_store",
                                                       "sluice_coordinator",
                                                       "sluice_job",
+                                                      "sluice_job_source",
                                                       "sluice_report"};
 
 // Returns the entries of `environment` whose names are not in `names`, which are in lower case.
@@ -133,6 +134,7 @@ ChildOptions Command(const LaunchOptions& options, uint32_t rank, const std::str
                                     {"MASTER_PORT", absl::StrCat(options.master_port)},
                                     {"SLUICE_COORDINATOR", coordinator},
                                     {"SLUICE_JOB", options.job_path},
+                                    {"SLUICE_JOB_SOURCE", options.job_source},
                                     {"SLUICE_REPORT", ReportPath(options, rank)}}) {
     environment.push_back(absl::StrCat(name, "=", value));
   }

@@ -18,6 +18,7 @@ struct LaunchOptions {
   std::vector<std::string> command{};
   uint16_t master_port = 0;  // MASTER_PORT of the command.
   std::string job_path;
+  std::string job_source{};       // The file that job_path copies, for messages of a command.
   std::vector<std::string> sets;  // key=value items for all processes.
   bool dense = false;
   uint32_t threads = 0;                  // Threads of each worker. With 0, the flag is omitted.

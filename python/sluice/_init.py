@@ -23,6 +23,7 @@ from ._world import Store, World, find_hosts, find_world, open_store
 if TYPE_CHECKING:
     import torch
 
+_CODEC = "int8"
 _sessions = 0  # Of this process; all ranks make theirs in the same order.
 _options: dict[str, Any] = {}  # The arguments of the last `init`. Sessions of further models reuse them.
 
@@ -47,8 +48,8 @@ class _Wanted:
     """The arguments of `init` that describe the job and the servers to start."""
 
     job: Any
-    uplink: str
-    downlink: str
+    uplink: str | None
+    downlink: str | None
     local_steps: int | None
     shards: int | Literal["auto"]
     http: str
@@ -77,11 +78,26 @@ class _Wanted:
             "name": "python",
             "workers": workers,
             "shards": hosts if self.shards == "auto" else self.shards,
-            "compression": {"uplink": self.uplink, "downlink": self.downlink},
+            "compression": {"uplink": self.uplink or _CODEC, "downlink": self.downlink or _CODEC},
             **({} if self.local_steps is None else {"mode": "local_sgd", "local_steps": self.local_steps}),
             **(job or {}),
         }
         return json.dumps(keys), "job"
+
+    def check_codecs(self, job: _sluice.JobSummary, name: str) -> None:
+        """Refuses codecs that the job does not have: it says everything itself."""
+        for key in ("uplink", "downlink"):
+            wanted, found = getattr(self, key), getattr(job, key)
+            if wanted is None or _sluice.canonical_spec(wanted) == found:
+                continue
+            variable = f"SLUICE_{key.upper()}"
+            given = f"${variable} is" if os.environ.get(variable) else f"the script has {key}"
+            name = os.environ.get("SLUICE_JOB_SOURCE", name)  # `sluice run` copies the job file.
+            place = f"set `compression.{key}` in {name}" if name else f"start `sluice run` with --set compression.{key}={wanted}"
+            raise SluiceError(
+                f"{given} {wanted!r}, which has no effect, because {name or 'the job of `sluice run`'} has `{found}`: {place}, or remove it",
+                code="INVALID_ARGUMENT",
+            )
 
 
 def _check_job(job: _sluice.JobSummary, name: str, world: World, local_steps: int | None, scope: str = "", alone: bool = False) -> None:
@@ -166,7 +182,9 @@ def _find_servers(world: World, scope: str, wanted: _Wanted) -> _Place:
     agreed = json.loads(store.get("job"))
     place = _Place(agreed["text"], agreed["name"], "", [], TokenFile(agreed["token"]), hosts)
     try:
-        _check_job(_sluice.read_job(place.job, place.job_name), place.job_name, world, wanted.local_steps, scope)
+        job = _sluice.read_job(place.job, place.job_name)
+        _check_job(job, place.job_name, world, wanted.local_steps, scope)
+        wanted.check_codecs(job, place.job_name)
         if hosts.index(hosts[world.rank]) == world.rank:
             _start_own_shards(world, store, place, wanted)
         place.coordinator = place.coordinator or _await_coordinator(store)
@@ -184,7 +202,9 @@ def _find_place(world: World, scope: str, wanted: _Wanted, coordinator: str | No
     if not coordinator and world.size > 1:
         return _find_servers(world, scope, wanted)
     text, name = wanted.text(world.size, 1)
-    _check_job(_sluice.read_job(text, name), name, world, wanted.local_steps, scope, alone=not coordinator)
+    found = _sluice.read_job(text, name)
+    _check_job(found, name, world, wanted.local_steps, scope, alone=not coordinator)
+    wanted.check_codecs(found, name)
     return _Place(text, name, coordinator or "", [], None)
 
 
@@ -207,8 +227,8 @@ def _take_seat(place: _Place, world: World, join_timeout: float, token_file: str
 def init(
     model: torch.nn.Module | None = None,
     *,
-    uplink: str = "int8",
-    downlink: str = "int8",
+    uplink: str | None = None,
+    downlink: str | None = None,
     local_steps: int | None = None,
     job: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     shards: int | Literal["auto"] = "auto",
@@ -231,8 +251,8 @@ def init(
 
     Args:
         model: The model whose trainable parameters are exchanged, and whose buffers are averaged. All ranks take rank 0's values.
-        uplink, downlink: Codec specs for gradients to the shards and means from them. ``int8`` needs no retuning.
-            ``$SLUICE_UPLINK`` and ``$SLUICE_DOWNLINK`` override them.
+        uplink, downlink: Codec specs for gradients to the shards and means from them. By default those of `job`, or else
+            ``int8``, which needs no retuning. ``$SLUICE_UPLINK`` and ``$SLUICE_DOWNLINK`` override them.
         local_steps: Steps that each rank takes on its own between two exchanges, for `LocalSGD` and `DiLoCo`: the job's mode
             is then ``local_sgd``. `LocalSGD` also needs ``job={"outer_optimizer": "average"}``.
         job: A job file, or the same keys as a mapping (docs/job-file.md). ``$SLUICE_JOB`` overrides it. A file says

@@ -26,15 +26,15 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         epilog="Under torchrun: torchrun --nproc-per-node 2 -m sluice.try train.py",
         allow_abbrev=False,
     )
-    parser.add_argument("--uplink", default="int8", metavar="SPEC", help="codec of gradients (default: int8)")
-    parser.add_argument("--downlink", default="int8", metavar="SPEC", help="codec of means (default: int8)")
+    parser.add_argument("--uplink", metavar="SPEC", help="codec of gradients (default: int8)")
+    parser.add_argument("--downlink", metavar="SPEC", help="codec of means (default: int8)")
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
     parser.add_argument("script", help="the script or module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
     return parser.parse_args(words)
 
 
-def _attach_all(uplink: str, downlink: str) -> list[Session]:
+def _attach_all(uplink: str | None, downlink: str | None) -> list[Session]:
     """Lets the constructor of DDP attach each model. Returns the list of sessions, which grows."""
     from torch.nn.parallel import DistributedDataParallel
 

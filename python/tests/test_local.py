@@ -105,6 +105,24 @@ def test_a_job_as_a_mapping_or_a_file(tmp_path: pathlib.Path) -> None:
         assert session.figures().uplink == "ternary:0.5"
 
 
+def test_codecs_that_have_no_effect_are_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("name: mine\ncompression: {uplink: 'topk:1%+int4'}\n")
+    with sluice.init(job=file, uplink="topk:1.0%+int4", downlink="none", quiet=True):
+        pass  # The same codecs as the job's.
+    with pytest.raises(sluice.SluiceError) as error:
+        sluice.init(job=file, uplink="int4", quiet=True)
+    assert f"the script has uplink 'int4', which has no effect, because {file} has `topk:1%+int4`: set `compression.uplink` in {file}" in str(error.value)
+    monkeypatch.setenv("SLUICE_JOB", str(file))  # As `sluice run` sets it.
+    monkeypatch.setenv("SLUICE_JOB_SOURCE", "/home/me/mine.yaml")
+    with pytest.raises(sluice.SluiceError, match=r"because /home/me/mine.yaml has `none`: set `compression.downlink` in /home/me/mine.yaml"):
+        sluice.init(downlink="int8", quiet=True)
+    monkeypatch.setenv("SLUICE_JOB_SOURCE", "")
+    monkeypatch.setenv("SLUICE_UPLINK", "int4")
+    with pytest.raises(sluice.SluiceError, match=r"\$SLUICE_UPLINK is 'int4', .* start `sluice run` with --set compression.uplink=int4, or remove it"):
+        sluice.init(quiet=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -125,9 +125,9 @@ def test_links_are_paced(begin: Begin) -> None:
     assert run.said(0, "proxy") != run.said(1, "proxy")
 
 
-def test_the_exit_code_of_a_script_is_reported(begin: Begin) -> None:
+def test_the_exit_code_of_a_script_is_that_of_the_run(begin: Begin) -> None:
     run = begin("exit")
-    assert run.await_end() == 1
+    assert run.await_end() == 3
     assert "worker 1 (process" in run.text()
     assert "exited with code 3" in run.text()
     assert "    no data here\n" in run.text()

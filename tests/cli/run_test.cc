@@ -135,6 +135,18 @@ TEST_F(RunTest, ACommandThatDoesNotJoinTheJobIsAFailure) {
   EXPECT_THAT(Output(), HasSubstr("none of them joined the job: the program must call sluice."));
 }
 
+TEST_F(RunTest, TheExitCodeOfAFailedCommandIsThatOfTheRun) {
+  Script("sluice-server", "exec sleep 1000");
+  options_.job_path.clear();
+  options_.command = {"sh", "-c", "exit 7"};
+  EXPECT_EQ(RunJob(options_), 7);
+  options_.command = {"sh", "-c", "kill -9 $$"};
+  EXPECT_EQ(RunJob(options_), 128 + 9);
+  Script("sluice-server", "exit 6");
+  options_.command = {"sleep", "1000"};
+  EXPECT_EQ(RunJob(options_), 1);
+}
+
 TEST_F(RunTest, AFailedWorkerEndsTheRestAndIsQuoted) {
   Script("sluice-server", "exec sleep 1000");
   Script("sluice-worker", "[ $rank = 0 ] && exec sleep 1000; echo no data here >&2; exit 4");

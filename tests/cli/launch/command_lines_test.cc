@@ -54,6 +54,7 @@ TEST(CommandLinesTest, ACommandRunsInPlaceOfTheWorkers) {
   LaunchOptions options = TwoByTwo();
   options.command = {"/usr/bin/python3", "train.py", "--set", "a=b"};
   options.master_port = 1500;
+  options.job_source = "mine.yaml";
   options.threads = 3;
   options.environment = {"HOME=/root", "http_proxy=http://web:3128", "NO_PROXY=*",
                          "RANK=5",     "GRPC_PROXY=http://web:3128", "SLUICE_JOB=other.yaml"};
@@ -63,13 +64,13 @@ TEST(CommandLinesTest, ACommandRunsInPlaceOfTheWorkers) {
   EXPECT_EQ(plan.workers[1].name, "worker 1");
   EXPECT_EQ(plan.workers[1].log_path, "/logs/worker-1.log");
   EXPECT_EQ(plan.workers[1].command, options.command);
-  EXPECT_THAT(
-      plan.workers[1].environment,
-      ElementsAre("HOME=/root", "http_proxy=http://web:3128", "NO_PROXY=*",
-                  "no_grpc_proxy=127.0.0.1", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2",
-                  "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1500",
-                  "SLUICE_COORDINATOR=127.0.0.1:1001", "SLUICE_JOB=job.yaml",
-                  "SLUICE_REPORT=/logs/report-1.json", "OMP_NUM_THREADS=3", "PYTHONUNBUFFERED=1"));
+  EXPECT_THAT(plan.workers[1].environment,
+              ElementsAre("HOME=/root", "http_proxy=http://web:3128", "NO_PROXY=*",
+                          "no_grpc_proxy=127.0.0.1", "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2",
+                          "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1500",
+                          "SLUICE_COORDINATOR=127.0.0.1:1001", "SLUICE_JOB=job.yaml",
+                          "SLUICE_JOB_SOURCE=mine.yaml", "SLUICE_REPORT=/logs/report-1.json",
+                          "OMP_NUM_THREADS=3", "PYTHONUNBUFFERED=1"));
 }
 
 TEST(CommandLinesTest, ACommandDialsThroughItsPacedLink) {
