@@ -87,7 +87,7 @@ def _check(named: list[tuple[str, Any]], optimizer: torch.optim.Optimizer) -> An
         SluiceError: A parameter is not sharded so, or the optimizer has other parameters.
     """
     try:
-        from torch.distributed.fsdp import fully_shard  # noqa: F401
+        from torch.distributed.fsdp import fully_shard  # noqa: F401  # pyright: ignore[reportUnusedImport]
         from torch.distributed.tensor import DTensor, Shard
     except ImportError:
         raise _error("UNIMPLEMENTED", f"PyTorch {torch.__version__} has no FSDP2: use PyTorch 2.6 or newer") from None

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import torch
@@ -254,7 +254,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._exchange.exchange(self.param_groups)
 
     @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> Generator[None, None, None]:
         """Returns a block in which `step` exchanges nothing, as Horovod has it. It needs `synchronize` first.
 
         Raises:

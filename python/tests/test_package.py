@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import pathlib
@@ -43,6 +44,12 @@ def test_programs_are_there(program: str) -> None:
 def test_types_are_checked() -> None:
     assert (ROOM / "py.typed").exists()
     output(sys.executable, "-m", "mypy", "--strict", "-p", "sluice")
+
+
+def test_a_second_checker_agrees() -> None:
+    if importlib.util.find_spec("basedpyright") is None:
+        pytest.skip("basedpyright is not installed: scripts/test-python.sh installs it")
+    output(sys.executable, "-m", "basedpyright", "--project", pathlib.Path(__file__).parents[2], "--pythonpath", sys.executable)
 
 
 ORDERS = list(itertools.permutations(["torch", "sluice", "grpc", "google.protobuf.struct_pb2"]))
