@@ -16,6 +16,8 @@ from ._broadcast import broadcast_object, broadcast_optimizer_state, broadcast_p
 from ._ddp import attach, ddp_hook
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures
+from ._forecast import Forecast
+from ._guard import AccuracyGuard
 from ._init import TLS, init
 from ._launch import launch
 from ._ranks import is_initialized, local_rank, rank, shutdown, size
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TLS",
+    "AccuracyGuard",
     "DiLoCo",
     "DistributedDataParallel",
     "DistributedOptimizer",
     "Figures",
+    "Forecast",
     "ForkError",
     "GradScaler",
     "LocalSGD",

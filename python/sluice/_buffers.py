@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from . import _sluice
+from ._drift import Checksums
 from ._tensors import FLOAT32, Row, describe, element_type, laid_out, to_host
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def averaged_buffers(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 class Buffers:
     """The rows of a tensor table after those of the parameters."""
 
-    def __init__(self, first: int, named: Sequence[tuple[str, torch.Tensor]]) -> None:
+    def __init__(self, first: int, named: Sequence[tuple[str, torch.Tensor]], checksums: Checksums | None = None) -> None:
+        named = [*named, checksums.row] if checksums else named
+        self.checksums = checksums
         self.tensors = [buffer for _, buffer in named]
         self.rows: list[Row] = [(*describe(name, buffer)[:4], True) for name, buffer in named]
         self._first = first
@@ -40,6 +43,8 @@ class Buffers:
         """Hands the values over if they are due in this step."""
         if not self.rows or not core.buffers_due():
             return
+        if self.checksums:
+            self.checksums.update()
         self._held = [to_host(buffer.detach(), row) for buffer, row in zip(self.tensors, self.rows, strict=True)]
         for i, host in enumerate(self._held):
             core.submit(self._first + i, host.data_ptr(), host.numel(), element_type(host), 1.0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from . import _sluice
+from ._buffers import Buffers
 from ._errors import SluiceError
 from ._figures import Figures, Sink, scalars_of, show_bytes, show_table, sink_of
+from ._forecast import Forecast, Meter
+from ._world import World
 
 
 class Reporting:
@@ -19,6 +22,10 @@ class Reporting:
     _core: _sluice.Session | None
     _job: _sluice.JobSummary
     _last: _sluice.StepResult | None
+    _meter: Meter
+    _alone: ClassVar[bool]
+    _place: World
+    _buffers: Buffers
     _sinks: list[tuple[Sink, int, list[Figures]]]
 
     def _live(self) -> _sluice.Session:
@@ -26,6 +33,27 @@ class Reporting:
 
     def _drain_log(self, core: _sluice.Session | None = None) -> None:
         raise NotImplementedError
+
+    def _say(self, level: int, text: str) -> None:
+        raise NotImplementedError
+
+    def _difference(self) -> str:
+        """Names the parameters of which the ranks have different values, for the message of an error."""
+        differing = self._buffers.checksums.differing if self._buffers.checksums else ""
+        return f" (the ranks have different values of {differing})" if differing else ""
+
+    def _observe(self, core: _sluice.Session) -> None:
+        """Says what the step that has ended shows, once."""
+        checksums = self._buffers.checksums
+        if checksums and checksums.compare(self.world_size) and not checksums.told:
+            checksums.told = True
+            self._say(
+                1,
+                f"rank {self.rank}, step {self.step}: the ranks have different values of {checksums.differing}. Only the optimizer may change "
+                "parameters, and all ranks must compute the same (this is said once)",
+            )
+        if self._meter.step(core) and self._place.rank == 0 and not self._alone:
+            self._say(0, str(self._meter.forecast))
 
     def end_step(self) -> None:
         """Writes to the sinks of `log_to` that are due. `ddp_hook` calls it after each step."""
@@ -57,6 +85,13 @@ class Reporting:
             downlink=self._job.downlink,
         )
 
+    def forecast(self) -> Forecast | None:
+        """Returns what exchanges cost on this link; None before the fourth step. A `LocalSession` counts the codecs' time alone.
+
+        Rank 0 prints it after the fourth step. `sluice doctor` measures a link before a run.
+        """
+        return self._meter.forecast
+
     def scalars(self) -> dict[str, float]:
         """Returns means per step since the session joined, under the names of `docs/job-file.md`.
 
@@ -80,6 +115,8 @@ class Reporting:
             rows["state"] = "closed"
         else:
             rows |= {"codecs": f"{self._job.uplink} up, {self._job.downlink} down"} | self.postfix()
+            if self._meter.forecast:
+                rows["forecast"] = str(self._meter.forecast)
         return show_table(rows, self.status_page if self._core is not None else None)
 
     def log_to(self, target: Any, every: int = 10) -> None:

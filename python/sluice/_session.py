@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import _sluice
 from ._buffers import Buffers
+from ._drift import Checksums
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures, Sink
+from ._forecast import Meter
 from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
@@ -48,6 +50,7 @@ class Session(Reporting, Resuming):
 
     # Steps of all sessions of this process in which a mean does not cover every rank, although the job waits for all.
     incomplete_steps: ClassVar[int] = 0
+    _alone: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Session(Reporting, Resuming):
         self._pending: list[tuple[Any, Any]] = []  # Of the DDP hook: buckets and their futures.
         self._sinks: list[tuple[Sink, int, list[Figures]]] = []
         self._told_of_skips = False
+        self._meter = Meter()
         self._buffers = Buffers(0, [])
         self._skips = False  # In the step that is open.
         self._loaded: Mapping[str, Any] | None = None  # What `load_state_dict` got before the session joined.
@@ -100,7 +104,8 @@ class Session(Reporting, Resuming):
     def join(self, parameters: Sequence[tuple[str, torch.Tensor]], buffers: Sequence[tuple[str, torch.Tensor]] = ()) -> None:
         """Tells the job which tensors this rank trains, and waits for all ranks.
 
-        Where the ranks' values differ, all take those of rank 0.
+        Where the ranks' values differ, all take those of rank 0. In mode ``sync``, each rank later compares checksums with the
+        others every ``buffer_sync_interval`` steps, and names parameters that differ: it reads all, and sends 4 bytes for each.
 
         Args:
             parameters: Names and tensors, the same on all ranks, in the order in which the forward pass uses them.
@@ -113,7 +118,7 @@ class Session(Reporting, Resuming):
             raise SluiceError("this session has joined already: one session exchanges one model", code="FAILED_PRECONDITION")
         core = self._live()
         rows = [describe(name, parameter) for name, parameter in parameters]
-        own = Buffers(len(rows), buffers)
+        own = Buffers(len(rows), buffers, Checksums(parameters) if self._job.mode == "sync" and not self._alone else None)
         tensors = [parameter for _, parameter in parameters] + own.tensors
         found = self._patient(lambda: core.join(rows + own.rows, sha256(tensors)))
         self._rows = rows
@@ -224,6 +229,7 @@ class Session(Reporting, Resuming):
             self._located(lambda: self._buffers.apply(core), "buffers")
         self.step = self._last.step
         self._run_report.step()
+        self._observe(core)
         if self._job.waits_for_all and not self._job.sends_weights and self._last.n_min < self.world_size:
             Session.incomplete_steps += 1
         if self._last.bundles_skipped_here and not self._told_of_skips:
@@ -276,6 +282,9 @@ class Session(Reporting, Resuming):
 
     def compare_parameters(self, parameters: Sequence[torch.Tensor]) -> None:
         """Tells the job the sha256 of this rank's parameters. A rank that differs ends the job with an error.
+
+        The error names the parameters that differ if the ranks have compared their checksums before (see `join`). The call reads
+        all parameters, and copies them from a GPU.
 
         Args:
             parameters: The tensors of `join`, in the same order.
@@ -357,7 +366,7 @@ class Session(Reporting, Resuming):
         except SluiceError as error:
             self._drain_log()
             self._rolled_back |= isinstance(error, RollbackError)
-            raise error.located(self.rank, self.step + 1, what) from None
+            raise error.located(self.rank, self.step + 1, what + self._difference()) from None
         except KeyboardInterrupt:
             self.abandon("interrupted by the user")
             raise
@@ -405,6 +414,8 @@ class Session(Reporting, Resuming):
 
 class LocalSession(Session):
     """A session of a process that is alone: both codecs run with their error feedback, and nothing is sent."""
+
+    _alone = True
 
 
 def _in_a_word(error: BaseException) -> str:

@@ -30,6 +30,7 @@ def sha256_of(folder: pathlib.Path) -> list[str]:
 def test_two_ranks_under_torchrun(tmp_path: pathlib.Path) -> None:
     text = run("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sluice.try", "--uplink", "int4", SCRIPT, str(tmp_path))
     assert text.count("sluice: in 20 steps, rank 0 sent ") == 1, text
+    assert text.count("sluice: INFO an exchange sends ") == 1, text
     assert "(uplink int4, downlink int8)" in text
     dense = 20 * 4 * (300 * 40 + 40) / 1024
     found = re.search(r"DDP would have sent and received ([\d.]+) KiB: ([\d.]+)x and ([\d.]+)x as much", text)

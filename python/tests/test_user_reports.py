@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from conftest import Rank, Start
 from torch import nn
 
 import sluice
-from sluice import compress
+from sluice import Forecast, compress
+from sluice._forecast import forecast_of
 from sluice._programs import program
 
 
@@ -144,10 +146,14 @@ def test_04_a_static_graph_with_accumulation_exchanges(ranks: list[Rank]) -> Non
 
 
 def test_04_replicas_that_drift_are_told(ranks: list[Rank]) -> None:
-    """The same reports: a rank whose parameters differ ends the job, and the error says which and since when."""
+    """The same reports: a rank whose parameters differ ends the job, and the error says which, since when, and in which tensor."""
     texts = [rank.await_word("drift")["text"] for rank in ranks]
     for text in texts:
         assert "after step 1 the parameters of rank " in text and "differ from those of rank " in text, texts
+        assert "(the ranks have different values of weight): " in text, texts
+    for rank in ranks:
+        told = [line for line in rank.text().splitlines() if "have different values of" in line and "WARNING" in line]
+        assert len(told) == 1 and f"WARNING rank {rank.rank}, step 1: the ranks have different values of weight. Only" in told[0], told
 
 
 def test_05_the_time_of_a_step_has_parts() -> None:
@@ -244,6 +250,30 @@ def test_13_the_first_step_is_compressed() -> None:
     assert not {"mpi4py", "cupy"} & set(sys.modules)
 
 
+def test_13_the_first_steps_say_what_to_expect(ranks: list[Rank]) -> None:
+    """The same reports: what compression gains on this link is known after four steps."""
+    for rank in ranks:
+        found = rank.await_word("traffic")
+        forecast = Forecast(**found["forecast"])
+        up, down, dense = (total / 5 for total in found["together"])
+        assert forecast.bytes_up == pytest.approx(up, rel=0.5) and forecast.bytes_down == pytest.approx(down, rel=0.1)
+        assert 0 < forecast.wait_seconds <= forecast.step_seconds
+        gain = 2 * dense / (forecast.bytes_up + forecast.bytes_down)
+        assert forecast.dense_seconds / forecast.wait_seconds == pytest.approx(gain, rel=0.01)
+
+
+def test_13_a_forecast_says_whether_compression_gains() -> None:
+    def figures(steps: int, seconds: float) -> Any:
+        return SimpleNamespace(steps=steps, bytes_up=250_000 * steps, bytes_down=1_000_000 * steps, dense_bytes=4_000_000 * steps, exposed_seconds=seconds)
+
+    slow = forecast_of(figures(1, 5.0), figures(4, 8.0), 4.5)
+    assert str(slow) == (
+        "an exchange sends 244.1 KiB and receives 976.6 KiB, and the script waits 1 of 1.5 s for it (10 Mb/s); `none` would need 6.4 s"
+    )
+    assert str(forecast_of(figures(1, 5.0), figures(4, 5.003), 3.0)).endswith("`none` would need 0.0064 s, so compression gains little")
+    assert forecast_of(figures(1, 5.0), figures(1, 5.0), 3.0) is None
+
+
 def test_14_a_tensor_may_be_larger_than_a_message(ranks: list[Rank]) -> None:
     """adap/flower#3236, #3006, #5642, OpenMined/PySyft#5587: models over the limit of a message fail, and gradients are not compressed."""
     for rank in ranks:
@@ -258,6 +288,24 @@ def test_15_low_precision_reaches_the_loss_of_float32(uplink: str) -> None:
     compressed = train(new_model(), 80, uplink=uplink, downlink="int8")
     assert max(dense[-10:]) < dense[0] / 1000
     assert max(compressed[-10:]) < dense[0] / 1000
+
+
+def test_15_worse_losses_than_those_of_a_reference_run_are_told(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same reports: nothing says that the codecs harm this model."""
+    path = tmp_path / "losses.json"
+    reference = sluice.AccuracyGuard(path, record=True, every=10)
+    assert all([reference.add(loss) for loss in train(new_model(), 80)])
+    good, harmed, lost = (sluice.AccuracyGuard(path) for _ in range(3))
+    assert all([good.add(loss) for loss in train(new_model(), 100, uplink="int8", downlink="int8")])
+    assert capsys.readouterr().err == ""
+    found = [harmed.add(loss) for loss in train(new_model(), 80, uplink="topk:0.1%", downlink="none")]
+    assert found[0] and not found[-1]
+    assert harmed.worse_since is not None and harmed.worse_since % 10 == 1
+    text = capsys.readouterr().err
+    assert text.count("WARNING the losses are worse than in the reference run since step ") == 1 and str(path) in text
+    assert [lost.add(torch.tensor(float("nan"))) for _ in range(20)][-1] is False and lost.worse_since == 1
+    with pytest.raises(sluice.SluiceError, match="missing.json is not the file of a reference run"):
+        sluice.AccuracyGuard(tmp_path / "missing.json")
 
 
 def test_all_checks_of_the_ranks_end(ranks: list[Rank]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from typing import Any
 
@@ -40,6 +41,7 @@ def static_graph() -> dict[str, Any]:
 def traffic() -> dict[str, Any]:
     """The bytes of two ranks beside those that one process alone counts."""
     found = []
+    forecasts = []
     for alone in (False, True):
         torch.manual_seed(0)
         model = nn.Linear(300, 200)
@@ -51,7 +53,9 @@ def traffic() -> dict[str, Any]:
                     session.submit(i, torch.randn(parameter.shape))
                 session.wait()
             found.append([session.figures().bytes_up, session.figures().bytes_down, session.figures().dense_bytes])
-    return {"together": found[0], "alone": found[1]}
+            forecasts.append(session.forecast())
+    assert forecasts[0] is not None
+    return {"together": found[0], "alone": found[1], "forecast": dataclasses.asdict(forecasts[0])}
 
 
 def large() -> dict[str, Any]:
@@ -83,10 +87,10 @@ def missing() -> dict[str, Any]:
 
 
 def drift() -> dict[str, Any]:
-    """A parameter of rank 1 changes outside the optimizer."""
+    """A parameter of rank 1 changes outside the optimizer. The ranks compare checksums in each step."""
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Linear(6, 3))
-    session = sluice.attach(model, **LOSSLESS, job={"server": {"heartbeat_interval": "100ms"}})
+    session = sluice.attach(model, **LOSSLESS, job={"server": {"heartbeat_interval": "100ms"}, "buffer_sync_interval": 1})
     if common.RANK == 1:
         model.module.weight.data[0, 0] += 1
     try:
