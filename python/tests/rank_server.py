@@ -7,6 +7,7 @@ The answer is the number of the process. A rank begins as a new Python process d
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -22,6 +23,7 @@ import torch.optim
 
 with contextlib.suppress(ImportError):
     importlib.import_module("torch._dynamo")  # PyTorch imports it in the first step of an optimizer.
+gc.freeze()  # Else each rank goes through all of PyTorch's objects, and copies their pages.
 
 _exits: dict[int, pathlib.Path] = {}
 
