@@ -78,10 +78,12 @@ class _Wanted:
             "name": "python",
             "workers": workers,
             "shards": hosts if self.shards == "auto" else self.shards,
-            "compression": {"uplink": self.uplink or _CODEC, "downlink": self.downlink or _CODEC},
             **({} if self.local_steps is None else {"mode": "local_sgd", "local_steps": self.local_steps}),
             **(job or {}),
         }
+        compression = keys.get("compression", {})
+        if isinstance(compression, Mapping):
+            keys["compression"] = {"uplink": self.uplink or _CODEC, "downlink": self.downlink or _CODEC, **compression}
         return json.dumps(keys), "job"
 
     def check_codecs(self, job: _sluice.JobSummary, name: str) -> None:

@@ -123,6 +123,15 @@ def test_codecs_that_have_no_effect_are_refused(tmp_path: pathlib.Path, monkeypa
         sluice.init(quiet=True)
 
 
+def test_codecs_complete_the_compression_of_a_mapping() -> None:
+    with sluice.init(uplink="int4", job={"compression": {"min_elements": 8}}, quiet=True) as session:
+        assert (session.figures().uplink, session.figures().downlink) == ("int4", "int8")
+    with sluice.init(uplink="int4", job={"compression": {"downlink": "none"}}, quiet=True) as session:
+        assert (session.figures().uplink, session.figures().downlink) == ("int4", "none")
+    with pytest.raises(sluice.SluiceError, match="the script has uplink 'int4', which has no effect, because job has `int8`"):
+        sluice.init(uplink="int4", job={"compression": {"uplink": "int8"}}, quiet=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
