@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/effect_text.h"
 
 namespace sluice {
 namespace {
@@ -46,6 +47,7 @@ void SimCoordinator::Tick() {
 
 void SimCoordinator::CarryOut(const server::Coordinator::Effects& effects) {
   for (const server::CoordinatorEffect& effect : effects) {
+    world_.Trace(absl::StrCat(world_.now, " ", EffectText(effect)));
     if (const auto* persist = std::get_if<server::PersistRun>(&effect)) {
       ++persisting_;
       if (newest_record_.has_value() && persist->record.term > newest_record_->term) {

@@ -8,21 +8,23 @@
 namespace sluice {
 namespace {
 
+SimOutcome OutcomeOf(std::string job, SurvivalReport report) {
+  return {.violations = std::move(report.violations),
+          .job = std::move(job),
+          .faults = std::move(report.faults),
+          .trace_hash = report.trace_hash,
+          .parameters_hash = report.parameters_hash};
+}
+
 template <SurvivalOptions (*Job)(uint64_t seed)>
 SimOutcome RunSurvivalSeed(uint64_t seed) {
   const SurvivalOptions options = Job(seed);
-  SurvivalReport report = RunSurvival(options);
-  return {.violations = std::move(report.violations),
-          .job = Describe(options),
-          .faults = std::move(report.faults)};
+  return OutcomeOf(Describe(options), RunSurvival(options));
 }
 
 SimOutcome RunRelaySeed(uint64_t seed) {
   const RelaySimOptions options = RandomRelayOptions(seed);
-  SurvivalReport report = RunRelays(options).all;
-  return {.violations = std::move(report.violations),
-          .job = Describe(options),
-          .faults = std::move(report.faults)};
+  return OutcomeOf(Describe(options), RunRelays(options).all);
 }
 
 template <auto Job>

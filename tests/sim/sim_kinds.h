@@ -19,6 +19,8 @@ struct SimOutcome {
   std::vector<std::string> violations;  // Empty if every promise held.
   std::string job;                      // A description for logs.
   std::map<Fault, uint64_t> faults;     // Faults that struck, at all levels.
+  uint32_t trace_hash = 0;              // As in SurvivalReport.
+  uint32_t parameters_hash = 0;
 };
 
 struct SimKind {

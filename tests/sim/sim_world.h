@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/crc32c.h"
 #include "tests/sim/sim_chance.h"
 #include "tests/sim/survival.h"
 
@@ -83,6 +85,11 @@ struct SimWorld {
       }
     }
     event.what();
+  }
+
+  // Adds an event to the trace.
+  void Trace(absl::string_view entry) {
+    report.trace_hash = ExtendCrc32c(report.trace_hash, entry);
   }
 
   SimChance chance;

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "tests/sim/runs_hash.h"
 #include "tests/sim/sim_kinds.h"
 
 namespace sluice {
@@ -48,6 +49,7 @@ struct Tally {
   uint64_t failures = 0;
   double core_seconds = 0;
   std::map<Fault, uint64_t> faults;
+  RunsHash runs;
 };
 
 class Simulation {
@@ -68,7 +70,8 @@ class Simulation {
           flags_.kinds[kind].name, ": ", tally.seeds, " seeds from ", flags_.first, " on, ",
           tally.failures, " failed, ", static_cast<uint64_t>(tally.core_seconds), " core-seconds, ",
           Rate(tally),
-          " seeds a core-second\n  faults: ", absl::StrJoin(tally.faults, ", ", FormatFault), "\n");
+          " seeds a core-second\n  faults: ", absl::StrJoin(tally.faults, ", ", FormatFault),
+          "\n  hash of the runs: ", absl::Hex(tally.runs.value(), absl::kZeroPad8), "\n");
     }
     return failures;
   }
@@ -106,6 +109,8 @@ class Simulation {
       const SimOutcome outcome = flags_.kinds[kind].run(first + done);
       for (const auto& [fault, struck] : outcome.faults) faults[fault] += struck;
       if (!outcome.violations.empty()) Failed(kind, first + done, outcome);
+      const std::lock_guard lock(mutex_);
+      tallies_[kind].runs.Add(first + done - flags_.first, outcome);
     }
     const std::lock_guard lock(mutex_);
     tallies_[kind].seeds += done;

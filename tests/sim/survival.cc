@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/crc32c.h"
 #include "tests/sim/replay_script.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_job.h"
@@ -152,8 +151,7 @@ Micros SurvivalRun::Delay(const Channel& channel) {
 
 void SurvivalRun::Trace(uint32_t kind, uint32_t a, uint64_t b, uint32_t c) {
   const uint64_t entry[] = {static_cast<uint64_t>(now_), kind, a, b, c};
-  report_.trace_hash =
-      ExtendCrc32c(report_.trace_hash, {reinterpret_cast<const std::byte*>(entry), sizeof(entry)});
+  world_.Trace({reinterpret_cast<const char*>(entry), sizeof(entry)});
 }
 
 void SurvivalRun::Start(ProcessId process) {

@@ -239,9 +239,9 @@ struct SurvivalOptions {
 struct SurvivalReport {
   std::vector<std::string> violations;  // Empty if every promise held.
   uint32_t parameters_hash = 0;         // Hash of every rank's parameters at the end.
-  uint32_t trace_hash = 0;              // Hash of all events and their times.
-  uint64_t delivered = 0;               // Messages.
-  std::map<Fault, uint64_t> faults;     // Faults that struck before the job ended.
+  uint32_t trace_hash = 0;  // Hash of all events and coordinators' effects, with their times.
+  uint64_t delivered = 0;   // Messages.
+  std::map<Fault, uint64_t> faults;  // Faults that struck before the job ended.
   uint64_t rollbacks = 0;
   uint64_t shards_replayed = 0;  // Shards that were restored within a term.
   uint64_t ranks_reexecuted = 0;
