@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,60 +27,14 @@
 #include "protocol/snapshot.h"
 #include "protocol/tensor_table.h"
 #include "server/coordinator/checkpoint_tracker.h"
+#include "server/coordinator/coordinator_effects.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/job_status.h"
+#include "server/coordinator/parameter_audit.h"
+#include "server/coordinator/parent_gate.h"
 #include "server/shard/notice.h"
 
 namespace sluice::server {
-
-using JoinToken = uint64_t;        // Identifies a Join call that waits for its answer; never 0.
-using ControlStreamId = uint64_t;  // Identifies an Attach stream of a shard; never 0.
-using CheckpointToken = uint64_t;  // Identifies a waiting RequestCheckpoint call; never 0.
-
-// In a rack: all workers and shards of `term` have joined, and the previous term is over. The
-// caller must call StartRackTerm with the step that the term begins with.
-struct AskParent {
-  uint32_t term = 0;
-  protocol::TensorTable table;
-};
-// In a rack: all workers of `term` have finished. Call FinishParent when the parent has finished.
-struct LeaveParent {
-  uint32_t term = 0;
-};
-struct AnswerJoin {
-  JoinToken token = 0;
-  absl::StatusOr<protocol::JoinGrant> grant;
-};
-struct CommandShard {
-  ControlStreamId stream = 0;
-  uint64_t sequence = 0;
-  protocol::ShardCommand command;
-};
-// Close the stream with this error.
-struct RefuseShard {
-  ControlStreamId stream = 0;
-  absl::Status why;
-};
-// Make the record durable before carrying out any later effect. If that fails, call Fail.
-struct PersistRun {
-  protocol::RunRecord record;
-};
-// Write the manifest durably, then call CheckpointWritten.
-struct WriteCheckpoint {
-  protocol::CheckpointManifest manifest;
-};
-// Remove the files of the checkpoint after this step from disk.
-struct DropCheckpoint {
-  uint64_t step = 0;
-};
-// The answer to RequestCheckpoint: the step of a checkpoint that became complete after the request.
-struct AnswerCheckpoint {
-  CheckpointToken token = 0;
-  absl::StatusOr<uint64_t> step;
-};
-using CoordinatorEffect =
-    std::variant<AnswerJoin, CommandShard, RefuseShard, PersistRun, WriteCheckpoint, DropCheckpoint,
-                 AnswerCheckpoint, AskParent, LeaveParent, Notice>;
 
 class Coordinator {
  public:
@@ -220,12 +173,6 @@ class Coordinator {
     // Generation in the first StartShard of the term; 0 if only SetMembers was sent.
     uint32_t told_generation = 0;
   };
-  struct ParameterHash {
-    protocol::Sender first;  // The member that was first to report the hash.
-    std::string sha256;
-    std::set<uint32_t> told;  // Ranks that reported the hash.
-  };
-
   // Initial value of replay_from and results_from. It means that everything is kept.
   static constexpr uint64_t kEverything = 1;
   static constexpr int kSilentHeartbeats = 3;  // Silence after which a worker may be replaced.
@@ -349,7 +296,7 @@ class Coordinator {
   void WatchReplays(absl::Time now, Effects* out);
   void CountRepair(absl::string_view text, Effects* out);
   void CompareParameters(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
-  bool ComesOfARepair(const ParameterHash& hash, const protocol::Sender& sender,
+  bool ComesOfARepair(const protocol::Sender& first, const protocol::Sender& sender,
                       uint64_t step) const;
 
   // Defined in coordinator_checkpoints.cc.
@@ -390,7 +337,7 @@ class Coordinator {
   std::vector<ShardSeat> seats_;  // By shard.
   protocol::TensorTable table_;   // From the first worker that joined; empty until then.
   uint32_t table_rank_ = 0;
-  std::map<uint64_t, ParameterHash> hashes_;  // By step; at most kHashSteps entries.
+  ParameterAudit audit_;
   // Last sequence number of a command. The numbers of a term are above those of all earlier terms,
   // so an acknowledgement that was meant for an earlier coordinator does not count for this one.
   uint64_t sequence_ = 0;
@@ -400,11 +347,7 @@ class Coordinator {
   // Sequence of the SetMembers for this generation; 0 if StartShard announced the generation.
   uint64_t members_sequence_ = 0;
 
-  // The next three are for a rack.
-  bool asked_above_ = false;  // The parent job was asked to start this term.
-  bool above_began_ = false;  // The parent job has started this term.
-  bool leaving_above_ = false;
-
+  ParentGate parent_;
   CheckpointTracker book_;
   // Manifests of the complete checkpoints in book_, by step.
   std::map<uint64_t, protocol::CheckpointManifest> manifests_;

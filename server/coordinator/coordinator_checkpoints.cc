@@ -1,6 +1,5 @@
 // Implements rollback to the newest complete checkpoint, and the creation of the next checkpoint.
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,7 +74,7 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   members_sequence_ = 0;
   out->push_back(PersistRun{Record(/*finished=*/false)});
   restore_step_ = book_.newest();
-  asked_above_ = above_began_ = leaving_above_ = false;
+  parent_.ResetForTerm();
   rollbacks_ += 1;
   last_rollback_ =
       options_.in_rack
@@ -95,7 +94,7 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   book_.ResetForTerm(term_);
   phase_ = protocol::JobPhase::kRecovering;
   waiting_since_ = now;
-  hashes_.clear();
+  audit_.Clear();
   ForgetMembers();
   for (ShardSeat& seat : seats_) {
     seat.lost = false;
@@ -242,10 +241,7 @@ void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out
                         .fields = {.event = "checkpoint_complete", .step = step}});
   AnswerRequests(step, out);
   for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
-  for (auto hash = hashes_.begin(); hash != hashes_.end();) {
-    const bool over = hash->first <= step && hash->second.told.size() >= Present();
-    hash = over ? hashes_.erase(hash) : std::next(hash);
-  }
+  audit_.ForgetCompleteUpTo(step, Present());
   AskForNextCheckpoint(out);
   StartReplays(now, out);
   if (options_.elastic.has_value()) AdmitLearners(now, out);

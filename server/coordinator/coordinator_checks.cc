@@ -158,7 +158,7 @@ std::string Coordinator::WhoIsMissing() const {
         absl::StrCat(options_.relays ? "relay " : "rank ", absl::StrJoin(ranks, ", ")));
   }
   if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
-  if (missing.empty() && asked_above_ && !above_began_) return "the parent job";
+  if (missing.empty() && parent_.awaits_start()) return "the parent job";
   return absl::StrJoin(missing, " and ");
 }
 

@@ -75,7 +75,7 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
 }
 
 void Coordinator::CheckWaiting(absl::Time now, Effects* out) {
-  if (asked_above_ && !above_began_) return;  // The parent job applies its own limit.
+  if (parent_.awaits_start()) return;  // The parent job applies its own limit.
   const bool recovering = phase_ == protocol::JobPhase::kRecovering;
   const absl::Duration limit = recovering ? options_.rejoin_timeout : options_.join_timeout;
   if (now - waiting_since_ < limit) return;

@@ -9,21 +9,20 @@ namespace sluice::server {
 
 // Called when all members are present. A rack asks the parent job once for each term.
 bool Coordinator::MayBegin(Effects* out) {
-  if (!options_.in_rack || above_began_) return true;
-  if (!asked_above_) out->push_back(AskParent{term_, table_});
-  asked_above_ = true;
+  if (!options_.in_rack || parent_.is_open()) return true;
+  if (parent_.Ask()) out->push_back(AskParent{term_, table_});
   return false;
 }
 
 void Coordinator::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree,
                                 absl::Time now, Effects* out) {
-  if (term != term_ || !gathering() || !asked_above_) return;
+  if (term != term_ || !gathering() || !parent_.asked()) return;
   book_.DiscardAfter(restore_step);
   book_.Release(restore_step);
   ForgetManifests();
   restore_step_ = restore_step;
   parameters_agree_ = parameters_agree || restore_step > 0;
-  above_began_ = true;
+  parent_.Open();
   waiting_since_ = now;
   StartWhenComplete(now, out);
 }
@@ -48,14 +47,13 @@ std::optional<absl::Status> Coordinator::CheckpointOutcome(uint64_t step) const 
 void Coordinator::Finish(Effects* out) {
   if (!options_.in_rack) {
     End(protocol::JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
-  } else if (!leaving_above_) {
-    leaving_above_ = true;
+  } else if (parent_.Leave()) {
     out->push_back(LeaveParent{term_});
   }
 }
 
 void Coordinator::FinishParent(uint32_t term, Effects* out) {
-  if (term != term_ || !leaving_above_) return;
+  if (term != term_ || !parent_.is_leaving()) return;
   End(protocol::JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
 }
 

@@ -10,8 +10,6 @@
 namespace sluice::server {
 namespace {
 
-constexpr size_t kHashSteps = 64;
-
 std::string AfterCheckpoint(uint64_t step) {
   return step == 0 ? "all steps" : absl::StrCat("the steps after ", step);
 }
@@ -83,43 +81,34 @@ void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, 
                                     Effects* out) {
   const uint64_t step = heartbeat.parameters_hash_step;
   const protocol::Sender& sender = heartbeat.sender;
-  const auto [at, is_first] =
-      hashes_.try_emplace(step, ParameterHash{sender, heartbeat.parameters_sha256, {}});
-  ParameterHash& hash = at->second;
-  if (hash.sha256 != heartbeat.parameters_sha256) {
-    const bool is_there = members_[hash.first.rank].incarnation == hash.first.incarnation;
-    const std::string differ = absl::StrCat(
-        "after step ", step, " the parameters of ", Describe(members_[sender.rank]),
-        " differ from those of ",
-        is_there ? Describe(members_[hash.first.rank])
-                 : absl::StrCat("an earlier process of rank ", hash.first.rank),
-        "; workers must compute the same from the same results (same build, same optimizer, no "
-        "change to parameters outside it)");
-    if (ComesOfARepair(hash, sender, step)) {
-      RollBack(absl::StrCat(differ,
-                            ": training is not deterministic, so this cannot be "
-                            "repaired in place"),
-               now, out);
-    } else {
-      Fail(differ, out);
-    }
-    return;
-  }
-  hash.told.insert(sender.rank);
   // A replaying rank reports the later hashes again, so they are kept for comparison.
-  const bool over = hash.told.size() >= Present();
-  if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
-  if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
+  const bool keep = repairs_losses() && step > book_.newest();
+  const std::optional<protocol::Sender> first =
+      audit_.Report(step, sender, heartbeat.parameters_sha256,
+                    keep ? std::nullopt : std::optional<uint32_t>(Present()));
+  if (!first.has_value()) return;
+  const bool is_there = members_[first->rank].incarnation == first->incarnation;
+  const std::string differ = absl::StrCat(
+      "after step ", step, " the parameters of ", Describe(members_[sender.rank]),
+      " differ from those of ",
+      is_there ? Describe(members_[first->rank])
+               : absl::StrCat("an earlier process of rank ", first->rank),
+      "; workers must compute the same from the same results (same build, same optimizer, no "
+      "change to parameters outside it)");
+  if (!ComesOfARepair(*first, sender, step)) return Fail(differ, out);
+  RollBack(
+      absl::StrCat(differ, ": training is not deterministic, so this cannot be repaired in place"),
+      now, out);
 }
 
 // True if a replay may have caused the difference: a sender replayed the step, or the first sender
 // is gone and others may have replayed. If no checkpoint includes the step, a rollback removes the
 // difference. Any other difference would recur.
-bool Coordinator::ComesOfARepair(const ParameterHash& hash, const protocol::Sender& sender,
+bool Coordinator::ComesOfARepair(const protocol::Sender& first, const protocol::Sender& sender,
                                  uint64_t step) const {
   if (!repairs_losses() || options_.elastic.has_value() || step <= book_.newest()) return false;
-  return members_[hash.first.rank].incarnation != hash.first.incarnation ||
-         hash.first.generation > 1 || sender.generation > 1;
+  return members_[first.rank].incarnation != first.incarnation || first.generation > 1 ||
+         sender.generation > 1;
 }
 
 // Ends the replay of shards that have caught up. Shard 0 names no checkpoint before that.
