@@ -32,6 +32,7 @@
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/parameter_audit.h"
 #include "server/coordinator/parent_gate.h"
+#include "server/coordinator/recovery_policy.h"
 #include "server/shard/notice.h"
 
 namespace sluice::server {
@@ -278,19 +279,16 @@ class Coordinator {
   void NoteReturn(Member* member, Effects* out);
   // True if this coordinator heard from some rank within the last `silence`.
   bool AnyAlive(absl::Time now, absl::Duration silence) const;
-  // Returns why a shard that starts with the newest checkpoint could not get the later steps from
-  // the workers. Empty if it could.
-  std::string WhyNoShardReplay() const;
-  // As WhyNoShardReplay, for a worker that starts with the newest checkpoint.
-  std::string WhyNoReexecution() const;
-  std::string WhyNoFirstStep() const;
+  RecoveryPolicy Policy() const;
+  std::string Explain(const RecoveryPolicy& policy, const RepairObstacle& obstacle) const;
+  // Returns why these losses cannot be repaired. Empty if they can.
+  std::string WhyNoRepair(bool shard_lost, bool worker_lost) const;
   // Describes the lost processes: they were silent, or alive but without progress.
   std::string DescribeLoss(const std::vector<std::string>& silent,
                            const std::vector<std::string>& stalled) const;
   std::string Stalled(const Member& member) const;
   void AddLost(const Member& member, std::vector<std::string>* silent,
                std::vector<std::string>* others) const;
-  std::string NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const;
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);
   void WatchReplays(absl::Time now, Effects* out);

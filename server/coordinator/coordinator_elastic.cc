@@ -60,7 +60,9 @@ void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view 
       });
   if (gives_parameters) {
     (void)Vacate(members);
-    RollBack(absl::StrCat(how, ", and ", WhyNoFirstStep()), now, out);
+    RollBack(absl::StrCat(how, ", and ",
+                          Explain(Policy(), {.kind = RepairObstacle::Kind::kDifferentParameters})),
+             now, out);
     return;
   }
   (void)Vacate(members);
@@ -145,7 +147,7 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
 // Requests a checkpoint for newcomers to start from, or rolls back if members are lost.
 void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
   if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.lost; })) {
-    const std::string why = WhyNoReexecution();
+    const std::string why = WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);
     RollBack(absl::StrCat(WhoIsLost(), " is lost, fewer than min_workers are left, and ",
                           why.empty() ? "there is no checkpoint yet" : why),
              now, out);
@@ -161,7 +163,7 @@ void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
 
 // True if a newcomer can start from the newest checkpoint and replay the later steps.
 bool Coordinator::CanTakeLearners() const {
-  return book_.newest() > 0 && WhyNoReexecution().empty();
+  return book_.newest() > 0 && !Policy().ToReexecution().has_value();
 }
 
 std::vector<uint32_t> Coordinator::PresentRanks() const {

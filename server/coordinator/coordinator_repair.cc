@@ -51,7 +51,7 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
   if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
   for (ShardSeat& seat : seats_) {
     if (!seat.awaits_start || seat.stream == 0) continue;
-    const std::string why_not = WhyNoShardReplay();
+    const std::string why_not = WhyNoRepair(/*shard_lost=*/true, /*worker_lost=*/false);
     if (!why_not.empty()) {
       RollBack(absl::StrCat(Describe(seat), " was restarted, and ", why_not), now, out);
       return;
@@ -207,7 +207,7 @@ std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, abs
   if (!AnyAlive(now, options_.lease)) {
     return absl::StrCat("no worker of term ", term_, " is left");
   }
-  std::string why = WhyNoReexecution();
+  std::string why = WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);
   if (!why.empty() || book_.newest() > 0) return why;
   for (const Member* const member : members) {
     if (member->successor.parameters_sha256 == member->join.parameters_sha256) continue;
@@ -266,9 +266,7 @@ void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
     return;
   }
   if (lost.empty() && stalled.empty()) return;
-  std::string why_not;
-  if (shard_lost) why_not = WhyNoShardReplay();
-  if (why_not.empty() && worker_lost) why_not = WhyNoReexecution();
+  const std::string why_not = WhyNoRepair(shard_lost, worker_lost);
   const std::string text = DescribeLoss(lost, stalled);
   if (why_not.empty()) {
     out->push_back(Notice{.text = absl::StrCat(text, "; the others wait up to ",
@@ -308,62 +306,41 @@ std::string Coordinator::WhoIsLost() const {
   return absl::StrJoin(lost, " and ");
 }
 
-std::string Coordinator::WhyNoShardReplay() const {
-  if (options_.elastic.has_value()) {
-    return "the participants of each step are not known (membership elastic)";
-  }
-  const uint64_t first = book_.newest() + 1;
-  if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
-  for (const Member& member : members_) {
-    if (member.replay_from >= 1 && member.replay_from <= first) continue;
-    return absl::StrCat(Describe(member), " keeps ",
-                        NotAllSince(member.replay_from, first, "contributions"));
-  }
-  return "";
-}
-
-// Explains why step 0 cannot be replayed.
-std::string Coordinator::WhyNoFirstStep() const {
-  return absl::StrCat("there is no checkpoint yet, and ",
-                      options_.shards_update ? "the shards got their parameters from rank 0"
-                                             : "the ranks began with different parameters");
-}
-
-std::string Coordinator::WhyNoReexecution() const {
-  const uint64_t first = book_.newest() + 1;
-  if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
+RecoveryPolicy Coordinator::Policy() const {
+  RecoveryFacts facts{.has_checkpoints = has_checkpoints(),
+                      .replay_limit = options_.replay_limit,
+                      .why_no_replay = options_.why_no_replay,
+                      .is_elastic = options_.elastic.has_value(),
+                      .shards_update = options_.shards_update,
+                      .phase = phase_,
+                      .parameters_agree = parameters_agree_,
+                      .checkpoint_step = book_.newest()};
+  for (const Member& member : members_) facts.contributions_from.push_back(member.replay_from);
   for (const ShardSeat& seat : seats_) {
-    // The shard will replay from the newest checkpoint and then has these results. StartReplays
-    // checks that it can.
-    if (seat.awaits_start) continue;
-    const uint64_t from = seat.health.results_from;
-    if (from >= 1 && from <= first) continue;
-    return absl::StrCat(Describe(seat), " keeps ", NotAllSince(from, first, "results"));
+    facts.results_from.push_back(seat.awaits_start ? std::nullopt
+                                                   : std::optional(seat.health.results_from));
   }
-  return "";
+  return RecoveryPolicy(std::move(facts));
 }
 
-std::string Coordinator::NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const {
-  const std::string kept = from == 0 ? absl::StrCat("no ", what)
-                                     : absl::StrCat("only ", what, " from step ", from, " on");
-  return absl::StrCat(kept, ", but step ", first, " would be needed (checkpoint.replay_limit is ",
-                      options_.replay_limit, " bytes; raise it, or lower checkpoint.interval)");
+std::string Coordinator::Explain(const RecoveryPolicy& policy,
+                                 const RepairObstacle& obstacle) const {
+  return policy.Explain(obstacle, obstacle.is_at_shard() ? Describe(seats_[obstacle.holder])
+                                                         : Describe(members_[obstacle.holder]));
+}
+
+std::string Coordinator::WhyNoRepair(bool shard_lost, bool worker_lost) const {
+  const RecoveryPolicy policy = Policy();
+  const std::optional<RepairObstacle> obstacle = policy.ToRepair(shard_lost, worker_lost);
+  return obstacle.has_value() ? Explain(policy, *obstacle) : "";
 }
 
 RecoveryClass Coordinator::Recovery(std::string* reason) const {
-  reason->clear();
-  if (!has_checkpoints()) return RecoveryClass::kNone;
-  if (!repairs_losses()) {
-    *reason = options_.why_no_replay;
-    return RecoveryClass::kRollback;
-  }
-  if (phase_ != protocol::JobPhase::kRunning) {
-    *reason = absl::StrCat("the job is ", ToString(phase_));
-    return RecoveryClass::kRollback;
-  }
-  *reason = WhyNoShardReplay();
-  if (reason->empty()) *reason = WhyNoReexecution();
-  return reason->empty() ? RecoveryClass::kReplay : RecoveryClass::kRollback;
+  const RecoveryPolicy policy = Policy();
+  const RecoveryClass recovery = policy.Class();
+  *reason = recovery == RecoveryClass::kRollback ? Explain(policy, *policy.ToNextRepair())
+                                                 : std::string();
+  return recovery;
 }
 
 void Coordinator::WatchRecovery(Effects* out) {
