@@ -48,10 +48,9 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       waiting_since_(now),
       last_tick_(now),
       members_(options_.world_size),
-      seats_(options_.shards),
+      fleet_(options_.shards, incarnation_),
       book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints),
       begin_with_(options_.elastic.has_value() ? options_.elastic->start : options_.world_size) {
-  for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
   for (const protocol::CheckpointManifest& manifest : options_.checkpoints) {
     manifests_.emplace(manifest.step, manifest);
   }
@@ -63,11 +62,10 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
     phase_ = protocol::JobPhase::kRecovering;
     term_ = options_.run->term + 1;
     restore_step_ = book_.newest();
-    sequence_ = FirstNumber();
-    suspend_sequence_ = ++sequence_;
+    fleet_.ContinueRun();
   }
   book_.ResetForTerm(term_);
-  start_sequence_ = ++sequence_;
+  fleet_.BeginTerm(/*is_first=*/phase_ == protocol::JobPhase::kWaiting);
 }
 
 // Continues the term of an earlier coordinator. The members of that term report by heartbeat.
@@ -81,14 +79,7 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
   parameters_agree_ = record.parameters_agree;
   table_ = record.table;
   told_class_ = RecoveryClass::kReplay;
-  sequence_ = FirstNumber();
-  start_sequence_ = ++sequence_;
-  members_sequence_ = ++sequence_;  // Some shards may not know the members yet.
   book_.ResetForTerm(term_);
-  if (record.finished) {
-    phase_ = protocol::JobPhase::kFinished;
-    end_sequence_ = ++sequence_;
-  }
   for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
     const protocol::RunMember& from = record.members[rank];
     Member& member = members_[rank];
@@ -101,9 +92,10 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
     member.join.pid = from.pid;
     member.join.parameters_sha256 = from.parameters_sha256;
   }
-  for (ShardSeat& seat : seats_) {
-    seat.heard = now;
-    seat.health.results_from = kEverything;
+  fleet_.ContinueTerm(CurrentMembers(), now);
+  if (record.finished) {
+    phase_ = protocol::JobPhase::kFinished;
+    fleet_.NumberEnd();
   }
 }
 
@@ -228,8 +220,8 @@ void Coordinator::AttachShard(ControlStreamId stream, const protocol::ShardArriv
     out->push_back(RefuseShard{stream, valid});
     return;
   }
-  ShardSeat& seat = seats_[arrival.shard];
-  const bool another = seat.known && !IsHolder(seat, arrival);
+  const ShardSeat& seat = fleet_[arrival.shard];
+  const bool another = seat.is_known() && !seat.IsHeldBy(arrival);
   if (announced_ && another && !has_checkpoints()) {
     const std::string reason =
         absl::StrCat("shard ", arrival.shard, " (", arrival.address,
@@ -238,60 +230,42 @@ void Coordinator::AttachShard(ControlStreamId stream, const protocol::ShardArriv
     Fail(reason, out);
     return;
   }
-  if (seat.stream != 0) {  // The shard has opened a new connection or is a new process.
-    out->push_back(RefuseShard{seat.stream, absl::AbortedError("the shard attached again")});
-  }
-  const bool new_to_us = another || !seat.known;
-  if (another) seat = ShardSeat();
-  seat.known = true;
-  seat.arrival = arrival;
-  seat.stream = stream;
-  seat.heard = now;
-  if (std::exchange(seat.lost, false)) {
-    out->push_back(Notice{.text = absl::StrCat(Describe(seat), " is back"),
-                          .fields = {.event = "shard_back", .shard = seat.arrival.shard}});
-  }
+  const bool is_new = fleet_.Attach(stream, arrival, now, out);
   if (announced_ && repairs_losses() && !ended()) {
-    ReattachShard(&seat, new_to_us, now, out);
+    ReattachShard(seat, is_new, now, out);
   } else if (announced_ && another && !ended()) {
     RollBack(absl::StrCat(Describe(seat), " was restarted"), now, out);
   } else {
-    CommandAttached(&seat, now, out);
+    CommandAttached(seat, now, out);
   }
 }
 
 // Sends a shard that has just attached the commands that it may have missed.
-void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out) {
+void Coordinator::CommandAttached(const ShardSeat& seat, absl::Time now, Effects* out) {
+  const uint32_t shard = seat.arrival.shard;
   if (ended()) {
-    out->push_back(CommandShard{seat->stream, end_sequence_, protocol::EndShard{phase_, failure_}});
+    fleet_.End(shard, protocol::EndShard{phase_, failure_}, out);
   } else if (announced_) {
-    if (!Started(*seat)) {
-      SendStart(seat, out);
+    if (!seat.has_started()) {
+      fleet_.Start(shard, MakeStart(seat), out);
     } else if (repairs_losses()) {
-      SendMembers(*seat, out);
-      ReleaseResultsOf(*seat, out);
+      fleet_.SendMembers(shard, out);
+      ReleaseResultsOf(shard, out);
     }
-    if (seat->arrival.shard == 0 && book_.asked_minimum() > 0) {
-      AskForCheckpoint(book_.asked_minimum(), out);
-    }
+    if (shard == 0 && book_.asked_minimum() > 0) AskForCheckpoint(book_.asked_minimum(), out);
   } else {
-    if (seat->acknowledged < suspend_sequence_) {
-      out->push_back(CommandShard{seat->stream, suspend_sequence_,
-                                  protocol::SuspendShard{term_, last_rollback_}});
-    }
+    fleet_.Suspend(shard, protocol::SuspendShard{term_, last_rollback_}, out);
     StartWhenComplete(now, out);
     if (!announced_) {
       out->push_back(
-          Notice{.text = absl::StrCat(Describe(*seat), " has joined; waiting for ", WhoIsMissing()),
-                 .fields = {.event = "shard_joined", .shard = seat->arrival.shard}});
+          Notice{.text = absl::StrCat(Describe(seat), " has joined; waiting for ", WhoIsMissing()),
+                 .fields = {.event = "shard_joined", .shard = shard}});
     }
   }
 }
 
 void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
-  const bool complete =
-      IsEnough(now) &&
-      std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) { return s.stream != 0; });
+  const bool complete = IsEnough(now) && fleet_.AllAttached();
   if (!complete || !gathering() || !MayBegin(out)) return;
   announced_ = true;
   generation_ = kFirstGeneration;
@@ -304,36 +278,20 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   const bool may_agree = !options_.shards_update && !options_.relays;
   if (!options_.in_rack) parameters_agree_ = restore_step_ > 0 || (equal && may_agree);
   if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
-  for (ShardSeat& seat : seats_) {
-    seat.heard = now;
-    SendStart(&seat, out);
-  }
-}
-
-void Coordinator::SendStart(ShardSeat* seat, Effects* out) {
-  // If the command was sent before, the shard may have started with the generation at that time.
-  if (seat->told_generation == 0) seat->told_generation = generation_;
-  out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart(*seat)});
+  fleet_.RenewLeases(now);
+  for (const ShardSeat& seat : fleet_) fleet_.Start(seat.arrival.shard, MakeStart(seat), out);
 }
 
 void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now,
                                     Effects* out) {
-  ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr || sequence > sequence_) return;
-  const bool begins = !Started(*seat) && sequence >= start_sequence_;
-  seat->acknowledged = std::max(seat->acknowledged, sequence);
-  seat->heard = now;
-  if (begins) seat->started = now;
-  if (begins && phase_ == protocol::JobPhase::kRunning) SendMembers(*seat, out);
+  if (!fleet_.Acknowledge(stream, sequence, now, out)) return;
   GrantWhenAcknowledged(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
 
 void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   if (!announced_ || ended() || phase_ == protocol::JobPhase::kRunning) return;
-  for (const ShardSeat& seat : seats_) {
-    if (!Started(seat)) return;
-  }
+  if (!fleet_.AllStarted()) return;
   std::string how = "runs";
   if (phase_ == protocol::JobPhase::kRecovering) {
     how = absl::StrCat("continues after step ", restore_step_);
@@ -348,7 +306,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     member.replay_from = restore_step_ + 1;
     if (member.token != 0) Grant(std::exchange(member.token, 0), &member, out);
   }
-  out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", seats_.size(),
+  out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", fleet_.size(),
                                              " shards have joined; the job ", how),
                         .fields = {.event = "job_began", .step = restore_step_ + 1}});
   if (!has_checkpoints()) return;
@@ -357,11 +315,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   furthest_step_ = restore_step_;
   knows_position_ = true;
   told_class_ = RecoveryClass::kReplay;
-  for (ShardSeat& seat : seats_) {  // The reports so far belong to an earlier term.
-    seat.health.highest_closed_step = restore_step_;
-    seat.health.highest_open_step = restore_step_ + 1;
-    seat.health.results_from = restore_step_ + 1;
-  }
+  fleet_.SetPositions(restore_step_);
   AskForNextCheckpoint(out);
 }
 
@@ -392,7 +346,7 @@ protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
                             .server_incarnation = incarnation_,
                             .late_joiner = member.late_joiner};
   if (restore_step == restore_step_) grant.members = began_with_;
-  grant.shards = Places();
+  grant.shards = fleet_.Places();
   AddRestoreParts(&grant);
   if (restore_step > 0) return grant;  // The checkpoint contains its plans.
   const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
@@ -402,7 +356,8 @@ protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
 }
 
 protocol::StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
-  const uint64_t restore_step = seat.replays ? book_.newest() : restore_step_;
+  const bool replays = seat.replays();
+  const uint64_t restore_step = replays ? book_.newest() : restore_step_;
   protocol::StartShard start{.job_uid = options_.job_uid,
                              .term = term_,
                              .first_step = restore_step + 1,
@@ -413,8 +368,8 @@ protocol::StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
                              .coordinator_incarnation = incarnation_,
                              .parameters_agree = parameters_agree_ || restore_step > 0,
                              .restore_step = restore_step,
-                             .replay = seat.replays};
-  for (const Member& member : members_) start.incarnations.push_back(member.incarnation);
+                             .replay = replays};
+  start.incarnations = CurrentMembers().incarnations;
   AddRestorePart(seat.arrival.shard, &start);
   return start;
 }
@@ -433,7 +388,7 @@ absl::StatusOr<protocol::JobState> Coordinator::Heartbeat(
     (void)WorkerPart(heartbeat.sender, part, now, out);
   }
   protocol::JobState state = StateFor(*member);
-  if (ShardsMoved(heartbeat)) state.shards = Places();
+  if (fleet_.AnyMoved(heartbeat.known_shards)) state.shards = fleet_.Places();
   return state;
 }
 
@@ -520,7 +475,7 @@ void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
   if (ended()) return;
   phase_ = phase;
   failure_ = std::string(reason);
-  end_sequence_ = ++sequence_;
+  fleet_.NumberEnd();
   if (has_checkpoints() && phase == protocol::JobPhase::kFinished) {
     out->push_back(PersistRun{Record(/*finished=*/true)});
     DropAtShards(std::numeric_limits<uint64_t>::max(), out);
@@ -534,9 +489,8 @@ void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
     member.token = 0;
     member.told_end = true;
   }
-  for (const ShardSeat& seat : seats_) {
-    if (seat.stream == 0) continue;
-    out->push_back(CommandShard{seat.stream, end_sequence_, protocol::EndShard{phase, failure_}});
+  for (uint32_t shard = 0; shard < fleet_.size(); ++shard) {
+    fleet_.End(shard, protocol::EndShard{phase, failure_}, out);
   }
   AnswerRequests(absl::FailedPreconditionError(absl::StrCat(
                      "the job has ",
@@ -558,9 +512,7 @@ bool Coordinator::Drained() const {
                        return m.told_end || (!m.present && !all_must_hear) ||
                               (m.left && !has_checkpoints());
                      }) &&
-         std::all_of(seats_.begin(), seats_.end(), [this](const ShardSeat& s) {
-           return s.stream == 0 || s.acknowledged >= end_sequence_;
-         });
+         fleet_.AllKnowEnd();
 }
 
 }  // namespace sluice::server

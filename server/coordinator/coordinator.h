@@ -33,13 +33,14 @@
 #include "server/coordinator/parameter_audit.h"
 #include "server/coordinator/parent_gate.h"
 #include "server/coordinator/recovery_policy.h"
+#include "server/coordinator/shard_fleet.h"
 #include "server/shard/notice.h"
 
 namespace sluice::server {
 
 class Coordinator {
  public:
-  using Effects = std::vector<CoordinatorEffect>;
+  using Effects = CoordinatorEffects;
 
   Coordinator(CoordinatorOptions options, absl::Time now);
 
@@ -64,7 +65,7 @@ class Coordinator {
 
   // Returns a number for a process that will attach. It is higher than all earlier numbers,
   // including those from earlier coordinators. Begin's record must be durable before the call.
-  uint64_t NumberShard();
+  uint64_t NumberShard() { return fleet_.NumberProcess(); }
   void AttachShard(ControlStreamId stream, const protocol::ShardArrival& arrival, absl::Time now,
                    Effects* out);
   void ShardHealth(ControlStreamId stream, const protocol::ShardHealthReport& health,
@@ -72,7 +73,7 @@ class Coordinator {
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now, Effects* out);
   void ShardFailed(ControlStreamId stream, absl::string_view reason, Effects* out);
   // Records that the stream has closed. The shard may attach again; its lease continues.
-  void ShardDetached(ControlStreamId stream);
+  void ShardDetached(ControlStreamId stream) { fleet_.Detach(stream); }
 
   // Reports a part that is durable or has an error. If the part could not be written, the
   // checkpoint is abandoned unless it is complete without the part. If the part is unreadable and
@@ -150,7 +151,7 @@ class Coordinator {
     absl::Duration stalled{};
     protocol::MemberProgress progress;
     protocol::MemberTimings timings;
-    uint64_t replay_from = kEverything;  // As in the member's last report.
+    uint64_t replay_from = kEverythingKept;  // As in the member's last report.
     uint64_t restoring_step = 0;  // Step of the checkpoint that the member is reading; 0 if none.
     protocol::DiskWait disk_wait;
     // Another worker's call for this rank. It waits until this member is known to be lost or alive.
@@ -158,31 +159,10 @@ class Coordinator {
     protocol::WorkerJoin successor;
     absl::Time successor_since;
   };
-  struct ShardSeat {
-    bool known = false;  // The shard has attached at least once.
-    bool lost = false;   // The shard's lease has expired, and the job waits for the shard.
-    protocol::ShardArrival arrival;
-    ControlStreamId stream = 0;  // 0 while not attached.
-    uint64_t acknowledged = 0;   // Highest acknowledged sequence number.
-    absl::Time heard;
-    protocol::ShardHealthReport health;
-    // For a process that attached in the middle of the term. `awaits_start`: it waits for its
-    // StartShard. `replays`: it replays steps and has not caught up yet.
-    bool awaits_start = false;
-    bool replays = false;
-    absl::Time started;  // When the shard acknowledged StartShard.
-    // Generation in the first StartShard of the term; 0 if only SetMembers was sent.
-    uint32_t told_generation = 0;
-  };
-  // Initial value of replay_from and results_from. It means that everything is kept.
-  static constexpr uint64_t kEverything = 1;
   static constexpr int kSilentHeartbeats = 3;  // Silence after which a worker may be replaced.
   static constexpr uint64_t kAtOnce = 1;       // Minimum step of a request for a checkpoint now.
 
-  // Returns the time that the rank's requests waited at the shards, averaged over the shards.
-  double WaitedSeconds(uint32_t rank) const;
   void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
-  protocol::LinkFigures SlowestLink(uint32_t rank) const;
   bool has_checkpoints() const { return book_.enabled(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
   bool ended() const {
@@ -199,9 +179,6 @@ class Coordinator {
   absl::Status HeldByAnother(const protocol::WorkerJoin& holder) const;
   absl::Status CheckArrival(const protocol::ShardArrival& arrival) const;
   absl::Status CheckSeatIsFree(const protocol::ShardArrival& arrival) const;
-  uint64_t FirstNumber() const;
-  // True if the arrival is a new connection of the process that holds the seat.
-  static bool IsHolder(const ShardSeat& seat, const protocol::ShardArrival& arrival);
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
                             absl::string_view version) const;
   absl::StatusOr<Member*> FindMember(const protocol::Sender& sender);
@@ -212,21 +189,16 @@ class Coordinator {
   uint64_t ExchangedStep(const protocol::MemberProgress& progress) const {
     return progress.step / options_.steps_per_exchange;
   }
-  ShardSeat* FindSeat(ControlStreamId stream);
   void AssignRank(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out);
   void AwaitRank(Member* member, JoinToken token, protocol::WorkerJoin join, Effects* out);
   void AdmitSuccessors(absl::Time now, Effects* out);
   void RefuseSuccessor(Member* member, const absl::Status& why, Effects* out);
-  void CommandAttached(ShardSeat* seat, absl::Time now, Effects* out);
+  void CommandAttached(const ShardSeat& seat, absl::Time now, Effects* out);
   void StartWhenComplete(absl::Time now, Effects* out);
-  void SendStart(ShardSeat* seat, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   protocol::JoinGrant MakeGrant(const Member& member) const;
   void Grant(JoinToken token, Member* member, Effects* out);
   std::vector<uint64_t> StepsInUse() const;
-  std::vector<protocol::ShardPlace> Places() const;
-  // True if the worker does not know the current process of some shard.
-  bool ShardsMoved(const protocol::WorkerHeartbeat& heartbeat) const;
   protocol::StartShard MakeStart(const ShardSeat& seat) const;
   void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, Member* member, absl::Time now,
                        Effects* out);
@@ -239,7 +211,7 @@ class Coordinator {
            Effects* out);
   std::string Describe(const Member& member) const { return Describe(member.join); }
   std::string Describe(const protocol::WorkerJoin& join) const;
-  std::string Describe(const ShardSeat& seat) const;
+  static std::string Describe(const ShardSeat& seat) { return server::Describe(seat); }
   std::string WhoIsMissing() const;
   std::string WhoIsLost() const;
   uint32_t Present() const;
@@ -265,11 +237,9 @@ class Coordinator {
   void AnnounceMembers(Effects* out);
 
   // Defined in coordinator_repair.cc.
-  bool Started(const ShardSeat& seat) const { return seat.acknowledged >= start_sequence_; }
-  bool KnowsMembers(const ShardSeat& seat) const;
-  void ReattachShard(ShardSeat* seat, bool another, absl::Time now, Effects* out);
+  void ReattachShard(const ShardSeat& seat, bool is_new, absl::Time now, Effects* out);
   void StartReplays(absl::Time now, Effects* out);
-  void SendMembers(const ShardSeat& seat, Effects* out);
+  protocol::SetMembers CurrentMembers() const;
   void ReplaceWorkers(absl::Time now, Effects* out);
   // Gives the rank to the newcomer that waits for it.
   void SeatSuccessor(Member* member, absl::Time now);
@@ -310,7 +280,7 @@ class Coordinator {
   void AskForNextCheckpoint(Effects* out);
   bool MayNameCheckpoints() const;
   void GiveUpForgotten(absl::Time now, Effects* out);
-  void ReleaseResultsOf(const ShardSeat& seat, Effects* out);
+  void ReleaseResultsOf(uint32_t shard, Effects* out);
   void AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out);
   void DropAtShards(uint64_t before, Effects* out, uint64_t given_up = 0);
   void ForgetManifests();
@@ -322,7 +292,6 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   const uint64_t incarnation_;
-  uint64_t numbered_ = 0;  // The number of processes that this coordinator has numbered.
   const absl::Time created_;
   absl::Time waiting_since_;
   absl::Time last_tick_;
@@ -331,20 +300,11 @@ class Coordinator {
   uint32_t generation_ = 0;  // 0 until announced.
   bool parameters_agree_ = true;
   std::string failure_;
-  std::vector<Member> members_;   // By rank.
-  std::vector<ShardSeat> seats_;  // By shard.
-  protocol::TensorTable table_;   // From the first worker that joined; empty until then.
+  std::vector<Member> members_;  // By rank.
+  ShardFleet fleet_;
+  protocol::TensorTable table_;  // From the first worker that joined; empty until then.
   uint32_t table_rank_ = 0;
   ParameterAudit audit_;
-  // Last sequence number of a command. The numbers of a term are above those of all earlier terms,
-  // so an acknowledgement that was meant for an earlier coordinator does not count for this one.
-  uint64_t sequence_ = 0;
-  uint64_t suspend_sequence_ = 0;
-  uint64_t start_sequence_ = 0;
-  uint64_t end_sequence_ = 0;
-  // Sequence of the SetMembers for this generation; 0 if StartShard announced the generation.
-  uint64_t members_sequence_ = 0;
-
   ParentGate parent_;
   CheckpointTracker book_;
   // Manifests of the complete checkpoints in book_, by step.

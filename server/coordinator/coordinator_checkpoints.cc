@@ -71,7 +71,6 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   if (options_.elastic.has_value()) begin_with_ = std::max(Present(), options_.elastic->least);
   announced_ = false;
   generation_ = 0;
-  members_sequence_ = 0;
   out->push_back(PersistRun{Record(/*finished=*/false)});
   restore_step_ = book_.newest();
   parent_.ResetForTerm();
@@ -96,18 +95,9 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   waiting_since_ = now;
   audit_.Clear();
   ForgetMembers();
-  for (ShardSeat& seat : seats_) {
-    seat.lost = false;
-    seat.awaits_start = false;
-    seat.replays = false;
-    seat.told_generation = 0;
-  }
-  suspend_sequence_ = ++sequence_;
-  start_sequence_ = ++sequence_;
-  for (const ShardSeat& seat : seats_) {
-    if (seat.stream == 0) continue;
-    out->push_back(CommandShard{seat.stream, suspend_sequence_,
-                                protocol::SuspendShard{term_, last_rollback_}});
+  fleet_.BeginTerm(/*is_first=*/false);
+  for (uint32_t shard = 0; shard < fleet_.size(); ++shard) {
+    fleet_.Suspend(shard, protocol::SuspendShard{term_, last_rollback_}, out);
   }
   StartWhenComplete(now, out);
 }
@@ -143,10 +133,10 @@ absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(**member), " reported ", part.name, ", which is not its own"));
   }
-  if (part.server >= seats_.size()) {
+  if (part.server >= fleet_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(Describe(**member), " reported ", part.name,
                                                    " with server ", part.server, " of ",
-                                                   seats_.size()));
+                                                   fleet_.size()));
   }
   // A member that saves a part of a later step has read the checkpoint that it restored.
   if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
@@ -156,17 +146,18 @@ absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
 
 void Coordinator::ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part,
                             absl::Time now, Effects* out) {
-  const ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr || !has_checkpoints()) return;
-  if (part.error.empty() && (part.name != protocol::ShardPartName(seat->arrival.shard, part.term) ||
-                             part.server >= seats_.size())) {
-    out->push_back(Notice{.text = absl::StrCat(Describe(*seat), " reported ", part.name,
-                                               ", which is not its own; ignored"),
-                          .warning = true,
-                          .fields = {.event = "part_ignored", .shard = seat->arrival.shard}});
+  const std::optional<uint32_t> shard = fleet_.Find(stream);
+  if (!shard.has_value() || !has_checkpoints()) return;
+  const std::string name = Describe(fleet_[*shard]);
+  if (part.error.empty() &&
+      (part.name != protocol::ShardPartName(*shard, part.term) || part.server >= fleet_.size())) {
+    out->push_back(Notice{
+        .text = absl::StrCat(name, " reported ", part.name, ", which is not its own; ignored"),
+        .warning = true,
+        .fields = {.event = "part_ignored", .shard = *shard}});
     return;
   }
-  RecordPart(part, Describe(*seat), now, out);
+  RecordPart(part, name, now, out);
 }
 
 void Coordinator::RecordPart(const protocol::CheckpointPart& part, absl::string_view from,
@@ -240,7 +231,7 @@ void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out
   out->push_back(Notice{.text = absl::StrCat("the checkpoint after step ", step, " is complete"),
                         .fields = {.event = "checkpoint_complete", .step = step}});
   AnswerRequests(step, out);
-  for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
+  for (uint32_t shard = 0; shard < fleet_.size(); ++shard) ReleaseResultsOf(shard, out);
   audit_.ForgetCompleteUpTo(step, Present());
   AskForNextCheckpoint(out);
   StartReplays(now, out);
@@ -256,10 +247,9 @@ std::vector<uint64_t> Coordinator::StepsInUse() const {
   return steps;
 }
 
-// This command needs no acknowledgement, because it is sent again when the shard attaches.
-void Coordinator::ReleaseResultsOf(const ShardSeat& seat, Effects* out) {
-  if (!repairs_losses() || seat.stream == 0 || !Started(seat) || book_.newest() == 0) return;
-  out->push_back(CommandShard{seat.stream, ++sequence_, protocol::ReleaseResults{book_.newest()}});
+void Coordinator::ReleaseResultsOf(uint32_t shard, Effects* out) {
+  if (!repairs_losses() || book_.newest() == 0) return;
+  fleet_.ReleaseResults(shard, book_.newest(), out);
 }
 
 void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out) {
@@ -286,15 +276,7 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effec
 // The command lists all checkpoints to keep, so a shard that missed one catches up with the next.
 void Coordinator::DropAtShards(uint64_t before, Effects* out, uint64_t given_up) {
   if (!options_.checkpoints_at_shards) return;
-  for (const ShardSeat& seat : seats_) {
-    // If the shard has not started, its acknowledgement would also acknowledge StartShard.
-    if (seat.stream == 0 || !Started(seat)) continue;
-    auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
-    command.stream = seat.stream;
-    command.sequence = ++sequence_;
-    command.command.emplace<protocol::KeepCheckpoints>(
-        protocol::KeepCheckpoints{book_.ToStay(given_up), before});
-  }
+  fleet_.KeepCheckpoints({book_.ToStay(given_up), before}, out);
 }
 
 void Coordinator::ForgetManifests() {
@@ -350,8 +332,7 @@ void Coordinator::NoteOtherWorldSize(Effects* out) const {
 }
 
 void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
-  const ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr || seat->arrival.shard != 0 || phase_ != protocol::JobPhase::kRunning) return;
+  if (fleet_.Find(stream) != 0u || phase_ != protocol::JobPhase::kRunning) return;
   if (book_.under_way() == 0) ExpectPresentRanks();
   book_.Named(step);
   named_step_ = step;
@@ -360,9 +341,8 @@ void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
 // Shard 0 may only name a checkpoint for a step that no worker has reached. While shard 0 replays
 // steps, it does not know how far the workers are.
 bool Coordinator::MayNameCheckpoints() const {
-  const ShardSeat& seat = seats_[0];
-  if (!repairs_losses()) return seat.stream != 0;
-  return seat.stream != 0 && Started(seat) && !seat.awaits_start && !seat.replays;
+  const ShardSeat& seat = fleet_[0];
+  return seat.is_attached() && (seat.state == ShardState::kRuns || !repairs_losses());
 }
 
 // Abandons a checkpoint of an earlier coordinator if its parts do not arrive. If a part's failure
@@ -370,9 +350,7 @@ bool Coordinator::MayNameCheckpoints() const {
 void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
   const uint64_t step = book_.under_way();
   const bool forgotten =
-      step != 0 && step != named_step_ && !book_.being_written() &&
-      std::all_of(seats_.begin(), seats_.end(),
-                  [step](const ShardSeat& s) { return s.health.highest_closed_step >= step; }) &&
+      step != 0 && step != named_step_ && !book_.being_written() && fleet_.AllClosed(step) &&
       std::all_of(members_.begin(), members_.end(),
                   [&](const Member& m) { return !m.present || ExchangedStep(m.progress) >= step; });
   passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
@@ -385,7 +363,7 @@ void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
 
 void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
                                        absl::string_view reason, absl::Time now, Effects* out) {
-  if (FindSeat(stream) == nullptr || rank >= members_.size() ||
+  if (!fleet_.Find(stream).has_value() || rank >= members_.size() ||
       phase_ != protocol::JobPhase::kRunning)
     return;
   RollBack(reason, now, out);
@@ -393,17 +371,14 @@ void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
 
 void Coordinator::AskForNextCheckpoint(Effects* out) {
   if (phase_ != protocol::JobPhase::kRunning) return;
-  AskForCheckpoint(book_.NextRegular(seats_[0].health.highest_open_step), out);
+  AskForCheckpoint(book_.NextRegular(fleet_[0].health.highest_open_step), out);
 }
 
 void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
   if (options_.in_rack) return;
   book_.Asked(minimum_step);
   if (!MayNameCheckpoints()) return;  // Shard 0 is asked again when it has caught up.
-  auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
-  command.stream = seats_[0].stream;
-  command.sequence = ++sequence_;
-  command.command = protocol::NameCheckpoint{minimum_step};
+  fleet_.NameCheckpoint(minimum_step, out);
 }
 
 void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {

@@ -93,18 +93,35 @@ absl::Status Coordinator::HeldByAnother(const protocol::WorkerJoin& holder) cons
 
 absl::Status Coordinator::CheckArrival(const protocol::ShardArrival& arrival) const {
   const std::string who = absl::StrCat("shard ", arrival.shard, " (", arrival.address, ")");
-  if (arrival.shard >= seats_.size()) {
+  if (arrival.shard >= fleet_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        who, " is out of range: the job has ", seats_.size(), " shards, 0 to ", seats_.size() - 1));
+        who, " is out of range: the job has ", fleet_.size(), " shards, 0 to ", fleet_.size() - 1));
   }
-  const ShardSeat& seat = seats_[arrival.shard];
-  if (seat.known && IsHolder(seat, arrival)) return absl::OkStatus();  // The same process.
+  const ShardSeat& seat = fleet_[arrival.shard];
+  if (seat.is_known() && seat.IsHeldBy(arrival)) return absl::OkStatus();  // The same process.
   // After the end, other processes may attach too, because they must learn of the end.
   if (phase_ == protocol::JobPhase::kFinished && has_checkpoints()) return absl::OkStatus();
   const absl::Status same =
       CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
   if (!same.ok()) return same;
   return CheckSeatIsFree(arrival);
+}
+
+absl::Status Coordinator::CheckSeatIsFree(const protocol::ShardArrival& arrival) const {
+  const ShardSeat& seat = fleet_[arrival.shard];
+  if (!has_checkpoints()) {
+    if (!seat.is_attached()) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat("shard ", arrival.shard, " is served by ",
+                                                 seat.arrival.address,
+                                                 " already; give this server another --shard"));
+  }
+  // The process with the highest number serves the shard, even if an older process is still alive.
+  if (!seat.is_known() || arrival.server_incarnation > seat.arrival.server_incarnation) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("shard ", arrival.shard, " is served by ", seat.arrival.address,
+                   ", which was started later; this server must stop"));
 }
 
 absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const protocol::Sender& sender) {
@@ -129,11 +146,6 @@ std::string Coordinator::Describe(const protocol::WorkerJoin& join) const {
                       ", pid ", join.pid, ")");
 }
 
-std::string Coordinator::Describe(const ShardSeat& seat) const {
-  return absl::StrCat("shard ", seat.arrival.shard, seat.arrival.address.empty() ? "" : " (",
-                      seat.arrival.address, seat.arrival.address.empty() ? "" : ")");
-}
-
 uint32_t Coordinator::Present() const {
   return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(),
                                              [](const Member& member) { return member.present; }));
@@ -145,8 +157,8 @@ std::string Coordinator::WhoIsMissing() const {
     if (!members_[rank].present) ranks.push_back(rank);
   }
   std::vector<uint32_t> shards;
-  for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
-    if (seats_[shard].stream == 0) shards.push_back(shard);
+  for (const ShardSeat& seat : fleet_) {
+    if (!seat.is_attached()) shards.push_back(seat.arrival.shard);
   }
   std::vector<std::string> missing;
   if (options_.elastic.has_value()) {
@@ -162,32 +174,6 @@ std::string Coordinator::WhoIsMissing() const {
   return absl::StrJoin(missing, " and ");
 }
 
-double Coordinator::WaitedSeconds(uint32_t rank) const {
-  double sum = 0;
-  for (const ShardSeat& seat : seats_) {
-    const std::vector<double>& seconds = seat.health.waited_seconds;
-    if (rank < seconds.size()) sum += seconds[rank];
-  }
-  return sum / static_cast<double>(seats_.size());
-}
-
-protocol::LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
-  protocol::LinkFigures slowest;
-  for (const ShardSeat& seat : seats_) {
-    if (rank >= seat.health.links.size()) continue;
-    const protocol::LinkFigures& link = seat.health.links[rank];
-    if (link.up_rate > 0 && (slowest.up_rate == 0 || link.up_rate < slowest.up_rate)) {
-      slowest.up_rate = link.up_rate;
-      slowest.up_latency_s = link.up_latency_s;
-    }
-    if (link.down_rate > 0 && (slowest.down_rate == 0 || link.down_rate < slowest.down_rate)) {
-      slowest.down_rate = link.down_rate;
-      slowest.down_latency_s = link.down_latency_s;
-    }
-  }
-  return slowest;
-}
-
 void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
   const auto add = [out](std::string who, const protocol::DiskWait& wait,
                          absl::Duration since_heard) {
@@ -197,8 +183,8 @@ void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
   for (const Member& member : members_) {
     if (member.present) add(Describe(member), member.disk_wait, now - member.heard);
   }
-  for (const ShardSeat& seat : seats_) {
-    if (seat.known) add(Describe(seat), seat.health.disk_wait, now - seat.heard);
+  for (const ShardSeat& seat : fleet_) {
+    if (seat.is_known()) add(Describe(seat), seat.health.disk_wait, now - seat.heard);
   }
 }
 
@@ -236,18 +222,18 @@ JobStatus Coordinator::Status(absl::Time now) const {
          .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
          .progress = member.progress,
          .timings = member.timings,
-         .waited_seconds = WaitedSeconds(rank),
-         .link = SlowestLink(rank)});
+         .waited_seconds = fleet_.WaitedSeconds(rank),
+         .link = fleet_.SlowestLink(rank)});
   }
-  for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
-    const ShardSeat& seat = seats_[shard];
-    status.shards.push_back({.shard = shard,
-                             .address = seat.arrival.address,
-                             .attached = seat.stream != 0,
-                             .lost = seat.lost,
-                             .since_report = seat.known ? now - seat.heard : absl::ZeroDuration(),
-                             .elements = seat.health.elements,
-                             .highest_closed_step = seat.health.highest_closed_step});
+  for (const ShardSeat& seat : fleet_) {
+    status.shards.push_back(
+        {.shard = seat.arrival.shard,
+         .address = seat.arrival.address,
+         .attached = seat.is_attached(),
+         .lost = seat.lost,
+         .since_report = seat.is_known() ? now - seat.heard : absl::ZeroDuration(),
+         .elements = seat.health.elements,
+         .highest_closed_step = seat.health.highest_closed_step});
   }
   if (!ended()) AddWaits(now, &status.waits);
   return status;

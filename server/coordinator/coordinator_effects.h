@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -62,5 +63,6 @@ struct AnswerCheckpoint {
 using CoordinatorEffect =
     std::variant<AnswerJoin, CommandShard, RefuseShard, PersistRun, WriteCheckpoint, DropCheckpoint,
                  AnswerCheckpoint, AskParent, LeaveParent, Notice>;
+using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 }  // namespace sluice::server

@@ -95,9 +95,8 @@ std::string Coordinator::Vacate(const std::vector<Member*>& members) {
 // Emits the record of the new members before the commands to the shards.
 void Coordinator::AnnounceMembers(Effects* out) {
   generation_ += 1;
-  members_sequence_ = ++sequence_;
   out->push_back(PersistRun{Record(/*finished=*/false)});
-  for (const ShardSeat& seat : seats_) SendMembers(seat, out);
+  fleet_.AnnounceMembers(CurrentMembers(), out);
   // The checkpoint in progress may be complete without the members that left.
   std::vector<uint32_t> ranks = book_.expected();
   std::erase_if(ranks, [this](uint32_t rank) { return !members_[rank].present; });

@@ -8,35 +8,16 @@
 
 namespace sluice::server {
 
-Coordinator::ShardSeat* Coordinator::FindSeat(ControlStreamId stream) {
-  for (ShardSeat& seat : seats_) {
-    if (seat.stream == stream) return &seat;
-  }
-  return nullptr;
-}
-
 void Coordinator::ShardHealth(ControlStreamId stream, const protocol::ShardHealthReport& health,
                               absl::Time now) {
-  ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr) return;
-  seat->heard = now;
-  // Before the shard has started, it keeps no results that a worker could request.
-  const uint64_t results_from = seat->health.results_from;
-  seat->health = health;
-  if (!Started(*seat)) seat->health.results_from = results_from;
+  if (!fleet_.Health(stream, health, now)) return;
   knows_position_ = knows_position_ || health.highest_closed_step > 0;
   furthest_step_ = std::max(furthest_step_, health.highest_closed_step);
 }
 
 void Coordinator::ShardFailed(ControlStreamId stream, absl::string_view reason, Effects* out) {
-  const ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr) return;
-  Fail(absl::StrCat(Describe(*seat), ": ", reason), out);
-}
-
-void Coordinator::ShardDetached(ControlStreamId stream) {
-  ShardSeat* const seat = FindSeat(stream);
-  if (seat != nullptr) seat->stream = 0;
+  const std::optional<uint32_t> shard = fleet_.Find(stream);
+  if (shard.has_value()) Fail(absl::StrCat(Describe(fleet_[*shard]), ": ", reason), out);
 }
 
 void Coordinator::Tick(absl::Time now, Effects* out) {
@@ -47,7 +28,7 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
     passed_since_ += gap;
     book_.Shift(gap);
     for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
-    for (ShardSeat& seat : seats_) seat.heard = std::min(now, seat.heard + gap);
+    fleet_.ShiftLeases(gap, now);
     out->push_back(
         Notice{.text = absl::StrCat("this process was suspended for ", absl::FormatDuration(gap),
                                     "; leases are extended by that time"),
@@ -96,14 +77,9 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
   }
   std::vector<std::string> lost;
   std::vector<std::string> stalled;
-  for (ShardSeat& seat : seats_) {
-    if (now - seat.heard < options_.lease) continue;
-    lost.push_back(Describe(seat));
-    if (!has_checkpoints() || seat.stream == 0) continue;
-    // If the shard is alive, it attaches again. Until then it counts as absent.
-    out->push_back(
-        RefuseShard{seat.stream, absl::AbortedError("the shard was silent for a lease")});
-    seat.stream = 0;
+  for (const uint32_t shard : fleet_.Silent(now, options_.lease)) {
+    lost.push_back(Describe(fleet_[shard]));
+    if (has_checkpoints()) fleet_.Disconnect(shard, out);
   }
   for (const Member& member : members_) {
     // Workers send heartbeats only after they have joined.

@@ -19,22 +19,20 @@ std::string AfterCheckpoint(uint64_t step) {
 // Handles a shard that attaches while the term runs. There are three cases: the same process, which
 // needs the commands that it missed; a process that already ran the term under an earlier
 // coordinator; and a process that must replay the term.
-void Coordinator::ReattachShard(ShardSeat* seat, bool new_to_us, absl::Time now, Effects* out) {
-  const protocol::ShardArrival& arrival = seat->arrival;
+void Coordinator::ReattachShard(const ShardSeat& seat, bool is_new, absl::Time now, Effects* out) {
+  const protocol::ShardArrival& arrival = seat.arrival;
   const bool runs = arrival.running && arrival.job_uid == options_.job_uid && arrival.term == term_;
   // The shard will report its part again. Until then no checkpoint may become complete, because the
   // shard may have to replay. A running shard may be replaying for an earlier coordinator.
-  if (new_to_us && phase_ == protocol::JobPhase::kRunning) {
+  if (is_new && phase_ == protocol::JobPhase::kRunning) {
     book_.Withdraw(protocol::ShardPartName(arrival.shard, term_), now);
   }
   if (runs) {
-    seat->acknowledged = std::max(seat->acknowledged, start_sequence_);
-    if (new_to_us) seat->health.results_from = kEverything;
-    seat->awaits_start = false;
-  } else if (new_to_us && phase_ == protocol::JobPhase::kRunning) {
-    seat->awaits_start = true;
+    fleet_.RunsAlready(arrival.shard, is_new);
+  } else if (is_new && phase_ == protocol::JobPhase::kRunning) {
+    fleet_.AwaitReplay(arrival.shard);
   }
-  if (seat->awaits_start) {
+  if (seat.state == ShardState::kAwaitsReplay) {
     StartReplays(now, out);
     return;
   }
@@ -49,25 +47,20 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
   if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning || book_.being_written()) return;
   // After a restart of the coordinator, it is not known yet whether any member of the term is left.
   if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
-  for (ShardSeat& seat : seats_) {
-    if (!seat.awaits_start || seat.stream == 0) continue;
+  for (const ShardSeat& seat : fleet_) {
+    if (seat.state != ShardState::kAwaitsReplay || !seat.is_attached()) continue;
     const std::string why_not = WhyNoRepair(/*shard_lost=*/true, /*worker_lost=*/false);
     if (!why_not.empty()) {
       RollBack(absl::StrCat(Describe(seat), " was restarted, and ", why_not), now, out);
       return;
     }
-    seat.awaits_start = false;
-    seat.replays = true;
-    seat.started = absl::InfiniteFuture();
-    seat.health = {.highest_closed_step = book_.newest(),
-                   .highest_open_step = book_.newest() + 1,
-                   .results_from = book_.newest() + 1};
+    fleet_.BeginReplay(seat.arrival.shard, book_.newest());
     // Members that have finished are needed again. They repeat their Leave until the job ends.
     for (Member& member : members_) member.left = false;
     CountRepair(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
                              book_.newest() + 1, " with the data that the workers kept"),
                 out);
-    SendStart(&seat, out);
+    fleet_.Start(seat.arrival.shard, MakeStart(seat), out);
   }
 }
 
@@ -113,8 +106,8 @@ bool Coordinator::ComesOfARepair(const protocol::Sender& first, const protocol::
 
 // Ends the replay of shards that have caught up. Shard 0 names no checkpoint before that.
 void Coordinator::WatchReplays(absl::Time now, Effects* out) {
-  for (ShardSeat& seat : seats_) {
-    if (!seat.replays || !Started(seat) || seat.health.highest_closed_step < furthest_step_) {
+  for (const ShardSeat& seat : fleet_) {
+    if (seat.state != ShardState::kReplays || seat.health.highest_closed_step < furthest_step_) {
       continue;
     }
     // Workers stop while they wait for the shard, so one report from each worker is enough.
@@ -122,7 +115,7 @@ void Coordinator::WatchReplays(absl::Time now, Effects* out) {
       return member.heard > seat.started || now - member.heard >= options_.lease;
     });
     if (!all_told) continue;
-    seat.replays = false;
+    fleet_.CaughtUp(seat.arrival.shard);
     if (seat.arrival.shard != 0 || book_.under_way() != 0) continue;
     if (requests_.empty()) {
       AskForNextCheckpoint(out);
@@ -132,17 +125,10 @@ void Coordinator::WatchReplays(absl::Time now, Effects* out) {
   }
 }
 
-// True if the shard has the current membership.
-bool Coordinator::KnowsMembers(const ShardSeat& seat) const {
-  return Started(seat) && (members_sequence_ == 0 || seat.told_generation == generation_ ||
-                           seat.acknowledged >= members_sequence_);
-}
-
-void Coordinator::SendMembers(const ShardSeat& seat, Effects* out) {
-  if (seat.stream == 0 || !Started(seat) || KnowsMembers(seat)) return;
+protocol::SetMembers Coordinator::CurrentMembers() const {
   protocol::SetMembers members{.generation = generation_};
   for (const Member& member : members_) members.incarnations.push_back(member.incarnation);
-  out->push_back(CommandShard{seat.stream, members_sequence_, std::move(members)});
+  return members;
 }
 
 // Gives ranks of lost workers to waiting newcomers. All replacements share a generation.
@@ -173,7 +159,6 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     return;
   }
   generation_ += 1;
-  members_sequence_ = ++sequence_;
   const size_t persist_first = out->size();
   for (Member* const member : due) {
     const std::string before = Describe(*member);
@@ -188,7 +173,7 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   }
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
               PersistRun{Record(/*finished=*/false)});
-  for (const ShardSeat& seat : seats_) SendMembers(seat, out);
+  fleet_.AnnounceMembers(CurrentMembers(), out);
 }
 
 void Coordinator::SeatSuccessor(Member* member, absl::Time now) {
@@ -219,10 +204,7 @@ std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, abs
 // Answers newcomers and repeated Join calls once every shard knows the members.
 void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
   if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning) return;
-  if (!std::all_of(seats_.begin(), seats_.end(),
-                   [this](const ShardSeat& seat) { return KnowsMembers(seat); })) {
-    return;
-  }
+  if (!fleet_.AllKnowMembers()) return;
   for (Member& member : members_) {
     if (member.token == 0) continue;
     member.heard = now;
@@ -238,16 +220,14 @@ void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
   bool shard_lost = false;
   bool worker_lost = false;
   bool too_long = false;
-  for (ShardSeat& seat : seats_) {
+  for (const ShardSeat& seat : fleet_) {
     too_long = too_long || (seat.lost && now - seat.heard >= options_.rejoin_timeout);
-    if (seat.lost || now - seat.heard < options_.lease) continue;
-    lost.push_back(Describe(seat));
-    seat.lost = shard_lost = true;
-    if (seat.stream == 0) continue;
-    // If the shard is alive, it attaches again. Until then it counts as absent.
-    out->push_back(
-        RefuseShard{seat.stream, absl::AbortedError("the shard was silent for a lease")});
-    seat.stream = 0;
+  }
+  for (const uint32_t shard : fleet_.Silent(now, options_.lease)) {
+    lost.push_back(Describe(fleet_[shard]));
+    fleet_.MarkLost(shard);
+    fleet_.Disconnect(shard, out);
+    shard_lost = true;
   }
   for (Member& member : members_) {
     if (!member.present) continue;
@@ -294,7 +274,7 @@ bool Coordinator::AnyAlive(absl::Time now, absl::Duration silence) const {
 
 std::string Coordinator::WhoIsLost() const {
   std::vector<std::string> lost;
-  for (const ShardSeat& seat : seats_) {
+  for (const ShardSeat& seat : fleet_) {
     if (seat.lost) lost.push_back(Describe(seat));
   }
   for (const Member& member : members_) {
@@ -316,16 +296,17 @@ RecoveryPolicy Coordinator::Policy() const {
                       .parameters_agree = parameters_agree_,
                       .checkpoint_step = book_.newest()};
   for (const Member& member : members_) facts.contributions_from.push_back(member.replay_from);
-  for (const ShardSeat& seat : seats_) {
-    facts.results_from.push_back(seat.awaits_start ? std::nullopt
-                                                   : std::optional(seat.health.results_from));
+  for (const ShardSeat& seat : fleet_) {
+    facts.results_from.push_back(seat.state == ShardState::kAwaitsReplay
+                                     ? std::nullopt
+                                     : std::optional(seat.health.results_from));
   }
   return RecoveryPolicy(std::move(facts));
 }
 
 std::string Coordinator::Explain(const RecoveryPolicy& policy,
                                  const RepairObstacle& obstacle) const {
-  return policy.Explain(obstacle, obstacle.is_at_shard() ? Describe(seats_[obstacle.holder])
+  return policy.Explain(obstacle, obstacle.is_at_shard() ? Describe(fleet_[obstacle.holder])
                                                          : Describe(members_[obstacle.holder]));
 }
 

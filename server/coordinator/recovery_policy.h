@@ -15,6 +15,9 @@
 
 namespace sluice::server {
 
+// The first kept step of a process that keeps everything.
+inline constexpr uint64_t kEverythingKept = 1;
+
 // The facts that decide. A step from which data is kept is 0 if no data is kept.
 struct RecoveryFacts {
   bool has_checkpoints = false;
