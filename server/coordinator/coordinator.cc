@@ -1,7 +1,6 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,23 +21,6 @@ CoordinatorOptions WithUidOfRun(CoordinatorOptions options) {
   return options;
 }
 
-CheckpointTrackerOptions BookOptionsOf(const CoordinatorOptions& options) {
-  return {.interval = options.checkpoint_interval,
-          .keep = options.checkpoint_keep,
-          .world_size = options.world_size,
-          .shards = options.shards,
-          .patience = options.rejoin_timeout,
-          .in_lockstep = options.in_lockstep,
-          .in_rack = options.in_rack};
-}
-
-std::vector<uint64_t> StepsOf(const std::vector<protocol::CheckpointManifest>& manifests) {
-  std::vector<uint64_t> steps;
-  steps.reserve(manifests.size());
-  for (const protocol::CheckpointManifest& manifest : manifests) steps.push_back(manifest.step);
-  return steps;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
@@ -49,11 +31,8 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       last_tick_(now),
       members_(options_.world_size),
       fleet_(options_.shards, incarnation_),
-      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints),
+      checkpoints_(options_, &fleet_),
       begin_with_(options_.elastic.has_value() ? options_.elastic->start : options_.world_size) {
-  for (const protocol::CheckpointManifest& manifest : options_.checkpoints) {
-    manifests_.emplace(manifest.step, manifest);
-  }
   if (has_checkpoints() && options_.run.has_value()) {
     if (options_.run->finished || CanGoOnInTerm(*options_.run)) {
       GoOnInTerm(*options_.run, now);
@@ -61,10 +40,10 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
     }
     phase_ = protocol::JobPhase::kRecovering;
     term_ = options_.run->term + 1;
-    restore_step_ = book_.newest();
+    restore_step_ = book().newest();
     fleet_.ContinueRun();
   }
-  book_.ResetForTerm(term_);
+  checkpoints_.BeginTerm(term_);
   fleet_.BeginTerm(/*is_first=*/phase_ == protocol::JobPhase::kWaiting);
 }
 
@@ -79,7 +58,7 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
   parameters_agree_ = record.parameters_agree;
   table_ = record.table;
   told_class_ = RecoveryClass::kReplay;
-  book_.ResetForTerm(term_);
+  checkpoints_.BeginTerm(term_);
   for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
     const protocol::RunMember& from = record.members[rank];
     Member& member = members_[rank];
@@ -103,7 +82,7 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
 // its coordinator, would have to replay earlier steps, but no process keeps their results.
 bool Coordinator::CanGoOnInTerm(const protocol::RunRecord& record) const {
   return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
-         record.restore_step <= book_.newest() && protocol::ValidateTensorTable(record.table).ok();
+         record.restore_step <= book().newest() && protocol::ValidateTensorTable(record.table).ok();
 }
 
 void Coordinator::Join(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out) {
@@ -252,7 +231,7 @@ void Coordinator::CommandAttached(const ShardSeat& seat, absl::Time now, Effects
       fleet_.SendMembers(shard, out);
       ReleaseResultsOf(shard, out);
     }
-    if (shard == 0 && book_.asked_minimum() > 0) AskForCheckpoint(book_.asked_minimum(), out);
+    if (shard == 0 && book().asked_minimum() > 0) checkpoints_.AskFor(book().asked_minimum(), out);
   } else {
     fleet_.Suspend(shard, protocol::SuspendShard{term_, last_rollback_}, out);
     StartWhenComplete(now, out);
@@ -329,7 +308,7 @@ void Coordinator::Grant(JoinToken token, Member* member, Effects* out) {
 protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
   // A worker that joins in the middle of a term begins with the newest checkpoint.
   const uint64_t restore_step =
-      phase_ == protocol::JobPhase::kRunning && repairs_losses() ? book_.newest() : restore_step_;
+      phase_ == protocol::JobPhase::kRunning && repairs_losses() ? book().newest() : restore_step_;
   protocol::JoinGrant grant{.job_uid = options_.job_uid,
                             .term = term_,
                             .rank = member.join.rank,
@@ -347,7 +326,7 @@ protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
                             .late_joiner = member.late_joiner};
   if (restore_step == restore_step_) grant.members = began_with_;
   grant.shards = fleet_.Places();
-  AddRestoreParts(&grant);
+  checkpoints_.AddRestoreParts(&grant);
   if (restore_step > 0) return grant;  // The checkpoint contains its plans.
   const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
       options_.control, options_.compression, table_, options_.world_size, options_.momentum);
@@ -357,7 +336,7 @@ protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
 
 protocol::StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
   const bool replays = seat.replays();
-  const uint64_t restore_step = replays ? book_.newest() : restore_step_;
+  const uint64_t restore_step = replays ? book().newest() : restore_step_;
   protocol::StartShard start{.job_uid = options_.job_uid,
                              .term = term_,
                              .first_step = restore_step + 1,
@@ -370,7 +349,7 @@ protocol::StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
                              .restore_step = restore_step,
                              .replay = replays};
   start.incarnations = CurrentMembers().incarnations;
-  AddRestorePart(seat.arrival.shard, &start);
+  checkpoints_.AddRestorePart(seat.arrival.shard, &start);
   return start;
 }
 
@@ -450,7 +429,7 @@ protocol::JobState Coordinator::State() const {
           .failure = failure_,
           .generation = generation_,
           .term = term_,
-          .durable_step = book_.newest()};
+          .durable_step = book().newest()};
 }
 
 void Coordinator::EndNotTold(const protocol::Sender& sender) {
@@ -478,7 +457,7 @@ void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
   fleet_.NumberEnd();
   if (has_checkpoints() && phase == protocol::JobPhase::kFinished) {
     out->push_back(PersistRun{Record(/*finished=*/true)});
-    DropAtShards(std::numeric_limits<uint64_t>::max(), out);
+    checkpoints_.DropAllAtShards(out);
   }
   const absl::Status answer(
       join_code, phase == protocol::JobPhase::kFinished ? "the job has finished" : reason);
@@ -492,10 +471,11 @@ void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
   for (uint32_t shard = 0; shard < fleet_.size(); ++shard) {
     fleet_.End(shard, protocol::EndShard{phase, failure_}, out);
   }
-  AnswerRequests(absl::FailedPreconditionError(absl::StrCat(
-                     "the job has ",
-                     phase == protocol::JobPhase::kFinished ? "finished" : "failed: ", reason)),
-                 out);
+  checkpoints_.AnswerRequests(
+      absl::FailedPreconditionError(
+          absl::StrCat("the job has ",
+                       phase == protocol::JobPhase::kFinished ? "finished" : "failed: ", reason)),
+      out);
 }
 
 bool Coordinator::AnyToldEnd() const {

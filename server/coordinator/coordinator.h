@@ -8,9 +8,7 @@
 // and effects are returned as values. Not thread-safe.
 #pragma once
 
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -26,7 +24,7 @@
 #include "protocol/shard_control.h"
 #include "protocol/snapshot.h"
 #include "protocol/tensor_table.h"
-#include "server/coordinator/checkpoint_tracker.h"
+#include "server/coordinator/checkpoint_driver.h"
 #include "server/coordinator/coordinator_effects.h"
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/job_status.h"
@@ -92,8 +90,10 @@ class Coordinator {
   // Requests a checkpoint as soon as possible. An AnswerCheckpoint follows. Its error is
   // FAILED_PRECONDITION if the job has no checkpoints or has ended, UNAVAILABLE if the job is not
   // running or the checkpoint failed, and RESOURCE_EXHAUSTED if too many requests wait.
-  void RequestCheckpoint(CheckpointToken token, Effects* out);
-  void RequestCancelled(CheckpointToken token) { requests_.erase(token); }
+  void RequestCheckpoint(CheckpointToken token, Effects* out) {
+    checkpoints_.Request(token, phase_, out);
+  }
+  void RequestCancelled(CheckpointToken token) { checkpoints_.CancelRequest(token); }
 
   // Checks the leases and the join timeout. If more than a quarter of the lease has passed since
   // the last tick, assumes that this process was suspended and shifts all timers by that gap.
@@ -109,8 +109,8 @@ class Coordinator {
   void FinishParent(uint32_t term, Effects* out);
   // Reports that the parent job has completed the checkpoint after `durable_step`. The rack keeps
   // all checkpoints from the oldest of the last checkpoint_keep reported steps on.
-  void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
-  bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
+  void ReleaseCheckpoints(uint64_t durable_step) { checkpoints_.Release(durable_step); }
+  bool HasCheckpoint(uint64_t step) const { return book().IsComplete(step); }
   // Returns OK if the checkpoint after `step` is complete here, an error if it can no longer become
   // complete, and nullopt if that is not known yet.
   std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
@@ -160,10 +160,10 @@ class Coordinator {
     absl::Time successor_since;
   };
   static constexpr int kSilentHeartbeats = 3;  // Silence after which a worker may be replaced.
-  static constexpr uint64_t kAtOnce = 1;       // Minimum step of a request for a checkpoint now.
 
   void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
-  bool has_checkpoints() const { return book_.enabled(); }
+  bool has_checkpoints() const { return book().enabled(); }
+  const CheckpointTracker& book() const { return checkpoints_.tracker(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
   bool ended() const {
     return phase_ == protocol::JobPhase::kFinished || phase_ == protocol::JobPhase::kFailed;
@@ -273,21 +273,13 @@ class Coordinator {
   protocol::RunRecord Record(bool finished) const;
   void RecordPart(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
                   Effects* out);
-  void WriteManifest(uint64_t step, Effects* out);
+  // Returns the manifest without its parts.
+  protocol::CheckpointManifest ManifestHead(uint64_t step) const;
   void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
   void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
-  void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);
-  bool MayNameCheckpoints() const;
   void GiveUpForgotten(absl::Time now, Effects* out);
   void ReleaseResultsOf(uint32_t shard, Effects* out);
-  void AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out);
-  void DropAtShards(uint64_t before, Effects* out, uint64_t given_up = 0);
-  void ForgetManifests();
-  // Returns null if there is no such checkpoint.
-  const protocol::CheckpointManifest* ManifestOf(uint64_t step) const;
-  void AddRestoreParts(protocol::JoinGrant* grant) const;
-  void AddRestorePart(uint32_t shard, protocol::StartShard* start) const;
   void NoteOtherWorldSize(Effects* out) const;
 
   const CoordinatorOptions options_;
@@ -306,15 +298,11 @@ class Coordinator {
   uint32_t table_rank_ = 0;
   ParameterAudit audit_;
   ParentGate parent_;
-  CheckpointTracker book_;
-  // Manifests of the complete checkpoints in book_, by step.
-  std::map<uint64_t, protocol::CheckpointManifest> manifests_;
+  CheckpointDriver checkpoints_;
   uint32_t term_ = 0;
-  uint64_t restore_step_ = 0;       // The step that this term continues from.
-  uint64_t furthest_step_ = 0;      // Highest step reported in this term or before.
-  bool knows_position_ = true;      // False if no step has been reported since a restart.
-  std::string checkpoint_trouble_;  // As in JobStatus.
-  absl::Time newest_since_ = absl::InfinitePast();  // When the newest checkpoint became complete.
+  uint64_t restore_step_ = 0;   // The step that this term continues from.
+  uint64_t furthest_step_ = 0;  // Highest step reported in this term or before.
+  bool knows_position_ = true;  // False if no step has been reported since a restart.
   uint32_t rollbacks_ = 0;
   std::string last_rollback_;
   uint32_t repairs_ = 0;
@@ -323,13 +311,7 @@ class Coordinator {
   std::vector<uint32_t> began_with_;  // Elastic: the ranks that the term began with.
   uint64_t lost_workers_ = 0;  // Elastic: number of workers that were removed with their residuals.
   double lost_residual_energy_ = 0;  // Residual energy of the removed workers.
-  uint32_t given_up_in_a_row_ = 0;   // Checkpoints abandoned since the last complete one.
-  absl::Time given_up_at_ = absl::InfinitePast();  // When the last of these was abandoned.
   RecoveryClass told_class_ = RecoveryClass::kNone;
-  uint64_t named_step_ = 0;  // Step of the last checkpoint that shard 0 named.
-  // When all members had passed the step of a checkpoint that an earlier coordinator requested.
-  absl::Time passed_since_ = absl::InfiniteFuture();
-  std::set<CheckpointToken> requests_;
 };
 
 }  // namespace sluice::server

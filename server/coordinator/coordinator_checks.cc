@@ -199,8 +199,8 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .uptime = now - created_,
                    .software_version = options_.software_version,
                    .has_checkpoints = has_checkpoints(),
-                   .checkpoint_step = book_.newest(),
-                   .checkpoint_trouble = checkpoint_trouble_,
+                   .checkpoint_step = book().newest(),
+                   .checkpoint_trouble = checkpoints_.trouble(),
                    .rollbacks = rollbacks_,
                    .last_rollback = last_rollback_,
                    .repairs = repairs_,
@@ -209,7 +209,9 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .lost_workers = lost_workers_,
                    .lost_residual_energy = lost_residual_energy_};
   status.recovery_class = Recovery(&status.recovery_reason);
-  if (newest_since_ > absl::InfinitePast()) status.checkpoint_age = now - newest_since_;
+  if (checkpoints_.newest_since() > absl::InfinitePast()) {
+    status.checkpoint_age = now - checkpoints_.newest_since();
+  }
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     const Member& member = members_[rank];
     status.members.push_back(

@@ -11,9 +11,6 @@ namespace {
 
 // After a rollback, the job waits this many leases for former members before it begins with fewer.
 constexpr int kGatheringLeases = 2;
-// After an abandoned checkpoint, newcomers wait one lease for the next checkpoint. The wait doubles
-// with each further abandoned checkpoint, up to 16 leases.
-constexpr uint32_t kPauseDoublingsMax = 4;
 
 }  // namespace
 
@@ -54,7 +51,7 @@ void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view 
                          Effects* out) {
   // The other members may be waiting for parameters that only the lowest initial rank can send.
   const bool gives_parameters =
-      !parameters_agree_ && book_.newest() == 0 &&
+      !parameters_agree_ && book().newest() == 0 &&
       std::any_of(members.begin(), members.end(), [this](const Member* member) {
         return began_with_.empty() || member->join.rank == began_with_.front();
       });
@@ -98,18 +95,20 @@ void Coordinator::AnnounceMembers(Effects* out) {
   out->push_back(PersistRun{Record(/*finished=*/false)});
   fleet_.AnnounceMembers(CurrentMembers(), out);
   // The checkpoint in progress may be complete without the members that left.
-  std::vector<uint32_t> ranks = book_.expected();
+  std::vector<uint32_t> ranks = book().expected();
   std::erase_if(ranks, [this](uint32_t rank) { return !members_[rank].present; });
   // Newcomers need a worker's part to start from. Learners also pass this step and write a part.
   if (ranks.empty()) ranks = PresentRanks();
-  if (book_.Expect(std::move(ranks))) WriteManifest(book_.under_way(), out);
+  if (checkpoints_.Expect(std::move(ranks))) {
+    checkpoints_.WriteManifest(ManifestHead(book().under_way()), out);
+  }
 }
 
 // Admits newcomers to ranks without a holder or with a silent holder. A newcomer restores the
 // newest checkpoint and replays the later steps from their results. It becomes a member at the
 // first step that it can still contribute to.
 void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
-  if (phase_ != protocol::JobPhase::kRunning || book_.being_written()) return;
+  if (phase_ != protocol::JobPhase::kRunning || book().being_written()) return;
   std::vector<Member*> due;
   std::vector<Member*> silent;
   for (Member& member : members_) {
@@ -131,15 +130,15 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   std::vector<std::string> names;
   for (Member* const member : due) {
     // The newcomer passes the step of the checkpoint in progress, so it writes a part of its own.
-    book_.WithdrawRank(member->successor.rank, now);
+    checkpoints_.WithdrawRank(member->successor.rank, now);
     SeatSuccessor(member, now);
     member->late_joiner = true;
     names.push_back(Describe(*member));
   }
   out->push_back(Notice{
       .text = absl::StrCat(absl::StrJoin(names, " and "), " joins with the checkpoint after step ",
-                           book_.newest(), "; the job continues with ", Present(), " workers"),
-      .fields = {.event = "members_added", .step = book_.newest()}});
+                           book().newest(), "; the job continues with ", Present(), " workers"),
+      .fields = {.event = "members_added", .step = book().newest()}});
   AnnounceMembers(out);
 }
 
@@ -152,17 +151,12 @@ void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
              now, out);
     return;
   }
-  if (book_.under_way() != 0 || book_.asked_minimum() == kAtOnce) return;
-  // A checkpoint costs all members time, and a disk that was full may still be full.
-  const uint32_t doublings = std::min(std::max(given_up_in_a_row_, 1u) - 1, kPauseDoublingsMax);
-  const absl::Duration pause = options_.lease * (1 << doublings);
-  if (given_up_in_a_row_ > 0 && now - given_up_at_ < pause) return;
-  AskForCheckpoint(kAtOnce, out);
+  checkpoints_.AskForNewcomers(now, out);
 }
 
 // True if a newcomer can start from the newest checkpoint and replay the later steps.
 bool Coordinator::CanTakeLearners() const {
-  return book_.newest() > 0 && !Policy().ToReexecution().has_value();
+  return book().newest() > 0 && !Policy().ToReexecution().has_value();
 }
 
 std::vector<uint32_t> Coordinator::PresentRanks() const {
@@ -176,7 +170,7 @@ std::vector<uint32_t> Coordinator::PresentRanks() const {
 // Learners that are present when a checkpoint is named also pass its step and write parts.
 void Coordinator::ExpectPresentRanks() {
   if (!options_.elastic.has_value()) return;
-  (void)book_.Expect(PresentRanks());  // Completes nothing: parts are still missing.
+  (void)checkpoints_.Expect(PresentRanks());  // Completes nothing: parts are still missing.
 }
 
 }  // namespace sluice::server

@@ -25,8 +25,7 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   last_tick_ = now;
   if (gap > options_.lease / 4) {
     waiting_since_ += gap;
-    passed_since_ += gap;
-    book_.Shift(gap);
+    checkpoints_.ShiftTimes(gap);
     for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
     fleet_.ShiftLeases(gap, now);
     out->push_back(
@@ -43,8 +42,8 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   }
   if (!has_checkpoints() || ended()) return;
   AdmitSuccessors(now, out);
-  if (book_.Overdue(now)) {
-    AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not arrive within ",
+  if (book().Overdue(now)) {
+    AbandonCheckpoint(absl::StrCat(book().MissingParts(), " did not arrive within ",
                                    absl::FormatDuration(options_.rejoin_timeout)),
                       now, out);
   }

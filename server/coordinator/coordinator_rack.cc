@@ -17,9 +17,7 @@ bool Coordinator::MayBegin(Effects* out) {
 void Coordinator::StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree,
                                 absl::Time now, Effects* out) {
   if (term != term_ || !gathering() || !parent_.asked()) return;
-  book_.DiscardAfter(restore_step);
-  book_.Release(restore_step);
-  ForgetManifests();
+  checkpoints_.ContinueFrom(restore_step);
   restore_step_ = restore_step;
   parameters_agree_ = parameters_agree || restore_step > 0;
   parent_.Open();
@@ -37,11 +35,11 @@ void Coordinator::ParentLost(uint32_t term, absl::string_view cause, absl::Time 
 }
 
 std::optional<absl::Status> Coordinator::CheckpointOutcome(uint64_t step) const {
-  if (book_.IsComplete(step)) return absl::OkStatus();
-  if (!book_.IsOver(step)) return std::nullopt;
+  if (book().IsComplete(step)) return absl::OkStatus();
+  if (!book().IsOver(step)) return std::nullopt;
   return absl::UnavailableError(absl::StrCat("the rack has no checkpoint after step ", step,
-                                             checkpoint_trouble_.empty() ? "" : ": ",
-                                             checkpoint_trouble_));
+                                             checkpoints_.trouble().empty() ? "" : ": ",
+                                             checkpoints_.trouble()));
 }
 
 void Coordinator::Finish(Effects* out) {

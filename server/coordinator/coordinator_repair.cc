@@ -25,7 +25,7 @@ void Coordinator::ReattachShard(const ShardSeat& seat, bool is_new, absl::Time n
   // The shard will report its part again. Until then no checkpoint may become complete, because the
   // shard may have to replay. A running shard may be replaying for an earlier coordinator.
   if (is_new && phase_ == protocol::JobPhase::kRunning) {
-    book_.Withdraw(protocol::ShardPartName(arrival.shard, term_), now);
+    checkpoints_.Withdraw(protocol::ShardPartName(arrival.shard, term_), now);
   }
   if (runs) {
     fleet_.RunsAlready(arrival.shard, is_new);
@@ -44,7 +44,7 @@ void Coordinator::ReattachShard(const ShardSeat& seat, bool is_new, absl::Time n
 
 void Coordinator::StartReplays(absl::Time now, Effects* out) {
   // While a checkpoint is being written, replays wait in order to start from that checkpoint.
-  if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning || book_.being_written()) return;
+  if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning || book().being_written()) return;
   // After a restart of the coordinator, it is not known yet whether any member of the term is left.
   if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
   for (const ShardSeat& seat : fleet_) {
@@ -54,11 +54,11 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
       RollBack(absl::StrCat(Describe(seat), " was restarted, and ", why_not), now, out);
       return;
     }
-    fleet_.BeginReplay(seat.arrival.shard, book_.newest());
+    fleet_.BeginReplay(seat.arrival.shard, book().newest());
     // Members that have finished are needed again. They repeat their Leave until the job ends.
     for (Member& member : members_) member.left = false;
     CountRepair(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
-                             book_.newest() + 1, " with the data that the workers kept"),
+                             book().newest() + 1, " with the data that the workers kept"),
                 out);
     fleet_.Start(seat.arrival.shard, MakeStart(seat), out);
   }
@@ -75,7 +75,7 @@ void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, 
   const uint64_t step = heartbeat.parameters_hash_step;
   const protocol::Sender& sender = heartbeat.sender;
   // A replaying rank reports the later hashes again, so they are kept for comparison.
-  const bool keep = repairs_losses() && step > book_.newest();
+  const bool keep = repairs_losses() && step > book().newest();
   const std::optional<protocol::Sender> first =
       audit_.Report(step, sender, heartbeat.parameters_sha256,
                     keep ? std::nullopt : std::optional<uint32_t>(Present()));
@@ -99,7 +99,7 @@ void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, 
 // difference. Any other difference would recur.
 bool Coordinator::ComesOfARepair(const protocol::Sender& first, const protocol::Sender& sender,
                                  uint64_t step) const {
-  if (!repairs_losses() || options_.elastic.has_value() || step <= book_.newest()) return false;
+  if (!repairs_losses() || options_.elastic.has_value() || step <= book().newest()) return false;
   return members_[first.rank].incarnation != first.incarnation || first.generation > 1 ||
          sender.generation > 1;
 }
@@ -116,12 +116,7 @@ void Coordinator::WatchReplays(absl::Time now, Effects* out) {
     });
     if (!all_told) continue;
     fleet_.CaughtUp(seat.arrival.shard);
-    if (seat.arrival.shard != 0 || book_.under_way() != 0) continue;
-    if (requests_.empty()) {
-      AskForNextCheckpoint(out);
-    } else {
-      AskForCheckpoint(book_.asked_minimum(), out);
-    }
+    if (seat.arrival.shard == 0) checkpoints_.AskAgain(out);
   }
 }
 
@@ -143,7 +138,7 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   // If all processes were restarted, there is nothing to wait for.
   const bool all_new = newcomers == members_.size() &&
                        (due.size() == newcomers || !AnyAlive(now, absl::InfiniteDuration()));
-  if ((due.empty() && !all_new) || book_.being_written()) return;
+  if ((due.empty() && !all_new) || book().being_written()) return;
   // If no member reported recently, this process may have been cut off and will soon hear them.
   const bool only_just = std::none_of(due.begin(), due.end(), [&](const Member* member) {
     return now - member->successor_since >= options_.lease;
@@ -163,13 +158,14 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   for (Member* const member : due) {
     const std::string before = Describe(*member);
     const uint32_t rank = member->join.rank;
-    book_.WithdrawRank(rank, now);
+    checkpoints_.WithdrawRank(rank, now);
     SeatSuccessor(member, now);
     member->beaten = true;
-    member->replay_from = book_.newest() + 1;
-    CountRepair(absl::StrCat(before, " was replaced by ", member->join.host, " pid ",
-                             member->join.pid, ", which replays ", AfterCheckpoint(book_.newest())),
-                out);
+    member->replay_from = book().newest() + 1;
+    CountRepair(
+        absl::StrCat(before, " was replaced by ", member->join.host, " pid ", member->join.pid,
+                     ", which replays ", AfterCheckpoint(book().newest())),
+        out);
   }
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
               PersistRun{Record(/*finished=*/false)});
@@ -193,7 +189,7 @@ std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, abs
     return absl::StrCat("no worker of term ", term_, " is left");
   }
   std::string why = WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);
-  if (!why.empty() || book_.newest() > 0) return why;
+  if (!why.empty() || book().newest() > 0) return why;
   for (const Member* const member : members) {
     if (member->successor.parameters_sha256 == member->join.parameters_sha256) continue;
     return "there is no checkpoint yet, and it begins with other parameters than its predecessor";
@@ -294,7 +290,7 @@ RecoveryPolicy Coordinator::Policy() const {
                       .shards_update = options_.shards_update,
                       .phase = phase_,
                       .parameters_agree = parameters_agree_,
-                      .checkpoint_step = book_.newest()};
+                      .checkpoint_step = book().newest()};
   for (const Member& member : members_) facts.contributions_from.push_back(member.replay_from);
   for (const ShardSeat& seat : fleet_) {
     facts.results_from.push_back(seat.state == ShardState::kAwaitsReplay
@@ -336,7 +332,7 @@ void Coordinator::WatchRecovery(Effects* out) {
   out->push_back(Notice{
       .text =
           absl::StrCat("a loss would now roll the whole job back to ",
-                       book_.newest() == 0 ? "its start" : absl::StrCat("step ", book_.newest()),
+                       book().newest() == 0 ? "its start" : absl::StrCat("step ", book().newest()),
                        " (recovery class rollback): ", reason),
       .warning = true,
       .fields = {.event = "recovery_class", .reason = "rollback"}});
