@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import runpy
+import select
 import signal
 import sys
 from typing import Any
@@ -28,7 +29,7 @@ gc.freeze()  # Else each rank goes through all of PyTorch's objects, and copies 
 _exits: dict[int, pathlib.Path] = {}
 
 
-def write_exits(*_: Any) -> None:
+def write_exits() -> None:
     """Writes the exit codes of ranks that have ended, as `subprocess` counts them."""
     while _exits:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -57,19 +58,35 @@ def become(request: dict[str, Any]) -> None:
 
 def serve() -> dict[str, Any] | None:
     """Answers requests. Returns the request in the process of a rank, and None at the end of the input."""
-    signal.signal(signal.SIGCHLD, write_exits)
-    for line in sys.stdin:
-        request: dict[str, Any] = json.loads(line)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        pid = os.fork()
-        if pid == 0:
-            become(request)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-            return request
-        _exits[pid] = pathlib.Path(request["exit"])
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        print(pid, flush=True)
-    return None
+    # The handler does nothing, because signals can interrupt a handler. Its signal makes `woken` readable.
+    woken, wakes = os.pipe()
+    for fd in (woken, wakes):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    rest = b""
+    while True:
+        ready = select.select([0, woken], [], [])[0]
+        if woken in ready:
+            os.read(woken, 4096)
+            write_exits()
+        if 0 not in ready:
+            continue
+        read = os.read(0, 1 << 16)
+        if not read:
+            return None
+        *lines, rest = (rest + read).split(b"\n")
+        for line in lines:
+            request: dict[str, Any] = json.loads(line)
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                os.close(woken)
+                os.close(wakes)
+                become(request)
+                return request
+            _exits[pid] = pathlib.Path(request["exit"])
+            print(pid, flush=True)
 
 
 asked = serve()
