@@ -55,7 +55,7 @@ class EffectWriter {
   template <typename... T>
   void AddOne(const std::variant<T...>& value) {
     AddOne(value.index());
-    std::visit([this](const auto& which) { AddOne(which); }, value);
+    std::visit([this](const auto& which) { this->AddOne(which); }, value);
   }
 
   void AddOne(const protocol::LayoutParameters& layout) {
