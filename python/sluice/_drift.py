@@ -27,7 +27,7 @@ class Checksums:
         self._own: torch.Tensor | None = None  # What this rank has submitted in the step that is open.
 
     def update(self) -> None:
-        """Computes the checksums anew."""
+        """Recomputes the checksums."""
         import torch
 
         types = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -48,7 +48,7 @@ class AccuracyGuard:
         self._record = record
         self._every = every
         self._tolerance = tolerance
-        self._windows: list[tuple[float, float]] = []  # Of the reference run: means and standard errors.
+        self._windows: list[tuple[float, float]] = []  # Means and standard errors of the reference run.
         self._open: list[float] = []
         self._done = 0  # Windows of this run.
         self._worse = 0  # Windows in sequence.

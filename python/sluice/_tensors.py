@@ -19,16 +19,14 @@ FLOAT32 = 0
 
 def element_type(tensor: torch.Tensor) -> int:
     """Returns the core's number of the tensor's type; float32 for a type that the core cannot read."""
+    return _core_types().get(tensor.dtype, FLOAT32)
+
+
+def _core_types() -> dict[torch.dtype, int]:
+    """Returns the types that the core can read and write, with the core's numbers."""
     import torch
 
-    return {torch.bfloat16: 1, torch.float16: 2}.get(tensor.dtype, FLOAT32)
-
-
-def _is_core_type(tensor: torch.Tensor) -> bool:
-    """Returns whether the core can read and write the tensor's type."""
-    import torch
-
-    return tensor.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    return {torch.float32: FLOAT32, torch.bfloat16: 1, torch.float16: 2}
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -94,7 +92,7 @@ def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
         )
     if (list(tensor.shape) or [1]) != row[1]:
         raise SluiceError(f"the gradient of {row[0]} has shape {tuple(tensor.shape)}, wanted {tuple(row[1])}", code="INVALID_ARGUMENT")
-    readable = _is_core_type(tensor)
+    readable = tensor.dtype in _core_types()
     if readable and _laid_as(tensor, row):
         return tensor
     copy = new(row, tensor.dtype if readable else torch.float32)
@@ -117,7 +115,7 @@ def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
     """Returns where the core writes the mean: the tensor itself where it can, else a new tensor to copy from."""
     import torch
 
-    if not _is_core_type(tensor):
+    if tensor.dtype not in _core_types():
         return new(row, torch.float32)
     return tensor if _laid_as(tensor, row) else new(row, tensor.dtype)
 

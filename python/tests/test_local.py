@@ -35,7 +35,7 @@ def test_means_are_scaled_and_rounded_as_by_torch(dtype: torch.dtype) -> None:
     with sluice.init(nn.Linear(37, 101, bias=False), uplink="none", downlink="none", quiet=True) as session:
         session.submit(0, values)
         session.wait()
-        # Of another layout: the core writes to a copy.
+        # The core writes to a copy if the layout differs.
         for mean in (torch.empty(101, 37, dtype=dtype), torch.empty(37, 101, dtype=dtype).t()):
             session.apply(0, mean, scale=0.75)
             assert torch.equal(mean, (values * 0.75).to(dtype))
