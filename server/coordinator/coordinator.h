@@ -31,6 +31,7 @@
 #include "server/coordinator/parameter_audit.h"
 #include "server/coordinator/parent_gate.h"
 #include "server/coordinator/recovery_policy.h"
+#include "server/coordinator/roster.h"
 #include "server/coordinator/shard_fleet.h"
 #include "server/shard/notice.h"
 
@@ -129,38 +130,10 @@ class Coordinator {
   // True if the job has ended and all attached shards and present workers know it.
   bool Drained() const;
   // True if at least one worker knows that the job has ended.
-  bool AnyToldEnd() const;
+  bool AnyToldEnd() const { return roster_.AnyToldEnd(); }
   JobStatus Status(absl::Time now) const;
 
  private:
-  struct Member {
-    bool present = false;
-    bool beaten = false;  // This coordinator has received a heartbeat from the member.
-    bool lost = false;    // The member's lease has expired, and the job waits for the member.
-    // Elastic: the reason that the member gave for leaving, if too few workers remained to continue
-    // without it. Otherwise empty.
-    std::string gave_up;
-    protocol::WorkerJoin join;  // The member's Join, without the table.
-    uint64_t incarnation = 0;
-    JoinToken token = 0;  // 0 if no call waits.
-    bool left = false;
-    bool late_joiner = false;  // Elastic: the member joined in the middle of the term.
-    bool told_end = false;
-    absl::Time heard;
-    // Time without progress in the last heartbeat if that exceeds stall_timeout; otherwise 0.
-    absl::Duration stalled{};
-    protocol::MemberProgress progress;
-    protocol::MemberTimings timings;
-    uint64_t replay_from = kEverythingKept;  // As in the member's last report.
-    uint64_t restoring_step = 0;  // Step of the checkpoint that the member is reading; 0 if none.
-    protocol::DiskWait disk_wait;
-    // Another worker's call for this rank. It waits until this member is known to be lost or alive.
-    JoinToken successor_token = 0;  // 0 if there is none.
-    protocol::WorkerJoin successor;
-    absl::Time successor_since;
-  };
-  static constexpr int kSilentHeartbeats = 3;  // Silence after which a worker may be replaced.
-
   void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
   bool has_checkpoints() const { return book().enabled(); }
   const CheckpointTracker& book() const { return checkpoints_.tracker(); }
@@ -174,66 +147,43 @@ class Coordinator {
   }
   bool CanGoOnInTerm(const protocol::RunRecord& record) const;
   void GoOnInTerm(const protocol::RunRecord& record, absl::Time now);
-  uint64_t IncarnationOf(const protocol::WorkerJoin& join) const;
   absl::Status CheckJoin(const protocol::WorkerJoin& join) const;
-  absl::Status HeldByAnother(const protocol::WorkerJoin& holder) const;
   absl::Status CheckArrival(const protocol::ShardArrival& arrival) const;
   absl::Status CheckSeatIsFree(const protocol::ShardArrival& arrival) const;
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
                             absl::string_view version) const;
-  absl::StatusOr<Member*> FindMember(const protocol::Sender& sender);
   // True if the sender belongs to a term that is over. The sender then receives the current term.
   bool OfEarlierTerm(const protocol::Sender& sender) const;
   protocol::JobState StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat);
-  // Converts a worker's progress to the shards' step count. Rounds down.
-  uint64_t ExchangedStep(const protocol::MemberProgress& progress) const {
-    return progress.step / options_.steps_per_exchange;
-  }
   void AssignRank(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out);
-  void AwaitRank(Member* member, JoinToken token, protocol::WorkerJoin join, Effects* out);
   void AdmitSuccessors(absl::Time now, Effects* out);
-  void RefuseSuccessor(Member* member, const absl::Status& why, Effects* out);
   void CommandAttached(const ShardSeat& seat, absl::Time now, Effects* out);
   void StartWhenComplete(absl::Time now, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   protocol::JoinGrant MakeGrant(const Member& member) const;
-  void Grant(JoinToken token, Member* member, Effects* out);
-  std::vector<uint64_t> StepsInUse() const;
+  void GrantWaiting(absl::Time now, Effects* out);
   protocol::StartShard MakeStart(const ShardSeat& seat) const;
-  void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, Member* member, absl::Time now,
-                       Effects* out);
-  protocol::JobState StateFor(Member* member) const;
+  void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
+  protocol::JobState StateFor(uint32_t rank);
   void CheckWaiting(absl::Time now, Effects* out);
   void CheckLeases(absl::Time now, Effects* out);
-  bool IsSilent(const Member& member, absl::Time now) const;
-  bool LeaseIsOver(const Member& member, absl::Time now) const;
   void End(protocol::JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
            Effects* out);
-  std::string Describe(const Member& member) const { return Describe(member.join); }
-  std::string Describe(const protocol::WorkerJoin& join) const;
-  static std::string Describe(const ShardSeat& seat) { return server::Describe(seat); }
   std::string WhoIsMissing() const;
   std::string WhoIsLost() const;
-  uint32_t Present() const;
-  std::vector<uint32_t> PresentRanks() const;
 
   // Defined in coordinator_rack.cc.
   bool MayBegin(Effects* out);
   void Finish(Effects* out);
-  // Returns whether all members that are present have finished.
-  bool AllHaveLeft() const;
 
   // Defined in coordinator_elastic.cc.
-  bool IsEnough(absl::Time now) const;
   void EvictLost(absl::Time now, Effects* out);
-  void GaveUp(Member* member, absl::string_view why, absl::Time now, Effects* out);
+  void GaveUp(uint32_t rank, absl::string_view why, absl::Time now, Effects* out);
   void AskForNewcomers(absl::Time now, Effects* out);
-  void Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
-              Effects* out);
+  void Remove(const Roster::Ranks& ranks, absl::string_view how, absl::Time now, Effects* out);
   void AdmitLearners(absl::Time now, Effects* out);
   bool CanTakeLearners() const;
   void ExpectPresentRanks();
-  std::string Vacate(const std::vector<Member*>& members);
   void AnnounceMembers(Effects* out);
 
   // Defined in coordinator_repair.cc.
@@ -241,24 +191,15 @@ class Coordinator {
   void StartReplays(absl::Time now, Effects* out);
   protocol::SetMembers CurrentMembers() const;
   void ReplaceWorkers(absl::Time now, Effects* out);
-  // Gives the rank to the newcomer that waits for it.
-  void SeatSuccessor(Member* member, absl::Time now);
-  std::string WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const;
+  std::string WhyNotReplaced(const Roster::Ranks& ranks, absl::Time now) const;
+  // Describes the newcomer for the rank.
+  std::string ReplacedBy(uint32_t rank) const;
   void AnswerWhenMembersAreKnown(absl::Time now, Effects* out);
   void CheckLostMembers(absl::Time now, Effects* out);
-  void NoteReturn(Member* member, Effects* out);
-  // True if this coordinator heard from some rank within the last `silence`.
-  bool AnyAlive(absl::Time now, absl::Duration silence) const;
   RecoveryPolicy Policy() const;
   std::string Explain(const RecoveryPolicy& policy, const RepairObstacle& obstacle) const;
   // Returns why these losses cannot be repaired. Empty if they can.
   std::string WhyNoRepair(bool shard_lost, bool worker_lost) const;
-  // Describes the lost processes: they were silent, or alive but without progress.
-  std::string DescribeLoss(const std::vector<std::string>& silent,
-                           const std::vector<std::string>& stalled) const;
-  std::string Stalled(const Member& member) const;
-  void AddLost(const Member& member, std::vector<std::string>* silent,
-               std::vector<std::string>* others) const;
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);
   void WatchReplays(absl::Time now, Effects* out);
@@ -269,7 +210,6 @@ class Coordinator {
 
   // Defined in coordinator_checkpoints.cc.
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);
-  void ForgetMembers();
   protocol::RunRecord Record(bool finished) const;
   void RecordPart(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
                   Effects* out);
@@ -292,10 +232,8 @@ class Coordinator {
   uint32_t generation_ = 0;  // 0 until announced.
   bool parameters_agree_ = true;
   std::string failure_;
-  std::vector<Member> members_;  // By rank.
+  Roster roster_;
   ShardFleet fleet_;
-  protocol::TensorTable table_;  // From the first worker that joined; empty until then.
-  uint32_t table_rank_ = 0;
   ParameterAudit audit_;
   ParentGate parent_;
   CheckpointDriver checkpoints_;
@@ -307,10 +245,6 @@ class Coordinator {
   std::string last_rollback_;
   uint32_t repairs_ = 0;
   std::string last_repair_;
-  uint32_t begin_with_ = 0;           // Number of workers that the term needs to begin.
-  std::vector<uint32_t> began_with_;  // Elastic: the ranks that the term began with.
-  uint64_t lost_workers_ = 0;  // Elastic: number of workers that were removed with their residuals.
-  double lost_residual_energy_ = 0;  // Residual energy of the removed workers.
   RecoveryClass told_class_ = RecoveryClass::kNone;
 };
 

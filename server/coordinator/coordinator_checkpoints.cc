@@ -24,14 +24,8 @@ protocol::RunRecord Coordinator::Record(bool finished) const {
   record.generation = generation_;
   record.restore_step = restore_step_;
   record.parameters_agree = parameters_agree_;
-  record.table = table_;
-  for (const Member& member : members_) {
-    record.members.push_back({.nonce = member.join.nonce,
-                              .incarnation = member.incarnation,
-                              .host = member.join.host,
-                              .pid = member.join.pid,
-                              .parameters_sha256 = member.join.parameters_sha256});
-  }
+  record.table = roster_.table();
+  record.members = roster_.Records();
   return record;
 }
 
@@ -64,7 +58,6 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   // Heartbeats lag, so a checkpoint may be further ahead than the reported steps.
   const uint64_t was_at = std::max({furthest_step_, restore_step_, book().newest()});
   term_ += 1;
-  if (options_.elastic.has_value()) begin_with_ = std::max(Present(), options_.elastic->least);
   announced_ = false;
   generation_ = 0;
   out->push_back(PersistRun{Record(/*finished=*/false)});
@@ -85,26 +78,12 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   phase_ = protocol::JobPhase::kRecovering;
   waiting_since_ = now;
   audit_.Clear();
-  ForgetMembers();
+  roster_.EndTerm();
   fleet_.BeginTerm(/*is_first=*/false);
   for (uint32_t shard = 0; shard < fleet_.size(); ++shard) {
     fleet_.Suspend(shard, protocol::SuspendShard{term_, last_rollback_}, out);
   }
   StartWhenComplete(now, out);
-}
-
-// Keeps members whose Join still waits, because these members have not begun the term.
-void Coordinator::ForgetMembers() {
-  for (Member& member : members_) {
-    if (member.token != 0) {
-      member.late_joiner = false;  // The member begins the next term with all others.
-      continue;
-    }
-    Member forgotten;
-    forgotten.successor_token = member.successor_token;
-    forgotten.successor = std::move(member.successor);
-    member = std::move(forgotten);
-  }
 }
 
 absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
@@ -115,23 +94,22 @@ absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
         absl::StrCat("job ", options_.job_name, " has no checkpoints"));
   }
   if (OfEarlierTerm(sender)) return absl::OkStatus();  // No checkpoint needs the part any more.
-  const absl::StatusOr<Member*> member = FindMember(sender);
-  if (!member.ok()) return member.status();
+  const absl::Status is_member = roster_.CheckSender(sender);
+  if (!is_member.ok()) return is_member;
+  const std::string name = roster_.Describe(sender.rank);
   const bool own = part.name == protocol::WorkerPartName(sender.rank, part.term);
   // A report with an error may name any file of the checkpoint that was to be restored.
   if (!own && part.error.empty() &&
       (part.name.starts_with("worker-") || part.name.starts_with("shard-"))) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Describe(**member), " reported ", part.name, ", which is not its own"));
+        absl::StrCat(name, " reported ", part.name, ", which is not its own"));
   }
   if (part.server >= fleet_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(Describe(**member), " reported ", part.name,
-                                                   " with server ", part.server, " of ",
-                                                   fleet_.size()));
+    return absl::InvalidArgumentError(absl::StrCat(name, " reported ", part.name, " with server ",
+                                                   part.server, " of ", fleet_.size()));
   }
-  // A member that saves a part of a later step has read the checkpoint that it restored.
-  if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
-  RecordPart(part, Describe(**member), now, out);
+  roster_.SavedPart(sender.rank, part.step);
+  RecordPart(part, name, now, out);
   return absl::OkStatus();
 }
 
@@ -188,7 +166,7 @@ protocol::CheckpointManifest Coordinator::ManifestHead(uint64_t step) const {
           .step = step,
           .world_size = options_.world_size,
           .shards = options_.shards,
-          .table_hash = protocol::HashTensorTable(table_),
+          .table_hash = protocol::HashTensorTable(roster_.table()),
           .layout = options_.layout,
           .software_version = options_.software_version,
           .at_shards = options_.checkpoints_at_shards,
@@ -208,9 +186,9 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
 }
 
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
-  checkpoints_.Complete(StepsInUse(), now, out);
+  checkpoints_.Complete(roster_.StepsInUse(), now, out);
   for (uint32_t shard = 0; shard < fleet_.size(); ++shard) ReleaseResultsOf(shard, out);
-  audit_.ForgetCompleteUpTo(step, Present());
+  audit_.ForgetCompleteUpTo(step, roster_.Present());
   AskForNextCheckpoint(out);
   StartReplays(now, out);
   if (options_.elastic.has_value()) AdmitLearners(now, out);
@@ -223,15 +201,6 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effec
 
 void Coordinator::AskForNextCheckpoint(Effects* out) {
   if (phase_ == protocol::JobPhase::kRunning) checkpoints_.AskForNext(out);
-}
-
-// Returns the steps of the checkpoints that members are still reading, even if newer ones exist.
-std::vector<uint64_t> Coordinator::StepsInUse() const {
-  std::vector<uint64_t> steps;
-  for (const Member& member : members_) {
-    if (member.present && member.restoring_step > 0) steps.push_back(member.restoring_step);
-  }
-  return steps;
 }
 
 void Coordinator::ReleaseResultsOf(uint32_t shard, Effects* out) {
@@ -260,17 +229,13 @@ void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
 }
 
 void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
-  const uint64_t step = book().under_way();
-  const bool all_passed = std::all_of(members_.begin(), members_.end(), [&](const Member& m) {
-    return !m.present || ExchangedStep(m.progress) >= step;
-  });
-  const std::string why = checkpoints_.WhyAbandon(all_passed, now);
+  const std::string why = checkpoints_.WhyAbandon(roster_.AllPassed(book().under_way()), now);
   if (!why.empty()) AbandonCheckpoint(why, now, out);
 }
 
 void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
                                        absl::string_view reason, absl::Time now, Effects* out) {
-  if (!fleet_.Find(stream).has_value() || rank >= members_.size() ||
+  if (!fleet_.Find(stream).has_value() || rank >= roster_.size() ||
       phase_ != protocol::JobPhase::kRunning)
     return;
   RollBack(reason, now, out);

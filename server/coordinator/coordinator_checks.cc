@@ -53,42 +53,22 @@ absl::Status Coordinator::CheckJoin(const protocol::WorkerJoin& join) const {
   const std::string who = absl::StrCat("rank ", join.rank);
   const absl::Status same = CheckSameJob(who, join.job_name, join.job_hash, join.software_version);
   if (!same.ok()) return same;
-  if (join.rank >= members_.size()) {
+  if (join.rank >= roster_.size()) {
     return absl::InvalidArgumentError(absl::StrCat(who, " is out of range: the job has ",
-                                                   members_.size(), " workers, ranks 0 to ",
-                                                   members_.size() - 1));
+                                                   roster_.size(), " workers, ranks 0 to ",
+                                                   roster_.size() - 1));
   }
-  const Member& member = members_[join.rank];
-  const bool held = member.present && member.join.nonce != join.nonce;
+  const Member& member = roster_[join.rank];
+  const bool held = member.is_present() && member.join.nonce != join.nonce;
   const bool may_wait =
       has_checkpoints() && (announced_ || phase_ == protocol::JobPhase::kRecovering);
-  if (held && !may_wait) return HeldByAnother(member.join);
-  const absl::Status table = protocol::ValidateTensorTable(join.table);
-  if (!table.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(who, ": ", table.message()));
+  if (held && !may_wait) {
+    return roster_.HeldBy(
+        member.join, announced_ && !has_checkpoints()
+                         ? " (a restarted worker cannot rejoin a running job without checkpoints)"
+                         : "");
   }
-  const std::string difference =
-      table_.empty() ? "" : protocol::DescribeDifference(join.table, table_);
-  if (!difference.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(who, " trains a different model than rank ",
-                                                   table_rank_, ": ", difference, " (here: rank ",
-                                                   join.rank, ", there: rank ", table_rank_, ")"));
-  }
-  if (table_.empty() && restore_step_ > 0 && !options_.checkpoints.empty() &&
-      options_.checkpoints.back().table_hash != protocol::HashTensorTable(join.table)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        who, " trains a different model than the checkpoint after step ", restore_step_,
-        "; start it with the program and job file that wrote the checkpoint"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::HeldByAnother(const protocol::WorkerJoin& holder) const {
-  return absl::AlreadyExistsError(
-      absl::StrCat(Describe(holder), " holds the rank already; give this worker another --rank",
-                   announced_ && !has_checkpoints()
-                       ? " (a restarted worker cannot rejoin a running job without checkpoints)"
-                       : ""));
+  return roster_.CheckTable(join, restore_step_);
 }
 
 absl::Status Coordinator::CheckArrival(const protocol::ShardArrival& arrival) const {
@@ -124,50 +104,14 @@ absl::Status Coordinator::CheckSeatIsFree(const protocol::ShardArrival& arrival)
                    ", which was started later; this server must stop"));
 }
 
-absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const protocol::Sender& sender) {
-  if (sender.job_uid != options_.job_uid) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", sender.rank, " belongs to another run of job ", options_.job_name,
-                     " than this coordinator; restart the worker"));
-  }
-  if (sender.rank >= members_.size() || !members_[sender.rank].present ||
-      members_[sender.rank].incarnation != sender.incarnation) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this worker does not hold rank ", sender.rank));
-  }
-  if (!members_[sender.rank].gave_up.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("this worker has left rank ", sender.rank));
-  }
-  return &members_[sender.rank];
-}
-
-std::string Coordinator::Describe(const protocol::WorkerJoin& join) const {
-  return absl::StrCat(options_.relays ? "relay " : "rank ", join.rank, " (host ", join.host,
-                      ", pid ", join.pid, ")");
-}
-
-uint32_t Coordinator::Present() const {
-  return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(),
-                                             [](const Member& member) { return member.present; }));
-}
-
 std::string Coordinator::WhoIsMissing() const {
-  std::vector<uint32_t> ranks;
-  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    if (!members_[rank].present) ranks.push_back(rank);
-  }
   std::vector<uint32_t> shards;
   for (const ShardSeat& seat : fleet_) {
     if (!seat.is_attached()) shards.push_back(seat.arrival.shard);
   }
   std::vector<std::string> missing;
-  if (options_.elastic.has_value()) {
-    if (Present() < begin_with_) {
-      missing.push_back(absl::StrCat(begin_with_ - Present(), " of ", begin_with_, " workers"));
-    }
-  } else if (!ranks.empty()) {
-    missing.push_back(
-        absl::StrCat(options_.relays ? "relay " : "rank ", absl::StrJoin(ranks, ", ")));
+  if (std::string workers = roster_.Missing(); !workers.empty()) {
+    missing.push_back(std::move(workers));
   }
   if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
   if (missing.empty() && parent_.awaits_start()) return "the parent job";
@@ -180,8 +124,9 @@ void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
     if (wait.what.empty()) return;
     out->push_back({std::move(who), wait.what, wait.lasts + since_heard, wait.trouble});
   };
-  for (const Member& member : members_) {
-    if (member.present) add(Describe(member), member.disk_wait, now - member.heard);
+  for (const Member& member : roster_) {
+    if (!member.is_present()) continue;
+    add(roster_.Describe(member.join), member.disk_wait, now - member.heard);
   }
   for (const ShardSeat& seat : fleet_) {
     if (seat.is_known()) add(Describe(seat), seat.health.disk_wait, now - seat.heard);
@@ -206,22 +151,22 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .repairs = repairs_,
                    .last_repair = last_repair_,
                    .relays = options_.relays,
-                   .lost_workers = lost_workers_,
-                   .lost_residual_energy = lost_residual_energy_};
+                   .lost_workers = roster_.lost_workers(),
+                   .lost_residual_energy = roster_.lost_residual_energy()};
   status.recovery_class = Recovery(&status.recovery_reason);
   if (checkpoints_.newest_since() > absl::InfinitePast()) {
     status.checkpoint_age = now - checkpoints_.newest_since();
   }
-  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    const Member& member = members_[rank];
+  for (const Member& member : roster_) {
+    const uint32_t rank = member.join.rank;
     status.members.push_back(
         {.rank = rank,
          .host = member.join.host,
          .pid = member.join.pid,
-         .joined = member.present,
-         .left = member.left,
-         .lost = member.lost,
-         .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
+         .joined = member.is_present(),
+         .left = member.has_left(),
+         .lost = member.is_lost(),
+         .since_heartbeat = member.is_present() ? now - member.heard : absl::ZeroDuration(),
          .progress = member.progress,
          .timings = member.timings,
          .waited_seconds = fleet_.WaitedSeconds(rank),

@@ -26,7 +26,7 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   if (gap > options_.lease / 4) {
     waiting_since_ += gap;
     checkpoints_.ShiftTimes(gap);
-    for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
+    roster_.ShiftLeases(gap, now);
     fleet_.ShiftLeases(gap, now);
     out->push_back(
         Notice{.text = absl::StrCat("this process was suspended for ", absl::FormatDuration(gap),
@@ -74,73 +74,20 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
     CheckLostMembers(now, out);
     return;
   }
-  std::vector<std::string> lost;
-  std::vector<std::string> stalled;
+  LossReport loss(options_.lease);
   for (const uint32_t shard : fleet_.Silent(now, options_.lease)) {
-    lost.push_back(Describe(fleet_[shard]));
+    loss.AddSilent(Describe(fleet_[shard]));
     if (has_checkpoints()) fleet_.Disconnect(shard, out);
   }
-  for (const Member& member : members_) {
-    // Workers send heartbeats only after they have joined.
-    if (phase_ != protocol::JobPhase::kRunning) break;
-    if (!LeaseIsOver(member, now)) continue;
-    AddLost(member, &lost, &stalled);
-  }
-  if (lost.empty() && stalled.empty()) return;
-  // Without checkpoints, only the first loss is named, because it may have caused the others.
-  if (!has_checkpoints() && !lost.empty()) {
-    lost.resize(1);
-    stalled.clear();
-  }
-  const std::string text = DescribeLoss(lost, stalled);
+  // Workers send heartbeats only after they have joined.
+  if (phase_ == protocol::JobPhase::kRunning) roster_.AddLosses(roster_.Expired(now), &loss);
+  if (loss.empty()) return;
   if (has_checkpoints()) {
-    RollBack(text, now, out);
+    RollBack(loss.Text(), now, out);
   } else {
-    Fail(absl::StrCat(text, "; the job cannot continue without it"), out);
+    loss.KeepFirst();
+    Fail(absl::StrCat(loss.Text(), "; the job cannot continue without it"), out);
   }
-}
-
-std::string Coordinator::Stalled(const Member& member) const {
-  return absl::StrCat(Describe(member), " is alive, but has made no progress for ",
-                      absl::FormatDuration(absl::Floor(member.stalled, absl::Milliseconds(100))),
-                      " (server.stall_timeout)");
-}
-
-// Adds the member's name to `silent` if it was only silent, otherwise a description to `others`.
-void Coordinator::AddLost(const Member& member, std::vector<std::string>* silent,
-                          std::vector<std::string>* others) const {
-  if (!member.gave_up.empty()) {
-    others->push_back(absl::StrCat(Describe(member), " left: ", member.gave_up));
-  } else if (member.stalled > absl::ZeroDuration()) {
-    others->push_back(Stalled(member));
-  } else {
-    silent->push_back(Describe(member));
-  }
-}
-
-std::string Coordinator::DescribeLoss(const std::vector<std::string>& silent,
-                                      const std::vector<std::string>& stalled) const {
-  std::vector<std::string> parts = stalled;
-  if (!silent.empty()) {
-    parts.insert(parts.begin(),
-                 absl::StrCat(absl::StrJoin(silent, " and "), " did not report for ",
-                              absl::FormatDuration(options_.lease), " (server.lease_timeout)"));
-  }
-  return absl::StrJoin(parts, ", and ");
-}
-
-bool Coordinator::LeaseIsOver(const Member& member, absl::Time now) const {
-  if (!member.present || member.left) return false;
-  return !member.gave_up.empty() || now - member.heard >= options_.lease;
-}
-
-// True if another worker that wants the rank may replace this member.
-bool Coordinator::IsSilent(const Member& member, absl::Time now) const {
-  if (!member.gave_up.empty()) return true;
-  // A worker that has not found this coordinator yet gets a whole lease to do so.
-  const absl::Duration silence =
-      member.beaten ? kSilentHeartbeats * options_.heartbeat : options_.lease;
-  return member.token == 0 && now - member.heard >= silence;
 }
 
 // Admits newcomers whose predecessors are lost.
@@ -150,19 +97,14 @@ void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
   } else if (phase_ == protocol::JobPhase::kRunning && repairs_losses()) {
     ReplaceWorkers(now, out);
   } else if (phase_ == protocol::JobPhase::kRunning) {
-    for (const Member& member : members_) {
-      if (member.successor_token == 0 || !IsSilent(member, now)) continue;
-      RollBack(absl::StrCat(Describe(member), " was replaced by ", member.successor.host, " pid ",
-                            member.successor.pid),
-               now, out);
-      break;
-    }
+    const Roster::Ranks due = roster_.Replaceable(now);
+    if (!due.empty()) RollBack(ReplacedBy(due[0]), now, out);
   }
   if (!gathering()) return;
-  for (Member& member : members_) {
-    if (member.present || member.successor_token == 0) continue;
-    const JoinToken token = std::exchange(member.successor_token, 0);
-    Join(token, std::exchange(member.successor, protocol::WorkerJoin()), now, out);
+  for (const Member& member : roster_) {
+    if (member.is_present() || !member.successor.has_value()) continue;
+    Successor successor = roster_.TakeSuccessor(member.join.rank);
+    Join(successor.token, std::move(successor.join), now, out);
   }
 }
 

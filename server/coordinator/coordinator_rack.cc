@@ -10,7 +10,7 @@ namespace sluice::server {
 // Called when all members are present. A rack asks the parent job once for each term.
 bool Coordinator::MayBegin(Effects* out) {
   if (!options_.in_rack || parent_.is_open()) return true;
-  if (parent_.Ask()) out->push_back(AskParent{term_, table_});
+  if (parent_.Ask()) out->push_back(AskParent{term_, roster_.table()});
   return false;
 }
 

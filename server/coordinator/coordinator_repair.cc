@@ -46,7 +46,7 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
   // While a checkpoint is being written, replays wait in order to start from that checkpoint.
   if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning || book().being_written()) return;
   // After a restart of the coordinator, it is not known yet whether any member of the term is left.
-  if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
+  if (!options_.elastic.has_value() && !roster_.AnyAlive(now, absl::InfiniteDuration())) return;
   for (const ShardSeat& seat : fleet_) {
     if (seat.state != ShardState::kAwaitsReplay || !seat.is_attached()) continue;
     const std::string why_not = WhyNoRepair(/*shard_lost=*/true, /*worker_lost=*/false);
@@ -55,8 +55,7 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
       return;
     }
     fleet_.BeginReplay(seat.arrival.shard, book().newest());
-    // Members that have finished are needed again. They repeat their Leave until the job ends.
-    for (Member& member : members_) member.left = false;
+    roster_.NeedAll();
     CountRepair(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
                              book().newest() + 1, " with the data that the workers kept"),
                 out);
@@ -78,13 +77,13 @@ void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, 
   const bool keep = repairs_losses() && step > book().newest();
   const std::optional<protocol::Sender> first =
       audit_.Report(step, sender, heartbeat.parameters_sha256,
-                    keep ? std::nullopt : std::optional<uint32_t>(Present()));
+                    keep ? std::nullopt : std::optional<uint32_t>(roster_.Present()));
   if (!first.has_value()) return;
-  const bool is_there = members_[first->rank].incarnation == first->incarnation;
+  const bool is_there = roster_[first->rank].incarnation == first->incarnation;
   const std::string differ = absl::StrCat(
-      "after step ", step, " the parameters of ", Describe(members_[sender.rank]),
+      "after step ", step, " the parameters of ", roster_.Describe(sender.rank),
       " differ from those of ",
-      is_there ? Describe(members_[first->rank])
+      is_there ? roster_.Describe(first->rank)
                : absl::StrCat("an earlier process of rank ", first->rank),
       "; workers must compute the same from the same results (same build, same optimizer, no "
       "change to parameters outside it)");
@@ -100,7 +99,7 @@ void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, 
 bool Coordinator::ComesOfARepair(const protocol::Sender& first, const protocol::Sender& sender,
                                  uint64_t step) const {
   if (!repairs_losses() || options_.elastic.has_value() || step <= book().newest()) return false;
-  return members_[first.rank].incarnation != first.incarnation || first.generation > 1 ||
+  return roster_[first.rank].incarnation != first.incarnation || first.generation > 1 ||
          sender.generation > 1;
 }
 
@@ -111,87 +110,65 @@ void Coordinator::WatchReplays(absl::Time now, Effects* out) {
       continue;
     }
     // Workers stop while they wait for the shard, so one report from each worker is enough.
-    const bool all_told = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
-      return member.heard > seat.started || now - member.heard >= options_.lease;
-    });
-    if (!all_told) continue;
+    if (!roster_.AllHeardAfter(seat.started, now)) continue;
     fleet_.CaughtUp(seat.arrival.shard);
     if (seat.arrival.shard == 0) checkpoints_.AskAgain(out);
   }
 }
 
 protocol::SetMembers Coordinator::CurrentMembers() const {
-  protocol::SetMembers members{.generation = generation_};
-  for (const Member& member : members_) members.incarnations.push_back(member.incarnation);
-  return members;
+  return {.generation = generation_, .incarnations = roster_.Incarnations()};
 }
 
 // Gives ranks of lost workers to waiting newcomers. All replacements share a generation.
 void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
-  std::vector<Member*> due;
-  size_t newcomers = 0;
-  for (Member& member : members_) {
-    if (member.successor_token == 0) continue;
-    ++newcomers;
-    if (IsSilent(member, now)) due.push_back(&member);
-  }
+  const Roster::Ranks due = roster_.Replaceable(now);
   // If all processes were restarted, there is nothing to wait for.
-  const bool all_new = newcomers == members_.size() &&
-                       (due.size() == newcomers || !AnyAlive(now, absl::InfiniteDuration()));
+  const bool all_new =
+      std::all_of(roster_.begin(), roster_.end(),
+                  [](const Member& member) { return member.successor.has_value(); }) &&
+      (due.size() == roster_.size() || !roster_.AnyAlive(now, absl::InfiniteDuration()));
   if ((due.empty() && !all_new) || book().being_written()) return;
   // If no member reported recently, this process may have been cut off and will soon hear them.
-  const bool only_just = std::none_of(due.begin(), due.end(), [&](const Member* member) {
-    return now - member->successor_since >= options_.lease;
+  const bool only_just = std::none_of(due.begin(), due.end(), [&](uint32_t rank) {
+    return now - roster_[rank].successor->since >= options_.lease;
   });
-  if (!all_new && only_just && !AnyAlive(now, options_.lease)) return;
+  if (!all_new && only_just && !roster_.AnyAlive(now, options_.lease)) return;
   const std::string why_not =
       all_new ? absl::StrCat("no worker of term ", term_, " is left") : WhyNotReplaced(due, now);
   if (!why_not.empty()) {
-    const Member& first = due.empty() ? members_[0] : *due[0];
-    RollBack(absl::StrCat(Describe(first), " was replaced by ", first.successor.host, " pid ",
-                          first.successor.pid, ", and ", why_not),
-             now, out);
+    RollBack(absl::StrCat(ReplacedBy(due.empty() ? 0 : due[0]), ", and ", why_not), now, out);
     return;
   }
   generation_ += 1;
   const size_t persist_first = out->size();
-  for (Member* const member : due) {
-    const std::string before = Describe(*member);
-    const uint32_t rank = member->join.rank;
+  for (const uint32_t rank : due) {
+    const std::string who = ReplacedBy(rank);
     checkpoints_.WithdrawRank(rank, now);
-    SeatSuccessor(member, now);
-    member->beaten = true;
-    member->replay_from = book().newest() + 1;
-    CountRepair(
-        absl::StrCat(before, " was replaced by ", member->join.host, " pid ", member->join.pid,
-                     ", which replays ", AfterCheckpoint(book().newest())),
-        out);
+    roster_.Replace(rank, book().newest() + 1, now);
+    CountRepair(absl::StrCat(who, ", which replays ", AfterCheckpoint(book().newest())), out);
   }
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
               PersistRun{Record(/*finished=*/false)});
   fleet_.AnnounceMembers(CurrentMembers(), out);
 }
 
-void Coordinator::SeatSuccessor(Member* member, absl::Time now) {
-  Member holder;
-  holder.present = true;
-  holder.heard = now;
-  holder.token = member->successor_token;
-  holder.incarnation = IncarnationOf(member->successor);
-  holder.join = std::move(member->successor);
-  holder.join.table.clear();
-  *member = std::move(holder);
+std::string Coordinator::ReplacedBy(uint32_t rank) const {
+  const protocol::WorkerJoin& newcomer = roster_[rank].successor->join;
+  return absl::StrCat(roster_.Describe(rank), " was replaced by ", newcomer.host, " pid ",
+                      newcomer.pid);
 }
 
 // Returns why the newcomers cannot continue in this term. Empty if they can.
-std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const {
-  if (!AnyAlive(now, options_.lease)) {
+std::string Coordinator::WhyNotReplaced(const Roster::Ranks& ranks, absl::Time now) const {
+  if (!roster_.AnyAlive(now, options_.lease)) {
     return absl::StrCat("no worker of term ", term_, " is left");
   }
   std::string why = WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);
   if (!why.empty() || book().newest() > 0) return why;
-  for (const Member* const member : members) {
-    if (member->successor.parameters_sha256 == member->join.parameters_sha256) continue;
+  for (const uint32_t rank : ranks) {
+    const Member& member = roster_[rank];
+    if (member.successor->join.parameters_sha256 == member.join.parameters_sha256) continue;
     return "there is no checkpoint yet, and it begins with other parameters than its predecessor";
   }
   return "";
@@ -201,38 +178,26 @@ std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, abs
 void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
   if (!repairs_losses() || phase_ != protocol::JobPhase::kRunning) return;
   if (!fleet_.AllKnowMembers()) return;
-  for (Member& member : members_) {
-    if (member.token == 0) continue;
-    member.heard = now;
-    Grant(std::exchange(member.token, 0), &member, out);
-  }
+  GrantWaiting(now, out);
 }
 
 // An expired lease causes no rollback while the other processes can restore the lost process.
 void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
+  roster_.RenewWaiting(now);
   if (options_.elastic.has_value()) EvictLost(now, out);
-  std::vector<std::string> lost;
-  std::vector<std::string> stalled;
+  LossReport loss(options_.lease);
   bool shard_lost = false;
-  bool worker_lost = false;
-  bool too_long = false;
+  bool too_long = roster_.AnyLostFor(options_.rejoin_timeout, now);
   for (const ShardSeat& seat : fleet_) {
     too_long = too_long || (seat.lost && now - seat.heard >= options_.rejoin_timeout);
   }
   for (const uint32_t shard : fleet_.Silent(now, options_.lease)) {
-    lost.push_back(Describe(fleet_[shard]));
+    loss.AddSilent(Describe(fleet_[shard]));
     fleet_.MarkLost(shard);
     fleet_.Disconnect(shard, out);
     shard_lost = true;
   }
-  for (Member& member : members_) {
-    if (!member.present) continue;
-    if (member.token != 0) member.heard = now;  // The member waits for our answer.
-    too_long = too_long || (member.lost && now - member.heard >= options_.rejoin_timeout);
-    if (member.lost || !LeaseIsOver(member, now)) continue;
-    AddLost(member, &lost, &stalled);
-    member.lost = worker_lost = true;
-  }
+  const bool worker_lost = roster_.MarkLost(now, &loss);
   if (too_long) {
     End(protocol::JobPhase::kFailed,
         absl::StrCat("waited ", absl::FormatDuration(options_.rejoin_timeout), ": ", WhoIsLost(),
@@ -241,9 +206,9 @@ void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
         absl::StatusCode::kDeadlineExceeded, out);
     return;
   }
-  if (lost.empty() && stalled.empty()) return;
+  if (loss.empty()) return;
   const std::string why_not = WhyNoRepair(shard_lost, worker_lost);
-  const std::string text = DescribeLoss(lost, stalled);
+  const std::string text = loss.Text();
   if (why_not.empty()) {
     out->push_back(Notice{.text = absl::StrCat(text, "; the others wait up to ",
                                                absl::FormatDuration(options_.rejoin_timeout),
@@ -255,30 +220,12 @@ void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
   }
 }
 
-void Coordinator::NoteReturn(Member* member, Effects* out) {
-  member->beaten = true;
-  if (!std::exchange(member->lost, false)) return;
-  out->push_back(Notice{.text = absl::StrCat(Describe(*member), " is back"),
-                        .fields = {.event = "member_back", .rank = member->join.rank}});
-}
-
-bool Coordinator::AnyAlive(absl::Time now, absl::Duration silence) const {
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
-    return member.present && member.beaten && now - member.heard < silence;
-  });
-}
-
 std::string Coordinator::WhoIsLost() const {
   std::vector<std::string> lost;
   for (const ShardSeat& seat : fleet_) {
     if (seat.lost) lost.push_back(Describe(seat));
   }
-  for (const Member& member : members_) {
-    if (!member.lost) continue;
-    lost.push_back(member.gave_up.empty()
-                       ? Describe(member)
-                       : absl::StrCat(Describe(member), ", which left (", member.gave_up, "),"));
-  }
+  for (std::string& name : roster_.NamesOfLost()) lost.push_back(std::move(name));
   return absl::StrJoin(lost, " and ");
 }
 
@@ -291,7 +238,7 @@ RecoveryPolicy Coordinator::Policy() const {
                       .phase = phase_,
                       .parameters_agree = parameters_agree_,
                       .checkpoint_step = book().newest()};
-  for (const Member& member : members_) facts.contributions_from.push_back(member.replay_from);
+  for (const Member& member : roster_) facts.contributions_from.push_back(member.replay_from);
   for (const ShardSeat& seat : fleet_) {
     facts.results_from.push_back(seat.state == ShardState::kAwaitsReplay
                                      ? std::nullopt
@@ -303,7 +250,7 @@ RecoveryPolicy Coordinator::Policy() const {
 std::string Coordinator::Explain(const RecoveryPolicy& policy,
                                  const RepairObstacle& obstacle) const {
   return policy.Explain(obstacle, obstacle.is_at_shard() ? Describe(fleet_[obstacle.holder])
-                                                         : Describe(members_[obstacle.holder]));
+                                                         : roster_.Describe(obstacle.holder));
 }
 
 std::string Coordinator::WhyNoRepair(bool shard_lost, bool worker_lost) const {
