@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "server/control/plan_maker.h"
 
 namespace sluice::server {
@@ -54,7 +53,7 @@ void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) 
   generation_ = record.generation;
   restore_step_ = record.restore_step;
   parameters_agree_ = record.parameters_agree;
-  told_class_ = RecoveryClass::kReplay;
+  recoveries_.ExpectRepairs();
   checkpoints_.BeginTerm(term_);
   roster_.ContinueTerm(record, now);
   fleet_.ContinueTerm(CurrentMembers(), now);
@@ -163,7 +162,7 @@ void Coordinator::CommandAttached(const ShardSeat& seat, absl::Time now, Effects
     }
     if (shard == 0 && book().asked_minimum() > 0) checkpoints_.AskFor(book().asked_minimum(), out);
   } else {
-    fleet_.Suspend(shard, protocol::SuspendShard{term_, last_rollback_}, out);
+    fleet_.Suspend(shard, protocol::SuspendShard{term_, recoveries_.last_rollback()}, out);
     StartWhenComplete(now, out);
     if (!announced_) {
       out->push_back(
@@ -217,7 +216,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   ExpectPresentRanks();
   furthest_step_ = restore_step_;
   knows_position_ = true;
-  told_class_ = RecoveryClass::kReplay;
+  recoveries_.ExpectRepairs();
   fleet_.SetPositions(restore_step_);
   AskForNextCheckpoint(out);
 }

@@ -30,6 +30,7 @@
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/parameter_audit.h"
 #include "server/coordinator/parent_gate.h"
+#include "server/coordinator/recovery_log.h"
 #include "server/coordinator/recovery_policy.h"
 #include "server/coordinator/roster.h"
 #include "server/coordinator/shard_fleet.h"
@@ -134,7 +135,6 @@ class Coordinator {
   JobStatus Status(absl::Time now) const;
 
  private:
-  void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
   bool has_checkpoints() const { return book().enabled(); }
   const CheckpointTracker& book() const { return checkpoints_.tracker(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
@@ -149,9 +149,6 @@ class Coordinator {
   void GoOnInTerm(const protocol::RunRecord& record, absl::Time now);
   absl::Status CheckJoin(const protocol::WorkerJoin& join) const;
   absl::Status CheckArrival(const protocol::ShardArrival& arrival) const;
-  absl::Status CheckSeatIsFree(const protocol::ShardArrival& arrival) const;
-  absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
-                            absl::string_view version) const;
   // True if the sender belongs to a term that is over. The sender then receives the current term.
   bool OfEarlierTerm(const protocol::Sender& sender) const;
   protocol::JobState StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat);
@@ -170,7 +167,6 @@ class Coordinator {
   void End(protocol::JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
            Effects* out);
   std::string WhoIsMissing() const;
-  std::string WhoIsLost() const;
 
   // Defined in coordinator_rack.cc.
   bool MayBegin(Effects* out);
@@ -203,7 +199,6 @@ class Coordinator {
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);
   void WatchReplays(absl::Time now, Effects* out);
-  void CountRepair(absl::string_view text, Effects* out);
   void CompareParameters(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
   bool ComesOfARepair(const protocol::Sender& first, const protocol::Sender& sender,
                       uint64_t step) const;
@@ -241,11 +236,7 @@ class Coordinator {
   uint64_t restore_step_ = 0;   // The step that this term continues from.
   uint64_t furthest_step_ = 0;  // Highest step reported in this term or before.
   bool knows_position_ = true;  // False if no step has been reported since a restart.
-  uint32_t rollbacks_ = 0;
-  std::string last_rollback_;
-  uint32_t repairs_ = 0;
-  std::string last_repair_;
-  RecoveryClass told_class_ = RecoveryClass::kNone;
+  RecoveryLog recoveries_;
 };
 
 }  // namespace sluice::server

@@ -6,11 +6,6 @@
 #include "server/coordinator/coordinator.h"
 
 namespace sluice::server {
-namespace {
-
-std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrCat("step ", step); }
-
-}  // namespace
 
 protocol::RunRecord Coordinator::Record(bool finished) const {
   protocol::RunRecord record{.job_name = options_.job_name,
@@ -46,11 +41,9 @@ void Coordinator::Begin(Effects* out) {
     return;
   }
   if (phase_ != protocol::JobPhase::kRecovering) return;
-  last_rollback_ =
-      absl::StrCat("the coordinator was restarted; the job goes back to ", PlaceOf(restore_step_));
-  out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
-                        .warning = true,
-                        .fields = {.event = "rollback", .step = restore_step_}});
+  recoveries_.Continue(
+      absl::StrCat("the coordinator was restarted; the job goes back to ", PlaceOf(restore_step_)),
+      term_, restore_step_, out);
 }
 
 void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
@@ -63,25 +56,22 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   out->push_back(PersistRun{Record(/*finished=*/false)});
   restore_step_ = book().newest();
   parent_.ResetForTerm();
-  rollbacks_ += 1;
-  last_rollback_ =
+  std::string text =
       options_.in_rack
           ? absl::StrCat(cause, "; the rack starts again at the step that the parent job names")
       : knows_position_ ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
                                        PlaceOf(restore_step_), ": ",
                                        was_at - std::min(was_at, restore_step_), " steps are lost")
                         : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
-  out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
-                        .warning = true,
-                        .fields = {.event = "rollback", .step = restore_step_}});
-  checkpoints_.RollBack(term_, last_rollback_, out);
+  recoveries_.RolledBack(std::move(text), term_, restore_step_, out);
+  checkpoints_.RollBack(term_, recoveries_.last_rollback(), out);
   phase_ = protocol::JobPhase::kRecovering;
   waiting_since_ = now;
   audit_.Clear();
   roster_.EndTerm();
   fleet_.BeginTerm(/*is_first=*/false);
   for (uint32_t shard = 0; shard < fleet_.size(); ++shard) {
-    fleet_.Suspend(shard, protocol::SuspendShard{term_, last_rollback_}, out);
+    fleet_.Suspend(shard, protocol::SuspendShard{term_, recoveries_.last_rollback()}, out);
   }
   StartWhenComplete(now, out);
 }

@@ -1,10 +1,10 @@
 // Implements eviction, admission and the start of a term: docs/protocol.md, "Elastic membership".
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/processes.h"
 
 namespace sluice::server {
 // Removes members whose lease has expired, if enough others are left to continue.
@@ -100,7 +100,8 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
 void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
   if (roster_.AnyLost()) {
     const std::string why = WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);
-    RollBack(absl::StrCat(WhoIsLost(), " is lost, fewer than min_workers are left, and ",
+    RollBack(absl::StrCat(LostProcesses(roster_, fleet_),
+                          " is lost, fewer than min_workers are left, and ",
                           why.empty() ? "there is no checkpoint yet" : why),
              now, out);
     return;

@@ -1,6 +1,5 @@
 // How a relay's coordinator lets the parent job decide two things: the step that the rack continues
 // from in a term, and when the job is finished.
-#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/processes.h"
 
 namespace sluice::server {
 namespace {
@@ -56,17 +56,11 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
     }
     fleet_.BeginReplay(seat.arrival.shard, book().newest());
     roster_.NeedAll();
-    CountRepair(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
-                             book().newest() + 1, " with the data that the workers kept"),
-                out);
+    recoveries_.Repaired(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
+                                      book().newest() + 1, " with the data that the workers kept"),
+                         out);
     fleet_.Start(seat.arrival.shard, MakeStart(seat), out);
   }
-}
-
-void Coordinator::CountRepair(absl::string_view text, Effects* out) {
-  repairs_ += 1;
-  last_repair_ = absl::StrCat(text, " (repair ", repairs_, "); nothing is lost");
-  out->push_back(Notice{.text = last_repair_, .fields = {.event = "repair"}});
 }
 
 void Coordinator::CompareParameters(const protocol::WorkerHeartbeat& heartbeat, absl::Time now,
@@ -146,7 +140,8 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     const std::string who = ReplacedBy(rank);
     checkpoints_.WithdrawRank(rank, now);
     roster_.Replace(rank, book().newest() + 1, now);
-    CountRepair(absl::StrCat(who, ", which replays ", AfterCheckpoint(book().newest())), out);
+    recoveries_.Repaired(absl::StrCat(who, ", which replays ", AfterCheckpoint(book().newest())),
+                         out);
   }
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
               PersistRun{Record(/*finished=*/false)});
@@ -200,7 +195,8 @@ void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
   const bool worker_lost = roster_.MarkLost(now, &loss);
   if (too_long) {
     End(protocol::JobPhase::kFailed,
-        absl::StrCat("waited ", absl::FormatDuration(options_.rejoin_timeout), ": ", WhoIsLost(),
+        absl::StrCat("waited ", absl::FormatDuration(options_.rejoin_timeout), ": ",
+                     LostProcesses(roster_, fleet_),
                      " did not come back; restart the job with --resume, or raise "
                      "server.rejoin_timeout"),
         absl::StatusCode::kDeadlineExceeded, out);
@@ -218,15 +214,6 @@ void Coordinator::CheckLostMembers(absl::Time now, Effects* out) {
   } else {
     RollBack(absl::StrCat(text, ", and ", why_not), now, out);
   }
-}
-
-std::string Coordinator::WhoIsLost() const {
-  std::vector<std::string> lost;
-  for (const ShardSeat& seat : fleet_) {
-    if (seat.lost) lost.push_back(Describe(seat));
-  }
-  for (std::string& name : roster_.NamesOfLost()) lost.push_back(std::move(name));
-  return absl::StrJoin(lost, " and ");
 }
 
 RecoveryPolicy Coordinator::Policy() const {
@@ -269,20 +256,8 @@ RecoveryClass Coordinator::Recovery(std::string* reason) const {
 
 void Coordinator::WatchRecovery(Effects* out) {
   std::string reason;
-  const RecoveryClass now = Recovery(&reason);
-  if (now == std::exchange(told_class_, now)) return;
-  if (now == RecoveryClass::kReplay) {
-    out->push_back(Notice{.text = "a loss would be repaired in place again (recovery class replay)",
-                          .fields = {.event = "recovery_class", .reason = "replay"}});
-    return;
-  }
-  out->push_back(Notice{
-      .text =
-          absl::StrCat("a loss would now roll the whole job back to ",
-                       book().newest() == 0 ? "its start" : absl::StrCat("step ", book().newest()),
-                       " (recovery class rollback): ", reason),
-      .warning = true,
-      .fields = {.event = "recovery_class", .reason = "rollback"}});
+  const RecoveryClass next = Recovery(&reason);
+  recoveries_.Watch(next, reason, book().newest(), out);
 }
 
 }  // namespace sluice::server

@@ -4,6 +4,18 @@
 
 namespace sluice::server {
 
+absl::string_view ToString(RecoveryClass recovery) {
+  switch (recovery) {
+    case RecoveryClass::kNone:
+      return "none";
+    case RecoveryClass::kRollback:
+      return "rollback";
+    case RecoveryClass::kReplay:
+      return "replay";
+  }
+  return "unknown";
+}
+
 using Kind = RepairObstacle::Kind;
 
 std::optional<RepairObstacle> RecoveryPolicy::ToShardReplay() const {

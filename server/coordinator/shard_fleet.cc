@@ -135,6 +135,24 @@ void ShardFleet::BeginTerm(bool is_first) {
   start_sequence_ = ++sequence_;
 }
 
+absl::Status ShardFleet::CheckSeatIsFree(const protocol::ShardArrival& arrival,
+                                         bool has_checkpoints) const {
+  const ShardSeat& seat = seats_[arrival.shard];
+  if (!has_checkpoints) {
+    if (!seat.is_attached()) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat("shard ", arrival.shard, " is served by ",
+                                                 seat.arrival.address,
+                                                 " already; give this server another --shard"));
+  }
+  // The process with the highest number serves the shard, even if an older process is still alive.
+  if (!seat.is_known() || arrival.server_incarnation > seat.arrival.server_incarnation) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("shard ", arrival.shard, " is served by ", seat.arrival.address,
+                   ", which was started later; this server must stop"));
+}
+
 bool ShardFleet::Attach(ControlStreamId stream, const protocol::ShardArrival& arrival,
                         absl::Time now, Effects* out) {
   ShardSeat& seat = seats_[arrival.shard];

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "protocol/membership.h"
@@ -97,6 +98,8 @@ class ShardFleet {
   // Numbers EndShard. Commands from now on have higher numbers.
   void NumberEnd() { end_sequence_ = ++sequence_; }
 
+  // Returns why this process cannot serve its shard instead of another process that serves it.
+  absl::Status CheckSeatIsFree(const protocol::ShardArrival& arrival, bool has_checkpoints) const;
   // Records that a process attached. Refuses the shard's previous stream. Returns true if this
   // coordinator did not know the process.
   bool Attach(ControlStreamId stream, const protocol::ShardArrival& arrival, absl::Time now,

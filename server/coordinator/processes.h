@@ -1,0 +1,23 @@
+// Lists the workers and shards of a job together: for its status, and for messages about missing
+// and lost processes. Pure.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "server/coordinator/job_status.h"
+#include "server/coordinator/roster.h"
+#include "server/coordinator/shard_fleet.h"
+
+namespace sluice::server {
+
+// Returns the processes that a term still needs. Empty if it needs none.
+std::string MissingProcesses(const Roster& roster, const ShardFleet& fleet);
+// Returns the processes that the job waits for.
+std::string LostProcesses(const Roster& roster, const ShardFleet& fleet);
+// Adds the members, the shards and the removed workers to the status.
+void AddProcesses(const Roster& roster, const ShardFleet& fleet, absl::Time now, JobStatus* status);
+// Adds the processes that wait for a disk or a file.
+void AddWaits(const Roster& roster, const ShardFleet& fleet, absl::Time now, JobStatus* status);
+
+}  // namespace sluice::server
