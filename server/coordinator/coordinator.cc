@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/control/plan_maker.h"
 
 namespace sluice::server {
 namespace {
@@ -29,34 +28,35 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       last_tick_(now),
       roster_(options_),
       fleet_(options_.shards, incarnation_),
-      checkpoints_(options_, &fleet_) {
+      checkpoints_(options_, &fleet_),
+      messages_(options_, incarnation_, term_, roster_, fleet_, checkpoints_) {
   if (has_checkpoints() && options_.run.has_value()) {
     if (options_.run->finished || CanGoOnInTerm(*options_.run)) {
       GoOnInTerm(*options_.run, now);
       return;
     }
     phase_ = protocol::JobPhase::kRecovering;
-    term_ = options_.run->term + 1;
-    restore_step_ = book().newest();
+    term_.number = options_.run->term + 1;
+    term_.restore_step = book().newest();
     fleet_.ContinueRun();
   }
-  checkpoints_.BeginTerm(term_);
+  checkpoints_.BeginTerm(term_.number);
   fleet_.BeginTerm(/*is_first=*/phase_ == protocol::JobPhase::kWaiting);
 }
 
 // Continues the term of an earlier coordinator. The members of that term report by heartbeat.
 void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) {
   phase_ = protocol::JobPhase::kRunning;
-  announced_ = true;
+  term_.announced = true;
   knows_position_ = false;
-  term_ = record.term;
-  generation_ = record.generation;
-  restore_step_ = record.restore_step;
-  parameters_agree_ = record.parameters_agree;
+  term_.number = record.term;
+  term_.generation = record.generation;
+  term_.restore_step = record.restore_step;
+  term_.parameters_agree = record.parameters_agree;
   recoveries_.ExpectRepairs();
-  checkpoints_.BeginTerm(term_);
+  checkpoints_.BeginTerm(term_.number);
   roster_.ContinueTerm(record, now);
-  fleet_.ContinueTerm(CurrentMembers(), now);
+  fleet_.ContinueTerm(messages_.Members(), now);
   if (record.finished) {
     phase_ = protocol::JobPhase::kFinished;
     fleet_.NumberEnd();
@@ -80,7 +80,7 @@ void Coordinator::Join(JoinToken token, protocol::WorkerJoin join, absl::Time no
   const uint32_t rank = join.rank;
   const Member& member = roster_[rank];
   // The shards already know the members, so this worker is a newcomer.
-  if (!member.is_present() && options_.elastic.has_value() && announced_) {
+  if (!member.is_present() && options_.elastic.has_value() && term_.announced) {
     roster_.Await(token, std::move(join), last_tick_, out);
     AdmitLearners(now, out);
     return;
@@ -97,7 +97,7 @@ void Coordinator::Join(JoinToken token, protocol::WorkerJoin join, absl::Time no
   roster_.Repeat(rank, token, out);
   if (phase_ != protocol::JobPhase::kRunning) return;
   if (!repairs_losses()) {
-    roster_.Answer(rank, MakeGrant(member), now, out);
+    roster_.Answer(rank, messages_.Grant(member, grants_from_newest()), now, out);
     return;
   }
   roster_.Return(rank, now, out);
@@ -110,7 +110,7 @@ void Coordinator::AssignRank(JoinToken token, protocol::WorkerJoin join, absl::T
   const uint32_t rank = join.rank;
   roster_.Seat(token, std::move(join), now);
   StartWhenComplete(now, out);
-  if (!announced_) {
+  if (!term_.announced) {
     out->push_back(Notice{
         .text = absl::StrCat(roster_.Describe(rank), " has joined; waiting for ", WhoIsMissing()),
         .fields = {.event = "member_joined", .rank = rank}});
@@ -118,7 +118,7 @@ void Coordinator::AssignRank(JoinToken token, protocol::WorkerJoin join, absl::T
 }
 
 void Coordinator::JoinCancelled(JoinToken token) {
-  if (roster_.Cancel(token, announced_) && term_ == 0) roster_.ForgetUnusedTable();
+  if (roster_.Cancel(token, term_.announced) && term_.number == 0) roster_.ForgetUnusedTable();
 }
 
 void Coordinator::AttachShard(ControlStreamId stream, const protocol::ShardArrival& arrival,
@@ -130,7 +130,7 @@ void Coordinator::AttachShard(ControlStreamId stream, const protocol::ShardArriv
   }
   const ShardSeat& seat = fleet_[arrival.shard];
   const bool another = seat.is_known() && !seat.IsHeldBy(arrival);
-  if (announced_ && another && !has_checkpoints()) {
+  if (term_.announced && another && !has_checkpoints()) {
     const std::string reason =
         absl::StrCat("shard ", arrival.shard, " (", arrival.address,
                      ") was restarted; its state is lost, and the job cannot continue");
@@ -139,9 +139,9 @@ void Coordinator::AttachShard(ControlStreamId stream, const protocol::ShardArriv
     return;
   }
   const bool is_new = fleet_.Attach(stream, arrival, now, out);
-  if (announced_ && repairs_losses() && !ended()) {
+  if (term_.announced && repairs_losses() && !ended()) {
     ReattachShard(seat, is_new, now, out);
-  } else if (announced_ && another && !ended()) {
+  } else if (term_.announced && another && !ended()) {
     RollBack(absl::StrCat(Describe(seat), " was restarted"), now, out);
   } else {
     CommandAttached(seat, now, out);
@@ -153,18 +153,18 @@ void Coordinator::CommandAttached(const ShardSeat& seat, absl::Time now, Effects
   const uint32_t shard = seat.arrival.shard;
   if (ended()) {
     fleet_.End(shard, protocol::EndShard{phase_, failure_}, out);
-  } else if (announced_) {
+  } else if (term_.announced) {
     if (!seat.has_started()) {
-      fleet_.Start(shard, MakeStart(seat), out);
+      fleet_.Start(shard, messages_.Start(seat), out);
     } else if (repairs_losses()) {
       fleet_.SendMembers(shard, out);
       ReleaseResultsOf(shard, out);
     }
     if (shard == 0 && book().asked_minimum() > 0) checkpoints_.AskFor(book().asked_minimum(), out);
   } else {
-    fleet_.Suspend(shard, protocol::SuspendShard{term_, recoveries_.last_rollback()}, out);
+    fleet_.Suspend(shard, protocol::SuspendShard{term_.number, recoveries_.last_rollback()}, out);
     StartWhenComplete(now, out);
-    if (!announced_) {
+    if (!term_.announced) {
       out->push_back(
           Notice{.text = absl::StrCat(Describe(seat), " has joined; waiting for ", WhoIsMissing()),
                  .fields = {.event = "shard_joined", .shard = shard}});
@@ -178,16 +178,16 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
       roster_.IsEnough(recovers ? std::optional(now - waiting_since_) : std::nullopt);
   const bool complete = enough && fleet_.AllAttached();
   if (!complete || !gathering() || !MayBegin(out)) return;
-  announced_ = true;
-  generation_ = kFirstGeneration;
+  term_.announced = true;
+  term_.generation = kFirstGeneration;
   // Restored parameters are equal on all workers, whatever parameters the workers joined with.
   const bool may_agree = !options_.shards_update && !options_.relays;
   if (!options_.in_rack) {
-    parameters_agree_ = restore_step_ > 0 || (roster_.ParametersAreEqual() && may_agree);
+    term_.parameters_agree = term_.restore_step > 0 || (roster_.ParametersAreEqual() && may_agree);
   }
-  if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
+  if (repairs_losses()) out->push_back(PersistRun{messages_.Record(/*finished=*/false)});
   fleet_.RenewLeases(now);
-  for (const ShardSeat& seat : fleet_) fleet_.Start(seat.arrival.shard, MakeStart(seat), out);
+  for (const ShardSeat& seat : fleet_) fleet_.Start(seat.arrival.shard, messages_.Start(seat), out);
 }
 
 void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now,
@@ -198,82 +198,34 @@ void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, a
 }
 
 void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
-  if (!announced_ || ended() || phase_ == protocol::JobPhase::kRunning) return;
+  if (!term_.announced || ended() || phase_ == protocol::JobPhase::kRunning) return;
   if (!fleet_.AllStarted()) return;
   std::string how = "runs";
   if (phase_ == protocol::JobPhase::kRecovering) {
-    how = absl::StrCat("continues after step ", restore_step_);
-    if (furthest_step_ > restore_step_) absl::StrAppend(&how, " (was at ", furthest_step_, ")");
+    how = absl::StrCat("continues after step ", term_.restore_step);
+    if (furthest_step_ > term_.restore_step)
+      absl::StrAppend(&how, " (was at ", furthest_step_, ")");
   }
   phase_ = protocol::JobPhase::kRunning;
-  roster_.BeginTerm(restore_step_, now);
+  roster_.BeginTerm(term_.restore_step, now);
   GrantWaiting(now, out);
   out->push_back(Notice{.text = absl::StrCat("all ", roster_.Present(), " workers and ",
                                              fleet_.size(), " shards have joined; the job ", how),
-                        .fields = {.event = "job_began", .step = restore_step_ + 1}});
+                        .fields = {.event = "job_began", .step = term_.restore_step + 1}});
   if (!has_checkpoints()) return;
   NoteOtherWorldSize(out);
   ExpectPresentRanks();
-  furthest_step_ = restore_step_;
+  furthest_step_ = term_.restore_step;
   knows_position_ = true;
   recoveries_.ExpectRepairs();
-  fleet_.SetPositions(restore_step_);
+  fleet_.SetPositions(term_.restore_step);
   AskForNextCheckpoint(out);
 }
 
 void Coordinator::GrantWaiting(absl::Time now, Effects* out) {
   for (const uint32_t rank : roster_.Waiting()) {
-    roster_.Answer(rank, MakeGrant(roster_[rank]), now, out);
+    roster_.Answer(rank, messages_.Grant(roster_[rank], grants_from_newest()), now, out);
   }
-}
-
-protocol::JoinGrant Coordinator::MakeGrant(const Member& member) const {
-  // A worker that joins in the middle of a term begins with the newest checkpoint.
-  const uint64_t restore_step =
-      phase_ == protocol::JobPhase::kRunning && repairs_losses() ? book().newest() : restore_step_;
-  protocol::JoinGrant grant{.job_uid = options_.job_uid,
-                            .term = term_,
-                            .rank = member.join.rank,
-                            .incarnation = member.incarnation,
-                            .generation = generation_,
-                            .world_size = options_.world_size,
-                            .first_step = restore_step + 1,
-                            .layout = options_.layout,
-                            .window_bytes = options_.window_bytes,
-                            .parameters_agree = parameters_agree_ || restore_step > 0,
-                            .restore_step = restore_step,
-                            .lease = options_.lease,
-                            .heartbeat = options_.heartbeat,
-                            .server_incarnation = incarnation_,
-                            .late_joiner = member.late_joiner};
-  if (restore_step == restore_step_) grant.members = roster_.began_with();
-  grant.shards = fleet_.Places();
-  checkpoints_.AddRestoreParts(&grant);
-  if (restore_step > 0) return grant;  // The checkpoint contains its plans.
-  const absl::StatusOr<PlanMaker::Plan> plan =
-      FirstPlan(options_.control, options_.compression, roster_.table(), options_.world_size,
-                options_.momentum);
-  if (plan.ok()) grant.plan = *plan;  // If FirstPlan failed, no shard has started.
-  return grant;
-}
-
-protocol::StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
-  const bool replays = seat.replays();
-  const uint64_t restore_step = replays ? book().newest() : restore_step_;
-  protocol::StartShard start{.job_uid = options_.job_uid,
-                             .term = term_,
-                             .first_step = restore_step + 1,
-                             .table = roster_.table(),
-                             .layout = options_.layout,
-                             .generation = generation_,
-                             .window_bytes = options_.window_bytes,
-                             .coordinator_incarnation = incarnation_,
-                             .parameters_agree = parameters_agree_ || restore_step > 0,
-                             .restore_step = restore_step,
-                             .replay = replays};
-  start.incarnations = CurrentMembers().incarnations;
-  checkpoints_.AddRestorePart(seat.arrival.shard, &start);
-  return start;
 }
 
 absl::StatusOr<protocol::JobState> Coordinator::Heartbeat(
@@ -334,8 +286,8 @@ protocol::JobState Coordinator::StateFor(uint32_t rank) {
 protocol::JobState Coordinator::State() const {
   return {.phase = phase_,
           .failure = failure_,
-          .generation = generation_,
-          .term = term_,
+          .generation = term_.generation,
+          .term = term_.number,
           .durable_step = book().newest()};
 }
 
@@ -344,7 +296,8 @@ void Coordinator::EndNotTold(const protocol::Sender& sender) {
 }
 
 bool Coordinator::OfEarlierTerm(const protocol::Sender& sender) const {
-  return sender.job_uid == options_.job_uid && sender.term < term_ && sender.rank < roster_.size();
+  return sender.job_uid == options_.job_uid && sender.term < term_.number &&
+         sender.rank < roster_.size();
 }
 
 protocol::JobState Coordinator::StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat) {
@@ -363,7 +316,7 @@ void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
   failure_ = std::string(reason);
   fleet_.NumberEnd();
   if (has_checkpoints() && phase == protocol::JobPhase::kFinished) {
-    out->push_back(PersistRun{Record(/*finished=*/true)});
+    out->push_back(PersistRun{messages_.Record(/*finished=*/true)});
     checkpoints_.DropAllAtShards(out);
   }
   const absl::Status answer(
@@ -382,7 +335,7 @@ void Coordinator::End(protocol::JobPhase phase, absl::string_view reason,
 bool Coordinator::Drained() const {
   if (!ended()) return false;
   // With checkpoints, an absent worker may rejoin, and one that left repeats Leave until the end.
-  const bool all_must_hear = has_checkpoints() && term_ > 0 && !options_.elastic.has_value();
+  const bool all_must_hear = has_checkpoints() && term_.number > 0 && !options_.elastic.has_value();
   return roster_.AllKnowEnd(all_must_hear) && fleet_.AllKnowEnd();
 }
 

@@ -34,6 +34,8 @@
 #include "server/coordinator/recovery_policy.h"
 #include "server/coordinator/roster.h"
 #include "server/coordinator/shard_fleet.h"
+#include "server/coordinator/term.h"
+#include "server/coordinator/term_messages.h"
 #include "server/shard/notice.h"
 
 namespace sluice::server {
@@ -127,7 +129,7 @@ class Coordinator {
   uint64_t incarnation() const { return incarnation_; }
   protocol::JobPhase phase() const { return phase_; }
   const std::string& failure() const { return failure_; }
-  uint32_t term() const { return term_; }
+  uint32_t term() const { return term_.number; }
   // True if the job has ended and all attached shards and present workers know it.
   bool Drained() const;
   // True if at least one worker knows that the job has ended.
@@ -137,12 +139,16 @@ class Coordinator {
  private:
   bool has_checkpoints() const { return book().enabled(); }
   const CheckpointTracker& book() const { return checkpoints_.tracker(); }
+  // A worker that joins in the middle of a term begins with the newest checkpoint.
+  bool grants_from_newest() const {
+    return phase_ == protocol::JobPhase::kRunning && repairs_losses();
+  }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
   bool ended() const {
     return phase_ == protocol::JobPhase::kFinished || phase_ == protocol::JobPhase::kFailed;
   }
   bool gathering() const {
-    return !announced_ &&
+    return !term_.announced &&
            (phase_ == protocol::JobPhase::kWaiting || phase_ == protocol::JobPhase::kRecovering);
   }
   bool CanGoOnInTerm(const protocol::RunRecord& record) const;
@@ -157,9 +163,7 @@ class Coordinator {
   void CommandAttached(const ShardSeat& seat, absl::Time now, Effects* out);
   void StartWhenComplete(absl::Time now, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
-  protocol::JoinGrant MakeGrant(const Member& member) const;
   void GrantWaiting(absl::Time now, Effects* out);
-  protocol::StartShard MakeStart(const ShardSeat& seat) const;
   void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
   protocol::JobState StateFor(uint32_t rank);
   void CheckWaiting(absl::Time now, Effects* out);
@@ -185,7 +189,6 @@ class Coordinator {
   // Defined in coordinator_repair.cc.
   void ReattachShard(const ShardSeat& seat, bool is_new, absl::Time now, Effects* out);
   void StartReplays(absl::Time now, Effects* out);
-  protocol::SetMembers CurrentMembers() const;
   void ReplaceWorkers(absl::Time now, Effects* out);
   std::string WhyNotReplaced(const Roster::Ranks& ranks, absl::Time now) const;
   // Describes the newcomer for the rank.
@@ -205,11 +208,8 @@ class Coordinator {
 
   // Defined in coordinator_checkpoints.cc.
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);
-  protocol::RunRecord Record(bool finished) const;
   void RecordPart(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
                   Effects* out);
-  // Returns the manifest without its parts.
-  protocol::CheckpointManifest ManifestHead(uint64_t step) const;
   void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
   void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
   void AskForNextCheckpoint(Effects* out);
@@ -223,17 +223,14 @@ class Coordinator {
   absl::Time waiting_since_;
   absl::Time last_tick_;
   protocol::JobPhase phase_ = protocol::JobPhase::kWaiting;
-  bool announced_ = false;   // Generation 1 of this term was sent to the shards.
-  uint32_t generation_ = 0;  // 0 until announced.
-  bool parameters_agree_ = true;
+  Term term_;
   std::string failure_;
   Roster roster_;
   ShardFleet fleet_;
   ParameterAudit audit_;
   ParentGate parent_;
   CheckpointDriver checkpoints_;
-  uint32_t term_ = 0;
-  uint64_t restore_step_ = 0;   // The step that this term continues from.
+  const TermMessages messages_;
   uint64_t furthest_step_ = 0;  // Highest step reported in this term or before.
   bool knows_position_ = true;  // False if no step has been reported since a restart.
   RecoveryLog recoveries_;

@@ -7,71 +7,55 @@
 
 namespace sluice::server {
 
-protocol::RunRecord Coordinator::Record(bool finished) const {
-  protocol::RunRecord record{.job_name = options_.job_name,
-                             .job_uid = options_.job_uid,
-                             .term = term_,
-                             .finished = finished,
-                             .coordinator_incarnation = incarnation_};
-  // A rack does not repair losses, but its next coordinator must report the end of the run.
-  const bool needed = repairs_losses() || (finished && options_.in_rack);
-  if (!needed || !announced_) return record;
-  record.generation = generation_;
-  record.restore_step = restore_step_;
-  record.parameters_agree = parameters_agree_;
-  record.table = roster_.table();
-  record.members = roster_.Records();
-  return record;
-}
-
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
   // Persists even without other changes, so that no later coordinator reuses this number.
-  out->push_back(PersistRun{Record(phase_ == protocol::JobPhase::kFinished)});
+  out->push_back(PersistRun{messages_.Record(phase_ == protocol::JobPhase::kFinished)});
   if (phase_ == protocol::JobPhase::kFinished) {
     out->push_back(Notice{.text = "the run has finished; workers that do not know it yet are told",
                           .fields = {.event = "job_finished"}});
     return;
   }
   if (phase_ == protocol::JobPhase::kRunning) {
-    out->push_back(Notice{.text = absl::StrCat("the coordinator was restarted; term ", term_,
+    out->push_back(Notice{.text = absl::StrCat("the coordinator was restarted; term ", term_.number,
                                                " continues, with the newest checkpoint at ",
                                                PlaceOf(book().newest())),
                           .fields = {.event = "coordinator_restarted"}});
     return;
   }
   if (phase_ != protocol::JobPhase::kRecovering) return;
-  recoveries_.Continue(
-      absl::StrCat("the coordinator was restarted; the job goes back to ", PlaceOf(restore_step_)),
-      term_, restore_step_, out);
+  recoveries_.Continue(absl::StrCat("the coordinator was restarted; the job goes back to ",
+                                    PlaceOf(term_.restore_step)),
+                       term_.number, term_.restore_step, out);
 }
 
 void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
   if (ended()) return;
   // Heartbeats lag, so a checkpoint may be further ahead than the reported steps.
-  const uint64_t was_at = std::max({furthest_step_, restore_step_, book().newest()});
-  term_ += 1;
-  announced_ = false;
-  generation_ = 0;
-  out->push_back(PersistRun{Record(/*finished=*/false)});
-  restore_step_ = book().newest();
+  const uint64_t was_at = std::max({furthest_step_, term_.restore_step, book().newest()});
+  term_.number += 1;
+  term_.announced = false;
+  term_.generation = 0;
+  out->push_back(PersistRun{messages_.Record(/*finished=*/false)});
+  term_.restore_step = book().newest();
   parent_.ResetForTerm();
   std::string text =
       options_.in_rack
           ? absl::StrCat(cause, "; the rack starts again at the step that the parent job names")
-      : knows_position_ ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
-                                       PlaceOf(restore_step_), ": ",
-                                       was_at - std::min(was_at, restore_step_), " steps are lost")
-                        : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
-  recoveries_.RolledBack(std::move(text), term_, restore_step_, out);
-  checkpoints_.RollBack(term_, recoveries_.last_rollback(), out);
+      : knows_position_
+          ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
+                         PlaceOf(term_.restore_step), ": ",
+                         was_at - std::min(was_at, term_.restore_step), " steps are lost")
+          : absl::StrCat(cause, "; the job goes back to ", PlaceOf(term_.restore_step));
+  recoveries_.RolledBack(std::move(text), term_.number, term_.restore_step, out);
+  checkpoints_.RollBack(term_.number, recoveries_.last_rollback(), out);
   phase_ = protocol::JobPhase::kRecovering;
   waiting_since_ = now;
   audit_.Clear();
   roster_.EndTerm();
   fleet_.BeginTerm(/*is_first=*/false);
   for (uint32_t shard = 0; shard < fleet_.size(); ++shard) {
-    fleet_.Suspend(shard, protocol::SuspendShard{term_, recoveries_.last_rollback()}, out);
+    fleet_.Suspend(shard, protocol::SuspendShard{term_.number, recoveries_.last_rollback()}, out);
   }
   StartWhenComplete(now, out);
 }
@@ -121,10 +105,10 @@ void Coordinator::ShardPart(ControlStreamId stream, const protocol::CheckpointPa
 
 void Coordinator::RecordPart(const protocol::CheckpointPart& part, absl::string_view from,
                              absl::Time now, Effects* out) {
-  if (ended() || !announced_) return;
+  if (ended() || !term_.announced) return;
   if (part.unreadable) {
     // If a newer checkpoint has replaced this one, the process that needs one will ask again.
-    if (part.step == 0 || part.step != std::max(restore_step_, book().newest())) return;
+    if (part.step == 0 || part.step != std::max(term_.restore_step, book().newest())) return;
     checkpoints_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
                           part.error, ")"),
@@ -140,27 +124,12 @@ void Coordinator::RecordPart(const protocol::CheckpointPart& part, absl::string_
       AbandonCheckpoint(absl::StrCat(from, ": ", part.error), now, out);
       break;
     case CheckpointTracker::Progress::kComplete:
-      checkpoints_.WriteManifest(ManifestHead(part.step), out);
+      checkpoints_.WriteManifest(messages_.ManifestHead(part.step), out);
       break;
     case CheckpointTracker::Progress::kIgnored:
     case CheckpointTracker::Progress::kTaken:
       break;
   }
-}
-
-protocol::CheckpointManifest Coordinator::ManifestHead(uint64_t step) const {
-  return {.job_name = options_.job_name,
-          .job_hash = options_.job_hash,
-          .job_uid = options_.job_uid,
-          .term = term_,
-          .step = step,
-          .world_size = options_.world_size,
-          .shards = options_.shards,
-          .table_hash = protocol::HashTensorTable(roster_.table()),
-          .layout = options_.layout,
-          .software_version = options_.software_version,
-          .at_shards = options_.checkpoints_at_shards,
-          .parts = {}};
 }
 
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
@@ -199,17 +168,17 @@ void Coordinator::ReleaseResultsOf(uint32_t shard, Effects* out) {
 }
 
 void Coordinator::NoteOtherWorldSize(Effects* out) const {
-  const protocol::CheckpointManifest* const manifest = checkpoints_.ManifestOf(restore_step_);
+  const protocol::CheckpointManifest* const manifest = checkpoints_.ManifestOf(term_.restore_step);
   if (manifest == nullptr || manifest->world_size == options_.world_size) return;
   out->push_back(
       Notice{.text = absl::StrCat(
                  "the run had ", manifest->world_size, " workers and continues with ",
-                 options_.world_size, " after step ", restore_step_,
+                 options_.world_size, " after step ", term_.restore_step,
                  ": all begin with the mean of the ranks' residuals, and the results are not bit-"
                  "identical to those of ",
                  manifest->world_size, " workers"),
              .warning = true,
-             .fields = {.event = "workers_changed", .step = restore_step_}});
+             .fields = {.event = "workers_changed", .step = term_.restore_step}});
 }
 
 void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {

@@ -19,14 +19,14 @@ absl::Status Coordinator::CheckJoin(const protocol::WorkerJoin& join) const {
   const Member& member = roster_[join.rank];
   const bool held = member.is_present() && member.join.nonce != join.nonce;
   const bool may_wait =
-      has_checkpoints() && (announced_ || phase_ == protocol::JobPhase::kRecovering);
+      has_checkpoints() && (term_.announced || phase_ == protocol::JobPhase::kRecovering);
   if (held && !may_wait) {
     return roster_.HeldBy(
-        member.join, announced_ && !has_checkpoints()
+        member.join, term_.announced && !has_checkpoints()
                          ? " (a restarted worker cannot rejoin a running job without checkpoints)"
                          : "");
   }
-  return roster_.CheckTable(join, restore_step_);
+  return roster_.CheckTable(join, term_.restore_step);
 }
 
 absl::Status Coordinator::CheckArrival(const protocol::ShardArrival& arrival) const {
@@ -56,8 +56,8 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .job_uid = options_.job_uid,
                    .phase = phase_,
                    .failure = failure_,
-                   .generation = generation_,
-                   .term = term_,
+                   .generation = term_.generation,
+                   .term = term_.number,
                    .world_size = options_.world_size,
                    .uptime = now - created_,
                    .software_version = options_.software_version,

@@ -30,7 +30,7 @@ void Coordinator::Remove(const Roster::Ranks& ranks, absl::string_view how, absl
                          Effects* out) {
   // The other members may be waiting for parameters that only the lowest initial rank can send.
   const bool gives_parameters =
-      !parameters_agree_ && book().newest() == 0 && roster_.GivesParameters(ranks);
+      !term_.parameters_agree && book().newest() == 0 && roster_.GivesParameters(ranks);
   (void)roster_.Vacate(ranks);
   if (gives_parameters) {
     RollBack(absl::StrCat(how, ", and ",
@@ -49,16 +49,16 @@ void Coordinator::Remove(const Roster::Ranks& ranks, absl::string_view how, absl
 
 // Emits the record of the new members before the commands to the shards.
 void Coordinator::AnnounceMembers(Effects* out) {
-  generation_ += 1;
-  out->push_back(PersistRun{Record(/*finished=*/false)});
-  fleet_.AnnounceMembers(CurrentMembers(), out);
+  term_.generation += 1;
+  out->push_back(PersistRun{messages_.Record(/*finished=*/false)});
+  fleet_.AnnounceMembers(messages_.Members(), out);
   // The checkpoint in progress may be complete without the members that left.
   std::vector<uint32_t> ranks = book().expected();
   std::erase_if(ranks, [this](uint32_t rank) { return !roster_[rank].is_present(); });
   // Newcomers need a worker's part to start from. Learners also pass this step and write a part.
   if (ranks.empty()) ranks = roster_.PresentRanks();
   if (checkpoints_.Expect(std::move(ranks))) {
-    checkpoints_.WriteManifest(ManifestHead(book().under_way()), out);
+    checkpoints_.WriteManifest(messages_.ManifestHead(book().under_way()), out);
   }
 }
 

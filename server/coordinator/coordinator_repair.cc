@@ -21,11 +21,12 @@ std::string AfterCheckpoint(uint64_t step) {
 // coordinator; and a process that must replay the term.
 void Coordinator::ReattachShard(const ShardSeat& seat, bool is_new, absl::Time now, Effects* out) {
   const protocol::ShardArrival& arrival = seat.arrival;
-  const bool runs = arrival.running && arrival.job_uid == options_.job_uid && arrival.term == term_;
+  const bool runs =
+      arrival.running && arrival.job_uid == options_.job_uid && arrival.term == term_.number;
   // The shard will report its part again. Until then no checkpoint may become complete, because the
   // shard may have to replay. A running shard may be replaying for an earlier coordinator.
   if (is_new && phase_ == protocol::JobPhase::kRunning) {
-    checkpoints_.Withdraw(protocol::ShardPartName(arrival.shard, term_), now);
+    checkpoints_.Withdraw(protocol::ShardPartName(arrival.shard, term_.number), now);
   }
   if (runs) {
     fleet_.RunsAlready(arrival.shard, is_new);
@@ -59,7 +60,7 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
     recoveries_.Repaired(absl::StrCat(Describe(seat), " was restarted; it replays from step ",
                                       book().newest() + 1, " with the data that the workers kept"),
                          out);
-    fleet_.Start(seat.arrival.shard, MakeStart(seat), out);
+    fleet_.Start(seat.arrival.shard, messages_.Start(seat), out);
   }
 }
 
@@ -110,10 +111,6 @@ void Coordinator::WatchReplays(absl::Time now, Effects* out) {
   }
 }
 
-protocol::SetMembers Coordinator::CurrentMembers() const {
-  return {.generation = generation_, .incarnations = roster_.Incarnations()};
-}
-
 // Gives ranks of lost workers to waiting newcomers. All replacements share a generation.
 void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   const Roster::Ranks due = roster_.Replaceable(now);
@@ -128,13 +125,13 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     return now - roster_[rank].successor->since >= options_.lease;
   });
   if (!all_new && only_just && !roster_.AnyAlive(now, options_.lease)) return;
-  const std::string why_not =
-      all_new ? absl::StrCat("no worker of term ", term_, " is left") : WhyNotReplaced(due, now);
+  const std::string why_not = all_new ? absl::StrCat("no worker of term ", term_.number, " is left")
+                                      : WhyNotReplaced(due, now);
   if (!why_not.empty()) {
     RollBack(absl::StrCat(ReplacedBy(due.empty() ? 0 : due[0]), ", and ", why_not), now, out);
     return;
   }
-  generation_ += 1;
+  term_.generation += 1;
   const size_t persist_first = out->size();
   for (const uint32_t rank : due) {
     const std::string who = ReplacedBy(rank);
@@ -144,8 +141,8 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
                          out);
   }
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
-              PersistRun{Record(/*finished=*/false)});
-  fleet_.AnnounceMembers(CurrentMembers(), out);
+              PersistRun{messages_.Record(/*finished=*/false)});
+  fleet_.AnnounceMembers(messages_.Members(), out);
 }
 
 std::string Coordinator::ReplacedBy(uint32_t rank) const {
@@ -157,7 +154,7 @@ std::string Coordinator::ReplacedBy(uint32_t rank) const {
 // Returns why the newcomers cannot continue in this term. Empty if they can.
 std::string Coordinator::WhyNotReplaced(const Roster::Ranks& ranks, absl::Time now) const {
   if (!roster_.AnyAlive(now, options_.lease)) {
-    return absl::StrCat("no worker of term ", term_, " is left");
+    return absl::StrCat("no worker of term ", term_.number, " is left");
   }
   std::string why = WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);
   if (!why.empty() || book().newest() > 0) return why;
@@ -223,7 +220,7 @@ RecoveryPolicy Coordinator::Policy() const {
                       .is_elastic = options_.elastic.has_value(),
                       .shards_update = options_.shards_update,
                       .phase = phase_,
-                      .parameters_agree = parameters_agree_,
+                      .parameters_agree = term_.parameters_agree,
                       .checkpoint_step = book().newest()};
   for (const Member& member : roster_) facts.contributions_from.push_back(member.replay_from);
   for (const ShardSeat& seat : fleet_) {
