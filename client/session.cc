@@ -156,6 +156,15 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
   return std::optional<StepResult>(FromResult(**result));
 }
 
+Result<std::vector<ReadyTensor>> Session::WaitForTensors(double seconds) {
+  const auto ready = state_->session->WaitForTensors(absl::Seconds(seconds));
+  if (!ready.ok()) return FromStatus(ready.status());
+  std::vector<ReadyTensor> tensors;
+  tensors.reserve(ready->size());
+  for (const auto& [tensor, has_mean] : *ready) tensors.push_back({tensor, has_mean});
+  return tensors;
+}
+
 Status Session::Apply(uint32_t tensor, std::span<float> mean) {
   return FromStatus(state_->session->Apply(tensor, {mean.data(), mean.size()}));
 }

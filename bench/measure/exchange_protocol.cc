@@ -42,7 +42,7 @@ constexpr size_t kTurnNumbers = 10;
 bool ParseTurn(absl::Span<const absl::string_view> words, TurnReport* turn) {
   return words.size() >= kTurnNumbers &&
          ParseAll(words.first(kTurnNumbers), &turn->started_ns, &turn->ready_ns,
-                  &turn->submitted_ns, &turn->waited_ns, &turn->applied_ns, &turn->bytes_up,
+                  &turn->submitted_ns, &turn->applied_ns, &turn->apply_ns, &turn->bytes_up,
                   &turn->bytes_down, &turn->encode_ns, &turn->cpu_ns, &turn->peak_rss_bytes) &&
          ParseEach(words.subspan(kTurnNumbers), absl::MakeSpan(turn->stage_cpu_ns));
 }
@@ -73,7 +73,7 @@ std::string FormatJoined() { return absl::StrCat(kAnswer, "joined\n"); }
 std::string FormatTurn(const TurnReport& report) {
   return absl::StrCat(
       absl::StrCat(kAnswer, "turn ", report.started_ns, " ", report.ready_ns, " "),
-      absl::StrCat(report.submitted_ns, " ", report.waited_ns, " ", report.applied_ns, " "),
+      absl::StrCat(report.submitted_ns, " ", report.applied_ns, " ", report.apply_ns, " "),
       absl::StrCat(report.bytes_up, " ", report.bytes_down, " ", report.encode_ns, " "),
       absl::StrCat(report.cpu_ns, " ", report.peak_rss_bytes, " "),
       absl::StrJoin(report.stage_cpu_ns, " "), "\n");

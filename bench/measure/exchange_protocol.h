@@ -25,8 +25,8 @@ struct TurnReport {
   int64_t started_ns = 0;
   int64_t ready_ns = 0;      // Time when the last gradient was ready.
   int64_t submitted_ns = 0;  // Time when the last Submit had returned.
-  int64_t waited_ns = 0;     // Time when Wait had returned.
-  int64_t applied_ns = 0;    // Time when every tensor's mean was applied.
+  int64_t applied_ns = 0;    // Time when every tensor's mean was applied and Wait had returned.
+  int64_t apply_ns = 0;      // Time spent applying means, most of it before Wait.
   // The figures below cover only this exchange. Bytes are counted in serialized messages.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;

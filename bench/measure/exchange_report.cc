@@ -96,8 +96,9 @@ void SummarizeStages(const std::vector<Turn>& turns, ExchangeFigures* figures) {
   const auto milliseconds = [&turns](auto figure) { return MeanOf(turns, figure) * 1e-6; };
   figures->submit_ms =
       milliseconds([](const TurnReport& t) { return t.submitted_ns - t.started_ns; });
-  figures->wait_ms = milliseconds([](const TurnReport& t) { return t.waited_ns - t.submitted_ns; });
-  figures->apply_ms = milliseconds([](const TurnReport& t) { return t.applied_ns - t.waited_ns; });
+  figures->wait_ms =
+      milliseconds([](const TurnReport& t) { return t.applied_ns - t.submitted_ns - t.apply_ns; });
+  figures->apply_ms = milliseconds([](const TurnReport& t) { return t.apply_ns; });
   figures->encode_ms = milliseconds([](const TurnReport& t) { return t.encode_ns; });
 }
 

@@ -48,6 +48,11 @@ class ExchangeWorker {
  public:
   ExchangeWorker(const protocol::TensorTable& table, const ExchangeWorkerOptions& options)
       : table_(table), elements_(protocol::TotalElements(table)), parameters_(elements_) {
+    uint64_t begin = 0;
+    for (const protocol::TensorInfo& tensor : table_) {
+      begins_.push_back(begin);
+      begin += tensor.elements();
+    }
     const SyntheticGradients source(table, {.seed = options.gradients.seed});
     const uint64_t fitting = kGradientBytes / (elements_ * sizeof(float));
     gradients_.resize(std::clamp<uint64_t>(fitting, 1, kGradientsMax));
@@ -89,10 +94,9 @@ class ExchangeWorker {
     const double cpu_before = CpuSecondsOfThisProcess();
     report.started_ns = NowNs();
     if (absl::Status given = SubmitAll(order, session, &report); !given.ok()) return given;
-    if (absl::StatusOr<worker::StepResult> step = session->Wait(); !step.ok()) return step.status();
-    report.waited_ns = NowNs();
+    // This thread does nothing else between these readings that takes processor time.
     const int64_t unapplied_cpu = CpuNanosecondsOfThisThread();
-    if (absl::Status applied = ApplyAll(session); !applied.ok()) return applied;
+    if (absl::Status applied = ApplyAll(session, &report); !applied.ok()) return applied;
     const int64_t apply_cpu = CpuNanosecondsOfThisThread() - unapplied_cpu;
     report.applied_ns = NowNs();
     report.cpu_ns = Nanoseconds(CpuSecondsOfThisProcess() - cpu_before);
@@ -112,11 +116,10 @@ class ExchangeWorker {
   // Submits the last tensor first, as a backward pass does. Submits each tensor when its share of
   // the compute time has passed.
   absl::Status SubmitAll(const TurnOrder& order, worker::Session* session, TurnReport* report) {
-    uint64_t begin = elements_;
     report->ready_ns = report->started_ns;
     for (size_t tensor = table_.size(); tensor-- > 0;) {
+      const uint64_t begin = begins_[tensor];
       const uint64_t count = table_[tensor].elements();
-      begin -= count;
       if (order.compute_ns > 0) {
         const double share =
             static_cast<double>(elements_ - begin) / static_cast<double>(elements_);
@@ -133,16 +136,24 @@ class ExchangeWorker {
     return absl::OkStatus();
   }
 
-  absl::Status ApplyAll(worker::Session* session) {
-    uint64_t begin = 0;
-    for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
-      const uint64_t count = table_[tensor].elements();
-      const absl::Status applied = session->ApplyScaled(
-          static_cast<uint32_t>(tensor), -kRate, absl::MakeSpan(parameters_).subspan(begin, count));
-      if (!applied.ok()) return applied;
-      begin += count;
+  // Applies each mean as soon as it has arrived, and ends the step.
+  absl::Status ApplyAll(worker::Session* session, TurnReport* report) {
+    while (true) {
+      const absl::StatusOr<std::vector<worker::ReadyTensor>> ready =
+          session->WaitForTensors(absl::InfiniteDuration());
+      if (!ready.ok()) return ready.status();
+      if (ready->empty()) break;
+      const int64_t began_ns = NowNs();
+      for (const worker::ReadyTensor& mean : *ready) {
+        const absl::Status applied = session->ApplyScaled(
+            mean.tensor, -kRate,
+            absl::MakeSpan(parameters_)
+                .subspan(begins_[mean.tensor], table_[mean.tensor].elements()));
+        if (!applied.ok()) return applied;
+      }
+      report->apply_ns += NowNs() - began_ns;
     }
-    return absl::OkStatus();
+    return session->Wait().status();
   }
 
   void PrepareNext() {
@@ -154,6 +165,7 @@ class ExchangeWorker {
 
   const protocol::TensorTable table_;
   const uint64_t elements_;
+  std::vector<uint64_t> begins_;  // By tensor: its first element.
   std::vector<std::vector<float>> gradients_;
   std::vector<float> parameters_;
   size_t next_ = 0;

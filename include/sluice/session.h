@@ -142,6 +142,12 @@ struct Figures {
   double exposed_seconds = 0;  // Time spent in WaitFor.
 };
 
+// A tensor whose mean has arrived.
+struct ReadyTensor {
+  uint32_t tensor = 0;
+  bool has_mean = true;  // False if it would be in StepResult::without_mean.
+};
+
 class [[gnu::visibility("default")]] Session {
  public:
   // Creates a session. It opens no connection before Join. Fails with INVALID_ARGUMENT if the job
@@ -168,6 +174,10 @@ class [[gnu::visibility("default")]] Session {
   Status Skip();
   // Returns the step's result, or no value if the step is still open after `seconds`.
   Result<std::optional<StepResult>> WaitFor(double seconds);
+  // Waits until means have arrived that no earlier call returned in this step. Returns their
+  // tensors, which the program may Apply before WaitFor returns a result. Returns no tensors if the
+  // step is over or after `seconds`.
+  Result<std::vector<ReadyTensor>> WaitForTensors(double seconds);
   // Writes the mean of `tensor`, or 0 where no rank contributed. Elements of a buffer to which no
   // rank contributed stay unchanged.
   Status Apply(uint32_t tensor, std::span<float> mean);

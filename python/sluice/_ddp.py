@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
@@ -113,25 +112,16 @@ def _finish(session: Session) -> None:
 
     pending = session._pending
     session._pending = []
+    means = {
+        _index(session, parameter): gradient.detach()
+        for bucket, _ in pending
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+    }
     with torch.profiler.record_function("sluice.wait"):
-        session.wait()
-    with torch.profiler.record_function("sluice.apply"):
-        for bucket, future in pending:
-            parameters = [_index(session, parameter) for parameter in bucket.parameters()]
-            apply_means(session, zip(parameters, bucket.gradients(), strict=True))
-            future.set_result(bucket.buffer())
+        session.wait(means)
+    for bucket, future in pending:
+        future.set_result(bucket.buffer())
     session.end_step()
-
-
-def apply_means(session: Session, means: Iterable[tuple[int, torch.Tensor]]) -> None:
-    """Writes the means into pairs of a parameter's number and its tensor. After `Session.wait`."""
-    overflowed = session.without_mean()
-    for tensor, mean in means:
-        if tensor in overflowed:
-            # On no rank it was finite. A GradScaler must see that, to skip the step and lower its scale.
-            mean.detach().fill_(math.nan)
-        else:
-            session.apply(tensor, mean.detach())
 
 
 def take_means(session: Session, parameters: Iterable[torch.Tensor]) -> None:
@@ -139,9 +129,7 @@ def take_means(session: Session, parameters: Iterable[torch.Tensor]) -> None:
     import torch
 
     with torch.profiler.record_function("sluice.wait"):
-        session.wait()
-    with torch.profiler.record_function("sluice.apply"):
-        apply_means(session, _targets(parameters))
+        session.wait({tensor: mean.detach() for tensor, mean in _targets(parameters)})
 
 
 def _targets(parameters: Iterable[torch.Tensor]) -> Iterator[tuple[int, torch.Tensor]]:

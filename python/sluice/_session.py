@@ -16,11 +16,12 @@ from ._drift import Checksums
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures, Sink
 from ._forecast import Meter
+from ._means import POLL_SECONDS, finish_step, write_mean
 from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
 from ._state import Resuming
-from ._tensors import Row, describe, element_type, laid_out, sha256, target_of, to_host
+from ._tensors import Row, describe, element_type, laid_out, sha256, to_host
 from ._world import World
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset, DistributedSampler
 
 _EXIT_LOST_OTHERS = 75  # As sluice-worker's: a supervisor starts this rank again, and it goes on from the checkpoint.
-_POLL_SECONDS = 0.05  # So often a waiting session lets a signal act.
 _T = TypeVar("_T")
 _open: dict[int, Session] = {}  # By id, in the order in which they were made.
 _LEVELS = ("INFO", "WARNING", "ERROR")
@@ -216,14 +216,19 @@ class Session(Reporting, Resuming):
         self._located(core.skip, "skipping the step")
         self._skips = True
 
-    def wait(self) -> None:
-        """Waits until the step is closed on all shards. Ctrl-C ends the waiting, and tells the other ranks."""
+    def wait(self, means: Mapping[int, torch.Tensor] | None = None) -> None:
+        """Waits until the step is closed on all shards. Ctrl-C ends the waiting, and tells the other ranks.
+
+        Args:
+            means: Tensors by number, as for `apply`. Each gets its mean as soon as that has arrived, or NaN where no rank has
+                contributed a finite gradient. They may be the gradients that were submitted.
+        """
         core = self._live()
         names = f" of {self._rows[self._held[-1][0]][0]} and {len(self._held) - 1} more" if self._held else ""
         if not self._skips:
             self._located(lambda: self._buffers.submit(core), "buffers")
         self._skips = False
-        self._last = self._located(lambda: self._poll(core), f"exchange{names}")
+        self._last = self._located(lambda: finish_step(core, self._rows, means or {}, self._drain_log), f"exchange{names}")
         self._held.clear()
         if self._last.buffers_averaged:
             self._located(lambda: self._buffers.apply(core), "buffers")
@@ -245,11 +250,6 @@ class Session(Reporting, Resuming):
     def _quantity(self) -> str:
         return "change" if self._job.sends_weights else "gradient"
 
-    def _poll(self, core: _sluice.Session) -> _sluice.StepResult:
-        while (result := core.wait_for(_POLL_SECONDS)) is None:
-            self._drain_log()
-        return result
-
     def apply(self, tensor: int, mean: torch.Tensor, scale: float = 1.0) -> None:
         """Writes the mean of a parameter's gradients over all ranks, times `scale`, into `mean`. After `wait`.
 
@@ -260,10 +260,7 @@ class Session(Reporting, Resuming):
         """
         core = self._live()
         row = self._rows[tensor]
-        target = target_of(mean, row)
-        self._located(lambda: core.apply(tensor, target.data_ptr(), target.numel(), element_type(target), scale), f"mean of {row[0]}")
-        if target.data_ptr() != mean.data_ptr():
-            mean.copy_(target.reshape(mean.shape))
+        self._located(lambda: write_mean(core, tensor, row, mean, scale), f"mean of {row[0]}")
 
     def apply_update(self, tensor: int, parameters: torch.Tensor) -> None:
         """Adds the shards' update to the parameters of the last exchange, in mode ``local_sgd``. After `wait`.
@@ -390,7 +387,7 @@ class Session(Reporting, Resuming):
             run()  # Python 3.12 starts no threads once the script has ended.
         try:
             while thread.is_alive():
-                thread.join(_POLL_SECONDS)
+                thread.join(POLL_SECONDS)
                 self._drain_log(core)
         except BaseException as error:
             core.abandon("interrupted by the user" if isinstance(error, KeyboardInterrupt) else _in_a_word(error))

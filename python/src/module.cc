@@ -109,6 +109,14 @@ class Session {
   std::optional<client::StepResult> WaitFor(double seconds) {
     return OrRaise(WithoutGil([&] { return session_->WaitFor(seconds); }));
   }
+  std::vector<std::tuple<uint32_t, bool>> WaitForTensors(double seconds) {
+    std::vector<std::tuple<uint32_t, bool>> tensors;
+    for (const auto& [tensor, has_mean] :
+         OrRaise(WithoutGil([&] { return session_->WaitForTensors(seconds); }))) {
+      tensors.emplace_back(tensor, has_mean);
+    }
+    return tensors;
+  }
   void Apply(uint32_t tensor, uintptr_t address, size_t elements, int type, float scale) {
     const client::MeanTarget target{.data = reinterpret_cast<void*>(address),
                                     .size = elements,
@@ -239,6 +247,7 @@ void BindSession(nb::module_& m) {
       .def("submit", &Session::Submit, "tensor"_a, "address"_a, "elements"_a, "type"_a, "scale"_a)
       .def("skip", &Session::Skip)
       .def("wait_for", &Session::WaitFor, "seconds"_a)
+      .def("wait_for_tensors", &Session::WaitForTensors, "seconds"_a)
       .def("apply", &Session::Apply, "tensor"_a, "address"_a, "elements"_a, "type"_a, "scale"_a)
       .def("apply_update", &Session::ApplyUpdate, "tensor"_a, "address"_a, "elements"_a)
       .def("save_checkpoint", &Session::SaveCheckpoint, "state"_a)

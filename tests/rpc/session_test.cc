@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "server/rpc/server.h"
 #include "tests/rpc/await.h"
 #include "worker/rpc/remote_session.h"
@@ -127,6 +128,46 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   EXPECT_TRUE(AwaitOutcome(1).ok());
   EXPECT_EQ(servers_[0]->Stats().highest_closed_step, 5u);
   EXPECT_EQ(servers_[0]->Stats().repeats, 0u);
+}
+
+TEST_F(SessionTest, MeansAreTakenWhileTheStepIsOpen) {
+  job::JobSpec job = ThreeWorkerJob("none");
+  // Each chunk is a bundle.
+  job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 1000};
+  protocol::TensorTable table = TwoTensors();
+  table[1].shape = {1000};
+  StartServers(job);
+  absl::Notification applied;
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
+    ASSERT_TRUE(session->Join(table, std::string(32, 'a')).ok());
+    std::vector<float> w(4500, static_cast<float>(rank));
+    std::vector<float> b(1000, static_cast<float>(2 * rank));
+    ASSERT_TRUE(session->Submit(1, b).ok());
+    if (rank > 0) applied.WaitForNotification();
+    ASSERT_TRUE(session->Submit(0, w).ok());
+    std::vector<uint32_t> order;
+    for (std::optional<worker::StepResult> result; !result.has_value();) {
+      const auto ready = session->WaitForTensors(absl::Hours(1));
+      ASSERT_TRUE(ready.ok()) << ready.status();
+      for (const worker::ReadyTensor& tensor : *ready) {
+        EXPECT_TRUE(tensor.has_mean);
+        order.push_back(tensor.tensor);
+        ASSERT_TRUE(session->Apply(tensor.tensor, absl::MakeSpan(tensor.tensor == 0 ? w : b)).ok());
+      }
+      const auto over = session->WaitFor(absl::ZeroDuration());
+      ASSERT_TRUE(over.ok()) << over.status();
+      if (rank == 0 && order == std::vector<uint32_t>{1}) {
+        EXPECT_FALSE(over->has_value());
+        applied.Notify();
+      }
+      result = *over;
+    }
+    EXPECT_THAT(order, testing::UnorderedElementsAre(1, 0));
+    EXPECT_THAT(w, testing::Each(1.0f));
+    EXPECT_THAT(b, testing::Each(2.0f));
+    EXPECT_TRUE(session->Leave().ok());
+  });
 }
 
 // The Join of this job is larger than the bytes that a connection may send before its first call.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "tests/worker/core/read_results.h"
 
 namespace sluice {
 
@@ -237,7 +238,7 @@ void ParentRun::FinishStep(uint32_t index) {
   const worker::Pipeline& pipeline = *rank.pipeline;
   rank.step = pipeline.step();
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-    Check(pipeline.DecodeMean(tensor, relay.step->values(tensor)).ok(), "a done step decodes");
+    Check(ReadMean(pipeline, tensor, relay.step->values(tensor)).ok(), "a done step decodes");
   }
   if (pipeline.Result().checkpoint_due) SaveCheckpoint(index, "");
   std::vector<std::vector<server::Publication>> publications;

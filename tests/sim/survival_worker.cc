@@ -11,6 +11,7 @@
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 #include "tests/sim/worker_state.h"
+#include "tests/worker/core/read_results.h"
 
 namespace sluice {
 namespace {
@@ -412,11 +413,12 @@ void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
     if (HasBug(SurvivalBug::kUpdateAppliedToMean)) {
       std::fill(parameters.begin(), parameters.end(), 0.0f);
     }
-    Check(rank->pipeline->ApplyUpdate(tensor, parameters).ok(), "a done step has an update");
+    Check(ReadResult(*rank->pipeline, tensor, worker::ResultUse::kUpdate, parameters).ok(),
+          "a done step has an update");
     return;
   }
   std::vector<float> mean(table_[tensor].elements());
-  Check(rank->pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "a done step decodes");
+  Check(ReadMean(*rank->pipeline, tensor, absl::MakeSpan(mean)).ok(), "a done step decodes");
   ApplyMean(step, mean, parameters, absl::MakeSpan(rank->momentum[tensor]));
 }
 

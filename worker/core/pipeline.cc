@@ -27,6 +27,7 @@ Pipeline::Pipeline(PipelineOptions options)
       trained_(protocol::TrainedTensors(options_.table)),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
       catching_up_(options_.late_joiner),
+      arrivals_(options_.layout, options_.table.size()),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
   const protocol::Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
@@ -93,6 +94,7 @@ void Pipeline::StartStep() {
   first_skipped_tensor_.clear();
   first_skipped_buffer_.clear();
   ready_.assign(ready_.size(), false);
+  arrivals_.StartStep();
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     ShardState& state = shards_[shard];
     for (size_t bundle = 0; bundle < state.flights.size(); ++bundle) {
@@ -471,6 +473,9 @@ void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* 
   flight.open_step = answer.open_step;
   flight.results = std::move(answer.results);
   state.versions[answer.bundle] = answer.version;
+  for (const uint32_t chunk : options_.layout.bundles[shard][answer.bundle].chunks) {
+    arrivals_.Add(options_.layout.chunks[chunk].tensor);
+  }
   SendMore(shard, effects);
   if (--bundles_unresolved_ > 0) return;
   open_ = false;

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "compress/device_encoder.h"
 #include "protocol/compression_plan.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
@@ -26,7 +26,9 @@
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/gradient_view.h"
 #include "worker/core/replay_buffer.h"
+#include "worker/core/result_parts.h"
 #include "worker/core/session.h"
+#include "worker/core/tensor_arrivals.h"
 
 namespace sluice::worker {
 
@@ -166,23 +168,20 @@ class Pipeline {
   // The first tensor that the open step still needs.
   std::optional<uint32_t> MissingTensor() const;
   const absl::Status& status() const { return status_; }
+  // Returns the tensors whose results have all arrived, and that it has not returned in this step.
+  // Leaves out buffers that are not due.
+  std::vector<ReadyTensor> TakeReady();
+  // Returns whether all results of the tensor in the open or last step have arrived.
+  bool IsReady(uint32_t tensor) const { return arrivals_.HasAll(tensor); }
+  // Returns whether bundles of the open step are not encoded yet.
+  bool encodes() const { return open_ && bundles_to_encode_ > 0; }
+  // Returns the results of a tensor that is ready. Leaves out parts of a buffer with n = 0. Fails
+  // with INVALID_ARGUMENT if there is no such tensor, its size differs, or it is a buffer and the
+  // use is not kMean. An update needs parameters that are unchanged since the previous step.
+  absl::StatusOr<std::vector<ResultPart>> Parts(uint32_t tensor, size_t elements,
+                                                ResultUse use) const;
   // The remaining methods concern the last step, once it is done.
   StepResult Result() const;
-  // Writes the mean over the included contributions. If there are none, writes 0, or leaves `mean`
-  // unchanged for a buffer. Fails with INVALID_ARGUMENT if there is no such tensor or its size
-  // differs.
-  absl::Status DecodeMean(uint32_t tensor, absl::Span<float> mean) const;
-  // Adds: values[i] += scale * mean[i]. Touches only the elements that a sparse result names. Fails
-  // with INVALID_ARGUMENT as DecodeMean does, or if the tensor is a buffer.
-  absl::Status AddMean(uint32_t tensor, float scale, absl::Span<float> values);
-  // Adds the published update to `parameters`, which must be unchanged since the previous step, or
-  // replaces them if the shards published parameters. Fails with INVALID_ARGUMENT as AddMean does.
-  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) const;
-  // Appends to `*sums` the sums that DecodeMean (or ApplyUpdate, with `update`) would compute, for
-  // the tensor's values on a device. The sums are valid until the next step starts. Fails with
-  // INVALID_ARGUMENT as those methods do, and then appends nothing.
-  absl::Status AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
-                          std::vector<compress::DeviceSum>* sums) const;
   // Returns the publications, up to the last step, that were not part of a task. No later task will
   // contain them, so the caller must pass them to the encoder's Observe.
   std::vector<Published> TakePublished();
@@ -242,6 +241,7 @@ class Pipeline {
   };
 
   bool AreBuffersDue(uint64_t step) const;
+  bool HasMean(uint32_t tensor) const;
   std::vector<uint32_t> WithoutMean() const;
   absl::Status CheckMean(uint32_t tensor, size_t elements) const;
   // Returns the chunk's frames in the last step: one or two, or none if n = 0.
@@ -305,6 +305,7 @@ class Pipeline {
   size_t bundles_unresolved_ = 0;
   std::vector<GradientView> gradients_;  // By tensor, of the open step.
   std::vector<bool> ready_;              // By tensor.
+  TensorArrivals arrivals_;              // Of the open or last step.
   std::vector<ShardState> shards_;
   ReplayBuffer kept_;
   uint64_t durable_step_ = 0;     // From the last Release.
@@ -312,7 +313,6 @@ class Pipeline {
   uint32_t bundles_skipped_here_ = 0;
   std::string first_skipped_tensor_;
   std::string first_skipped_buffer_;
-  std::vector<float> scratch_;  // Scratch buffer of AddMean.
   absl::Status status_;
 };
 

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compress/frame.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice::worker {
@@ -47,23 +46,36 @@ StepResult Pipeline::Result() const {
   return result;
 }
 
-// Returns the trained tensors without a mean in any part; there are almost never any.
+// Returns whether any part of the tensor has a mean.
+bool Pipeline::HasMean(uint32_t tensor) const {
+  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
+    if (shards_[chunk.shard].flights[chunk.bundle].record.n > 0) return true;
+  }
+  return false;
+}
+
+// Returns the trained tensors without a mean; there are almost never any.
 std::vector<uint32_t> Pipeline::WithoutMean() const {
   std::vector<uint32_t> tensors;
   for (uint32_t tensor = 0; tensor < trained_; ++tensor) {
-    bool has_mean = false;
-    for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-      const protocol::Chunk& chunk = options_.layout.chunks[id];
-      has_mean = has_mean || shards_[chunk.shard].flights[chunk.bundle].record.n > 0;
-    }
-    if (!has_mean) tensors.push_back(tensor);
+    if (!HasMean(tensor)) tensors.push_back(tensor);
   }
   return tensors;
 }
 
+std::vector<ReadyTensor> Pipeline::TakeReady() {
+  std::vector<ReadyTensor> taken;
+  for (const uint32_t tensor : arrivals_.Take()) {
+    if (tensor >= trained_ && !buffers_due_) continue;
+    taken.push_back({.tensor = tensor, .has_mean = HasMean(tensor)});
+  }
+  return taken;
+}
+
 absl::Status Pipeline::CheckMean(uint32_t tensor, size_t elements) const {
-  Check(!open_, "means are there when the step is done");
   if (tensor < options_.table.size() && elements == options_.table[tensor].elements()) {
+    Check(!open_ || IsReady(tensor), "the results of the tensor have arrived");
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -80,69 +92,28 @@ absl::Span<const std::byte> Pipeline::ResultOf(uint32_t chunk) const {
   return protocol::FrameBytes(results[position_[chunk]]);
 }
 
-absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const {
-  absl::Status fits = CheckMean(tensor, mean.size());
+absl::StatusOr<std::vector<ResultPart>> Pipeline::Parts(uint32_t tensor, size_t elements,
+                                                        ResultUse use) const {
+  absl::Status fits = CheckMean(tensor, elements);
   if (!fits.ok()) return fits;
-  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const protocol::Chunk& chunk = options_.layout.chunks[id];
-    const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
-    const absl::Span<const std::byte> result = ResultOf(id);
-    if (result.empty() && tensor >= trained_) continue;
-    std::fill(part.begin(), part.end(), 0.0f);
-    compress::AddValidFrames(result, part);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Pipeline::AddMean(uint32_t tensor, float scale, absl::Span<float> values) {
-  absl::Status fits = CheckMean(tensor, values.size());
-  if (!fits.ok()) return fits;
-  if (tensor >= trained_) {
+  const bool is_buffer = tensor >= trained_;
+  if (is_buffer && use != ResultUse::kMean) {
     return absl::InvalidArgumentError(absl::StrCat("buffer ", options_.table[tensor].name,
-                                                   " cannot be added to: a buffer's mean "
-                                                   "replaces its values"));
+                                                   " has no gradient and no update: Apply writes "
+                                                   "the mean of its values"));
   }
+  std::vector<ResultPart> parts;
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
     const protocol::Chunk& chunk = options_.layout.chunks[id];
-    compress::AddScaledValidFrames(ResultOf(id), scale, &scratch_,
-                                   values.subspan(chunk.offset, chunk.count));
+    const absl::Span<const std::byte> result = ResultOf(id);
+    if (result.empty() && is_buffer) continue;
+    const bool exact = shards_[chunk.shard].flights[chunk.bundle].exact;
+    parts.push_back({.offset = chunk.offset,
+                     .count = chunk.count,
+                     .from_zero = use != ResultUse::kUpdate || exact,
+                     .frames = result});
   }
-  return absl::OkStatus();
-}
-
-absl::Status Pipeline::ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) const {
-  absl::Status fits = CheckMean(tensor, parameters.size());
-  if (!fits.ok()) return fits;
-  if (tensor >= trained_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", options_.table[tensor].name, " has no updates"));
-  }
-  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const protocol::Chunk& chunk = options_.layout.chunks[id];
-    const absl::Span<float> part = parameters.subspan(chunk.offset, chunk.count);
-    if (shards_[chunk.shard].flights[chunk.bundle].exact) std::fill(part.begin(), part.end(), 0.0f);
-    compress::AddValidFrames(ResultOf(id), part);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Pipeline::AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
-                                  std::vector<compress::DeviceSum>* sums) const {
-  absl::Status fits = CheckMean(tensor, values.size());
-  if (!fits.ok()) return fits;
-  if (tensor >= trained_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", options_.table[tensor].name, " is kept on the host"));
-  }
-  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const protocol::Chunk& chunk = options_.layout.chunks[id];
-    compress::DeviceSum& sum = sums->emplace_back();
-    sum.sum = values.data() + chunk.offset;
-    sum.count = chunk.count;
-    sum.from_zero = !update || shards_[chunk.shard].flights[chunk.bundle].exact;
-    sum.frames = ResultOf(id);
-  }
-  return absl::OkStatus();
+  return parts;
 }
 
 std::vector<Published> Pipeline::TakePublished() {

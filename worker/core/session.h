@@ -84,6 +84,14 @@ struct StepResult {
   uint64_t staleness = 0;
 };
 
+// A tensor whose results have arrived.
+struct ReadyTensor {
+  uint32_t tensor = 0;
+  bool has_mean = true;  // False if the tensor would be in StepResult::without_mean.
+
+  friend bool operator==(const ReadyTensor&, const ReadyTensor&) = default;
+};
+
 // Fails with FAILED_PRECONDITION if a caller takes the result of a step as an update (ApplyUpdate)
 // but the job publishes means (Apply), or the reverse.
 absl::Status CheckTaken(bool as_update, bool shards_update);
@@ -185,13 +193,21 @@ class Session {
     if (!result.ok()) return result.status();
     return *std::move(result);
   }
+  // Waits for results while the step is open. Returns the tensors whose results have arrived and
+  // that no earlier call returned in this step, without buffers that are not due. The caller may
+  // Apply them at once, before it calls Wait or WaitFor. Returns no tensors if the step is over or
+  // after `limit`. Fails as Wait does.
+  virtual absl::StatusOr<std::vector<ReadyTensor>> WaitForTensors(absl::Duration /*limit*/) {
+    return std::vector<ReadyTensor>();
+  }
   // Writes the mean of the gradients of `tensor` over the included contributions into `mean`, with
   // 0 where n = 0. For a buffer, writes the mean of its values and leaves elements with n = 0
-  // unchanged. Call after Wait.
+  // unchanged. Call after Wait, or after WaitForTensors has returned `tensor`.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
   // Adds scale * mean[i] to values[i], for a caller that does not need the mean itself. For
   // example, plain descent is ApplyScaled(tensor, -rate, parameters). Sparse results touch only the
-  // elements that they list, which is several times faster. Must not be called for buffers.
+  // elements that they list, which is several times faster. Must not be called for buffers. Call
+  // when Apply could be called.
   virtual absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) = 0;
 
   // Brings `parameters` up to the published version, in a job whose shards do the updates.

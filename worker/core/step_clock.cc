@@ -9,19 +9,26 @@ void StepClock::Encoded(absl::Time begin, absl::Time end) {
   encoding_ += end - begin;
 }
 
+void StepClock::WaitedForTensors(absl::Time begin, absl::Time end, bool encoding) {
+  const absl::Time encoded = encoding ? end : std::clamp(encoded_, begin, end);
+  waited_encoding_ += encoded - begin;
+  waited_exchange_ += end - encoded;
+}
+
 void StepClock::Waited(absl::Time begin, absl::Time end) {
+  WaitedForTensors(begin, end, /*encoding=*/false);
   if (ended_.has_value()) {
-    const absl::Time encoded = std::clamp(encoded_, begin, end);
+    const absl::Duration elsewhere = waited_encoding_ + waited_exchange_ + decoded_;
     ++seconds_.steps;
     seconds_.compute +=
-        absl::ToDoubleSeconds(std::max(begin - *ended_ - decoded_, absl::ZeroDuration()));
+        absl::ToDoubleSeconds(std::max(end - *ended_ - elsewhere, absl::ZeroDuration()));
     seconds_.decode += absl::ToDoubleSeconds(decoded_);
-    seconds_.encode += absl::ToDoubleSeconds(encoded - begin);
-    seconds_.exchange += absl::ToDoubleSeconds(end - encoded);
+    seconds_.encode += absl::ToDoubleSeconds(waited_encoding_);
+    seconds_.exchange += absl::ToDoubleSeconds(waited_exchange_);
     seconds_.encode_hidden_too += absl::ToDoubleSeconds(encoding_);
   }
   ended_ = end;
-  encoding_ = decoded_ = absl::ZeroDuration();
+  encoding_ = decoded_ = waited_encoding_ = waited_exchange_ = absl::ZeroDuration();
 }
 
 }  // namespace sluice::worker

@@ -13,7 +13,7 @@ namespace sluice::worker {
 // encode_hidden_too add up to the duration of those steps.
 struct StepSeconds {
   uint64_t steps = 0;
-  double compute = 0;            // Time between Waits, without decoding.
+  double compute = 0;            // Time outside of waits and decoding.
   double decode = 0;             // Applying results to parameters.
   double encode = 0;             // Time in Wait until this worker's last bundle is encoded.
   double exchange = 0;           // Remaining time in Wait: link, shards and other workers.
@@ -25,6 +25,9 @@ class StepClock {
   // Records the encoding of a bundle of the open step.
   void Encoded(absl::Time begin, absl::Time end);
   void Decoded(absl::Duration took) { decoded_ += took; }
+  // Records a wait in the open step for the results of some tensors. `encoding`: bundles of this
+  // worker are not encoded yet.
+  void WaitedForTensors(absl::Time begin, absl::Time end, bool encoding);
   // Records the Wait of the open step, which ends the step.
   void Waited(absl::Time begin, absl::Time end);
 
@@ -37,6 +40,8 @@ class StepClock {
   absl::Time encoded_ = absl::InfinitePast();  // End of the last encoding.
   absl::Duration encoding_{};
   absl::Duration decoded_{};
+  absl::Duration waited_encoding_{};  // Waits, as in StepSeconds::encode and exchange.
+  absl::Duration waited_exchange_{};
 };
 
 }  // namespace sluice::worker

@@ -82,6 +82,7 @@ JoinedSession::JoinedSession(const RemoteSessionOptions& options,
       encoder_(table, membership.layout, options.compression, options.rank,
                options.quality_interval, options.device),
       pipeline_(MakePipelineOptions(options, table, membership)),
+      times_(options.trace),
       store_(MakeStore(options, membership)),
       writer_(MakeWriter(options, membership, store_.get())) {
   const absl::Time now = clock_.Now();
@@ -136,7 +137,10 @@ JoinedSession::~JoinedSession() {
 void JoinedSession::CarryOut(const Pipeline::Effects& effects) {
   for (const PipelineEffect& effect : effects) {
     if (const auto* send = std::get_if<SendExchange>(&effect)) {
-      TimeExchange(send);
+      const uint64_t step = send->exchange->step;
+      if (step > 0 && step == pipeline_.step() && pipeline_.step_open()) {
+        times_.ExchangeBegan(clock_.Now());
+      }
       links_[send->shard].stream->Enqueue(send->exchange);
     } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
       links_[retry->shard].retry_at = clock_.Now() + retry->delay;
@@ -152,7 +156,7 @@ void JoinedSession::CarryOut(const Pipeline::Effects& effects) {
                            StepsName(replay->from, replay->to), "; resending ",
                            replay->from == replay->to ? "it" : "them");
     } else {
-      TimeExchange(nullptr);
+      times_.ExchangeEnded(pipeline_.step(), clock_.Now());
       step_changed_.SignalAll();
     }
   }
@@ -212,7 +216,7 @@ absl::Status JoinedSession::BeginStep() {
   if (!begun_) {
     if (save_due_) ReportNotSaved("the program continued without SaveCheckpoint");
     pipeline_.StartStep();
-    if (step_began_ == absl::Time()) step_began_ = last_progress_;
+    times_.StepBegan(last_progress_);
     begun_ = true;
     has_result_ = false;
   }
@@ -268,72 +272,9 @@ absl::Status JoinedSession::Skip() {
   return absl::OkStatus();
 }
 
-absl::Status JoinedSession::Apply(uint32_t tensor, absl::Span<float> mean) {
-  const absl::Time started = clock_.Now();
-  MutexLock lock(&mutex_);
-  absl::Status status = MayApply();
-  if (status.ok() && tensor < protocol::TrainedTensors(table_)) status = MayTake(/*update=*/false);
-  return Applied(started, status.ok() ? pipeline_.DecodeMean(tensor, mean) : std::move(status));
-}
-
-absl::Status JoinedSession::ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) {
-  const absl::Time started = clock_.Now();
-  MutexLock lock(&mutex_);
-  absl::Status status = MayApply();
-  if (status.ok()) status = MayTake(/*update=*/false);
-  return Applied(started,
-                 status.ok() ? pipeline_.AddMean(tensor, scale, values) : std::move(status));
-}
-
-absl::Status JoinedSession::ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) {
-  const absl::Time started = clock_.Now();
-  MutexLock lock(&mutex_);
-  absl::Status status = MayApply();
-  if (status.ok()) status = MayTake(/*update=*/true);
-  return Applied(started,
-                 status.ok() ? pipeline_.ApplyUpdate(tensor, parameters) : std::move(status));
-}
-
-absl::Status JoinedSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
-  const absl::Time started = clock_.Now();
-  MutexLock lock(&mutex_);
-  absl::Status status = MayApply();
-  if (status.ok() && options_.device == nullptr) {
-    status = absl::FailedPreconditionError("this session has no GPU: use Apply");
-  }
-  std::vector<compress::DeviceSum> sums;
-  for (const GpuTensor& tensor : tensors) {
-    if (!status.ok()) break;
-    status = pipeline_.AppendSums(tensor.tensor, options_.shards_update,
-                                  absl::MakeSpan(tensor.values, tensor.size), &sums);
-  }
-  return Applied(started, status.ok() ? options_.device->Add(sums, ready) : std::move(status));
-}
-
 void JoinedSession::SetRate(float rate) {
   MutexLock lock(&mutex_);
   pipeline_.SetRate(rate);
-}
-
-// Rejects a mean used as an update, or the reverse. Step 0 has parameters, for which both work.
-absl::Status JoinedSession::MayTake(bool update) const {
-  return pipeline_.step() == 0 ? absl::OkStatus() : CheckTaken(update, options_.shards_update);
-}
-
-absl::Status JoinedSession::MayApply() const {
-  if (!status_.ok() || has_result_) return status_;
-  return absl::FailedPreconditionError("Apply was called before Wait");
-}
-
-absl::Status JoinedSession::Applied(absl::Time started, absl::Status status) {
-  last_progress_ = clock_.Now();
-  if (!status.ok()) return FailLocked(std::move(status));
-  if (pipeline_.step() > 0) {
-    counters_.decode_seconds += absl::ToDoubleSeconds(last_progress_ - started);
-    step_clock_.Decoded(last_progress_ - started);
-    if (options_.trace != nullptr) TraceDecoding(started, last_progress_);
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<BundleEncoder*> JoinedSession::EncoderBetweenSteps() {
@@ -429,12 +370,6 @@ protocol::DiskWait JoinedSession::WaitForDisk() const {
   return {.what = writing->what, .lasts = now - writing->since};
 }
 
-void JoinedSession::Report(const Progress& progress) {
-  MutexLock lock(&mutex_);
-  progress_ = progress;
-  reported_ = last_progress_ = clock_.Now();
-}
-
 void JoinedSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
   // Without lockstep, ranks at the same step have seen different versions, so their hashes differ.
   if (!options_.lockstep) return;
@@ -454,7 +389,7 @@ absl::Status JoinedSession::BeginLeaving() {
         "Leave was called while step ", pipeline_.step(), " is open: Wait for it first")));
   }
   leaving_ = true;
-  EndDecoding();
+  times_.EndDecoding();
   return absl::OkStatus();
 }
 
@@ -498,7 +433,7 @@ protocol::WorkerHeartbeat JoinedSession::ComposeHeartbeat() {
     const double since = absl::ToDoubleSeconds(now - reported_);
     heartbeat.progress.seconds_left = std::max(0.0, *progress_.seconds_left - since);
   }
-  const StepSeconds& seconds = step_clock_.seconds();
+  const StepSeconds& seconds = times_.seconds();
   heartbeat.timings = {.steps = seconds.steps,
                        .compute_seconds = seconds.compute,
                        .encode_seconds = seconds.encode,

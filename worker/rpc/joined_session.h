@@ -15,11 +15,11 @@
 #include "protocol/stage_times.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
-#include "worker/core/step_clock.h"
 #include "worker/rpc/checkpoint_writer.h"
 #include "worker/rpc/heartbeat.h"
 #include "worker/rpc/membership.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_session_options.h"
+#include "worker/rpc/session_times.h"
 #include "worker/rpc/shard_stream.h"
 #include "worker/rpc/store_client.h"
 
@@ -42,9 +42,9 @@ class JoinedSession final : public ShardStream::Events {
   uint64_t durable_step() const;
   absl::Status Skip();
   absl::StatusOr<std::optional<StepResult>> WaitFor(absl::Duration limit);
-  absl::Status Apply(uint32_t tensor, absl::Span<float> mean);
-  absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values);
-  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters);
+  absl::StatusOr<std::vector<ReadyTensor>> WaitForTensors(absl::Duration limit);
+  // Session's Apply, ApplyScaled and ApplyUpdate. Only an addend has a scale.
+  absl::Status Apply(uint32_t tensor, absl::Span<float> values, ResultUse use, float scale = 1);
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready);
   void SetRate(float rate);
   absl::StatusOr<BundleEncoder*> EncoderBetweenSteps();
@@ -114,8 +114,12 @@ class JoinedSession final : public ShardStream::Events {
   absl::StatusOr<std::optional<StepResult>> WaitForStep(absl::Duration limit,
                                                         std::optional<protocol::LinkReport>* times);
   absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MayApply() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MayTake(bool update) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fails the session if the caller must not wait yet.
+  void CheckMayWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::vector<ResultPart>> Results(uint32_t tensor, size_t elements,
+                                                  ResultUse use) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MayApply(uint32_t tensor, ResultUse use) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Applied(absl::Time started, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,12 +134,6 @@ class JoinedSession final : public ShardStream::Events {
   uint64_t DenseBytes(const TrafficCounters& counters) const {
     return counters.steps * sizeof(float) * protocol::TrainedElements(table_);
   }
-  // Records in the trace, if any, the step that a Wait ended and the training thread's work.
-  void TraceStep(absl::Time wait_began, absl::Time ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndDecoding() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TraceDecoding(absl::Time began, absl::Time ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Records when the exchange of a step began and ended; `sent` is null at the end.
-  void TimeExchange(const SendExchange* sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void RunEncoder();
   bool EncodeNext();
@@ -157,13 +155,15 @@ class JoinedSession final : public ShardStream::Events {
   std::vector<ShardLink> links_;
 
   mutable Mutex mutex_;
-  // Signaled when a step is done, the session fails, or the encoder thread releases the gradients.
+  // Signaled when a step is done, the session fails, the encoder thread releases the gradients, or
+  // results arrive that WaitForTensors waits for.
   CondVar step_changed_;
   CondVar encoder_wake_;
   Pipeline pipeline_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;  // A step began, and Wait has not ended it.
   bool has_result_ ABSL_GUARDED_BY(mutex_) = false;
+  bool awaits_tensors_ ABSL_GUARDED_BY(mutex_) = false;  // A thread is in WaitForTensors.
   bool save_due_ ABSL_GUARDED_BY(mutex_) = false;       // A checkpoint is due until SaveCheckpoint.
   bool encoder_asked_ ABSL_GUARDED_BY(mutex_) = false;  // The encoder should look for work.
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
@@ -172,18 +172,12 @@ class JoinedSession final : public ShardStream::Events {
   absl::Time restoring_since_ ABSL_GUARDED_BY(mutex_);
   std::string restore_trouble_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  TrafficCounters counters_ ABSL_GUARDED_BY(mutex_);  // Excludes bytes, which the streams count.
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was reported.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // Begin or end of the last call.
   std::optional<absl::Time> waiting_since_ ABSL_GUARDED_BY(mutex_);  // For processes or disks.
-  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);  // For steps with an exchange, not step 0.
-  std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // In the open step.
-  DurationHistogram exchanges_ ABSL_GUARDED_BY(mutex_);
-  absl::Time step_began_ ABSL_GUARDED_BY(mutex_);      // For traces: when the last step ended.
-  absl::Time decoding_began_ ABSL_GUARDED_BY(mutex_);  // For traces: start of consecutive decoding.
-  absl::Time decoding_ended_ ABSL_GUARDED_BY(mutex_);  // For traces: end of consecutive decoding.
+  SessionTimes times_ ABSL_GUARDED_BY(mutex_);
   std::optional<CodingQuality> quality_ ABSL_GUARDED_BY(mutex_);
   uint64_t hash_step_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string parameters_sha256_ ABSL_GUARDED_BY(mutex_);

@@ -53,6 +53,7 @@ void JoinedSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
     }
     pipeline_.Answer(shard, *std::move(answer), &effects);
     CarryOut(effects);
+    if (awaits_tensors_) step_changed_.SignalAll();
   }
   Flush(effects);
 }
@@ -165,10 +166,7 @@ bool JoinedSession::EncodeNext() {
     if (quality.has_value() && quality->chunks > 0) quality_ = quality;
     encoding_ = false;
     step_changed_.SignalAll();
-    if (task->step > 0) {
-      counters_.encode_seconds += absl::ToDoubleSeconds(ended - started);
-      step_clock_.Encoded(started, ended);
-    }
+    if (task->step > 0) times_.Encoded(started, ended);
     pipeline_.Encoded(std::move(encoded), &effects);
     CarryOut(effects);
   }

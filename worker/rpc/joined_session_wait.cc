@@ -1,4 +1,4 @@
-// The parts of JoinedSession in which the training thread waits for the end of a step.
+// The parts of JoinedSession in which the training thread waits for results and applies them.
 #include <algorithm>
 #include <utility>
 
@@ -26,10 +26,7 @@ absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitFor(absl::Duration 
   return result;
 }
 
-absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitForStep(
-    absl::Duration limit, std::optional<protocol::LinkReport>* times) {
-  const absl::Time deadline = clock_.Now() + limit;
-  MutexLock lock(&mutex_);
+void JoinedSession::CheckMayWait() {
   if (status_.ok() && !begun_) {
     (void)FailLocked(absl::FailedPreconditionError("Wait was called before any Submit or Skip"));
   }
@@ -38,6 +35,39 @@ absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitForStep(
       (void)FailLocked(NotSubmitted(pipeline_.step(), table_[*missing]));
     }
   }
+}
+
+absl::StatusOr<std::vector<ReadyTensor>> JoinedSession::WaitForTensors(absl::Duration limit) {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  CheckMayWait();
+  if (!waiting_since_.has_value()) waiting_since_ = started;
+  awaits_tensors_ = true;
+  std::vector<ReadyTensor> ready;
+  for (;;) {
+    if (status_.ok()) ready = pipeline_.TakeReady();
+    // After a failure, the encoder thread may still be reading gradients.
+    const bool over = status_.ok() ? !ready.empty() || !pipeline_.step_open() : !encoding_;
+    const absl::Duration left = started + limit - clock_.Now();
+    if (over || left <= absl::ZeroDuration()) break;
+    step_changed_.WaitFor(&mutex_, std::min(left, absl::Hours(1)));
+  }
+  awaits_tensors_ = false;
+  if (!status_.ok() && encoding_) return ready;  // The next call returns the error.
+  const absl::Time began = *std::exchange(waiting_since_, std::nullopt);
+  last_progress_ = clock_.Now();
+  if (!status_.ok()) return status_;
+  if (pipeline_.step() > 0) {
+    times_.WaitedForTensors(began, last_progress_, pipeline_.encodes());
+  }
+  return ready;
+}
+
+absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitForStep(
+    absl::Duration limit, std::optional<protocol::LinkReport>* times) {
+  const absl::Time deadline = clock_.Now() + limit;
+  MutexLock lock(&mutex_);
+  CheckMayWait();
   // The encoder thread may still be reading gradients that the caller is about to change.
   if (!waiting_since_.has_value()) waiting_since_ = clock_.Now();
   while ((status_.ok() && pipeline_.step_open()) || encoding_) {
@@ -57,21 +87,69 @@ absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitForStep(
   }
   save_due_ = result.checkpoint_due;
   skipped_bundles_ += result.bundles_skipped_here;
-  if (result.step > 0) {
-    ++counters_.steps;
-    counters_.exposed_seconds += absl::ToDoubleSeconds(last_progress_ - started);
-    const StepSeconds before = step_clock_.seconds();
-    step_clock_.Waited(started, last_progress_);
-    const StepSeconds& now = step_clock_.seconds();
-    *times = protocol::LinkReport{
-        .step = result.step,
-        .compute_s = now.compute - before.compute,
-        .encode_s = now.encode_hidden_too - before.encode_hidden_too,
-        .apply_s = now.decode - before.decode,
-        .exposed_s = now.encode - before.encode + now.exchange - before.exchange};
-  }
-  if (options_.trace != nullptr) TraceStep(started, last_progress_);
+  *times = times_.Waited(result.step, started, last_progress_);
   return result;
+}
+
+absl::StatusOr<std::vector<ResultPart>> JoinedSession::Results(uint32_t tensor, size_t elements,
+                                                               ResultUse use) const {
+  const absl::Status may = MayApply(tensor, use);
+  if (!may.ok()) return may;
+  return pipeline_.Parts(tensor, elements, use);
+}
+
+// The lock is free while results are decoded, so that other results arrive and other bundles are
+// encoded meanwhile. The parts are valid, because only this thread starts the next step.
+absl::Status JoinedSession::Apply(uint32_t tensor, absl::Span<float> values, ResultUse use,
+                                  float scale) {
+  const absl::Time started = clock_.Now();
+  absl::StatusOr<std::vector<ResultPart>> parts;
+  {
+    MutexLock lock(&mutex_);
+    parts = Results(tensor, values.size(), use);
+  }
+  if (parts.ok() && use == ResultUse::kAddend) {
+    AddParts(*parts, scale, values);
+  } else if (parts.ok()) {
+    WriteParts(*parts, values);
+  }
+  MutexLock lock(&mutex_);
+  return Applied(started, parts.status());
+}
+
+absl::Status JoinedSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  absl::Status status = options_.device != nullptr
+                            ? absl::OkStatus()
+                            : absl::FailedPreconditionError("this session has no GPU: use Apply");
+  const ResultUse use = options_.shards_update ? ResultUse::kUpdate : ResultUse::kAddend;
+  std::vector<compress::DeviceSum> sums;
+  for (const GpuTensor& tensor : tensors) {
+    if (!status.ok()) break;
+    const auto parts = Results(tensor.tensor, tensor.size, use);
+    if (parts.ok()) AppendSums(*parts, absl::MakeSpan(tensor.values, tensor.size), &sums);
+    status = parts.status();
+  }
+  return Applied(started, status.ok() ? options_.device->Add(sums, ready) : std::move(status));
+}
+
+// Also rejects a mean used as an update, or the reverse, for a trained tensor. Step 0 has
+// parameters, for which both work.
+absl::Status JoinedSession::MayApply(uint32_t tensor, ResultUse use) const {
+  if (!status_.ok()) return status_;
+  if (!has_result_ && !(begun_ && pipeline_.IsReady(tensor))) {
+    return absl::FailedPreconditionError("Apply was called before Wait");
+  }
+  if (pipeline_.step() == 0 || tensor >= protocol::TrainedTensors(table_)) return absl::OkStatus();
+  return CheckTaken(use == ResultUse::kUpdate, options_.shards_update);
+}
+
+absl::Status JoinedSession::Applied(absl::Time started, absl::Status status) {
+  last_progress_ = clock_.Now();
+  if (!status.ok()) return FailLocked(std::move(status));
+  if (pipeline_.step() > 0) times_.Applied(started, last_progress_);
+  return absl::OkStatus();
 }
 
 }  // namespace sluice::worker

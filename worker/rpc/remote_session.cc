@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
-#include "job/job_spec.h"
 #include "protocol/membership.h"
 #include "protocol/wire/membership_messages.h"
 #include "worker/rpc/coordinator_client.h"
@@ -85,18 +84,22 @@ class RemoteSession final : public Session {
     if (!result.ok()) return result.status();
     return **std::move(result);
   }
+  absl::StatusOr<std::vector<ReadyTensor>> WaitForTensors(absl::Duration limit) override {
+    if (live_ == nullptr) return NotJoined();
+    return live_->WaitForTensors(limit);
+  }
   absl::StatusOr<std::optional<StepResult>> WaitFor(absl::Duration limit) override {
     if (live_ == nullptr) return NotJoined();
     return live_->WaitFor(limit);
   }
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
-    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean);
+    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean, ResultUse::kMean);
   }
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override {
-    return live_ == nullptr ? NotJoined() : live_->ApplyScaled(tensor, scale, values);
+    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, values, ResultUse::kAddend, scale);
   }
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
-    return live_ == nullptr ? NotJoined() : live_->ApplyUpdate(tensor, parameters);
+    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, parameters, ResultUse::kUpdate);
   }
   void SetRate(float rate) override {
     if (live_ != nullptr) live_->SetRate(rate);
@@ -378,7 +381,7 @@ absl::Status RemoteSession::AgreeOnParameters(absl::Span<const absl::Span<float>
     return live_->status();
   }
   for (size_t tensor = 0; tensor < parameters.size() && status.ok(); ++tensor) {
-    status = live_->Apply(static_cast<uint32_t>(tensor), parameters[tensor]);
+    status = live_->Apply(static_cast<uint32_t>(tensor), parameters[tensor], ResultUse::kMean);
   }
   return status;
 }
@@ -447,31 +450,6 @@ void RemoteSession::Cut() {
 }
 
 }  // namespace
-
-RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view coordinator,
-                                    uint32_t rank) {
-  RemoteSessionOptions options;
-  options.coordinator = std::string(coordinator);
-  options.job_name = spec.name;
-  options.job_hash = spec.hash;
-  options.rank = rank;
-  options.shards = spec.shards;
-  options.compression = spec.compression;
-  options.buffer_sync_interval = spec.buffer_sync_interval;
-  options.lockstep = job::InLockstep(spec.mode);
-  options.shards_update = job::ShardOptimizer(spec).has_value();
-  options.makes_plans = spec.control.makes_plans();
-  options.quorum = spec.quorum > 0;
-  options.checkpoint = spec.checkpoint;
-  options.elastic = spec.membership == "elastic";
-  options.rack_of = spec.rack_of;
-  options.rejoin_timeout = spec.server.rejoin_timeout;
-  options.join_timeout = spec.server.join_timeout;
-  options.connect_timeout = spec.server.connect_timeout;
-  options.software_version = SLUICE_VERSION;
-  options.logger = Logger(absl::StrCat("worker-", rank));
-  return options;
-}
 
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options) {
   return std::make_unique<RemoteSession>(std::move(options));

@@ -15,32 +15,6 @@
 namespace sluice::worker {
 namespace {
 
-at::Tensor EmptyGradient(const at::Tensor& parameter) {
-  return at::empty_strided(
-      parameter.sizes(), parameter.strides(),
-      at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
-}
-
-// Gives `parameter` a .grad with the table's layout. Keeps existing values; an undefined .grad
-// becomes zeros.
-absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter,
-                                       const protocol::TensorInfo& info) {
-  at::Tensor gradient = parameter.grad();
-  if (!gradient.defined()) {
-    gradient = EmptyGradient(parameter).zero_();
-  } else if (gradient.layout() != at::kStrided) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", info.name,
-        " got a sparse gradient, and only dense ones can be exchanged: make the layer's "
-        "gradient dense (embeddings: sparse(false))"));
-  } else if (gradient.device() != parameter.device() ||
-             !LiesAs(gradient, info, parameter.scalar_type())) {
-    gradient = EmptyGradient(parameter).copy_(gradient);
-  }
-  parameter.mutable_grad() = gradient;
-  return gradient;
-}
-
 protocol::TensorTable Concatenated(const protocol::TensorTable& first,
                                    const protocol::TensorTable& second) {
   protocol::TensorTable all = first;
@@ -234,61 +208,6 @@ absl::Status DataParallel::SubmitBuffers() {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
-}
-
-absl::Status DataParallel::ApplyBuffers() {
-  for (size_t i = 0; i < buffers_.tensors.size(); ++i) {
-    absl::Status status = port_.Change(
-        IndexOfBuffer(i), buffers_.tensors[i],
-        [&](absl::Span<float> values) { return session_->Apply(IndexOfBuffer(i), values); });
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DataParallel::WriteMeans(absl::Span<const uint32_t> without_mean) {
-  std::vector<at::Tensor> means;
-  for (size_t i = 0; i < parameters_.masters.size(); ++i) {
-    absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
-    if (!gradient.ok()) return gradient.status();
-    means.push_back(*std::move(gradient));
-    // The optimizer works on masters and does not clear the gradients of 16-bit parameters.
-    const at::Tensor own = parameters_.tensors[i].grad();
-    if (HasMaster(i) && own.defined()) own.zero_();
-  }
-  absl::Status status = port_.Apply(means);
-  for (const uint32_t tensor : without_mean) {
-    parameters_.masters[tensor].mutable_grad() = at::Tensor();
-  }
-  return status;
-}
-
-absl::Status DataParallel::ApplyUpdates() {
-  // No optimizer runs here, so nothing else clears the gradients.
-  for (const at::Tensor& parameter : parameters_.tensors) {
-    if (parameter.grad().defined()) parameter.grad().zero_();
-  }
-  if (!options_.sends_weights) return port_.ApplyUpdate(parameters_.masters);
-  absl::Status status = port_.ApplyUpdate(published_);
-  if (!status.ok()) return status;
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < published_.size(); ++i) parameters_.masters[i].copy_(published_[i]);
-  return status;
-}
-
-absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
-  absl::StatusOr<StepResult> result = session_->Wait();
-  port_.EndStep();
-  if (!result.ok()) return result;
-  MutexLock lock(&mutex_);
-  absl::Status status = options_.shards_update ? ApplyUpdates() : WriteMeans(result->without_mean);
-  if (!status.ok()) return status;
-  BeginStepLocked();
-  if (result->buffers_averaged) {
-    status = ApplyBuffers();
-    if (!status.ok()) return status;
-  }
-  return result;
 }
 
 absl::StatusOr<StepResult> DataParallel::Synchronize() {

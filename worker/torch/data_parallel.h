@@ -159,7 +159,13 @@ class DataParallel {
   absl::Status SubmitGradients();
   absl::Status SubmitMoved();
   absl::Status ReadOwnGradients();
-  absl::Status WriteMeans(absl::Span<const uint32_t> without_mean);
+  // Returns the gradient of master `i`, which the mean replaces.
+  absl::StatusOr<at::Tensor> LayMean(size_t i);
+  absl::Status WriteMean(uint32_t tensor);
+  // Writes the means that arrive before the step is over.
+  absl::Status WriteMeansAsTheyArrive(std::vector<bool>* written);
+  // Writes the rest.
+  absl::Status WriteMeans(const std::vector<bool>& written);
   absl::Status CheckFrozen() const;
   absl::Status ApplyUpdates();
   absl::Status AgreeOn(const std::vector<at::Tensor>& tensors);

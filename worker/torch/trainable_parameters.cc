@@ -62,6 +62,12 @@ absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor, a
   return absl::OkStatus();
 }
 
+at::Tensor EmptyGradient(const at::Tensor& parameter) {
+  return at::empty_strided(
+      parameter.sizes(), parameter.strides(),
+      at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
+}
+
 }  // namespace
 
 protocol::TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor) {
@@ -136,6 +142,24 @@ std::string Sha256(const std::vector<at::Tensor>& tensors) {
   unsigned int size = 0;
   Check(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "SHA-256 ends");
   return std::string(reinterpret_cast<const char*>(digest.data()), size);
+}
+
+absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter,
+                                       const protocol::TensorInfo& info) {
+  at::Tensor gradient = parameter.grad();
+  if (!gradient.defined()) {
+    gradient = EmptyGradient(parameter).zero_();
+  } else if (gradient.layout() != at::kStrided) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", info.name,
+        " got a sparse gradient, and only dense ones can be exchanged: make the layer's "
+        "gradient dense (embeddings: sparse(false))"));
+  } else if (gradient.device() != parameter.device() ||
+             !LiesAs(gradient, info, parameter.scalar_type())) {
+    gradient = EmptyGradient(parameter).copy_(gradient);
+  }
+  parameter.mutable_grad() = gradient;
+  return gradient;
 }
 
 }  // namespace sluice::worker

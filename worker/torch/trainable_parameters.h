@@ -44,6 +44,11 @@ protocol::TensorInfo DescribeTensor(const std::string& name, const at::Tensor& t
 bool LiesAs(const at::Tensor& tensor, const protocol::TensorInfo& info,
             at::ScalarType type = at::kFloat);
 
+// Gives `parameter` a .grad with the table's layout. Keeps existing values; an undefined .grad
+// becomes zeros. Fails with INVALID_ARGUMENT if the gradient is sparse.
+absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter,
+                                       const protocol::TensorInfo& info);
+
 // Returns the elements in storage order, in the memory of the tensor's device. The tensor must be
 // dense float32 and outlive the span.
 absl::Span<float> StorageSpan(const at::Tensor& tensor);

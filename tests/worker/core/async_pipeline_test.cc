@@ -5,6 +5,7 @@
 #include "compress/codec_table.h"
 #include "compress/frame.h"
 #include "tests/worker/core/one_worker.h"
+#include "tests/worker/core/read_results.h"
 #include "worker/core/bundle_encoder.h"
 
 namespace sluice::worker {
@@ -39,7 +40,7 @@ class AsyncPipelineTest : public testing::Test {
       Answer(std::move(answer));
     }
     EXPECT_FALSE(pipeline_.step_open());
-    EXPECT_TRUE(pipeline_.DecodeMean(0, absl::MakeSpan(parameters_)).ok());
+    EXPECT_TRUE(ReadMean(pipeline_, 0, absl::MakeSpan(parameters_)).ok());
   }
 
   PipelineOptions Options() {
@@ -82,7 +83,7 @@ class AsyncPipelineTest : public testing::Test {
     }
   }
   std::vector<float> Applied() {
-    EXPECT_TRUE(pipeline_.ApplyUpdate(0, absl::MakeSpan(parameters_)).ok());
+    EXPECT_TRUE(ReadResult(pipeline_, 0, ResultUse::kUpdate, absl::MakeSpan(parameters_)).ok());
     return parameters_;
   }
 

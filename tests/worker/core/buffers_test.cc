@@ -11,6 +11,7 @@
 #include "base/fnv1a.h"
 #include "base/random.h"
 #include "server/shard/shard.h"
+#include "tests/worker/core/read_results.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice::worker {
@@ -231,7 +232,7 @@ void Cluster::EndStep(uint32_t r) {
   rank.record.averaged = result.buffers_averaged;
   // DecodeMean is called in every step, because it leaves a buffer without a mean unchanged.
   for (uint32_t t = 0; t < rank.values.size(); ++t) {
-    ASSERT_TRUE(rank.pipeline->DecodeMean(t, absl::MakeSpan(rank.values[t])).ok());
+    ASSERT_TRUE(ReadMean(*rank.pipeline, t, absl::MakeSpan(rank.values[t])).ok());
   }
   rank.record.after.assign(rank.values.begin() + trained(), rank.values.end());
   records_[r][result.step] = rank.record;
@@ -484,7 +485,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesNoneSkipsThemByItself) {
   EXPECT_EQ(result.bundles, 1u);
   EXPECT_EQ(result.bundles_skipped_here, 0u);
   std::vector<float> kept = {8, 9};
-  ASSERT_TRUE(pipeline_->DecodeMean(1, absl::MakeSpan(kept)).ok());
+  ASSERT_TRUE(ReadMean(*pipeline_, 1, absl::MakeSpan(kept)).ok());
   EXPECT_THAT(kept, ::testing::ElementsAre(8, 9));
 }
 
@@ -504,7 +505,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesThemWaitsForThem) {
   EXPECT_FALSE(pipeline_->BuffersDue(false));
   EXPECT_TRUE(pipeline_->BuffersDue(true));
   std::vector<float> mean = {8, 9};
-  ASSERT_TRUE(pipeline_->DecodeMean(1, absl::MakeSpan(mean)).ok());
+  ASSERT_TRUE(ReadMean(*pipeline_, 1, absl::MakeSpan(mean)).ok());
   EXPECT_EQ(mean, values_[1]);
   EXPECT_TRUE(encoder_->compressor().residual(1).empty()) << "buffers must have no residual";
 }

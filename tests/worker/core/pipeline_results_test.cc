@@ -1,19 +1,77 @@
-// Tests wrong results, results of a job with a quorum, and equal bytes after a restore from a
-// checkpoint.
+// Tests means, wrong results, results of a job with a quorum, and equal bytes after a restore from
+// a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/core/pipeline_fixture.h"
+#include "tests/worker/core/read_results.h"
 
 namespace sluice::worker {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+TEST_F(PipelineTest, ATensorIsReadyWhenItsResultsHaveArrived) {
+  Make("none");
+  StartWhole();
+  const auto sends = TakeSends();
+  EXPECT_THAT(pipeline_->TakeReady(), IsEmpty());
+  EXPECT_FALSE(pipeline_->IsReady(2));
+  pipeline_->Answer(0, ResultOf(*sends[0]), &effects_);
+  EXPECT_TRUE(pipeline_->step_open());
+  EXPECT_TRUE(pipeline_->IsReady(2));
+  EXPECT_FALSE(pipeline_->IsReady(1));
+  EXPECT_FALSE(pipeline_->IsReady(3));
+  EXPECT_THAT(pipeline_->TakeReady(), ElementsAre(ReadyTensor{.tensor = 2}));
+  EXPECT_THAT(pipeline_->TakeReady(), IsEmpty());
+  std::vector<float> mean(kSize, 9.0f);
+  ASSERT_TRUE(ReadMean(*pipeline_, 2, absl::MakeSpan(mean)).ok());
+  EXPECT_EQ(mean, gradients_[2]);
+  AnswerAll(sends);
+  EXPECT_FALSE(pipeline_->step_open());
+  EXPECT_THAT(pipeline_->TakeReady(),
+              UnorderedElementsAre(ReadyTensor{.tensor = 1}, ReadyTensor{.tensor = 0}));
+  // What a step leaves is not part of the next one.
+  FinishStep();
+  gradients_[1][5] = std::numeric_limits<float>::quiet_NaN();
+  StartWhole();
+  EXPECT_THAT(pipeline_->TakeReady(), IsEmpty());
+  AnswerAll(TakeSends());
+  EXPECT_THAT(pipeline_->TakeReady(),
+              UnorderedElementsAre(ReadyTensor{.tensor = 2}, ReadyTensor{.tensor = 0},
+                                   ReadyTensor{.tensor = 1, .has_mean = false}));
+}
+
+TEST_F(PipelineTest, MeansAreAddedToWhatIsThere) {
+  for (const char* spec : {"none", "topk:20%"}) {
+    SCOPED_TRACE(spec);
+    Make(spec);
+    FinishStep();
+    for (uint32_t tensor = 0; tensor < 3; ++tensor) {
+      std::vector<float> mean(kSize), values(kSize, 9.0f), expected(kSize, 9.0f);
+      ASSERT_TRUE(ReadMean(*pipeline_, tensor, absl::MakeSpan(mean)).ok());
+      for (size_t i = 0; i < kSize; ++i) {
+        const float scaled = -0.3f * mean[i];
+        expected[i] += scaled;
+      }
+      const auto parts = pipeline_->Parts(tensor, kSize, ResultUse::kAddend);
+      ASSERT_TRUE(parts.ok());
+      AddParts(*parts, -0.3f, absl::MakeSpan(values));
+      EXPECT_EQ(values, expected) << tensor;
+    }
+    EXPECT_EQ(pipeline_->Parts(0, kSize + 1, ResultUse::kAddend).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
 
 class CheckpointedCodecTest : public PipelineTest, public testing::WithParamInterface<const char*> {
  protected:

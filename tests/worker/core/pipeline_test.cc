@@ -7,6 +7,7 @@
 
 #include "compress/frame.h"
 #include "tests/worker/core/pipeline_fixture.h"
+#include "tests/worker/core/read_results.h"
 
 namespace sluice::worker {
 namespace {
@@ -118,7 +119,7 @@ TEST_F(PipelineTest, AGradientThatIsNotFiniteSkipsItsBundleAlone) {
   EXPECT_EQ(result.n_min, 0u);
   EXPECT_EQ(result.n_max, 1u);
   std::vector<float> mean(kSize, 9.0f);
-  ASSERT_TRUE(pipeline_->DecodeMean(1, absl::MakeSpan(mean)).ok());
+  ASSERT_TRUE(ReadMean(*pipeline_, 1, absl::MakeSpan(mean)).ok());
   EXPECT_THAT(mean, testing::Each(0.0f));
 }
 
@@ -127,33 +128,12 @@ TEST_F(PipelineTest, MeansAreWhatWasAnswered) {
   FinishStep();
   for (uint32_t tensor = 0; tensor < 3; ++tensor) {
     std::vector<float> mean(kSize, 9.0f);
-    ASSERT_TRUE(pipeline_->DecodeMean(tensor, absl::MakeSpan(mean)).ok());
+    ASSERT_TRUE(ReadMean(*pipeline_, tensor, absl::MakeSpan(mean)).ok());
     EXPECT_EQ(mean, gradients_[tensor]);
   }
   std::vector<float> wrong(kSize + 1);
-  EXPECT_EQ(pipeline_->DecodeMean(0, absl::MakeSpan(wrong)).code(),
+  EXPECT_EQ(ReadMean(*pipeline_, 0, absl::MakeSpan(wrong)).code(),
             absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(PipelineTest, MeansAreAddedToWhatIsThere) {
-  for (const char* spec : {"none", "topk:20%"}) {
-    SCOPED_TRACE(spec);
-    Make(spec);
-    FinishStep();
-    for (uint32_t tensor = 0; tensor < 3; ++tensor) {
-      std::vector<float> mean(kSize), values(kSize, 9.0f), expected(kSize, 9.0f);
-      ASSERT_TRUE(pipeline_->DecodeMean(tensor, absl::MakeSpan(mean)).ok());
-      for (size_t i = 0; i < kSize; ++i) {
-        const float scaled = -0.3f * mean[i];
-        expected[i] += scaled;
-      }
-      ASSERT_TRUE(pipeline_->AddMean(tensor, -0.3f, absl::MakeSpan(values)).ok());
-      EXPECT_EQ(values, expected) << tensor;
-    }
-    std::vector<float> wrong(kSize + 1);
-    EXPECT_EQ(pipeline_->AddMean(0, 1, absl::MakeSpan(wrong)).code(),
-              absl::StatusCode::kInvalidArgument);
-  }
 }
 
 TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
@@ -170,7 +150,7 @@ TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
   AnswerAll(first);
   EXPECT_EQ(Count<StepDone>(), 1);
   std::vector<float> mean(kSize);
-  ASSERT_TRUE(pipeline_->DecodeMean(2, absl::MakeSpan(mean)).ok());
+  ASSERT_TRUE(ReadMean(*pipeline_, 2, absl::MakeSpan(mean)).ok());
   EXPECT_EQ(mean, gradients_[2]);
   // Repeated answers of an older step must change nothing either.
   StartWhole();
@@ -292,7 +272,7 @@ TEST_F(PipelineTest, StepZeroIsLosslessAndLeavesNoResidual) {
   EXPECT_EQ(pipeline_->next_step(), 1u);
   EXPECT_TRUE(encoder_->compressor().residual(0).empty());
   std::vector<float> mean(kSize);
-  ASSERT_TRUE(pipeline_->DecodeMean(0, absl::MakeSpan(mean)).ok());
+  ASSERT_TRUE(ReadMean(*pipeline_, 0, absl::MakeSpan(mean)).ok());
   EXPECT_EQ(mean, gradients_[0]);
 }
 
@@ -384,7 +364,7 @@ TEST_F(PipelineTest, WhatWasPublishedIsHandedOutOnce) {
   EXPECT_THAT(pipeline_->TakePublished(), IsEmpty());
   // Results remain available for Apply.
   std::vector<float> mean(kSize);
-  ASSERT_TRUE(pipeline_->DecodeMean(0, absl::MakeSpan(mean)).ok());
+  ASSERT_TRUE(ReadMean(*pipeline_, 0, absl::MakeSpan(mean)).ok());
   EXPECT_NE(mean, std::vector<float>(kSize));
 
   const auto tasks_with_published = [&] {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "server/shard/shard.h"
+#include "tests/worker/core/read_results.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice::worker {
@@ -245,7 +246,7 @@ class Job {
     worker->done = step;
     std::vector<float> mean(kRepairSize);
     for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
-      Check(worker->pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "it can be decoded");
+      Check(ReadMean(*worker->pipeline, tensor, absl::MakeSpan(mean)).ok(), "it can be decoded");
       for (size_t i = 0; i < kRepairSize; ++i) worker->sums[tensor * kRepairSize + i] += mean[i];
     }
   }

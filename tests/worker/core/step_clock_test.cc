@@ -25,6 +25,27 @@ TEST(StepClock, TellsWhatAStepWasMadeOf) {
   EXPECT_DOUBLE_EQ(seconds.encode_hidden_too, 2);
 }
 
+TEST(StepClock, MeansMayBeDecodedWhileTheStepIsOpen) {
+  StepClock clock;
+  clock.Waited(At(0), At(1));
+  clock.Encoded(At(2), At(3));
+  clock.WaitedForTensors(At(4), At(6), /*encoding=*/true);
+  clock.Decoded(absl::Seconds(2));  // From 6 to 8, while the last bundle is encoded.
+  clock.Encoded(At(5), At(9));
+  clock.WaitedForTensors(At(8), At(10), /*encoding=*/false);
+  clock.Decoded(absl::Seconds(1));
+  clock.Waited(At(11), At(14));
+  const StepSeconds& seconds = clock.seconds();
+  EXPECT_EQ(seconds.steps, 1u);
+  EXPECT_DOUBLE_EQ(seconds.compute, 3);
+  EXPECT_DOUBLE_EQ(seconds.decode, 3);
+  EXPECT_DOUBLE_EQ(seconds.encode, 2 + 1);
+  EXPECT_DOUBLE_EQ(seconds.exchange, 1 + 3);
+  clock.Waited(At(15), At(16));
+  EXPECT_DOUBLE_EQ(clock.seconds().compute, 3 + 1);
+  EXPECT_DOUBLE_EQ(clock.seconds().decode, 3);
+}
+
 TEST(StepClock, AStepThatEncodesNothingOwesNothingToTheOneBefore) {
   StepClock clock;
   clock.Waited(At(0), At(1));

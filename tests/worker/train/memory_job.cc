@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -105,7 +106,7 @@ absl::Status MemoryJob::RankSession::Skip() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
+absl::StatusOr<StepResult> MemoryJob::RankSession::Exchange() {
   const uint32_t trained = protocol::TrainedTensors(table_);
   const bool due = BuffersDue();
   const size_t taken = due ? table_.size() : trained;
@@ -172,6 +173,26 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
     result.first_skipped_tensor = non_finite_tensor_;
   }
   return result;
+}
+
+absl::StatusOr<std::vector<ReadyTensor>> MemoryJob::RankSession::WaitForTensors(
+    absl::Duration /*limit*/) {
+  std::vector<ReadyTensor> ready;
+  if (exchanged_.has_value()) return ready;
+  const size_t submitted = submitted_.size();
+  absl::StatusOr<StepResult> result = Exchange();
+  if (!result.ok()) return result.status();
+  exchanged_ = *std::move(result);
+  for (size_t tensor = submitted; tensor-- > 0;) {
+    const auto number = static_cast<uint32_t>(tensor);
+    ready.push_back({number, !std::ranges::count(exchanged_->without_mean, number)});
+  }
+  return ready;
+}
+
+absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
+  if (!exchanged_.has_value()) return Exchange();
+  return *std::exchange(exchanged_, std::nullopt);
 }
 
 absl::Status MemoryJob::RankSession::Apply(uint32_t tensor, absl::Span<float> mean) {

@@ -50,6 +50,8 @@ class MemoryJob::RankSession final : public Session {
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override;
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
+  // Returns all submitted tensors, the last first, once in a step.
+  absl::StatusOr<std::vector<ReadyTensor>> WaitForTensors(absl::Duration limit) override;
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
@@ -127,6 +129,8 @@ class MemoryJob::RankSession final : public Session {
   void FailNextSubmit(absl::Status status) { submit_failure_ = std::move(status); }
 
  private:
+  absl::StatusOr<StepResult> Exchange();
+
   MemoryJob* const job_;
   const uint32_t rank_;
   protocol::TensorTable table_;
@@ -156,6 +160,7 @@ class MemoryJob::RankSession final : public Session {
   uint64_t skips_ = 0;
   uint64_t late_step_ = 0;
   uint64_t steps_behind_ = 0;
+  std::optional<StepResult> exchanged_;  // The result of the open step, if WaitForTensors has it.
   bool left_ = false;
 };
 
