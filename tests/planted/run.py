@@ -6,7 +6,6 @@ usage: run.py ROOT [NAME...]    builds in ROOT/build/planted; NAME: only these b
 
 Exits with 1 if a test passes with its bug, or fails without it.
 """
-import os
 import pathlib
 import re
 import shutil
@@ -15,6 +14,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from bugs import BUGS  # noqa: E402
+from built_copy import BuiltCopy  # noqa: E402
 
 SEEDS = "10000"  # Of each kind, as CI runs them.
 LIMIT = 900  # Seconds for one test. The longest, all seeds of one kind, takes a third of it.
@@ -57,34 +57,9 @@ def problems(root):
         yield f"docs/promises.md: no promise names the planted bug {name}"
 
 
-class Copy:
-    """A copy of the tree's tracked files, with a build of its own."""
-
+class Copy(BuiltCopy):
     def __init__(self, root):
-        self.root, self.folder = root, root / "build/planted/tree"
-        names = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True, text=True).stdout
-        for name in filter(None, names.split("\0")):
-            self.update(name)
-        if not (self.folder / ".deps").exists():
-            (self.folder / ".deps").symlink_to(root / ".deps")
-        self.run("cmake", "--preset", "release", "-DSLUICE_BENCH=OFF", "-DSLUICE_UNITY=ON")
-
-    def update(self, name):
-        """Keeps the times of files that are the same, so that a second run builds little."""
-        source, target = self.root / name, self.folder / name
-        if not source.is_file() or (target.exists() and target.read_bytes() == source.read_bytes()):
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
-
-    def run(self, *command):
-        environment = {**os.environ, "CCACHE_BASEDIR": str(self.folder), "CCACHE_NOHASHDIR": "1"}
-        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-
-    def build(self, *programs):
-        self.run("ninja", "-C", "build/release", *programs)
+        super().__init__(root, folder="planted", unity="ON")
 
     def finding(self, bug):
         """The line of output that shows the bug, or None if the test passes."""
