@@ -48,10 +48,10 @@ worker::GradientView ToView(const Gradient& gradient) {
 }
 
 JobSummary Summarize(const job::JobSpec& job) {
-  const bool local = job.mode == "local_sgd";
-  const bool nesterov = job.outer_optimizer == "nesterov";
+  const bool local = job.mode == job::Mode::kLocalSgd;
+  const bool nesterov = job.outer_optimizer == job::OuterOptimizer::kNesterov;
   return {.name = job.name,
-          .mode = job.mode,
+          .mode = std::string(NameOf(job.mode)),
           .workers = job.workers,
           .shards = job.shards,
           .uplink = compress::ToString(job.compression.uplink),
@@ -59,11 +59,11 @@ JobSummary Summarize(const job::JobSpec& job) {
           .shards_update = job::ShardOptimizer(job).has_value(),
           .sends_weights = job::SendsWeights(job),
           .local_steps = job::StepsPerExchange(job),
-          .outer_optimizer = local ? job.outer_optimizer : "",
+          .outer_optimizer = std::string(local ? NameOf(job.outer_optimizer) : ""),
           .outer_lr = local ? job.outer_lr : 1,
           .outer_momentum = local && nesterov ? job.outer_momentum : 0,
           .checkpoints = job.checkpoint.enabled(),
-          .waits_for_all = job.quorum == 0 && job.membership == "fixed"};
+          .waits_for_all = job.quorum == 0 && job.membership == job::Membership::kFixed};
 }
 
 Joined FromJoin(const worker::JoinInfo& info) {

@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "compress/codec_spec.h"
+#include "job/enums.h"
 
 namespace sluice::job {
 
@@ -70,7 +71,7 @@ inline constexpr size_t kCurvePointsMax = 10'000;
 absl::Status ValidateCurve(const std::vector<CurvePoint>& curve);
 
 struct ControlSpec {
-  std::string policy = "fixed";  // One of fixed, schedule, bandwidth, auto, accuracy.
+  PolicyKind policy = PolicyKind::kFixed;
   ScheduleSpec schedule{};
   // bandwidth and auto: the codecs that a plan may choose, and the share of the computing time that
   // communication can overlap. bandwidth: the allowed time per step; by default this is the
@@ -84,9 +85,9 @@ struct ControlSpec {
   double tolerance = 0.5;
 
   // Returns true if the job makes plans. Otherwise the job file's codecs apply throughout.
-  bool makes_plans() const { return policy != "fixed"; }
+  bool makes_plans() const { return policy != PolicyKind::kFixed; }
   // Returns true if plans depend on measurements and not only on the step.
-  bool measures() const { return makes_plans() && policy != "schedule"; }
+  bool measures() const { return makes_plans() && policy != PolicyKind::kSchedule; }
 };
 
 }  // namespace sluice::job

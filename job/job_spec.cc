@@ -85,7 +85,7 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
 // on the shards, suits the codecs. In other modes the momentum is lowered automatically
 // (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
-  if (spec.mode != "local_sgd" || spec.outer_optimizer != "nesterov") return "";
+  if (spec.mode != Mode::kLocalSgd || spec.outer_optimizer != OuterOptimizer::kNesterov) return "";
   if (spec.outer_momentum <= kMomentumMax) return "";
   std::vector<std::string> delaying;
   for (const CodecUse& use : CodecsOf(spec.compression)) {
@@ -115,34 +115,36 @@ absl::StatusOr<uint16_t> DefaultGrpcPort(const ServerSpec& server, uint32_t shar
 }
 
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
-  if (spec.mode == "local_sgd" && spec.outer_optimizer == "nesterov") {
+  if (spec.mode == Mode::kLocalSgd && spec.outer_optimizer == OuterOptimizer::kNesterov) {
     return OptimizerSpec{.name = "sgd",
                          .lr = spec.outer_lr,
                          .momentum = spec.outer_momentum,
                          .nesterov = spec.outer_momentum > 0,
-                         .location = "shards"};
+                         .location = UpdateLocation::kShards};
   }
-  if (SendsWeights(spec)) return OptimizerSpec{.name = "sgd", .lr = 1, .location = "shards"};
-  if (spec.optimizer.location == "shards") return spec.optimizer;
+  if (SendsWeights(spec))
+    return OptimizerSpec{.name = "sgd", .lr = 1, .location = UpdateLocation::kShards};
+  if (spec.optimizer.location == UpdateLocation::kShards) return spec.optimizer;
   return std::nullopt;
 }
 
 uint32_t RankLimit(const JobSpec& spec) {
-  return spec.membership == "elastic" ? spec.max_workers : spec.workers;
+  return spec.membership == Membership::kElastic ? spec.max_workers : spec.workers;
 }
 
 bool SendsWeights(const JobSpec& spec) {
-  if (spec.mode == "local_sgd") return true;
-  return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.location == "workers";
+  if (spec.mode == Mode::kLocalSgd) return true;
+  return (spec.mode == Mode::kAsync || spec.mode == Mode::kSsp) &&
+         spec.optimizer.location == UpdateLocation::kWorkers;
 }
 
 double ShardRate(const JobSpec& spec, double rate) {
   if (!SendsWeights(spec)) return rate;
-  return spec.mode == "local_sgd" ? spec.outer_lr : 1;
+  return spec.mode == Mode::kLocalSgd ? spec.outer_lr : 1;
 }
 
 uint64_t StepsPerExchange(const JobSpec& spec) {
-  return spec.mode == "local_sgd" ? spec.local_steps : 1;
+  return spec.mode == Mode::kLocalSgd ? spec.local_steps : 1;
 }
 
 std::string WhyNoReplay(const JobSpec& spec) {
@@ -152,7 +154,7 @@ std::string WhyNoReplay(const JobSpec& spec) {
   }
   if (InLockstep(spec.mode)) return "";
   return absl::StrCat(
-      "in mode ", spec.mode,
+      "in mode ", NameOf(spec.mode),
       " the data that workers and shards keep does not determine the order of updates");
 }
 

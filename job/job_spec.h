@@ -13,6 +13,8 @@
 #include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
 #include "job/control_spec.h"
+#include "job/enums.h"
+#include "job/modes.h"
 #include "job/optimizer_spec.h"
 #include "job/support.h"
 #include "job/training_spec.h"
@@ -52,7 +54,7 @@ struct RelaysSpec {
 
 struct JobSpec {
   std::string name;
-  std::string mode = "sync";
+  Mode mode = Mode::kSync;
   uint32_t workers = 1;
   uint32_t shards = 1;
   ModelSpec model;
@@ -64,15 +66,15 @@ struct JobSpec {
   OptimizerSpec optimizer;
   LrScheduleSpec lr_schedule;
   double label_smoothing = 0;
-  double ema_decay = 0;            // 0 disables averaging.
-  std::string precision = "fp32";  // One of fp32, bf16 and fp16.
-  std::string device = "auto";     // One of auto, cpu, cuda and cuda:N.
+  double ema_decay = 0;  // 0 disables averaging.
+  Precision precision = Precision::kFp32;
+  std::string device = "auto";  // One of auto, cpu, cuda and cuda:N.
   uint32_t gpus_per_worker = 1;
-  std::string encode_location = "device";  // Either device or host.
+  EncodeLocation encode_location = EncodeLocation::kDevice;
   uint64_t seed = 0;
   protocol::CompressionSpec compression;
   ControlSpec control;
-  std::string membership = "fixed";
+  Membership membership = Membership::kFixed;
   // Only in mode elastic: bounds of the number of workers. The job begins with `workers`.
   uint32_t min_workers = 1;
   uint32_t max_workers = 1;
@@ -80,7 +82,7 @@ struct JobSpec {
   bool staleness_aware_lr = false;  // Only in modes async and ssp.
   // Only in mode local_sgd.
   uint64_t local_steps = 1;
-  std::string outer_optimizer = "nesterov";  // Either nesterov or average.
+  OuterOptimizer outer_optimizer = OuterOptimizer::kNesterov;
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   // Only in mode sync: a step may close without the stragglers after `quorum` workers have

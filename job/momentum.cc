@@ -83,7 +83,7 @@ double MomentumOf(const OptimizerSpec& optimizer) {
 
 MomentumRange MomentumRangeOf(const JobSpec& spec) {
   const double base = MomentumOf(spec.optimizer);
-  if (spec.mode == "local_sgd") return {.base = base, .coded = base};
+  if (spec.mode == Mode::kLocalSgd) return {.base = base, .coded = base};
   const std::optional<double> by_hand = spec.optimizer.delayed_momentum;
   MomentumRange range = {.base = base, .coded = std::min(base, by_hand.value_or(kCodedMomentum))};
   // If the job file sets a value, that value replaces the rule.
@@ -147,7 +147,8 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
 }
 
 std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table) {
-  if (spec.mode == "local_sgd" || spec.optimizer.location != "shards") return std::nullopt;
+  if (spec.mode == Mode::kLocalSgd || spec.optimizer.location != UpdateLocation::kShards)
+    return std::nullopt;
   return JobMomentum(spec, table);
 }
 
@@ -182,7 +183,7 @@ std::string MomentumNote(const JobSpec& spec) {
   }
   const double stale = std::min(momentum, range.most);
   if (range.most < range.base) {
-    reasons.push_back(absl::StrCat("mode ", spec.mode, " with ", spec.workers, " workers"));
+    reasons.push_back(absl::StrCat("mode ", NameOf(spec.mode), " with ", spec.workers, " workers"));
   }
   if (stale >= range.base) return "";
   std::string note = absl::StrCat(name, Shown(stale), " (of ", Shown(range.base),

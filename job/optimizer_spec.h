@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "job/enums.h"
+
 namespace sluice::job {
 
 struct OptimizerSpec {
@@ -18,9 +20,9 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double alpha = 0.99;
   double weight_decay = 0;
-  double clip_norm = 0;              // 0 disables clipping by norm.
-  double clip_value = 0;             // 0 disables clipping by value.
-  std::string location = "workers";  // Either workers or shards.
+  double clip_norm = 0;   // 0 disables clipping by norm.
+  double clip_value = 0;  // 0 disables clipping by value.
+  UpdateLocation location = UpdateLocation::kWorkers;
   // Upper limit of the momentum if gradients are delayed. If absent, job/momentum.h chooses the
   // limit.
   std::optional<double> delayed_momentum{};

@@ -1,5 +1,6 @@
 #include "job/support.h"
 
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,44 +19,45 @@ constexpr absl::string_view kNeedsServerRule =
 constexpr absl::string_view kElasticNotYet =
     "elastic is built only for mode sync so far; use fixed";
 
-// A row that depends only on mode, rule and membership. Empty members match any value. The first
+// A row that depends only on mode, rule and membership. Absent members match any value. The first
 // matching row decides; a combination without a row is impossible.
 struct ModeRow {
-  absl::string_view mode;
+  std::optional<Mode> mode;
   absl::string_view rule;
-  absl::string_view membership;
+  std::optional<Membership> membership;
   Support support;
   absl::string_view key;
   absl::string_view reason;
 };
 
 constexpr ModeRow kModeRows[] = {
-    {"sync", "average", "fixed", Support::kBuilt, "", ""},
-    {"sync", "average", "elastic", Support::kBuilt, "", ""},
-    {"sync", "", "fixed", Support::kBuilt, "", ""},
-    {"sync", "", "elastic", Support::kBuilt, "", ""},
-    {"async", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
-    {"ssp", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
-    {"async", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
-    {"async", "", "fixed", Support::kBuilt, "", ""},
-    {"ssp", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
-    {"ssp", "", "fixed", Support::kBuilt, "", ""},
-    {"local_sgd", "outer", "fixed", Support::kBuilt, "", ""},
-    {"local_sgd", "outer", "elastic", Support::kNotYet, "membership", kElasticNotYet},
-    {"local_sgd", "", "", Support::kImpossible, "optimizer.location",
+    {Mode::kSync, "average", Membership::kFixed, Support::kBuilt, "", ""},
+    {Mode::kSync, "average", Membership::kElastic, Support::kBuilt, "", ""},
+    {Mode::kSync, "", Membership::kFixed, Support::kBuilt, "", ""},
+    {Mode::kSync, "", Membership::kElastic, Support::kBuilt, "", ""},
+    {Mode::kAsync, "average", std::nullopt, Support::kImpossible, "mode", kNeedsServerRule},
+    {Mode::kSsp, "average", std::nullopt, Support::kImpossible, "mode", kNeedsServerRule},
+    {Mode::kAsync, "", Membership::kElastic, Support::kNotYet, "membership", kElasticNotYet},
+    {Mode::kAsync, "", Membership::kFixed, Support::kBuilt, "", ""},
+    {Mode::kSsp, "", Membership::kElastic, Support::kNotYet, "membership", kElasticNotYet},
+    {Mode::kSsp, "", Membership::kFixed, Support::kBuilt, "", ""},
+    {Mode::kLocalSgd, "outer", Membership::kFixed, Support::kBuilt, "", ""},
+    {Mode::kLocalSgd, "outer", Membership::kElastic, Support::kNotYet, "membership",
+     kElasticNotYet},
+    {Mode::kLocalSgd, "", std::nullopt, Support::kImpossible, "optimizer.location",
      "in local_sgd each worker takes its own steps with the optimizer; the shards use "
      "outer_optimizer"},
 };
 
 constexpr ModeRow kNoModeRow = {
-    "",     "",
-    "",     Support::kImpossible,
-    "mode", "there is no such combination of mode, update rule and membership"};
+    std::nullopt, "",
+    std::nullopt, Support::kImpossible,
+    "mode",       "there is no such combination of mode, update rule and membership"};
 
 bool Fits(const ModeRow& row, const SupportQuery& query) {
-  return (row.mode.empty() || row.mode == query.mode) &&
+  return (!row.mode.has_value() || row.mode == query.mode) &&
          (row.rule.empty() || row.rule == query.rule) &&
-         (row.membership.empty() || row.membership == query.membership);
+         (!row.membership.has_value() || row.membership == query.membership);
 }
 
 const ModeRow& FindModeRow(const SupportQuery& query) {
@@ -65,8 +67,8 @@ const ModeRow& FindModeRow(const SupportQuery& query) {
   return kNoModeRow;
 }
 
-bool SendsWeights(absl::string_view mode, absl::string_view rule) {
-  return mode == "local_sgd" || rule == "accumulate";
+bool SendsWeights(Mode mode, absl::string_view rule) {
+  return mode == Mode::kLocalSgd || rule == "accumulate";
 }
 
 // Reasons why a codec or compensator does not work with a mode or rule. Each is one sentence,
@@ -87,8 +89,7 @@ constexpr absl::string_view kMomentumTwice =
 constexpr absl::string_view kWeightsNoMomentum =
     "workers send weight changes, which already contain their momentum (local_sgd, accumulate)";
 
-absl::string_view ModeRefusal(const compress::CodecSpec& codec, absl::string_view mode,
-                              absl::string_view rule) {
+absl::string_view ModeRefusal(const compress::CodecSpec& codec, Mode mode, absl::string_view rule) {
   if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kVote) {
     if (!InLockstep(mode)) return kVoteNeedsMany;
     if (SendsWeights(mode, rule)) return kVoteHasNoSize;
@@ -123,13 +124,13 @@ constexpr absl::string_view kElasticBreaksMemory =
     "receiver remembers each rank's from step to step";
 
 absl::string_view AttendanceRefusal(const compress::CodecSpec& codec, bool quorum,
-                                    absl::string_view membership) {
+                                    Membership membership) {
   const bool remembers =
       compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kPerSender ||
       compress::HasMemory(codec.compensator.id);
   if (!remembers) return "";
   if (quorum) return kQuorumBreaksMemory;
-  return membership == "elastic" ? kElasticBreaksMemory : "";
+  return membership == Membership::kElastic ? kElasticBreaksMemory : "";
 }
 
 constexpr absl::string_view kPlansChangeCodecs =
@@ -228,8 +229,9 @@ std::string ModeTable(Footnotes* notes) {
     const absl::string_view state = row.support == Support::kBuilt        ? "runs"
                                     : row.support == Support::kImpossible ? "impossible"
                                                                           : "not yet";
-    absl::StrAppend(&table, "| `", row.mode, "` | ", or_any(row.rule), " | ",
-                    or_any(row.membership), " | ", state,
+    const absl::string_view membership = row.membership ? NameOf(*row.membership) : "";
+    absl::StrAppend(&table, "| `", NameOf(*row.mode), "` | ", or_any(row.rule), " | ",
+                    or_any(membership), " | ", state,
                     row.reason.empty() ? "" : absl::StrCat(" (", notes->Number(row.reason), ")"),
                     " |\n");
   }
@@ -256,13 +258,12 @@ std::string ModeRefusals(Footnotes* notes) {
 
 }  // namespace
 
-bool InLockstep(absl::string_view mode) { return mode == "sync" || mode == "local_sgd"; }
+bool InLockstep(Mode mode) { return mode == Mode::kSync || mode == Mode::kLocalSgd; }
 
-absl::string_view RuleOf(absl::string_view mode, absl::string_view on,
-                         absl::string_view optimizer) {
-  if (mode == "local_sgd") return on == "workers" ? "outer" : optimizer;
-  if (on == "shards") return optimizer;
-  return mode == "async" || mode == "ssp" ? "accumulate" : "average";
+absl::string_view RuleOf(Mode mode, UpdateLocation on, absl::string_view optimizer) {
+  if (on == UpdateLocation::kShards) return optimizer;
+  if (mode == Mode::kLocalSgd) return "outer";
+  return InLockstep(mode) ? "average" : "accumulate";
 }
 
 SupportAnswer FindSupport(const SupportQuery& query) {
@@ -283,8 +284,8 @@ SupportAnswer FindSupport(const SupportQuery& query) {
 }
 
 absl::string_view RelaysRefusal(const SupportQuery& query) {
-  if (query.mode != "sync" || query.rule != "average") return kRelaysNeedSync;
-  if (query.quorum || query.membership != "fixed") return kRelaysNeedAll;
+  if (query.mode != Mode::kSync || query.rule != "average") return kRelaysNeedSync;
+  if (query.quorum || query.membership != Membership::kFixed) return kRelaysNeedAll;
   return query.plans ? kRelaysNoPlans : "";
 }
 

@@ -8,22 +8,24 @@
 
 #include "absl/strings/string_view.h"
 #include "compress/codec_spec.h"
+#include "job/enums.h"
+#include "job/modes.h"
 #include "protocol/compression_spec.h"
 
 namespace sluice::job {
 // Returns true if all workers of a job in this mode take each step together. Returns false if each
 // worker proceeds at its own pace.
-bool InLockstep(absl::string_view mode);
+bool InLockstep(Mode mode);
 
 // Returns the update rule of the job's shards: `average` (publish the mean), `accumulate` (add up
 // weight changes), `outer` (apply an optimizer to weight changes), or the optimizer's name if it
-// runs on the shards. `on` is either workers or shards.
-absl::string_view RuleOf(absl::string_view mode, absl::string_view on, absl::string_view optimizer);
+// runs on the shards.
+absl::string_view RuleOf(Mode mode, UpdateLocation on, absl::string_view optimizer);
 
 struct SupportQuery {
-  absl::string_view mode;
+  Mode mode = Mode::kSync;
   absl::string_view rule;
-  absl::string_view membership;
+  Membership membership = Membership::kFixed;
   compress::CodecSpec codec;
   protocol::Direction direction = protocol::Direction::kUplink;
   bool quorum = false;  // True if steps may close without the stragglers.

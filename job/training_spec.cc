@@ -3,10 +3,10 @@
 namespace sluice::job {
 
 bool DataSpec::has_test_data() const {
-  if (format == "idx") return !test_images.empty();
-  if (format == "image_folder") return !test_folder.empty();
-  if (format == "text" || format == "synthetic_text") return validation_fraction > 0;
-  return format != "custom";
+  if (format == DataFormat::kIdx) return !test_images.empty();
+  if (format == DataFormat::kImageFolder) return !test_folder.empty();
+  if (IsText(format)) return validation_fraction > 0;
+  return format != DataFormat::kCustom;
 }
 
 }  // namespace sluice::job

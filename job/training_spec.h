@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "job/enums.h"
+
 namespace sluice::job {
 
 struct ModelSpec {
@@ -22,9 +24,7 @@ struct ModelSpec {
 };
 
 struct DataSpec {
-  // One of idx, cifar10, cifar100, image_folder and text, or a generated data set: synthetic,
-  // synthetic_cifar or synthetic_text.
-  std::string format;
+  DataFormat format = DataFormat::kCustom;
   std::string path;  // A folder; for text, a file.
   // idx: file names below `path`.
   std::string train_images, train_labels, test_images, test_labels;

@@ -220,7 +220,8 @@ std::unique_ptr<compress::EncodingDevice> OpenDevice(const job::JobSpec& spec, u
                                                      const Logger& logger) {
   const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec, rank, FindDevices());
   // Training reports missing devices.
-  if (!chosen.ok() || chosen->gpus.empty() || spec.encode_location == "host") return nullptr;
+  if (!chosen.ok() || chosen->gpus.empty() || spec.encode_location == job::EncodeLocation::kHost)
+    return nullptr;
   std::string problem;
   std::unique_ptr<compress::gpu::Device> gpu =
       compress::gpu::MakeCudaDevice(chosen->gpus.front(), &problem);

@@ -9,6 +9,7 @@
 #include "compress/codec_spec.h"
 #include "job/control_spec.h"
 #include "job/file/job_conversion.h"
+#include "job/modes.h"
 #include "protocol/compression_plan.h"
 
 namespace sluice::job {
@@ -36,7 +37,9 @@ void CheckCandidates(const v1::ControlSpec& control, const FailAt& fail) {
 // Checks that the keys fit the form of the schedule and that none is missing, then checks the
 // schedule itself.
 void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
-  if (control.policy() != "schedule" || control.schedule().empty()) return;
+  if (FindByName<PolicyKind>(control.policy()) != PolicyKind::kSchedule ||
+      control.schedule().empty())
+    return;
   struct Key {
     absl::string_view name;
     bool given, taken;
@@ -63,7 +66,7 @@ void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
 // Requires one density in both directions, and a reference curve for the tests.
 void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   const v1::ControlSpec& control = job.control();
-  if (control.policy() != "accuracy") return;
+  if (FindByName<PolicyKind>(control.policy()) != PolicyKind::kAccuracy) return;
   if (control.has_reference() == (control.reference_points_size() > 0)) {
     fail("control.reference",
          control.has_reference()
@@ -75,7 +78,7 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   } else if (control.reference().empty()) {
     fail("control.reference", "is empty; give the scalars.csv of a dense run");
   }
-  if (job.mode() == "local_sgd") {
+  if (FindByName<Mode>(job.mode()) == Mode::kLocalSgd) {
     fail("control.policy",
          "accuracy compares tests by training steps, and plans of local_sgd count exchanges; use "
          "mode sync");

@@ -62,9 +62,7 @@ KeyExplanation Explain(const Place& place) {
   const FieldOptions& options = place.field->options();
   key.meaning = options.GetExtension(v1::help);
   key.is_list = place.field->is_repeated();
-  for (int i = 0; i < options.ExtensionSize(v1::known); ++i) {
-    key.words.push_back(options.GetExtension(v1::known, i));
-  }
+  for (const absl::string_view word : KnownWords(*place.field)) key.words.emplace_back(word);
   for (int i = 0; i < options.ExtensionSize(v1::only_for); ++i) {
     key.taken_by.push_back(options.GetExtension(v1::only_for, i));
   }

@@ -1,6 +1,7 @@
 #include "job/file/job_checks.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "compress/codec_spec.h"
 #include "job/file/control_checks.h"
 #include "job/file/job_conversion.h"
+#include "job/file/mode_checks.h"
 #include "job/file/own_program.h"
 #include "job/file/schema.h"
 #include "job/file/yaml_mapper.h"
@@ -54,9 +56,8 @@ class JobValidator {
   void CheckDevice(absl::string_view device);
   void CheckGpus(const v1::JobSpec& job);
   void CheckWidth(const v1::ModelSpec& model);
-  void CheckModelTakesData(const std::string& model, const std::string& format);
+  void CheckModelTakesData(const v1::JobSpec& job);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
-  void CheckMode(const v1::JobSpec& job);
   void CheckMembership(const v1::JobSpec& job);
   void CheckRelays(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
@@ -219,9 +220,12 @@ void JobValidator::CheckWidth(const v1::ModelSpec& model) {
 }
 
 // The files determine the image size, and the model asks for the size when it is created.
-void JobValidator::CheckModelTakesData(const std::string& model, const std::string& format) {
-  if (model.empty() || format.empty() || model == "custom" || format == "custom") return;
-  const bool is_text = format == "text" || format == "synthetic_text";
+void JobValidator::CheckModelTakesData(const v1::JobSpec& job) {
+  const std::string& model = job.model().name();
+  const std::string& format = job.data().format();
+  const std::optional<DataFormat> known = FindByName<DataFormat>(format);
+  if (model.empty() || !known || model == "custom" || *known == DataFormat::kCustom) return;
+  const bool is_text = IsText(*known);
   const bool takes_text = model == "char_gpt";
   if (is_text == takes_text) return;
   Fail("model.name", takes_text ? absl::StrCat(model, " takes text, and data.format ", format,
@@ -242,7 +246,7 @@ void JobValidator::CheckOptimizer(absl::string_view path, const v1::OptimizerSpe
          absl::StrCat("must be auto or a number of at least 0 and below 1, found ",
                       ShowText(optimizer.delayed_momentum())));
   }
-  if (optimizer.location() != "shards") return;
+  if (FindByName<UpdateLocation>(optimizer.location()) != UpdateLocation::kShards) return;
   for (const auto& [key, limit] : {std::pair("clip_norm", optimizer.clip_norm()),
                                    std::pair("clip_value", optimizer.clip_value())}) {
     if (limit == 0) continue;
@@ -252,42 +256,8 @@ void JobValidator::CheckOptimizer(absl::string_view path, const v1::OptimizerSpe
   }
 }
 
-// Checks the keys that are valid in only one mode.
-void JobValidator::CheckMode(const v1::JobSpec& job) {
-  struct Key {
-    absl::string_view name, mode;
-    bool given, needed;
-  };
-  const bool nesterov = job.outer_optimizer() != "average";
-  for (const Key& key : {Key{"staleness", "ssp", job.has_staleness(), true},
-                         Key{"local_steps", "local_sgd", job.has_local_steps(), true},
-                         Key{"outer_optimizer", "local_sgd", job.has_outer_optimizer(), false},
-                         Key{"outer_lr", "local_sgd", job.has_outer_lr(), false},
-                         Key{"outer_momentum", "local_sgd", job.has_outer_momentum(), false},
-                         Key{"quorum", "sync", job.has_quorum(), false},
-                         Key{"straggler_timeout", "sync", job.has_straggler_timeout(), false}}) {
-    if (key.given && job.mode() != key.mode) {
-      Fail(key.name, absl::StrCat("is a key of mode ", key.mode, "; this job has mode ", job.mode(),
-                                  "; remove it"));
-    } else if (!key.given && key.needed && job.mode() == key.mode) {
-      Fail(key.name, absl::StrCat("missing; mode ", key.mode, " needs it"));
-    }
-  }
-  if (job.has_staleness_aware_lr() && InLockstep(job.mode())) {
-    Fail("staleness_aware_lr", absl::StrCat("is a key of modes async and ssp; this job has mode ",
-                                            job.mode(), "; remove it"));
-  }
-  if (job.mode() == "local_sgd" && !nesterov && job.has_outer_momentum()) {
-    Fail("outer_momentum", "average has no momentum; remove it, or use outer_optimizer nesterov");
-  }
-  if (job.quorum() > job.workers()) {
-    Fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
-  }
-  if (job.has_straggler_timeout() && !job.has_quorum()) Fail("straggler_timeout", "needs a quorum");
-}
-
 void JobValidator::CheckMembership(const v1::JobSpec& job) {
-  if (job.membership() != "elastic") {
+  if (FindByName<Membership>(job.membership()) != Membership::kElastic) {
     for (const auto& [name, given] : {std::pair("min_workers", job.has_min_workers()),
                                       std::pair("max_workers", job.has_max_workers())}) {
       if (given) Fail(name, "is a key of membership elastic; remove it");
@@ -314,6 +284,19 @@ void JobValidator::CheckMembership(const v1::JobSpec& job) {
   }
 }
 
+// Returns the query for the whole job, without a codec. The words of the job are known names.
+SupportQuery QueryOf(const v1::JobSpec& job) {
+  const Mode mode = *FindByName<Mode>(job.mode());
+  const UpdateLocation on = *FindByName<UpdateLocation>(job.optimizer().location());
+  return {.mode = mode,
+          .rule = RuleOf(mode, on, job.optimizer().name()),
+          .membership = *FindByName<Membership>(job.membership()),
+          .codec = {},
+          .quorum = job.quorum() > 0,
+          .plans = ConvertControl(job.control()).makes_plans(),
+          .relays = job.has_relays()};
+}
+
 void JobValidator::CheckRelays(const v1::JobSpec& job) {
   if (!job.has_relays()) return;
   uint64_t workers = 0;
@@ -326,23 +309,20 @@ void JobValidator::CheckRelays(const v1::JobSpec& job) {
                                         job.relays().workers_size(), " relays, and the job has ",
                                         job.workers(), " (workers); all workers are behind one"));
   }
-  const absl::string_view refusal =
-      RelaysRefusal({.mode = job.mode(),
-                     .rule = RuleOf(job.mode(), job.optimizer().location(), job.optimizer().name()),
-                     .membership = job.membership(),
-                     .codec = {},
-                     .quorum = job.has_quorum(),
-                     .plans = ConvertControl(job.control()).makes_plans()});
+  SupportQuery query = QueryOf(job);
+  query.quorum = job.has_quorum();
+  const absl::string_view refusal = RelaysRefusal(query);
   if (!refusal.empty()) Fail("relays", refusal);
 }
 
 void JobValidator::CheckTogether(const v1::JobSpec& job) {
-  CheckMode(job);
+  const FailAt fail = [this](absl::string_view path, absl::string_view what) { Fail(path, what); };
+  CheckMode(job, fail);
   CheckMembership(job);
-  CheckControl(job, [this](absl::string_view path, absl::string_view what) { Fail(path, what); });
+  CheckControl(job, fail);
   CheckRelays(job);
   CheckWidth(job.model());
-  CheckModelTakesData(job.model().name(), job.data().format());
+  CheckModelTakesData(job);
   CheckOptimizer("optimizer", job.optimizer());
   const v1::ServerSpec& server = job.server();
   if (server.heartbeat_interval() * 2 > server.lease_timeout()) {
@@ -392,27 +372,21 @@ void JobValidator::CheckSupport(const v1::JobSpec& job) {
     }
   }
   std::set<std::string> told;
-  const bool plans = ConvertControl(job.control()).makes_plans();
+  SupportQuery query = QueryOf(job);
   bool sparse = false;
   for (const Use& use : uses) {
     const absl::StatusOr<compress::CodecSpec> codec = compress::ParseCodecSpec(use.codec);
     Check(codec.ok(), "the mapper keeps canonical codec specs");
-    const SupportAnswer answer =
-        FindSupport({.mode = job.mode(),
-                     .rule = RuleOf(job.mode(), job.optimizer().location(), job.optimizer().name()),
-                     .membership = job.membership(),
-                     .codec = *codec,
-                     .direction = use.direction,
-                     .quorum = job.quorum() > 0,
-                     .plans = plans,
-                     .relays = job.has_relays()});
+    query.codec = *codec;
+    query.direction = use.direction;
+    const SupportAnswer answer = FindSupport(query);
     sparse = sparse || protocol::IsSparse(codec->codec);
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)
                                  : std::string(answer.reason));
   }
-  if (job.control().policy() == "schedule" && !sparse) {
+  if (!sparse && FindByName<PolicyKind>(job.control().policy()) == PolicyKind::kSchedule) {
     Fail("control.policy",
          "schedule sets the density of topk and topk_exact, but compression uses neither");
   }

@@ -1,5 +1,7 @@
 #include "job/file/job_conversion.h"
 
+#include <optional>
+
 #include "absl/strings/numbers.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
@@ -12,6 +14,14 @@ compress::CodecSpec Codec(const std::string& text) {
   const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   Check(spec.ok(), "the mapper keeps canonical codec specs");
   return *spec;
+}
+
+// Returns the value with this name. The mapper has checked the name (WordProblem).
+template <typename Enum>
+Enum Value(const std::string& name) {
+  const std::optional<Enum> value = FindByName<Enum>(name);
+  Check(value.has_value(), "the mapper keeps only known names");
+  return *value;
 }
 
 // Keys that a model or an optimizer does not take are absent, and the struct keeps its default
@@ -32,7 +42,7 @@ ModelSpec Convert(const v1::ModelSpec& from) {
 // Keys that the format does not take are absent, and the struct keeps its default values.
 DataSpec Convert(const v1::DataSpec& from) {
   DataSpec to;
-  to.format = from.format();
+  to.format = Value<DataFormat>(from.format());
   to.path = from.path();
   to.train_images = from.train_images();
   to.train_labels = from.train_labels();
@@ -70,7 +80,7 @@ OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   to.weight_decay = from.weight_decay();
   to.clip_norm = from.clip_norm();
   to.clip_value = from.clip_value();
-  if (from.has_location()) to.location = from.location();
+  if (from.has_location()) to.location = Value<UpdateLocation>(from.location());
   double delayed = 0;  // If the text is not a number, it is `auto`.
   if (absl::SimpleAtod(from.delayed_momentum(), &delayed)) to.delayed_momentum = delayed;
   return to;
@@ -130,7 +140,7 @@ ScheduleKind Kind(const std::string& name) {
 ControlSpec ConvertControl(const v1::ControlSpec& from) {
   ControlSpec to;
   // Without a policy, the file has no `control` section.
-  if (!from.policy().empty()) to.policy = from.policy();
+  if (!from.policy().empty()) to.policy = Value<PolicyKind>(from.policy());
   ScheduleSpec& schedule = to.schedule;
   schedule.kind = Kind(from.schedule());
   schedule.dense_steps = from.dense_steps();
@@ -154,7 +164,13 @@ ControlSpec ConvertControl(const v1::ControlSpec& from) {
 namespace {
 
 protocol::CheckpointSpec Convert(const v1::CheckpointSpec& from) {
-  return {from.dir(), from.interval(), from.keep(), from.store(), from.replay_limit()};
+  protocol::CheckpointSpec to;
+  to.dir = from.dir();
+  to.interval = from.interval();
+  to.keep = from.keep();
+  to.store = Value<protocol::CheckpointStore>(from.store());
+  to.replay_limit = from.replay_limit();
+  return to;
 }
 
 ServerSpec Convert(const v1::ServerSpec& from) {
@@ -177,7 +193,7 @@ ServerSpec Convert(const v1::ServerSpec& from) {
 JobSpec ConvertJob(const v1::JobSpec& job) {
   JobSpec spec;
   spec.name = job.name();
-  spec.mode = job.mode();
+  spec.mode = Value<Mode>(job.mode());
   spec.workers = job.workers();
   spec.shards = job.shards();
   spec.model = Convert(job.model());
@@ -190,22 +206,24 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.lr_schedule = Convert(job.lr_schedule());
   spec.label_smoothing = job.label_smoothing();
   spec.ema_decay = job.ema_decay();
-  spec.precision = job.precision();
+  spec.precision = Value<Precision>(job.precision());
   spec.device = job.device();
   spec.gpus_per_worker = job.gpus_per_worker();
-  spec.encode_location = job.encode_location();
+  spec.encode_location = Value<EncodeLocation>(job.encode_location());
   spec.seed = job.seed();
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();
   if (job.has_control()) spec.control = ConvertControl(job.control());
-  spec.membership = job.membership();
+  spec.membership = Value<Membership>(job.membership());
   spec.max_workers = job.has_max_workers() ? job.max_workers() : job.workers();
   if (job.has_min_workers()) spec.min_workers = job.min_workers();
   spec.staleness = job.staleness();
   spec.staleness_aware_lr = job.staleness_aware_lr();
   if (job.has_local_steps()) spec.local_steps = job.local_steps();
-  if (job.has_outer_optimizer()) spec.outer_optimizer = job.outer_optimizer();
-  if (spec.outer_optimizer == "average") spec.outer_lr = 1;
+  if (job.has_outer_optimizer()) {
+    spec.outer_optimizer = Value<OuterOptimizer>(job.outer_optimizer());
+  }
+  if (spec.outer_optimizer == OuterOptimizer::kAverage) spec.outer_lr = 1;
   if (job.has_outer_lr()) spec.outer_lr = job.outer_lr();
   if (job.has_outer_momentum()) spec.outer_momentum = job.outer_momentum();
   spec.quorum = job.quorum();

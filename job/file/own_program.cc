@@ -4,13 +4,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "job/enums.h"
 
 namespace sluice::job {
 
 bool CompleteOwnProgram(v1::JobSpec* job) {
   if (!job->has_model() && !job->has_data()) {
     job->mutable_model()->set_name("custom");
-    job->mutable_data()->set_format("custom");
+    job->mutable_data()->set_format(std::string(NameOf(DataFormat::kCustom)));
   }
   return job->model().name() == "custom";
 }
@@ -23,7 +24,7 @@ void CheckOwnCommand(const v1::JobSpec& job, const Places& places, Problems* pro
   if (job.has_model() && job.model().name() != "custom") {
     fail("model", "the program of `command` has its own model; remove `model`, or `command`");
   }
-  if (job.has_data() && job.data().format() != "custom") {
+  if (job.has_data() && FindByName<DataFormat>(job.data().format()) != DataFormat::kCustom) {
     fail("data", "the program of `command` reads its own data; remove `data`, or `command`");
   }
   if (job.command(0).empty()) fail("command", "the first entry is empty; name a program");

@@ -1,13 +1,16 @@
 #include "job/file/schema.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/nearest_name.h"
 #include "base/release.h"
 #include "job/file/quantity_text.h"
+#include "job/job_spec.h"
 #include "sluice/v1/job.pb.h"
 
 namespace sluice::job {
@@ -21,6 +24,28 @@ using google::protobuf::FieldOptions;
 std::string Hint(absl::string_view word, absl::Span<const absl::string_view> known) {
   const absl::string_view nearest = NearestName(word, known);
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
+// Returns the names of the enumeration that a field's option names_of gives.
+std::vector<absl::string_view> NamesOfEnum(absl::string_view enumeration) {
+  struct Names {
+    absl::string_view enumeration;
+    std::vector<absl::string_view> (*all)();
+  };
+  constexpr Names kNames[] = {{"Mode", &AllNames<Mode>},
+                              {"Membership", &AllNames<Membership>},
+                              {"UpdateLocation", &AllNames<UpdateLocation>},
+                              {"OuterOptimizer", &AllNames<OuterOptimizer>},
+                              {"PolicyKind", &AllNames<PolicyKind>},
+                              {"Precision", &AllNames<Precision>},
+                              {"EncodeLocation", &AllNames<EncodeLocation>},
+                              {"DataFormat", &AllNames<DataFormat>},
+                              {"CheckpointStore", &AllNames<protocol::CheckpointStore>}};
+  for (const Names& names : kNames) {
+    if (names.enumeration == enumeration) return names.all();
+  }
+  Check(false, "the schema names only enumerations of the list above");
+  return {};
 }
 
 std::string FormatLimit(const FieldDescriptor& field, double limit) {
@@ -101,14 +126,16 @@ bool AcceptsKey(const FieldDescriptor& field, absl::string_view kind) {
   return kinds == 0;
 }
 
-std::string WordProblem(const FieldDescriptor& field, absl::string_view word) {
+std::vector<absl::string_view> KnownWords(const FieldDescriptor& field) {
   const FieldOptions& options = field.options();
-  std::vector<absl::string_view> known;
-  for (int i = 0; i < options.ExtensionSize(v1::known); ++i) {
-    known.push_back(options.GetExtension(v1::known, i));
-    if (known.back() == word) return "";
-  }
-  if (known.empty()) return "";
+  if (options.HasExtension(v1::names_of)) return NamesOfEnum(options.GetExtension(v1::names_of));
+  const auto& known = options.GetRepeatedExtension(v1::known);
+  return {known.begin(), known.end()};
+}
+
+std::string WordProblem(const FieldDescriptor& field, absl::string_view word) {
+  const std::vector<absl::string_view> known = KnownWords(field);
+  if (known.empty() || std::find(known.begin(), known.end(), word) != known.end()) return "";
   const std::string hint = Hint(word, known);
   return absl::StrCat("unknown ", field.name(), " ", ShowText(word), hint,
                       hint.empty() ? "; known: " : " known: ", absl::StrJoin(known, ", "));

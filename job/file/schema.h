@@ -42,6 +42,9 @@ std::string SectionKind(const google::protobuf::Message& section);
 // Returns true if sections of this kind take the key (option only_for).
 bool AcceptsKey(const google::protobuf::FieldDescriptor& field, absl::string_view kind);
 
+// Returns the words that the field accepts. An empty list means that it accepts any text.
+std::vector<absl::string_view> KnownWords(const google::protobuf::FieldDescriptor& field);
+
 // Returns the reason why `word` is not among the field's known words, or an empty string if the
 // field accepts it.
 std::string WordProblem(const google::protobuf::FieldDescriptor& field, absl::string_view word);

@@ -207,7 +207,7 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
       {"software_version", manifest.software_version},
       {"parts", nlohmann::ordered_json::array()},
   };
-  if (manifest.at_shards) record["store"] = "shards";
+  if (manifest.at_shards) record["store"] = NameOf(CheckpointStore::kShards);
   for (const CheckpointPart& part : manifest.parts) {
     nlohmann::ordered_json entry = {
         {"name", part.name}, {"bytes", part.bytes}, {"checksum", Hex(part.checksum)}};
@@ -415,7 +415,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t 
   manifest.software_version = reader.Text("software_version");
   if (!reader.Find("store").is_null()) {
     const std::string store = reader.Text("store");
-    if (reader.problem().empty() && store != "shards") {
+    if (reader.problem().empty() &&
+        FindByName<CheckpointStore>(store) != CheckpointStore::kShards) {
       return Damaged(path, absl::StrCat("its `store` is \"", absl::CHexEscape(store), "\""));
     }
     manifest.at_shards = true;

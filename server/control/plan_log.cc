@@ -8,7 +8,7 @@ PlanLog::PlanLog(const protocol::CompressionSpec& compression, const job::Contro
                  std::string momentum_note) {
   codecs_.uplink = ToString(compression.uplink);
   codecs_.downlink = ToString(compression.downlink);
-  codecs_.policy = control.policy;
+  codecs_.policy = std::string(NameOf(control.policy));
   codecs_.momentum = std::move(momentum_note);
 }
 

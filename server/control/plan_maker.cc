@@ -83,23 +83,24 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const job::ControlSpec& contr
                                                    const std::vector<ControlledTensor>& tensors,
                                                    uint32_t ranks, double shard_share,
                                                    bool lockstep) {
-  if (control.policy == "schedule") {
+  if (control.policy == job::PolicyKind::kSchedule) {
     return MakeSchedulePolicy(control.schedule, base, tensors, ranks);
   }
   if (!control.measures()) {
-    return absl::InvalidArgumentError(absl::StrCat("control.policy: there is no ", control.policy));
+    return absl::InvalidArgumentError(
+        absl::StrCat("control.policy: there is no ", NameOf(control.policy)));
   }
   if (std::none_of(tensors.begin(), tensors.end(),
                    [](const ControlledTensor& tensor) { return tensor.compressed; })) {
     return absl::InvalidArgumentError(
-        absl::StrCat("control.policy ", control.policy,
+        absl::StrCat("control.policy ", NameOf(control.policy),
                      " has nothing to choose for: every tensor is below "
                      "compression.min_elements or has a codec of its own in "
                      "compression.overrides"));
   }
-  if (control.policy == "auto")
+  if (control.policy == job::PolicyKind::kAuto)
     return MakeAuto(control, compression, tensors, ranks, shard_share, lockstep);
-  if (control.policy == "accuracy") {
+  if (control.policy == job::PolicyKind::kAccuracy) {
     return MakeAccuracyPolicy({.ranks = ranks,
                                .tensors = tensors,
                                .sparse = compression.uplink,
@@ -146,7 +147,7 @@ PlanMaker::PlanMaker(const job::ControlSpec& control, std::unique_ptr<Policy> po
                      std::vector<ControlledTensor> tensors, BaseCoding base,
                      const job::MomentumRange& momentum)
     : measures_(control.measures()),
-      densities_(control.policy == "accuracy"),
+      densities_(control.policy == job::PolicyKind::kAccuracy),
       tensors_(tensors),
       base_(std::move(base)),
       momentum_(momentum),

@@ -156,10 +156,11 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
 absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                                   const protocol::CheckpointManifest& manifest) const {
   if (manifest.at_shards != job.checkpoint.at_shards()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the checkpoints in ", dir_,
-        " were written with checkpoint.store: ", manifest.at_shards ? "shards" : "path",
-        ", this job has ", job.checkpoint.store, "; use the same store"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoints in ", dir_, " were written with checkpoint.store: ",
+                     NameOf(manifest.at_shards ? protocol::CheckpointStore::kShards
+                                               : protocol::CheckpointStore::kPath),
+                     ", this job has ", NameOf(job.checkpoint.store), "; use the same store"));
   }
   if (manifest.shards == job.shards && manifest.layout == job.compression.layout) {
     return absl::OkStatus();

@@ -91,7 +91,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.momentum = job::MomentumRangeOf(job);
   out.momentum_note = job::MomentumNote(job);
   out.compression = job.compression;
-  if (job.membership == "elastic") {
+  if (job.membership == job::Membership::kElastic) {
     out.elastic = {.start = job.workers, .least = job.min_workers};
   }
   if (folder == nullptr) return out;

@@ -164,7 +164,7 @@ ShardOptions ShardHost::OptionsOf(const protocol::StartShard& start, protocol::L
           .parameters_agree = start.parameters_agree,
           .quorum = options_.job.quorum,
           .straggler_timeout = options_.job.straggler_timeout,
-          .elastic = options_.job.membership == "elastic",
+          .elastic = options_.job.membership == job::Membership::kElastic,
           .buffer_sync_interval = options_.job.buffer_sync_interval,
           .weights = options_.job.weights,
           .forwards_sums = options_.job.rack_of > 0,

@@ -13,11 +13,11 @@ namespace sluice::server {
 absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) {
   if (!options.rule.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("mode ", options.mode, " needs an update rule on the shards"));
+        absl::StrCat("mode ", NameOf(options.mode), " needs an update rule on the shards"));
   }
   if (options.replay) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a shard in mode ", options.mode, " cannot replay steps: roll the job back"));
+    return absl::InvalidArgumentError(absl::StrCat("a shard in mode ", NameOf(options.mode),
+                                                   " cannot replay steps: roll the job back"));
   }
   absl::StatusOr<ShardLayout> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
@@ -139,8 +139,9 @@ absl::Status AsyncShard::CheckRequest(const protocol::ExchangeRequest& exchange)
     return InvalidRequest(exchange, "comes before the parameters, which rank 0 sends in step 0");
   }
   if (exchange.step > 0 && plan.buffers && !exchange.skip) {
-    return InvalidRequest(exchange, absl::StrCat("buffers are not exchanged in mode ",
-                                                 options_.mode, ": every rank keeps its own"));
+    return InvalidRequest(exchange,
+                          absl::StrCat("buffers are not exchanged in mode ", NameOf(options_.mode),
+                                       ": every rank keeps its own"));
   }
   return CheckPayload(options_, plan, exchange, /*repeats=*/exchange.step < next);
 }
@@ -292,8 +293,7 @@ void AsyncShard::AnswerRequest(StreamId stream, const protocol::ExchangeRequest&
 
 bool AsyncShard::MayAnswer(uint32_t bundle, uint64_t step) const {
   const BundleState& state = states_[bundle];
-  if (!state.begun) return false;
-  return step == 0 || options_.mode != "ssp" || step < state.least + options_.staleness;
+  return state.begun && (step == 0 || !bounded() || step < state.least + options_.staleness);
 }
 
 void AsyncShard::Respond(StreamId stream, const protocol::ExchangeRequest& exchange,

@@ -119,6 +119,7 @@ class AsyncShard final : public Shard {
                      Effects* out);
   void MoveOn(uint32_t bundle, Place* place, uint64_t step);
   bool MayAnswer(uint32_t bundle, uint64_t step) const;
+  bool bounded() const { return options_.mode == job::Mode::kSsp; }
   void Respond(StreamId stream, const protocol::ExchangeRequest& exchange,
                std::unique_ptr<protocol::ExchangeReply> answer, absl::Time now, Effects* out);
   void AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out);

@@ -72,10 +72,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   if (job::InLockstep(options.mode)) {
     return SyncShard::Create(std::move(options));
   }
-  if (options.mode == "async" || options.mode == "ssp") {
-    return AsyncShard::Create(std::move(options));
-  }
-  return absl::UnimplementedError(absl::StrCat("no shard runs mode ", options.mode));
+  return AsyncShard::Create(std::move(options));
 }
 
 }  // namespace sluice::server

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "job/control_spec.h"
+#include "job/modes.h"
 #include "job/momentum.h"
 #include "job/optimizer_spec.h"
 #include "protocol/compression_plan.h"
@@ -43,7 +44,7 @@ struct ShardOptions {
   // Settings for compression control. Shard 0 makes the plans.
   job::ControlSpec control{};
   // Mode of the job. In modes other than sync and local_sgd, every contribution closes alone.
-  std::string mode = "sync";
+  job::Mode mode = job::Mode::kSync;
   // Mode ssp: the number of steps that a rank may be ahead of the slowest rank.
   uint32_t staleness = 0;
   bool staleness_aware_lr = false;  // Modes async and ssp: divide the rate by 1 + staleness.

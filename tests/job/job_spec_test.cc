@@ -140,11 +140,11 @@ JobSpec Job(const std::string& optimizer, double lr, double momentum) {
 
 TEST(JobWarnings, OfLocalStepsTheOuterMomentumCounts) {
   JobSpec job = Job("sgd", 0.1, 0.9);
-  job.mode = "local_sgd";
+  job.mode = job::Mode::kLocalSgd;
   EXPECT_THAT(JobWarnings(job),
               ElementsAre(AllOf(HasSubstr("outer_momentum 0.9 amplifies delay"),
                                 HasSubstr("use outer_momentum 0.5 and outer_lr"))));
-  job.outer_optimizer = "average";
+  job.outer_optimizer = job::OuterOptimizer::kAverage;
   EXPECT_THAT(JobWarnings(job), IsEmpty());
 }
 
@@ -180,7 +180,7 @@ TEST(JobWarnings, TellsThatOneCheckpointIsFew) {
 
 TEST(JobWarnings, SeesDownlinkAndOverrides) {
   JobSpec spec = Job("sgd", 0.1, 0.9);
-  spec.mode = "local_sgd";
+  spec.mode = job::Mode::kLocalSgd;
   spec.compression.uplink = Spec("int8");
   spec.compression.downlink = Spec("ternary:0.5");
   spec.compression.overrides = {{"fc*", Spec("topk:1%"), {}}};
@@ -252,8 +252,7 @@ TEST(ChunkConfigs, CarryWhatBothEndsMustKnow) {
       Spec("int8"));
 }
 
-SupportAnswer Ask(absl::string_view mode, absl::string_view rule, absl::string_view membership,
-                  absl::string_view codec,
+SupportAnswer Ask(Mode mode, absl::string_view rule, Membership membership, absl::string_view codec,
                   protocol::Direction direction = protocol::Direction::kUplink) {
   return FindSupport({.mode = mode,
                       .rule = rule,
@@ -264,53 +263,59 @@ SupportAnswer Ask(absl::string_view mode, absl::string_view rule, absl::string_v
 
 TEST(Support, BuildsSyncWithFixedMembership) {
   for (const compress::CodecEntry& entry : compress::Codecs()) {
-    EXPECT_EQ(Ask("sync", "average", "fixed", entry.example).support, Support::kBuilt)
+    EXPECT_EQ(Ask(Mode::kSync, "average", Membership::kFixed, entry.example).support,
+              Support::kBuilt)
         << entry.name;
   }
 }
 
 TEST(Support, TellsNotYetFromImpossible) {
-  EXPECT_EQ(Ask("sync", "average", "elastic", "int8").support, Support::kBuilt);
-  EXPECT_EQ(Ask("sync", "average", "elastic", "int4/ef21").support, Support::kImpossible);
-  EXPECT_EQ(Ask("local_sgd", "outer", "fixed", "int8").support, Support::kBuilt);
-  EXPECT_EQ(Ask("local_sgd", "outer", "elastic", "int8").key, "membership");
-  EXPECT_EQ(Ask("local_sgd", RuleOf("local_sgd", "shards", "sgd"), "fixed", "int8").key,
+  EXPECT_EQ(Ask(Mode::kSync, "average", Membership::kElastic, "int8").support, Support::kBuilt);
+  EXPECT_EQ(Ask(Mode::kSync, "average", Membership::kElastic, "int4/ef21").support,
+            Support::kImpossible);
+  EXPECT_EQ(Ask(Mode::kLocalSgd, "outer", Membership::kFixed, "int8").support, Support::kBuilt);
+  EXPECT_EQ(Ask(Mode::kLocalSgd, "outer", Membership::kElastic, "int8").key, "membership");
+  EXPECT_EQ(Ask(Mode::kLocalSgd, RuleOf(Mode::kLocalSgd, UpdateLocation::kShards, "sgd"),
+                Membership::kFixed, "int8")
+                .key,
             "optimizer.location");
-  EXPECT_EQ(Ask("async", "average", "fixed", "int8").support, Support::kImpossible);
-  EXPECT_EQ(Ask("sync", "adam", "fixed", "int8").support, Support::kBuilt);
-  EXPECT_EQ(Ask("sync", "adam", "elastic", "int8").support, Support::kBuilt);
-  EXPECT_EQ(Ask("lockstep", "average", "fixed", "int8").support, Support::kImpossible);
+  EXPECT_EQ(Ask(Mode::kAsync, "average", Membership::kFixed, "int8").support, Support::kImpossible);
+  EXPECT_EQ(Ask(Mode::kSync, "adam", Membership::kFixed, "int8").support, Support::kBuilt);
+  EXPECT_EQ(Ask(Mode::kSync, "adam", Membership::kElastic, "int8").support, Support::kBuilt);
 }
 
 TEST(Support, BuildsAsyncAndSspWithRulesOnTheShards) {
-  for (const absl::string_view mode : {"async", "ssp"}) {
-    for (const absl::string_view on : {"workers", "shards"}) {
+  for (const Mode mode : {Mode::kAsync, Mode::kSsp}) {
+    for (const UpdateLocation on : {UpdateLocation::kWorkers, UpdateLocation::kShards}) {
       const absl::string_view rule = RuleOf(mode, on, "adam");
-      EXPECT_EQ(Ask(mode, rule, "fixed", "topk:1%+int4").support, Support::kBuilt);
-      EXPECT_EQ(Ask(mode, rule, "elastic", "int8").key, "membership");
+      EXPECT_EQ(Ask(mode, rule, Membership::kFixed, "topk:1%+int4").support, Support::kBuilt);
+      EXPECT_EQ(Ask(mode, rule, Membership::kElastic, "int8").key, "membership");
       for (const absl::string_view codec : {"signsgd", "intsum:4", "lsh", "int8:sr/diana"}) {
-        EXPECT_EQ(Ask(mode, rule, "fixed", codec).support, Support::kImpossible) << codec;
+        EXPECT_EQ(Ask(mode, rule, Membership::kFixed, codec).support, Support::kImpossible)
+            << codec;
       }
     }
-    EXPECT_EQ(Ask(mode, "sgd", "fixed", "topk:1%/dgc:0.9").support, Support::kBuilt);
+    EXPECT_EQ(Ask(mode, "sgd", Membership::kFixed, "topk:1%/dgc:0.9").support, Support::kBuilt);
   }
 }
 
 TEST(JobSpec, RepairsNoLossInPlaceWhereWorkersDoNotWait) {
   JobSpec spec;
   EXPECT_EQ(WhyNoReplay(spec), "");
-  spec.mode = "ssp";
+  spec.mode = job::Mode::kSsp;
   EXPECT_THAT(WhyNoReplay(spec), HasSubstr("in mode ssp the data"));
 }
 
 TEST(Support, GivesAReasonForEveryRefusal) {
-  for (const char* mode : {"sync", "async", "ssp", "local_sgd", "bulk"}) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kSsp, Mode::kLocalSgd}) {
     for (const char* rule : {"average", "accumulate", "outer", "sgd"}) {
-      for (const char* membership : {"fixed", "elastic"}) {
+      for (const Membership membership : {Membership::kFixed, Membership::kElastic}) {
         const SupportAnswer answer = Ask(mode, rule, membership, "none");
         const bool built = answer.support == Support::kBuilt;
-        EXPECT_EQ(answer.reason.empty(), built) << mode << " " << rule << " " << membership;
-        EXPECT_EQ(answer.key.empty(), built) << mode << " " << rule << " " << membership;
+        EXPECT_EQ(answer.reason.empty(), built)
+            << NameOf(mode) << " " << rule << " " << NameOf(membership);
+        EXPECT_EQ(answer.key.empty(), built)
+            << NameOf(mode) << " " << rule << " " << NameOf(membership);
       }
     }
   }

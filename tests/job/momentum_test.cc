@@ -90,7 +90,7 @@ TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
   spec.optimizer.delayed_momentum = 0;
   EXPECT_EQ(JobMomentum(spec, kTable), 0);
-  spec.mode = "async";
+  spec.mode = job::Mode::kAsync;
   spec.compression.uplink = Spec("none");
   spec.optimizer.delayed_momentum = 0.8;
   EXPECT_EQ(JobMomentum(spec, kTable), 0.8)
@@ -99,14 +99,14 @@ TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
 
 TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
   JobSpec spec = Job("sgd", 0.9, "none");
-  spec.mode = "async";
+  spec.mode = job::Mode::kAsync;
   EXPECT_NEAR(JobMomentum(spec, kTable), 1 - 0.1 * (1 + 3 / 1.125), 1e-12);
   spec.workers = 1;
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
   spec.workers = 4;
   spec.optimizer.momentum = 0.5;
   EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "the momentum is already low enough";
-  spec.mode = "local_sgd";
+  spec.mode = job::Mode::kLocalSgd;
   spec.optimizer.momentum = 0.9;
   spec.compression.uplink = Spec("topk:1%");
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "local steps are not delayed";
@@ -131,9 +131,9 @@ TEST(MomentumNote, NamesAllThatDelays) {
 TEST(ShardMomentum, IsOfTheJobsOwnOptimizerAlone) {
   JobSpec spec = Job("sgd", 0.9, "topk:1%");
   EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
-  spec.optimizer.location = "shards";
+  spec.optimizer.location = job::UpdateLocation::kShards;
   EXPECT_EQ(ShardMomentum(spec, kTable), 0.5);
-  spec.mode = "local_sgd";
+  spec.mode = job::Mode::kLocalSgd;
   EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
 }
 
@@ -182,14 +182,14 @@ TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
   EXPECT_EQ(MomentumNote(Job("sgd", 0.5, "topk:1%")), "");
   EXPECT_EQ(MomentumNote(Job("sgd", 0.9, "int8")), "");
   JobSpec spec = Job("sgd", 0.9, "topk:1%");
-  spec.control.policy = "schedule";
+  spec.control.policy = job::PolicyKind::kSchedule;
   EXPECT_EQ(MomentumNote(spec), "momentum 0.9 to 0.5, as plans say");
-  spec.mode = "async";
+  spec.mode = job::Mode::kAsync;
   EXPECT_EQ(MomentumNote(spec), "momentum 0.633 to 0.5, as plans say");
   spec.workers = 10;
   EXPECT_EQ(MomentumNote(spec), "momentum 0.1, as plans say");
   spec = Job("sgd", 0.9, "topk:1%");
-  spec.mode = "async";
+  spec.mode = job::Mode::kAsync;
   spec.workers = 10;
   EXPECT_THAT(MomentumNote(spec),
               AllOf(HasSubstr("momentum 0.1 (of 0.9)"), HasSubstr("mode async with 10 workers"),

@@ -40,10 +40,10 @@ class AsyncSessionTest : public ::testing::Test {
   AsyncSessionTest() {
     job_.name = std::string("test");
     job_.hash = 9;
-    job_.mode = "async";
+    job_.mode = job::Mode::kAsync;
     job_.workers = kRanks;
     job_.shards = 2;
-    job_.optimizer = {.name = "sgd", .lr = 0.05, .location = "shards"};
+    job_.optimizer = {.name = "sgd", .lr = 0.05, .location = job::UpdateLocation::kShards};
     job_.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4");
     job_.compression.downlink = *compress::ParseCodecSpec("int4");
     job_.compression.min_elements = 8;
@@ -162,7 +162,7 @@ TEST_F(AsyncSessionTest, NobodyWaitsForOneWhoIsSlow) {
 }
 
 TEST_F(AsyncSessionTest, SspHoldsWhoIsTooFarAhead) {
-  job_.mode = "ssp";
+  job_.mode = job::Mode::kSsp;
   job_.staleness = 2;
   std::atomic<uint64_t> furthest_ahead = 0;
   before_step_ = [&](uint32_t rank, uint64_t step) {

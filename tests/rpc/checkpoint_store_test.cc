@@ -30,7 +30,7 @@ constexpr char kName[] = "worker-0-term-0.state";
 class CheckpointStoreTest : public HostFixture {
  protected:
   CheckpointStoreTest() {
-    job_.checkpoint.store = "shards";
+    job_.checkpoint.store = protocol::CheckpointStore::kShards;
     host_ = MakeHost();
     const absl::Status started = host_->Start(StartOf(0, 0));
     Check(started.ok(), started.message());

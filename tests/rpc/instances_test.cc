@@ -28,7 +28,7 @@ TEST_P(InstancesTest, WorkersGoToTheProcessThatTookThePlaceOfAnother) {
 
 TEST_P(InstancesTest, TheirPartsOfCheckpointsGoThereToo) {
   const Parameters expected = Undisturbed();
-  job_.checkpoint.store = "shards";
+  job_.checkpoint.store = protocol::CheckpointStore::kShards;
   EXPECT_EQ(Run([this] { servers_.StartBeside(1); }), expected);
   ExpectRepaired();
 }

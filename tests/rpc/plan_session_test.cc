@@ -13,7 +13,7 @@ namespace {
 class PlanSessionTest : public SurvivalTest {
  protected:
   PlanSessionTest() {
-    job_.control = {.policy = "schedule",
+    job_.control = {.policy = job::PolicyKind::kSchedule,
                     .schedule = {.kind = job::ScheduleKind::kCyclic,
                                  .dense_steps = 4,
                                  .start = 0.5,
@@ -82,7 +82,8 @@ TEST_P(PlanSessionTest, PlansLowerTheMomentumWhereTheyAreSparse) {
 class PlanOnShardsTest : public PlanSessionTest {
  protected:
   PlanOnShardsTest() {
-    job_.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9, .location = "shards"};
+    job_.optimizer = {
+        .name = "sgd", .lr = 0.1, .momentum = 0.9, .location = job::UpdateLocation::kShards};
   }
 };
 

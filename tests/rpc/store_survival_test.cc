@@ -16,7 +16,7 @@ class StoreTest : public SurvivalTest {
  protected:
   Parameters UndisturbedAtShards() {
     const Parameters expected = Undisturbed();
-    job_.checkpoint.store = "shards";
+    job_.checkpoint.store = protocol::CheckpointStore::kShards;
     job_.checkpoint.dir = "/proc/no/such/folder";
     job_.checkpoint.replay_limit = 0;  // Every loss causes a rollback, which must find the parts.
     return expected;
@@ -148,8 +148,9 @@ class OtherWorkersTest : public StoreTest {};
 TEST_P(OtherWorkersTest, GoOn) {
   job_.checkpoint.interval = 10;
   for (const uint32_t workers : {3u, 1u}) {
-    for (const char* store : {"shards", "path"}) {
-      SCOPED_TRACE(absl::StrCat(workers, " workers, store ", store));
+    for (const auto store :
+         {protocol::CheckpointStore::kShards, protocol::CheckpointStore::kPath}) {
+      SCOPED_TRACE(absl::StrCat(workers, " workers, store ", NameOf(store)));
       std::filesystem::remove_all(servers_.folder());
       job_.checkpoint.store = store;
       job_.checkpoint.dir = job_.checkpoint.at_shards()

@@ -137,7 +137,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
           return !wait.trouble.empty() && absl::EndsWith(wait.what, "to be read");
         }));
   }
-  bool OnShards() const { return job_.optimizer.location == "shards"; }
+  bool OnShards() const { return job_.optimizer.location == job::UpdateLocation::kShards; }
   static absl::Status Descend(worker::Session* session, absl::Span<float> mean,
                               Parameters* parameters) {
     absl::Status status = session->Apply(0, mean.first(kWeights));

@@ -105,12 +105,12 @@ void AsyncChecks::CheckResult(const Shard& shard, uint32_t rank,
   if (options_.bug == SurvivalBug::kStalenessForgotten) told.staleness = 0;
   Violate(shard.mirror.CheckResult(rank, told));
   // In ssp, a rank that waited gets the plan of the time when its request arrived.
-  if (shard.number == 0 && answer.bundle == 0 && options_.mode == "async" &&
+  if (shard.number == 0 && answer.bundle == 0 && options_.mode == job::Mode::kAsync &&
       answer.record.plan_id != shard.plan) {
     Violate(absl::StrCat("a result says plan ", answer.record.plan_id, ", plan ", shard.plan,
                          " is made"));
   }
-  if (options_.mode != "ssp" || answer.step == 0) return;
+  if (options_.mode != job::Mode::kSsp || answer.step == 0) return;
   const uint64_t least = shard.mirror.LeastClock(answer.bundle);
   if (least + options_.staleness < answer.step) {
     Violate(absl::StrCat("too far ahead: rank ", rank, " may go past step ", answer.step,

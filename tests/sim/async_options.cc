@@ -14,16 +14,16 @@ SurvivalOptions RandomAsyncOptions(uint64_t seed) {
     return list[random.Below(sizeof...(values))];
   };
   SurvivalOptions options = RandomSurvivalOptions(seed);
-  options.mode = "async";
+  options.mode = job::Mode::kAsync;
   options.ranks = 1 + static_cast<uint32_t>(random.Below(5));
   if (random.Below(2) == 0) {
-    options.mode = "ssp";
+    options.mode = job::Mode::kSsp;
     options.staleness = static_cast<uint32_t>(random.Below(4));
   }
   options.staleness_aware_lr = random.Below(4) == 0;
   options.rule = {.name = one_of("sgd", "sgd", "adam", "rmsprop"), .lr = 1};
   options.rule->momentum = options.rule->name == "sgd" ? one_of(0.0, 0.5) : 0;
-  options.rule->location = "shards";
+  options.rule->location = job::UpdateLocation::kShards;
   options.compression.uplink = *compress::ParseCodecSpec(
       one_of("none", "fp16", "int8", "int4", "topk:10%", "topk:5%+int4", "randomk:20%", "eden:2",
              "powersgd:2", "ternary:0.5", "sign", "qsgd:4", "onebit"));
@@ -47,7 +47,7 @@ SurvivalOptions RandomPlannedAsyncOptions(uint64_t seed) {
   options.compression.uplink = *compress::ParseCodecSpec("topk:20%+int4");
   options.compression.downlink =
       *compress::ParseCodecSpec(random.Below(2) == 0 ? "fp16" : "topk:30%");
-  options.control.policy = "schedule";
+  options.control.policy = job::PolicyKind::kSchedule;
   job::ScheduleSpec& schedule = options.control.schedule;
   schedule.kind = job::ScheduleKind::kCyclic;
   schedule.start = 0.4;

@@ -96,7 +96,7 @@ TEST(AsyncSimulation, AllThatIsOwedIsSentOnceGradientsAreNone) {
 TEST(AsyncSimulation, ARoundCostsEachRankAboutOneFrame) {
   for (const char* downlink : {"fp16", "topk:10%"}) {
     SurvivalOptions options = UsualJob(1);
-    options.mode = "async";
+    options.mode = job::Mode::kAsync;
     options.rule = {.name = "sgd", .lr = 1};
     options.replay_limit = 0;
     options.ranks = 8;
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kPublishedNotRestored, "PublishedNotRestored", "is not version"},
         BugCase{SurvivalBug::kPlanWithheld, "PlanWithheld", "was told of plan"},
         BugCase{SurvivalBug::kPlanNotPassedOn, "PlanNotPassedOn", "does not know plan"}),
-    NameOf);
+    BugName);
 
 }  // namespace
 }  // namespace sluice

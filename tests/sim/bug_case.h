@@ -17,7 +17,7 @@ struct BugCase {
   const char* symptom;  // Text that a violation must contain.
 };
 
-inline std::string NameOf(const testing::TestParamInfo<BugCase>& bug) { return bug.param.name; }
+inline std::string BugName(const testing::TestParamInfo<BugCase>& bug) { return bug.param.name; }
 
 // Runs jobs with seeds from 1 on until one reveals the bug; the test fails if none does.
 inline void ExpectFound(const BugCase& bug, uint64_t seeds,

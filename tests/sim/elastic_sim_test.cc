@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kSumInArrivalOrder, "SumInArrivalOrder", "another result"},
         BugCase{SurvivalBug::kDividedByWorldSize, "DividedByWorldSize", "another result"},
         BugCase{SurvivalBug::kRetryEncodesAgain, "RetryEncodesAgain", "other bytes"}),
-    NameOf);
+    BugName);
 
 }  // namespace
 }  // namespace sluice

@@ -91,7 +91,7 @@ SurvivalOptions BusySchedule(uint64_t seed, Fault fault) {
   options.compression.downlink = *compress::ParseCodecSpec("topk:30%+int4");
   options.compression.min_elements = 0;
   options.control = {
-      .policy = "schedule",
+      .policy = job::PolicyKind::kSchedule,
       .schedule = {
           .kind = job::ScheduleKind::kCyclic, .start = 0.5, .end = 0.05, .steps = 8, .stages = 2}};
   options.faults = {fault};
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BugCase{SurvivalBug::kWorkerForgetsPlans, "WorkerForgetsPlans", "other bytes"},
                     BugCase{SurvivalBug::kShardForgetsPlans, "ShardForgetsPlans", "plan"},
                     BugCase{SurvivalBug::kAnnouncedPlanNotKept, "AnnouncedPlanNotKept", "plan"}),
-    NameOf);
+    BugName);
 
 class MeasuredPlanBugTest : public testing::TestWithParam<BugCase> {};
 
@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BugCase{SurvivalBug::kPlanNotPassedOn, "PlanNotPassedOn", "without need"},
                     BugCase{SurvivalBug::kWorkerForgetsPlans, "WorkerForgetsPlans", "plan"},
                     BugCase{SurvivalBug::kAnnouncedPlanNotKept, "AnnouncedPlanNotKept", "plan"}),
-    NameOf);
+    BugName);
 
 }  // namespace
 }  // namespace sluice

@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kReplacedWorkerGoesOn, "ReplacedWorkerGoesOn",
                 "although it was replaced"},
         BugCase{SurvivalBug::kTwoShardsServe, "TwoShardsServe", "serves after its end"}),
-    NameOf);
+    BugName);
 
 }  // namespace
 }  // namespace sluice

@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kResultAppliedTwice, "ResultAppliedTwice", "other parameters"},
         BugCase{SurvivalBug::kDownlinkNotRestored, "DownlinkNotRestored", "another result"},
         BugCase{SurvivalBug::kSlotsNotRestored, "SlotsNotRestored", "another result"}),
-    NameOf);
+    BugName);
 
 }  // namespace
 }  // namespace sluice

@@ -182,7 +182,7 @@ void Reference::CheckAll() {
 }
 
 void Reference::FollowSchedule(uint64_t step) {
-  if (options_.control.policy != "schedule" || step == 0) return;
+  if (options_.control.policy != job::PolicyKind::kSchedule || step == 0) return;
   const job::ScheduleSpec& schedule = options_.control.schedule;
   const std::optional<double> density = job::DensityAt(schedule, step - 1);
   if (step > 1 && density == job::DensityAt(schedule, step - 2)) return;

@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "its relay is at"},
         BugCase{SurvivalBug::kRackNotAsked, "RackNotAsked", "does not end"},
         BugCase{SurvivalBug::kRackNotAwaited, "RackNotAwaited", "is complete, but rack"}),
-    NameOf);
+    BugName);
 
 }  // namespace
 }  // namespace sluice

@@ -1,6 +1,7 @@
 // Writes the options of a simulated job as lines of a replay script, field by field.
 #include <charconv>
 #include <functional>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,9 @@ std::string Write(double value) {
   return std::string(text, end);
 }
 std::string Write(const std::string& value) { return value; }
+std::string Write(job::Mode value) { return std::string(NameOf(value)); }
+std::string Write(job::PolicyKind value) { return std::string(NameOf(value)); }
+std::string Write(job::UpdateLocation value) { return std::string(NameOf(value)); }
 std::string Write(const compress::CodecSpec& value) { return ToString(value); }
 std::string Write(job::ScheduleKind value) { return absl::StrCat(static_cast<int>(value)); }
 std::string Write(const std::vector<job::SchedulePiece>& pieces) {
@@ -55,6 +59,15 @@ bool Read(absl::string_view text, std::string* value) {
   *value = std::string(text);
   return !text.empty();
 }
+template <typename Enum>
+bool ReadName(absl::string_view text, Enum* value) {
+  const std::optional<Enum> known = FindByName<Enum>(text);
+  if (known.has_value()) *value = *known;
+  return known.has_value();
+}
+bool Read(absl::string_view text, job::Mode* value) { return ReadName(text, value); }
+bool Read(absl::string_view text, job::PolicyKind* value) { return ReadName(text, value); }
+bool Read(absl::string_view text, job::UpdateLocation* value) { return ReadName(text, value); }
 bool Read(absl::string_view text, compress::CodecSpec* value) {
   const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   if (spec.ok()) *value = *spec;

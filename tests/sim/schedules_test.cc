@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
 // The shards hold the parameters and an optimizer with state. Before the first checkpoint, a lost
 // shard loses the parameters and the workers' starting point.
 void OnShards(SurvivalOptions* options) {
-  options->rule = job::OptimizerSpec{.name = "adamw", .weight_decay = 0.01, .location = "shards"};
+  options->rule = job::OptimizerSpec{
+      .name = "adamw", .weight_decay = 0.01, .location = job::UpdateLocation::kShards};
 }
 
 INSTANTIATE_TEST_SUITE_P(

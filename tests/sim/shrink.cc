@@ -111,7 +111,8 @@ class Search {
     if (script_.options.rule.has_value() && !IsAsync(script_.options)) {
       TryJob([](auto* job) { job->rule.reset(); });
     }
-    if (script_.options.control.policy != "fixed") TryJob([](auto* job) { job->control = {}; });
+    if (script_.options.control.policy != job::PolicyKind::kFixed)
+      TryJob([](auto* job) { job->control = {}; });
     const compress::CodecSpec none = *compress::ParseCodecSpec("none");
     if (!(script_.options.compression.uplink == none)) {
       TryJob([&](auto* job) { job->compression.uplink = none; });

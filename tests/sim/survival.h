@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "job/control_spec.h"
+#include "job/modes.h"
 #include "job/optimizer_spec.h"
 #include "protocol/compression_spec.h"
 
@@ -189,8 +190,8 @@ struct SurvivalOptions {
   uint32_t ranks = 3;
   uint32_t shards = 2;
   uint64_t steps = 12;
-  std::string mode = "sync";  // Or async or ssp, which need a rule.
-  uint32_t staleness = 0;     // The largest allowed lag in mode ssp, in steps.
+  job::Mode mode = job::Mode::kSync;  // Other modes need a rule.
+  uint32_t staleness = 0;             // The largest allowed lag in mode ssp, in steps.
   bool staleness_aware_lr = false;
   uint64_t quiet_steps = 0;  // In async and ssp: steps at the end in which all gradients are 0.
   uint64_t checkpoint_interval = 3;  // 0 disables checkpoints; a lost process then ends the job.
@@ -303,7 +304,7 @@ inline bool GoesManyWays(const SurvivalOptions& options) {
 }
 
 // Returns whether every contribution closes alone, so that AsyncChecks checks the job.
-inline bool IsAsync(const SurvivalOptions& options) { return options.mode != "sync"; }
+inline bool IsAsync(const SurvivalOptions& options) { return options.mode != job::Mode::kSync; }
 
 std::string Describe(const SurvivalOptions& options);
 

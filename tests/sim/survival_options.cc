@@ -57,7 +57,7 @@ std::optional<job::OptimizerSpec> RandomRule(uint64_t seed, const compress::Code
   CounterRandom random(seed, 23);
   if (random.Below(3) != 0) return std::nullopt;
   job::OptimizerSpec rule;
-  rule.location = "shards";
+  rule.location = job::UpdateLocation::kShards;
   rule.momentum = random.Below(2) == 0 ? 0.0 : 0.5;
   rule.nesterov = rule.momentum > 0 && random.Below(2) == 0;
   rule.weight_decay = random.Below(2) == 0 ? 0.0 : 0.01;
@@ -165,7 +165,7 @@ SurvivalOptions RandomPlanOptions(uint64_t seed) {
   options.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
   options.steps += random.Below(20);
   job::ScheduleSpec& schedule = options.control.schedule;
-  options.control.policy = "schedule";
+  options.control.policy = job::PolicyKind::kSchedule;
   schedule.kind = static_cast<job::ScheduleKind>(random.Below(4));
   schedule.dense_steps = random.Below(2) == 0 ? 0 : 2 + random.Below(6);
   schedule.start = 0.5;
@@ -195,7 +195,7 @@ SurvivalOptions RandomMeasuredOptions(uint64_t seed) {
   options.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
   options.compression.min_elements = random.Below(2) == 0 ? 0 : 20;
   options.steps += 10;
-  options.control = {.policy = "bandwidth"};
+  options.control = {.policy = job::PolicyKind::kBandwidth};
   if (random.Below(2) == 0) {
     options.control.candidates = {*compress::ParseCodecSpec("topk:1%+int4")};
   } else {
@@ -287,7 +287,7 @@ std::string Describe(const SurvivalOptions& options) {
       options.control.measures()
           ? absl::StrCat(", bandwidth over ", options.control.candidates.size(), " codecs")
           : "",
-      options.control.policy == "schedule"
+      options.control.policy == job::PolicyKind::kSchedule
           ? absl::StrCat(", schedule ", static_cast<int>(options.control.schedule.kind), " after ",
                          options.control.schedule.dense_steps, " dense steps")
           : "",
@@ -298,8 +298,9 @@ std::string Describe(const SurvivalOptions& options) {
       options.elastic
           ? absl::StrCat(", elastic: ", options.begin, " begin, at least ", options.least)
           : "",
-      IsAsync(options) ? absl::StrCat(", ", options.mode, " with staleness ", options.staleness)
-                       : "",
+      IsAsync(options)
+          ? absl::StrCat(", ", NameOf(options.mode), " with staleness ", options.staleness)
+          : "",
       options.late_rank == 0xFFFFFFFF ? "" : absl::StrCat(", rank ", options.late_rank, " late"),
       options.parameters_agree ? "" : ", with step 0", ", faults: ", absl::StrJoin(faults, ", "));
 }

@@ -110,7 +110,7 @@ absl::StatusOr<Datasets> OpenImages(const job::DataSpec& spec, bool with_test) {
 
 absl::StatusOr<TextTokens> OpenTokens(const job::DataSpec& spec) {
   const TextLevel level = spec.level == "byte" ? TextLevel::kByte : TextLevel::kChar;
-  if (spec.format == "text") return ReadTextFile(spec.path, level);
+  if (spec.format == job::DataFormat::kText) return ReadTextFile(spec.path, level);
   return TokenizeText(MakeSyntheticText(kSyntheticCharacters), level, "the synthetic text");
 }
 
@@ -118,7 +118,7 @@ absl::StatusOr<Datasets> OpenText(const job::DataSpec& spec, bool with_test) {
   absl::StatusOr<TextTokens> tokens = OpenTokens(spec);
   if (!tokens.ok()) return tokens.status();
   const auto text = std::make_shared<const TextTokens>(*std::move(tokens));
-  const std::string name = spec.format == "text" ? spec.path : "the synthetic text";
+  const std::string name = spec.format == job::DataFormat::kText ? spec.path : "the synthetic text";
   const size_t end = text->tokens.size();
   const size_t validation = ValidationBegin(end, spec.validation_fraction);
   absl::StatusOr<TextWindows> training = TextWindows::Create(
@@ -139,7 +139,7 @@ absl::StatusOr<Datasets> OpenText(const job::DataSpec& spec, bool with_test) {
 }  // namespace
 
 absl::StatusOr<Datasets> OpenDatasets(const job::DataSpec& spec, bool with_test) {
-  const bool text = spec.format == "text" || spec.format == "synthetic_text";
+  const bool text = job::IsText(spec.format);
   with_test = with_test && spec.has_test_data();
   return text ? OpenText(spec, with_test) : OpenImages(spec, with_test);
 }

@@ -20,7 +20,7 @@ RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view 
   options.makes_plans = spec.control.makes_plans();
   options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
-  options.elastic = spec.membership == "elastic";
+  options.elastic = spec.membership == job::Membership::kElastic;
   options.rack_of = spec.rack_of;
   options.rejoin_timeout = spec.server.rejoin_timeout;
   options.join_timeout = spec.server.join_timeout;

@@ -10,7 +10,7 @@
 namespace sluice::worker {
 
 TestMeasure MeasureOf(const job::DataSpec& data) {
-  const bool text = data.format == "text" || data.format == "synthetic_text";
+  const bool text = job::IsText(data.format);
   return text ? TestMeasure::kLoss : TestMeasure::kAccuracy;
 }
 

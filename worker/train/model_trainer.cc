@@ -77,9 +77,7 @@ absl::StatusOr<std::shared_ptr<Model>> ModelTrainer::Make(const SampleShape& sha
 
 // Sets up precision, exchange, optimizer and average for the new model.
 absl::Status ModelTrainer::Prepare(Session* session) {
-  const absl::StatusOr<at::ScalarType> type = ComputingType(spec_.precision);
-  if (!type.ok()) return type.status();
-  type_ = *type;
+  type_ = ComputingType(spec_.precision);
   const bool scaled = type_ == at::kHalf;
   if (scaled) loss_scale_.emplace();
   const NamedTensors master_values = ConvertParameters(model_.get(), type_);
@@ -100,7 +98,7 @@ absl::Status ModelTrainer::Prepare(Session* session) {
                             .replicas = replicas_.get()});
   if (!parallel.ok()) return parallel.status();
   parallel_ = *std::move(parallel);
-  if (spec_.optimizer.location == "workers") {
+  if (spec_.optimizer.location == job::UpdateLocation::kWorkers) {
     absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
         MakeOptimizer(spec_.optimizer, parallel_->parameters());
     if (!optimizer.ok()) return optimizer.status();

@@ -29,12 +29,16 @@ void Convert(const std::string& prefix, const torch::nn::Module& module, at::Sca
 
 }  // namespace
 
-absl::StatusOr<at::ScalarType> ComputingType(const std::string& precision) {
-  if (precision == "fp32") return at::kFloat;
-  if (precision == "bf16") return at::kBFloat16;
-  if (precision == "fp16") return at::kHalf;
-  return absl::InvalidArgumentError(
-      absl::StrCat("precision \"", precision, "\" is not known: use fp32, bf16 or fp16"));
+at::ScalarType ComputingType(job::Precision precision) {
+  switch (precision) {
+    case job::Precision::kFp32:
+      return at::kFloat;
+    case job::Precision::kBf16:
+      return at::kBFloat16;
+    case job::Precision::kFp16:
+      return at::kHalf;
+  }
+  return at::kFloat;
 }
 
 NamedTensors ConvertParameters(Model* model, at::ScalarType type) {

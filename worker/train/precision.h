@@ -6,14 +6,14 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "job/enums.h"
 #include "worker/models/model.h"
 #include "worker/torch/named_tensors.h"
 
 namespace sluice::worker {
 
 // Returns the type for the job's `precision`: fp32, bf16 or fp16.
-absl::StatusOr<at::ScalarType> ComputingType(const std::string& precision);
+at::ScalarType ComputingType(job::Precision precision);
 
 // Converts the floating-point parameters of `model` to `type`, except those of BatchNorm, which
 // computes in fp32 for any input type. Returns the previous values by name, or nothing for float32.

@@ -27,7 +27,7 @@ JobSpec MustLoad(const absl::StatusOr<JobSpec>& job) {
 
 TEST(JobFile, FillsInDefaults) {
   const JobSpec job = MustLoad(Load(kLeastJob));
-  EXPECT_EQ(job.mode, "sync");
+  EXPECT_EQ(job.mode, job::Mode::kSync);
   EXPECT_EQ(job.workers, 1u);
   EXPECT_EQ(job.shards, 1u);
   EXPECT_THAT(job.model.hidden, ElementsAre(128));
@@ -38,9 +38,9 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_EQ(job.lr_schedule.name, "constant");
   EXPECT_EQ(job.device, "auto");
   EXPECT_EQ(job.gpus_per_worker, 1u);
-  EXPECT_EQ(job.encode_location, "device");
+  EXPECT_EQ(job.encode_location, job::EncodeLocation::kDevice);
   EXPECT_EQ(job.compression.uplink, compress::CodecSpec());
-  EXPECT_EQ(job.membership, "fixed");
+  EXPECT_EQ(job.membership, job::Membership::kFixed);
   EXPECT_EQ(job.output, "");
   EXPECT_FALSE(job.checkpoint.enabled());
   EXPECT_TRUE(job.metrics_enabled);
@@ -270,7 +270,7 @@ TEST(JobFile, ACommandReplacesModelAndData) {
   const LaunchJob job = load(text, {});
   EXPECT_THAT(job.command, ElementsAre("python", "train.py", "--lr", "0.1"));
   EXPECT_EQ(job.spec.model.name, "custom");
-  EXPECT_EQ(job.spec.data.format, "custom");
+  EXPECT_EQ(job.spec.data.format, job::DataFormat::kCustom);
   // Machines may have the program in different folders.
   EXPECT_EQ(load(text, {"command=[/opt/python, train.py]"}).spec.hash, job.spec.hash);
   // The launcher passes a command on as JSON.
@@ -363,7 +363,7 @@ TEST(JobFile, AProgramOfTheUsersBringsModelDataAndLength) {
       R"({"name": "mine", "workers": 2, "compression": {"uplink": "int8"}})";
   const JobSpec job = MustLoad(Load(text));
   EXPECT_EQ(job.model.name, "custom");
-  EXPECT_EQ(job.data.format, "custom");
+  EXPECT_EQ(job.data.format, job::DataFormat::kCustom);
   EXPECT_EQ(job.workers, 2u);
   EXPECT_EQ(job.steps, 0u);
   EXPECT_EQ(ToString(job.compression.uplink), "int8");

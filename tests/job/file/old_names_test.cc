@@ -38,11 +38,11 @@ absl::StatusOr<JobSpec> Load(absl::string_view text, std::vector<std::string> se
 TEST(OldNames, MeanWhatTheNewOnesMean) {
   const absl::StatusOr<JobSpec> job = Load(kOldJob);
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->optimizer.location, "shards");
+  EXPECT_EQ(job->optimizer.location, job::UpdateLocation::kShards);
   EXPECT_EQ(job->straggler_timeout, absl::Milliseconds(20));
   EXPECT_EQ(job->buffer_sync_interval, 7u);
   EXPECT_EQ(job->log_interval, 8u);
-  EXPECT_EQ(job->encode_location, "host");
+  EXPECT_EQ(job->encode_location, job::EncodeLocation::kHost);
   EXPECT_EQ(job->checkpoint.interval, 9u);
   EXPECT_EQ(job->server.lease_timeout, absl::Seconds(5));
   EXPECT_EQ(job->server.heartbeat_interval, absl::Milliseconds(500));

@@ -18,7 +18,7 @@ PlanLog LogOfJob() {
   protocol::CompressionSpec compression;
   compression.uplink = *compress::ParseCodecSpec("topk:1%+int4");
   compression.downlink = *compress::ParseCodecSpec("int8");
-  return PlanLog(compression, {.policy = "schedule"});
+  return PlanLog(compression, {.policy = job::PolicyKind::kSchedule});
 }
 
 TEST(PlanLogTest, SaysWhatTheJobFileSaysWhereThereAreNoPlans) {

@@ -252,11 +252,11 @@ TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   job_.shards = 2;
   EXPECT_THAT(WhyNot(), HasSubstr("has 1 shards, this job 2"));
   job_.shards = 1;
-  job_.checkpoint.store = "shards";
+  job_.checkpoint.store = protocol::CheckpointStore::kShards;
   EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(WhyNot(),
               AllOf(HasSubstr("checkpoint.store: path"), HasSubstr("this job has shards")));
-  job_.checkpoint.store = "path";
+  job_.checkpoint.store = protocol::CheckpointStore::kPath;
   job_.workers = 2;
   EXPECT_EQ(WhyNot(), "opened") << "the residuals are redistributed among the workers";
   job_.workers = 1;

@@ -266,7 +266,7 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
 // With store `shards`, a folder belongs to one run, and only run.json names that run. If run.json
 // is missing, the folder must be refused and stay unchanged.
 TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
-  job_.checkpoint.store = "shards";
+  job_.checkpoint.store = protocol::CheckpointStore::kShards;
   const std::string folder = protocol::PartsFolder(job_.checkpoint, 0);
   ASSERT_TRUE(
       protocol::WritePart(folder, 0, 10, protocol::ShardPartName(0, 0), "of some run").ok());
@@ -289,7 +289,7 @@ TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
 // A folder must be claimed before a part is written there. Otherwise the part could not be
 // distinguished from those of another run.
 TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
-  job_.checkpoint.store = "shards";
+  job_.checkpoint.store = protocol::CheckpointStore::kShards;
   std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
   const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   EXPECT_THAT(AwaitPart().error, HasSubstr(job_.checkpoint.dir));

@@ -49,8 +49,8 @@ class UnreadRepliesTest : public ::testing::Test {
 };
 
 TEST_F(UnreadRepliesTest, AStreamThatAsksForCopiesAndReadsNoneEnds) {
-  job_.mode = "async";
-  job_.optimizer = {.name = "sgd", .lr = 0.05, .location = "shards"};
+  job_.mode = job::Mode::kAsync;
+  job_.optimizer = {.name = "sgd", .lr = 0.05, .location = job::UpdateLocation::kShards};
   StartWith(kElements);
   FakeWorker::OpenStream open = worker_->Open(0);
   v1::ExchangeRequest request;

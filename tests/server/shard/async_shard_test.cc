@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 // Returns SmallShard with plain gradient descent. All parameters are 100 after step 0.
 ShardOptions AsyncOptions(uint32_t ranks, absl::string_view downlink = "none") {
   ShardOptions options = SmallShard(ranks, downlink);
-  options.mode = "async";
+  options.mode = job::Mode::kAsync;
   options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   options.parameters_agree = false;
   return options;
@@ -29,7 +29,7 @@ ShardOptions AsyncOptions(uint32_t ranks, absl::string_view downlink = "none") {
 
 ShardOptions SspOptions(uint32_t ranks, uint32_t staleness) {
   ShardOptions options = AsyncOptions(ranks);
-  options.mode = "ssp";
+  options.mode = job::Mode::kSsp;
   options.staleness = staleness;
   return options;
 }

@@ -20,12 +20,12 @@ job::JobSpec Job(uint32_t workers, uint32_t shards) {
 
 TEST(DescriptorNeedTest, ItFollowsWorkersShardsAndCheckpoints) {
   job::JobSpec elastic = Job(4, 2);
-  elastic.membership = "elastic";
+  elastic.membership = job::Membership::kElastic;
   elastic.max_workers = 100;
   job::JobSpec at_path = Job(4, 2);
   at_path.checkpoint.dir = "/c";
   job::JobSpec at_shards = at_path;
-  at_shards.checkpoint.store = "shards";
+  at_shards.checkpoint.store = protocol::CheckpointStore::kShards;
   const struct {
     const char* name;
     job::JobSpec job;

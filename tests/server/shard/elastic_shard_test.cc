@@ -328,7 +328,7 @@ TEST(ElasticShard, DoesNotGoWithWhatItIsNot) {
 TEST(ElasticShard, UpdatesOnTheShardsGoOn) {
   ShardOptions options = ElasticShard(2);
   options.parameters_agree = false;
-  options.rule = job::OptimizerSpec{.name = "sgd", .location = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .location = job::UpdateLocation::kShards};
   ShardUnderTest shard(std::move(options));
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     shard.Send(Contribution(0, 0, bundle, 10));

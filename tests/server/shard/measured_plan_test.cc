@@ -32,7 +32,7 @@ protocol::CompressionSpec Compression() {
 }
 
 job::ControlSpec Bandwidth(std::vector<const char*> candidates) {
-  job::ControlSpec control{.policy = "bandwidth"};
+  job::ControlSpec control{.policy = job::PolicyKind::kBandwidth};
   for (const char* candidate : candidates) control.candidates.push_back(Spec(candidate));
   return control;
 }
@@ -92,7 +92,7 @@ TEST(MeasuredPlans, SpendsWhatFitsAndLeavesSmallTensorsAndOwnCodecsAlone) {
 
 job::ControlSpec Auto(std::vector<const char*> candidates) {
   job::ControlSpec control = Bandwidth(std::move(candidates));
-  control.policy = "auto";
+  control.policy = job::PolicyKind::kAuto;
   return control;
 }
 
@@ -211,7 +211,9 @@ TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
 }
 
 job::ControlSpec Accuracy() {
-  return {.policy = "accuracy", .reference = {{.step = 2, .metric = 90}}, .tolerance = 1};
+  return {.policy = job::PolicyKind::kAccuracy,
+          .reference = {{.step = 2, .metric = 90}},
+          .tolerance = 1};
 }
 
 StepMeasurements Tested(double percent, uint64_t step = 4) {
@@ -279,7 +281,9 @@ TEST(MeasuredPlans, AccuracyNeedsADensityAndAReference) {
               HasSubstr("none has no density"));
   compression.uplink = compression.downlink = Spec("topk:1%");
   EXPECT_THAT(
-      PlanMaker::Create({.policy = "accuracy"}, compression, LargeTable(), 1).status().message(),
+      PlanMaker::Create({.policy = job::PolicyKind::kAccuracy}, compression, LargeTable(), 1)
+          .status()
+          .message(),
       HasSubstr("accuracy: the reference has 0 points"));
 }
 

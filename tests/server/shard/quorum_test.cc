@@ -332,7 +332,8 @@ TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
 
 TEST(Quorum, TheRateIsThatOfTheStepNotOfLateWork) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
-  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1, .location = "shards"};
+  options.rule =
+      job::OptimizerSpec{.name = "sgd", .lr = 1, .location = job::UpdateLocation::kShards};
   options.parameters_agree = false;
   ShardUnderTest shard(options);
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {

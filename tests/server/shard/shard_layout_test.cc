@@ -16,7 +16,7 @@ constexpr uint32_t kShardPlanRanks = 2;
 ShardOptions PlannedShard(uint32_t shard) {
   ShardOptions options = SmallShard(kShardPlanRanks, "topk:10%");
   options.compression.uplink = Spec("topk:10%");
-  options.control = {.policy = "schedule",
+  options.control = {.policy = job::PolicyKind::kSchedule,
                      .schedule = {.kind = job::ScheduleKind::kPiecewise,
                                   .pieces = {{0, 0.5}, {3, 0.25}, {6, 0.5}}}};
   if (shard == 1) {

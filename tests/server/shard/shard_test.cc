@@ -319,7 +319,8 @@ TEST(Shard, TheFiniteMeansBesideOneThatOverflowsStayOwed) {
 
 TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   ShardOptions options = SmallShard(2);
-  options.rule = job::OptimizerSpec{.name = "sgd", .momentum = 0.5, .location = "shards"};
+  options.rule =
+      job::OptimizerSpec{.name = "sgd", .momentum = 0.5, .location = job::UpdateLocation::kShards};
   options.parameters_agree = false;
   ShardUnderTest shard(options);
   const auto at_rate = [](protocol::ExchangeRequest exchange) {

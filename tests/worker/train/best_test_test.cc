@@ -18,9 +18,9 @@ constexpr BestTest kLate{.step = 200, .accuracy = 0.75, .loss = 2};
 
 TEST(BestTestTest, ImagesGoByAccuracyAndTextByLoss) {
   job::DataSpec data;
-  data.format = "idx";
+  data.format = job::DataFormat::kIdx;
   EXPECT_EQ(MeasureOf(data), TestMeasure::kAccuracy);
-  data.format = "synthetic_text";
+  data.format = job::DataFormat::kSyntheticText;
   EXPECT_EQ(MeasureOf(data), TestMeasure::kLoss);
   EXPECT_TRUE(IsBetter(kLate, kEarly, TestMeasure::kAccuracy));
   EXPECT_FALSE(IsBetter(kLate, kEarly, TestMeasure::kLoss));

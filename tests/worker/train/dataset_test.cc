@@ -35,7 +35,7 @@ job::DataSpec IdxSpec(const std::string& folder) {
   WriteText(folder + "/images", absl::string_view(kImages, sizeof kImages - 1));
   WriteText(folder + "/labels", absl::string_view(kLabels, sizeof kLabels - 1));
   job::DataSpec spec;
-  spec.format = "idx";
+  spec.format = job::DataFormat::kIdx;
   spec.path = folder;
   spec.train_images = "images";
   spec.train_labels = "labels";
@@ -57,7 +57,7 @@ TEST(Dataset, PixelsAreNormalizedAndInOrder) {
 
 TEST(Dataset, EachChannelHasItsOwnMean) {
   job::DataSpec spec;
-  spec.format = "synthetic_cifar";
+  spec.format = job::DataFormat::kSyntheticCifar;
   spec.limit = 50;
   const Datasets data = MustOpen(spec);
   EXPECT_EQ(data.training->shape(), (SampleShape{3, 32, 32, 0, 10}));
@@ -76,7 +76,7 @@ TEST(Dataset, TextIsTokensAndWhatFollows) {
             "abcabcabcabcabcabcab"
             "cabc");
   job::DataSpec spec;
-  spec.format = "text";
+  spec.format = job::DataFormat::kText;
   spec.path = folder.path() + "/a.txt";
   spec.context = 4;
   spec.validation_fraction = 0.25;
@@ -102,7 +102,7 @@ TEST(Dataset, TextIsTokensAndWhatFollows) {
 
 TEST(Dataset, SyntheticTextNeedsNoFile) {
   job::DataSpec spec;
-  spec.format = "synthetic_text";
+  spec.format = job::DataFormat::kSyntheticText;
   spec.limit = 100;
   const Datasets data = MustOpen(spec);
   EXPECT_EQ(data.training->size(), 100u);
@@ -114,7 +114,7 @@ class BatchStreamTest : public ::testing::Test {
  protected:
   BatchStreamTest() {
     job::DataSpec spec;
-    spec.format = "synthetic_cifar";
+    spec.format = job::DataFormat::kSyntheticCifar;
     spec.limit = 50;
     spec.crop_padding = 4;
     spec.flip = true;

@@ -67,7 +67,8 @@ class OneRank {
 class EmptyStepTest : public ::testing::TestWithParam<job::OptimizerSpec> {};
 
 TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
-  for (const char* const precision : {"fp32", "bf16", "fp16"}) {
+  for (const job::Precision precision :
+       {job::Precision::kFp32, job::Precision::kBf16, job::Precision::kFp16}) {
     job::JobSpec spec = SmallJob();
     spec.optimizer = GetParam();
     spec.optimizer.lr = kRate;
@@ -79,13 +80,13 @@ TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
     }
     const std::string before = with.hash();
     with.EmptyStep();
-    EXPECT_EQ(with.hash(), before) << precision;
+    EXPECT_EQ(with.hash(), before) << NameOf(precision);
     // The optimizer's state is unchanged too.
     without.LeaveOut();
     with.Step();
     without.Step();
     EXPECT_NE(with.hash(), before);
-    EXPECT_EQ(with.hash(), without.hash()) << precision;
+    EXPECT_EQ(with.hash(), without.hash()) << NameOf(precision);
   }
 }
 
@@ -96,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
                       job::OptimizerSpec{.name = "adam"},
                       job::OptimizerSpec{.name = "adamw", .weight_decay = 0.1},
                       job::OptimizerSpec{.name = "rmsprop", .momentum = 0.9},
-                      job::OptimizerSpec{.name = "sgd", .location = "shards"}),
+                      job::OptimizerSpec{.name = "sgd", .location = job::UpdateLocation::kShards}),
     [](const auto& test) { return absl::StrCat(test.param.name, test.index); });
 
 }  // namespace

@@ -23,41 +23,43 @@ using ::testing::SizeIs;
 // descent, which at rate 1 sets the parameters to the mean of the workers' parameters.
 job::JobSpec LocalJob() {
   job::JobSpec spec = SmallJob();
-  spec.mode = "local_sgd";
+  spec.mode = job::Mode::kLocalSgd;
   spec.local_steps = 5;
-  spec.outer_optimizer = "average";
+  spec.outer_optimizer = job::OuterOptimizer::kAverage;
   spec.outer_lr = 1;
   spec.lr_schedule.name = "cosine";
   return spec;
 }
 
-class LocalStepsTest : public ::testing::TestWithParam<const char*> {};
+class LocalStepsTest : public ::testing::TestWithParam<job::Precision> {};
 
 // With one worker, the average is that worker's result, so local steps must equal training alone.
 TEST_P(LocalStepsTest, OneWorkerEndsWhereItWouldAlone) {
   job::JobSpec plain = LocalJob();
-  plain.mode = "sync";
+  plain.mode = job::Mode::kSync;
   plain.precision = GetParam();
   plain.gradient_accumulation_steps = 2;
   plain.optimizer.clip_norm = 1;
   const auto want = TrainAlone(plain);
   ASSERT_TRUE(want.ok()) << want.status();
-  for (const char* mode : {"local_sgd", "async", "ssp"}) {
+  for (const job::Mode mode : {job::Mode::kLocalSgd, job::Mode::kAsync, job::Mode::kSsp}) {
     job::JobSpec local = plain;
     local.mode = mode;
     const auto got = TrainAlone(local);
     ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_GT(got->test_accuracy.value(), 0.5) << mode;
-    EXPECT_NEAR(got->test_loss.value(), want->test_loss.value(), 1e-3) << mode;
-    EXPECT_NEAR(got->train_loss, want->train_loss, 1e-3) << mode;
+    EXPECT_GT(got->test_accuracy.value(), 0.5) << NameOf(mode);
+    EXPECT_NEAR(got->test_loss.value(), want->test_loss.value(), 1e-3) << NameOf(mode);
+    EXPECT_NEAR(got->train_loss, want->train_loss, 1e-3) << NameOf(mode);
     EXPECT_EQ(got->steps, 16u);
-    EXPECT_EQ(got->rounds, local.mode == "local_sgd" ? 4u : 16u);
+    EXPECT_EQ(got->rounds, local.mode == job::Mode::kLocalSgd ? 4u : 16u);
     EXPECT_EQ(got->traffic.steps, got->rounds);
-    EXPECT_EQ(got->staleness.has_value(), local.mode != "local_sgd");
+    EXPECT_EQ(got->staleness.has_value(), local.mode != job::Mode::kLocalSgd);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, LocalStepsTest, ::testing::Values("fp32", "bf16", "fp16"));
+INSTANTIATE_TEST_SUITE_P(Precisions, LocalStepsTest,
+                         ::testing::Values(job::Precision::kFp32, job::Precision::kBf16,
+                                           job::Precision::kFp16));
 
 class LocalRanksTest : public ::testing::Test {
  protected:
@@ -141,7 +143,7 @@ TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
   job::JobSpec spec = LocalJob();
   spec.optimizer.lr = 1e30;
   spec.epochs = 10;
-  for (const char* mode : {"local_sgd", "async"}) {
+  for (const job::Mode mode : {job::Mode::kLocalSgd, job::Mode::kAsync}) {
     spec.mode = mode;
     const auto report = TrainAlone(spec);
     EXPECT_EQ(report.status().code(), absl::StatusCode::kOutOfRange) << report.status();

@@ -13,7 +13,7 @@ job::JobSpec ElasticJob() {
   job::JobSpec spec = SmallJob();
   spec.epochs = 1;
   spec.workers = 2;
-  spec.membership = "elastic";
+  spec.membership = job::Membership::kElastic;
   spec.max_workers = 4;
   return spec;
 }

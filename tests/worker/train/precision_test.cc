@@ -22,16 +22,16 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-job::JobSpec JobOf(const std::string& precision) {
+job::JobSpec JobOf(job::Precision precision) {
   job::JobSpec spec = SmallJob();
   spec.precision = precision;
   return spec;
 }
 
-class PrecisionTest : public ::testing::TestWithParam<const char*> {};
+class PrecisionTest : public ::testing::TestWithParam<job::Precision> {};
 
 TEST_P(PrecisionTest, LearnsAsFp32Does) {
-  const Ran fp32 = TrainOnce(JobOf("fp32"));
+  const Ran fp32 = TrainOnce(JobOf(job::Precision::kFp32));
   const Ran run = TrainOnce(JobOf(GetParam()));
   EXPECT_NE(run.report.parameters_sha256, fp32.report.parameters_sha256);
   EXPECT_GT(run.report.test_accuracy.value(), 0.9);
@@ -64,20 +64,24 @@ TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
 TEST_P(PrecisionTest, AStateOfOneIsReadInAnother) {
   job::JobSpec spec = JobOf(GetParam());
   const Ran run = TrainOnce(spec);
-  for (const char* other : {"fp32", "bf16", "fp16"}) {
+  for (const job::Precision other :
+       {job::Precision::kFp32, job::Precision::kBf16, job::Precision::kFp16}) {
     spec.precision = other;
     const Ran resumed = TrainOnce(spec, 32, run.saved.at(32));
-    EXPECT_EQ(resumed.report.parameters_sha256, run.report.parameters_sha256) << other;
+    EXPECT_EQ(resumed.report.parameters_sha256, run.report.parameters_sha256) << NameOf(other);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PrecisionTest, ::testing::Values("bf16", "fp16"),
-                         [](const auto& precision) { return precision.param; });
+INSTANTIATE_TEST_SUITE_P(All, PrecisionTest,
+                         ::testing::Values(job::Precision::kBf16, job::Precision::kFp16),
+                         [](const auto& precision) {
+                           return std::string(NameOf(precision.param));
+                         });
 
 // Inputs are so large that gradients overflow at the first scales. The worker must skip those steps
 // until the scale fits.
 TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
-  job::JobSpec spec = JobOf("fp16");
+  job::JobSpec spec = JobOf(job::Precision::kFp16);
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.lr = 1e-4;
@@ -93,7 +97,7 @@ TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
 }
 
 TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
-  job::JobSpec spec = JobOf("fp16");
+  job::JobSpec spec = JobOf(job::Precision::kFp16);
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.weight_decay = 0.1;  // Weight decay would change parameters without any gradient.
@@ -110,7 +114,7 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
 }
 
 TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
-  job::JobSpec spec = JobOf("fp16");
+  job::JobSpec spec = JobOf(job::Precision::kFp16);
   spec.data.mean = {0};
   spec.data.std = {1e-7};  // These inputs are infinite in fp16.
   spec.epochs = 4;
@@ -122,7 +126,7 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
 }
 
 TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
-  job::JobSpec spec = JobOf("fp32");
+  job::JobSpec spec = JobOf(job::Precision::kFp32);
   spec.data.limit = 32;  // A single batch.
   spec.epochs = 1;
   spec.optimizer.lr = 1e-12;  // Tests then see the initial parameters.
@@ -147,7 +151,7 @@ TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
 }
 
 TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
-  job::JobSpec spec = JobOf("fp32");
+  job::JobSpec spec = JobOf(job::Precision::kFp32);
   const Ran plain = TrainOnce(spec);
   spec.ema_decay = 0.99;
   const Ran averaged = TrainOnce(spec);
@@ -160,7 +164,7 @@ TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
 
 // Four passes of 32 samples must equal one batch of the same 128 samples.
 TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
-  job::JobSpec spec = JobOf("fp32");
+  job::JobSpec spec = JobOf(job::Precision::kFp32);
   spec.gradient_accumulation_steps = 4;
   const Ran passes = TrainOnce(spec);
   EXPECT_EQ(TrainOnce(spec).report.parameters_sha256, passes.report.parameters_sha256);

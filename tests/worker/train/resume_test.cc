@@ -105,7 +105,7 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhileTheMomentumChanges) {
 // Augmented images must give the same bits with and without an interruption, and with any prefetch.
 TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
   job::JobSpec spec = JobWith("sgd");
-  spec.data.format = "synthetic_cifar";
+  spec.data.format = job::DataFormat::kSyntheticCifar;
   spec.data.limit = 200;  // 4 steps per epoch. The last step has one pass and a part of another.
   spec.data.crop_padding = 4;
   spec.data.flip = true;

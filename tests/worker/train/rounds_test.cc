@@ -9,7 +9,7 @@ namespace {
 
 TEST(RoundsTest, LocalSgdHasSeveralStepsInEach) {
   job::JobSpec spec;
-  spec.mode = "local_sgd";
+  spec.mode = job::Mode::kLocalSgd;
   spec.local_steps = 4;
   const Rounds rounds(spec);
   std::vector<uint64_t> ends;

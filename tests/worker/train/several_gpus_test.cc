@@ -23,14 +23,15 @@ job::JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
 }
 
 TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
-  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+  for (const job::Precision precision :
+       {job::Precision::kFp32, job::Precision::kBf16, job::Precision::kFp16}) {
     job::JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
     // The last step of an epoch has only one pass.
     one.data.limit = two.data.limit = 480;
     one.precision = two.precision = precision;
     const Ran wanted = TrainOnce(one), got = TrainOnce(two);
-    EXPECT_EQ(got.report.parameters_sha256, wanted.report.parameters_sha256) << precision;
-    EXPECT_EQ(got.report.train_loss, wanted.report.train_loss) << precision;
+    EXPECT_EQ(got.report.parameters_sha256, wanted.report.parameters_sha256) << NameOf(precision);
+    EXPECT_EQ(got.report.train_loss, wanted.report.train_loss) << NameOf(precision);
   }
 }
 

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Has no momentum, because MemoryJob's shards do plain gradient descent.
-job::JobSpec JobOn(const char* on) {
+job::JobSpec JobOn(job::UpdateLocation on) {
   job::JobSpec spec = SmallJob();
   spec.optimizer.momentum = 0;
   spec.optimizer.location = on;
@@ -27,11 +27,11 @@ job::JobSpec JobOn(const char* on) {
   return spec;
 }
 
-class ShardsUpdateTest : public ::testing::TestWithParam<const char*> {};
+class ShardsUpdateTest : public ::testing::TestWithParam<job::Precision> {};
 
 TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
-  job::JobSpec here = JobOn("workers");
-  job::JobSpec there = JobOn("shards");
+  job::JobSpec here = JobOn(job::UpdateLocation::kWorkers);
+  job::JobSpec there = JobOn(job::UpdateLocation::kShards);
   here.precision = there.precision = GetParam();
   here.gradient_accumulation_steps = there.gradient_accumulation_steps = 2;
   here.ema_decay = there.ema_decay = 0.9;
@@ -44,11 +44,13 @@ TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
   EXPECT_NEAR(got->train_loss, want->train_loss, 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, ShardsUpdateTest, ::testing::Values("fp32", "bf16", "fp16"));
+INSTANTIATE_TEST_SUITE_P(Precisions, ShardsUpdateTest,
+                         ::testing::Values(job::Precision::kFp32, job::Precision::kBf16,
+                                           job::Precision::kFp16));
 
 // One rank has no data in an epoch's last step. All ranks must end with equal parameters.
 TEST(ShardsUpdateRanksTest, AllEndAlike) {
-  job::JobSpec spec = JobOn("shards");
+  job::JobSpec spec = JobOn(job::UpdateLocation::kShards);
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
@@ -70,7 +72,7 @@ TEST(ShardsUpdateRanksTest, AllEndAlike) {
 }
 
 TEST(ShardsUpdateResumeTest, EndsAsIfNeverStopped) {
-  const job::JobSpec spec = JobOn("shards");
+  const job::JobSpec spec = JobOn(job::UpdateLocation::kShards);
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->CheckpointEvery(1);
@@ -90,7 +92,8 @@ TEST(ShardsUpdateResumeTest, EndsAsIfNeverStopped) {
   MemoryJob other(1);
   const auto restored = other.MakeSession(0);
   restored->RestoreAfter(16, session->saved().at(16));
-  const auto refused = RunTraining(JobOn("workers"), 0, restored.get(), {}, Logger("worker-0"));
+  const auto refused =
+      RunTraining(JobOn(job::UpdateLocation::kWorkers), 0, restored.get(), {}, Logger("worker-0"));
   EXPECT_THAT(std::string(refused.status().message()),
               HasSubstr("continue with optimizer.location shards"));
 }

@@ -11,7 +11,7 @@ inline job::JobSpec SmallJob() {
   spec.name = "small";
   spec.model.name = "mlp";
   spec.model.hidden = {32};
-  spec.data.format = "synthetic";
+  spec.data.format = job::DataFormat::kSynthetic;
   spec.data.limit = 512;
   spec.data.test_limit = 128;
   spec.batch_size_per_worker = 32;

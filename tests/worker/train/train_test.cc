@@ -135,7 +135,7 @@ TEST(TrainTest, TheStopFlagEndsTheRun) {
 
 TEST(TrainTest, DataThatIsNotThereFailsBeforeTheJoin) {
   job::JobSpec spec = SmallJob();
-  spec.data.format = "idx";
+  spec.data.format = job::DataFormat::kIdx;
   spec.data.path = "/none";
   spec.data.train_images = "images.gz";
   MemoryJob job(1);

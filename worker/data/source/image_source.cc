@@ -96,16 +96,17 @@ Augmentation AugmentationOf(const job::DataSpec& spec) {
 }
 
 absl::Status UnknownFormat(const job::DataSpec& spec) {
-  if (spec.format == "custom") {
+  if (spec.format == job::DataFormat::kCustom) {
     return absl::InvalidArgumentError(
         "the job's data is custom: use your own worker program, which provides the data (see "
         "examples/own_loop.cc), instead of sluice-worker");
   }
-  return absl::InvalidArgumentError(absl::StrCat("data format \"", spec.format, "\" is not known"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("data format \"", NameOf(spec.format), "\" is not known"));
 }
 
 absl::StatusOr<LabelledImages> Synthetic(const job::DataSpec& spec, bool test) {
-  const bool color = spec.format == "synthetic_cifar";
+  const bool color = spec.format == job::DataFormat::kSyntheticCifar;
   const uint32_t wanted = test ? spec.test_limit : spec.limit;
   if (wanted > kSyntheticMax) {
     return absl::InvalidArgumentError(
@@ -119,7 +120,7 @@ absl::StatusOr<LabelledImages> Synthetic(const job::DataSpec& spec, bool test) {
 
 absl::StatusOr<LabelledImages> Cifar(const job::DataSpec& spec, bool test) {
   std::vector<std::string> names;
-  if (spec.format == "cifar100") {
+  if (spec.format == job::DataFormat::kCifar100) {
     names = {test ? "test.bin" : "train.bin"};
   } else if (test) {
     names = {"test_batch.bin"};
@@ -128,17 +129,19 @@ absl::StatusOr<LabelledImages> Cifar(const job::DataSpec& spec, bool test) {
              "data_batch_5.bin"};
   }
   for (std::string& name : names) name = Below(spec.path, name);
-  const CifarLabels labels = spec.format == "cifar10"  ? CifarLabels::kTen
-                             : spec.labels == "coarse" ? CifarLabels::kHundredCoarse
-                                                       : CifarLabels::kHundredFine;
-  const uint32_t published = spec.format == "cifar100" && !test ? 50000 : 10000;
+  const CifarLabels labels = spec.format == job::DataFormat::kCifar10 ? CifarLabels::kTen
+                             : spec.labels == "coarse"                ? CifarLabels::kHundredCoarse
+                                                                      : CifarLabels::kHundredFine;
+  const uint32_t published = spec.format == job::DataFormat::kCifar100 && !test ? 50000 : 10000;
   return ReadCifarFiles(names, labels, published, test ? spec.test_limit : spec.limit);
 }
 
 absl::StatusOr<LabelledImages> LoadImages(const job::DataSpec& spec, bool test) {
-  if (spec.format == "synthetic" || spec.format == "synthetic_cifar") return Synthetic(spec, test);
-  if (spec.format == "cifar10" || spec.format == "cifar100") return Cifar(spec, test);
-  if (spec.format != "idx") return UnknownFormat(spec);
+  if (spec.format == job::DataFormat::kSynthetic || spec.format == job::DataFormat::kSyntheticCifar)
+    return Synthetic(spec, test);
+  if (spec.format == job::DataFormat::kCifar10 || spec.format == job::DataFormat::kCifar100)
+    return Cifar(spec, test);
+  if (spec.format != job::DataFormat::kIdx) return UnknownFormat(spec);
   return test ? ReadIdxImages(Below(spec.path, spec.test_images),
                               Below(spec.path, spec.test_labels), spec.test_limit)
               : ReadIdxImages(Below(spec.path, spec.train_images),
@@ -167,7 +170,7 @@ absl::StatusOr<Normalization> NormalizationOf(const job::DataSpec& spec, uint32_
 absl::StatusOr<TrainingImages> OpenTrainingImages(const job::DataSpec& spec) {
   TrainingImages training;
   Normalization usual;
-  if (spec.format == "image_folder") {
+  if (spec.format == job::DataFormat::kImageFolder) {
     absl::StatusOr<ImageFolder> folder =
         ListImageFolder(Below(spec.path, spec.train_folder), nullptr, spec.limit);
     if (!folder.ok()) return folder.status();
@@ -190,7 +193,7 @@ absl::StatusOr<TrainingImages> OpenTrainingImages(const job::DataSpec& spec) {
 
 absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const job::DataSpec& spec,
                                                             const ImageSource& training) {
-  if (spec.format == "image_folder") {
+  if (spec.format == job::DataFormat::kImageFolder) {
     absl::StatusOr<ImageFolder> folder = ListImageFolder(Below(spec.path, spec.test_folder),
                                                          &training.class_names(), spec.test_limit);
     if (!folder.ok()) return folder.status();

@@ -48,7 +48,7 @@ std::vector<uint8_t> Read(const ImageSource& source, uint32_t sample, EpochKey e
   return pixels;
 }
 
-job::DataSpec Spec(const std::string& format) {
+job::DataSpec Spec(job::DataFormat format) {
   job::DataSpec spec;
   spec.format = format;
   spec.limit = 20;
@@ -57,7 +57,8 @@ job::DataSpec Spec(const std::string& format) {
 }
 
 TEST(ImageSource, SyntheticImagesAreTheSameEachTimeAndTestImagesAreOthers) {
-  for (const char* format : {"synthetic", "synthetic_cifar"}) {
+  for (const job::DataFormat format :
+       {job::DataFormat::kSynthetic, job::DataFormat::kSyntheticCifar}) {
     const auto once = OpenTrainingImages(Spec(format));
     const auto again = OpenTrainingImages(Spec(format));
     ASSERT_TRUE(once.ok() && again.ok());
@@ -71,7 +72,7 @@ TEST(ImageSource, SyntheticImagesAreTheSameEachTimeAndTestImagesAreOthers) {
 }
 
 TEST(ImageSource, TrainingImagesAreAugmentedAndTestImagesAreNot) {
-  job::DataSpec spec = Spec("synthetic_cifar");
+  job::DataSpec spec = Spec(job::DataFormat::kSyntheticCifar);
   const auto plain = OpenTrainingImages(spec);
   spec.crop_padding = 4;
   spec.flip = true;
@@ -90,7 +91,7 @@ TEST(ImageSource, TrainingImagesAreAugmentedAndTestImagesAreNot) {
 }
 
 TEST(ImageSource, NormalizationCanBeGiven) {
-  job::DataSpec spec = Spec("synthetic_cifar");
+  job::DataSpec spec = Spec(job::DataFormat::kSyntheticCifar);
   const auto measured = OpenTrainingImages(spec);
   spec.mean = {0.1, 0.2, 0.3};
   const auto given = OpenTrainingImages(spec);
@@ -103,15 +104,15 @@ TEST(ImageSource, NormalizationCanBeGiven) {
 }
 
 TEST(ImageSource, OtherFormatsAreTold) {
-  EXPECT_THAT(std::string(OpenTrainingImages(Spec("custom")).status().message()),
+  EXPECT_THAT(std::string(OpenTrainingImages(Spec(job::DataFormat::kCustom)).status().message()),
               HasSubstr("own_loop.cc"));
-  EXPECT_FALSE(OpenTrainingImages(Spec("text")).ok());
+  EXPECT_FALSE(OpenTrainingImages(Spec(job::DataFormat::kText)).ok());
 }
 
 class FolderSourceTest : public ::testing::Test {
  protected:
   FolderSourceTest() {
-    spec_.format = "image_folder";
+    spec_.format = job::DataFormat::kImageFolder;
     spec_.path = folder_.path();
     spec_.train_folder = "train";
     spec_.test_folder = "val";
@@ -180,7 +181,7 @@ TEST_F(FolderSourceTest, ABrokenFileIsNamedWhenItsTurnComes) {
 TEST(ImageSource, CifarFilesHaveTheirOwnNames) {
   const TemporaryFolder folder;
   job::DataSpec spec;
-  spec.format = "cifar10";
+  spec.format = job::DataFormat::kCifar10;
   spec.path = folder.path();
   const std::string record(3073, '\2');
   for (int i = 1; i <= 5; ++i) {
@@ -199,7 +200,7 @@ TEST(ImageSource, CifarFilesHaveTheirOwnNames) {
   const auto test = OpenTestImages(spec, *training->source);
   ASSERT_TRUE(test.ok()) << test.status();
   EXPECT_EQ((*test)->size(), 1u);
-  spec.format = "cifar100";
+  spec.format = job::DataFormat::kCifar100;
   EXPECT_THAT(std::string(OpenTrainingImages(spec).status().message()), HasSubstr("/train.bin"));
   WriteText(folder.path() + "/train.bin", std::string(3074, '\2'));
   EXPECT_EQ(OpenTrainingImages(spec)->source->classes(), 100u);
@@ -219,7 +220,7 @@ TEST(ImageSource, TestImagesAreAsLargeAsTrainingImages) {
   WriteText(folder.path() + "/b", magic + word(1) + word(2) + word(3) + "123456");
   WriteText(folder.path() + "/l", labels);
   job::DataSpec spec;
-  spec.format = "idx";
+  spec.format = job::DataFormat::kIdx;
   spec.path = folder.path();
   spec.train_images = "a";
   spec.train_labels = "l";
