@@ -25,7 +25,7 @@ struct WorkerReport {
   uint32_t rank = 0;
   uint64_t steps = 0;
   uint64_t parameters = 0;  // Number of elements of the model.
-  uint64_t rounds = 0;      // Equal to `steps` except in local_sgd.
+  uint64_t rounds = 0;      // Equal to `steps` except with local steps.
   // Rounds since the worker's last session began. The byte counts cover these rounds.
   uint64_t exchanged_steps = 0;
   uint64_t bytes_up = 0;  // Bytes of serialized messages.

@@ -48,7 +48,7 @@ worker::GradientView ToView(const Gradient& gradient) {
 }
 
 JobSummary Summarize(const job::JobSpec& job) {
-  const bool local = job.mode == job::Mode::kLocalSgd;
+  const bool local = job::TraitsOf(job.mode).local_steps;
   const bool nesterov = job.outer_optimizer == job::OuterOptimizer::kNesterov;
   return {.name = job.name,
           .mode = std::string(NameOf(job.mode)),

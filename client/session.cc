@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOption
 struct Session::State {
   std::unique_ptr<worker::Session> session;
   JobSummary job;
-  float outer_rate = 0;  // In mode local_sgd, the rate of outer_optimizer.
+  float outer_rate = 0;  // With local steps, the rate of outer_optimizer.
   bool has_stepped = false;
   size_t first_buffer = 0;
   std::vector<float> mean;  // Scratch buffer for means that are rounded. As large as the largest.

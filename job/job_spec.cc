@@ -81,11 +81,11 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   return "";
 }
 
-// Returns a warning, or an empty string if the momentum of local_sgd's outer optimizer, which runs
+// Returns a warning, or an empty string if the momentum of the outer optimizer, which runs
 // on the shards, suits the codecs. In other modes the momentum is lowered automatically
 // (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
-  if (spec.mode != Mode::kLocalSgd || spec.outer_optimizer != OuterOptimizer::kNesterov) return "";
+  if (!TraitsOf(spec.mode).local_steps || spec.outer_optimizer != OuterOptimizer::kNesterov) return "";
   if (spec.outer_momentum <= kMomentumMax) return "";
   std::vector<std::string> delaying;
   for (const CodecUse& use : CodecsOf(spec.compression)) {
@@ -115,7 +115,7 @@ absl::StatusOr<uint16_t> DefaultGrpcPort(const ServerSpec& server, uint32_t shar
 }
 
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
-  if (spec.mode == Mode::kLocalSgd && spec.outer_optimizer == OuterOptimizer::kNesterov) {
+  if (TraitsOf(spec.mode).local_steps && spec.outer_optimizer == OuterOptimizer::kNesterov) {
     return OptimizerSpec{.name = "sgd",
                          .lr = spec.outer_lr,
                          .momentum = spec.outer_momentum,
@@ -133,18 +133,18 @@ uint32_t RankLimit(const JobSpec& spec) {
 }
 
 bool SendsWeights(const JobSpec& spec) {
-  if (spec.mode == Mode::kLocalSgd) return true;
-  return (spec.mode == Mode::kAsync || spec.mode == Mode::kSsp) &&
+  if (TraitsOf(spec.mode).local_steps) return true;
+  return !TraitsOf(spec.mode).workers_update &&
          spec.optimizer.location == UpdateLocation::kWorkers;
 }
 
 double ShardRate(const JobSpec& spec, double rate) {
   if (!SendsWeights(spec)) return rate;
-  return spec.mode == Mode::kLocalSgd ? spec.outer_lr : 1;
+  return TraitsOf(spec.mode).local_steps ? spec.outer_lr : 1;
 }
 
 uint64_t StepsPerExchange(const JobSpec& spec) {
-  return spec.mode == Mode::kLocalSgd ? spec.local_steps : 1;
+  return TraitsOf(spec.mode).local_steps ? spec.local_steps : 1;
 }
 
 std::string WhyNoReplay(const JobSpec& spec) {

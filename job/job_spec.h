@@ -78,9 +78,9 @@ struct JobSpec {
   // Only in mode elastic: bounds of the number of workers. The job begins with `workers`.
   uint32_t min_workers = 1;
   uint32_t max_workers = 1;
-  uint32_t staleness = 0;           // Only in mode ssp.
-  bool staleness_aware_lr = false;  // Only in modes async and ssp.
-  // Only in mode local_sgd.
+  uint32_t staleness = 0;           // Only if staleness is bounded (job/modes.h).
+  bool staleness_aware_lr = false;  // Only in asynchronous modes.
+  // Only with local steps.
   uint64_t local_steps = 1;
   OuterOptimizer outer_optimizer = OuterOptimizer::kNesterov;
   double outer_lr = 0.7;

@@ -83,7 +83,7 @@ double MomentumOf(const OptimizerSpec& optimizer) {
 
 MomentumRange MomentumRangeOf(const JobSpec& spec) {
   const double base = MomentumOf(spec.optimizer);
-  if (spec.mode == Mode::kLocalSgd) return {.base = base, .coded = base};
+  if (TraitsOf(spec.mode).local_steps) return {.base = base, .coded = base};
   const std::optional<double> by_hand = spec.optimizer.delayed_momentum;
   MomentumRange range = {.base = base, .coded = std::min(base, by_hand.value_or(kCodedMomentum))};
   // If the job file sets a value, that value replaces the rule.
@@ -147,7 +147,7 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
 }
 
 std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table) {
-  if (spec.mode == Mode::kLocalSgd || spec.optimizer.location != UpdateLocation::kShards)
+  if (TraitsOf(spec.mode).local_steps || spec.optimizer.location != UpdateLocation::kShards)
     return std::nullopt;
   return JobMomentum(spec, table);
 }

@@ -32,7 +32,7 @@ struct MomentumRange {
   double coded = kCodedMomentum;  // Upper limit with codecs that hold back much of a gradient.
   double most = 1;                // Upper limit because of staleness, with any codec.
 };
-// Returns the limits. For local_sgd, only the base applies, because a worker's own steps have no
+// Returns the limits. For local steps, only the base applies, because a worker's own steps have no
 // delay.
 MomentumRange MomentumRangeOf(const JobSpec& spec);
 
@@ -58,7 +58,7 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
                    const protocol::CompressionPlan* plan = nullptr);
 
 // Returns JobMomentum without a plan if the shards run the job's optimizer. Returns no value if the
-// shards have no optimizer or, as in local_sgd, a different one.
+// shards have no optimizer or, with local steps, a different one.
 std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table);
 
 // Returns the factor for the learning rate of the job file's schedule. For sgd and rmsprop, the

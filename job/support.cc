@@ -1,10 +1,11 @@
 #include "job/support.h"
 
-#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "base/check.h"
 #include "compress/codec_table.h"
 #include "compress/feedback/difference.h"
 #include "protocol/compression_plan.h"
@@ -12,82 +13,41 @@
 namespace sluice::job {
 namespace {
 
-constexpr absl::string_view kNeedsServerRule =
-    "a step of async or ssp closes at every contribution, so there is no mean for the workers' "
-    "optimizers to apply; it needs a rule on the shards";
-
-constexpr absl::string_view kElasticNotYet =
-    "elastic is built only for mode sync so far; use fixed";
-
-// A row that depends only on mode, rule and membership. Absent members match any value. The first
-// matching row decides; a combination without a row is impossible.
-struct ModeRow {
-  std::optional<Mode> mode;
-  absl::string_view rule;
-  std::optional<Membership> membership;
-  Support support;
-  absl::string_view key;
-  absl::string_view reason;
-};
-
-constexpr ModeRow kModeRows[] = {
-    {Mode::kSync, "average", Membership::kFixed, Support::kBuilt, "", ""},
-    {Mode::kSync, "average", Membership::kElastic, Support::kBuilt, "", ""},
-    {Mode::kSync, "", Membership::kFixed, Support::kBuilt, "", ""},
-    {Mode::kSync, "", Membership::kElastic, Support::kBuilt, "", ""},
-    {Mode::kAsync, "average", std::nullopt, Support::kImpossible, "mode", kNeedsServerRule},
-    {Mode::kSsp, "average", std::nullopt, Support::kImpossible, "mode", kNeedsServerRule},
-    {Mode::kAsync, "", Membership::kElastic, Support::kNotYet, "membership", kElasticNotYet},
-    {Mode::kAsync, "", Membership::kFixed, Support::kBuilt, "", ""},
-    {Mode::kSsp, "", Membership::kElastic, Support::kNotYet, "membership", kElasticNotYet},
-    {Mode::kSsp, "", Membership::kFixed, Support::kBuilt, "", ""},
-    {Mode::kLocalSgd, "outer", Membership::kFixed, Support::kBuilt, "", ""},
-    {Mode::kLocalSgd, "outer", Membership::kElastic, Support::kNotYet, "membership",
-     kElasticNotYet},
-    {Mode::kLocalSgd, "", std::nullopt, Support::kImpossible, "optimizer.location",
-     "in local_sgd each worker takes its own steps with the optimizer; the shards use "
-     "outer_optimizer"},
-};
-
-constexpr ModeRow kNoModeRow = {
-    std::nullopt, "",
-    std::nullopt, Support::kImpossible,
-    "mode",       "there is no such combination of mode, update rule and membership"};
-
-bool Fits(const ModeRow& row, const SupportQuery& query) {
-  return (!row.mode.has_value() || row.mode == query.mode) &&
-         (row.rule.empty() || row.rule == query.rule) &&
+bool Fits(const ModeCombination& row, const SupportQuery& query) {
+  return (row.rule.empty() || row.rule == query.rule) &&
          (!row.membership.has_value() || row.membership == query.membership);
 }
 
-const ModeRow& FindModeRow(const SupportQuery& query) {
-  for (const ModeRow& row : kModeRows) {
+const ModeCombination& FindCombination(const SupportQuery& query) {
+  const absl::Span<const ModeCombination> rows = TraitsOf(query.mode).combinations;
+  for (const ModeCombination& row : rows) {
     if (Fits(row, query)) return row;
   }
-  return kNoModeRow;
+  Check(false, "the rows of a mode match every rule and membership");
+  return rows.front();
 }
 
 bool SendsWeights(Mode mode, absl::string_view rule) {
-  return mode == Mode::kLocalSgd || rule == "accumulate";
+  return TraitsOf(mode).local_steps || rule == "accumulate";
 }
 
 // Reasons why a codec or compensator does not work with a mode or rule. Each is one sentence,
 // because it also serves as a footnote.
 constexpr absl::string_view kVoteNeedsMany =
-    "a vote needs all workers of a step; async and ssp close at every contribution";
+    "a vote needs all workers of a step; asynchronous modes close at every contribution";
 constexpr absl::string_view kVoteHasNoSize =
-    "a vote has no magnitude; weight changes need one (local_sgd, accumulate)";
+    "a vote has no magnitude; weight changes need one (local steps, accumulate)";
 constexpr absl::string_view kDifferencesNeedSteps =
-    "the receiver adds up all workers' differences step by step; async and ssp have no such steps";
+    "the receiver adds up all workers' differences step by step; asynchronous modes have no such steps";
 constexpr absl::string_view kExponentsNeedSteps =
-    "all workers take their exponents from the last step's mean; async and ssp have no such steps";
+    "all workers take their exponents from the last step's mean; asynchronous modes have no such steps";
 constexpr absl::string_view kMemoryNeedsSteps =
-    "its receiver remembers each worker's contributions; after a rollback in async or ssp a worker "
+    "its receiver remembers each worker's contributions; after a rollback in an asynchronous mode a worker "
     "sends different ones, which the shards treat as repeats";
 constexpr absl::string_view kMomentumTwice =
     "the shards' rule has its own momentum, which would act twice";
 constexpr absl::string_view kWeightsNoMomentum =
-    "workers send weight changes, which already contain their momentum (local_sgd, accumulate)";
+    "workers send weight changes, which already contain their momentum (local steps, accumulate)";
 
 absl::string_view ModeRefusal(const compress::CodecSpec& codec, Mode mode, absl::string_view rule) {
   if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kVote) {
@@ -225,15 +185,17 @@ std::string ModeTable(Footnotes* notes) {
   const auto or_any = [](absl::string_view text) {
     return text.empty() ? std::string("any") : absl::StrCat("`", text, "`");
   };
-  for (const ModeRow& row : kModeRows) {
-    const absl::string_view state = row.support == Support::kBuilt        ? "runs"
-                                    : row.support == Support::kImpossible ? "impossible"
-                                                                          : "not yet";
-    const absl::string_view membership = row.membership ? NameOf(*row.membership) : "";
-    absl::StrAppend(&table, "| `", NameOf(*row.mode), "` | ", or_any(row.rule), " | ",
-                    or_any(membership), " | ", state,
-                    row.reason.empty() ? "" : absl::StrCat(" (", notes->Number(row.reason), ")"),
-                    " |\n");
+  for (const ModeTraits& mode : kModes) {
+    for (const ModeCombination& row : mode.combinations.value()) {
+      const absl::string_view state = row.support == Support::kBuilt        ? "runs"
+                                      : row.support == Support::kImpossible ? "impossible"
+                                                                            : "not yet";
+      const absl::string_view membership = row.membership ? NameOf(*row.membership) : "";
+      absl::StrAppend(&table, "| `", mode.name.value(), "` | ", or_any(row.rule), " | ",
+                      or_any(membership), " | ", state,
+                      row.reason.empty() ? "" : absl::StrCat(" (", notes->Number(row.reason), ")"),
+                      " |\n");
+    }
   }
   return table;
 }
@@ -258,16 +220,14 @@ std::string ModeRefusals(Footnotes* notes) {
 
 }  // namespace
 
-bool InLockstep(Mode mode) { return mode == Mode::kSync || mode == Mode::kLocalSgd; }
-
 absl::string_view RuleOf(Mode mode, UpdateLocation on, absl::string_view optimizer) {
   if (on == UpdateLocation::kShards) return optimizer;
-  if (mode == Mode::kLocalSgd) return "outer";
-  return InLockstep(mode) ? "average" : "accumulate";
+  if (TraitsOf(mode).local_steps) return "outer";
+  return TraitsOf(mode).workers_update ? "average" : "accumulate";
 }
 
 SupportAnswer FindSupport(const SupportQuery& query) {
-  const ModeRow& row = FindModeRow(query);
+  const ModeCombination& row = FindCombination(query);
   if (row.support != Support::kBuilt) return {row.support, row.key, row.reason};
   for (const absl::string_view refusal :
        {compress::CompensatorRefusal(query.codec.codec, query.codec.options,
@@ -284,7 +244,7 @@ SupportAnswer FindSupport(const SupportQuery& query) {
 }
 
 absl::string_view RelaysRefusal(const SupportQuery& query) {
-  if (query.mode != Mode::kSync || query.rule != "average") return kRelaysNeedSync;
+  if (!TraitsOf(query.mode).relays || query.rule != "average") return kRelaysNeedSync;
   if (query.quorum || query.membership != Membership::kFixed) return kRelaysNeedAll;
   return query.plans ? kRelaysNoPlans : "";
 }

@@ -13,10 +13,6 @@
 #include "protocol/compression_spec.h"
 
 namespace sluice::job {
-// Returns true if all workers of a job in this mode take each step together. Returns false if each
-// worker proceeds at its own pace.
-bool InLockstep(Mode mode);
-
 // Returns the update rule of the job's shards: `average` (publish the mean), `accumulate` (add up
 // weight changes), `outer` (apply an optimizer to weight changes), or the optimizer's name if it
 // runs on the shards.
@@ -32,8 +28,6 @@ struct SupportQuery {
   bool plans = false;   // True if codecs change during the job (control.policy).
   bool relays = false;  // True if workers are in racks behind relays.
 };
-
-enum class Support { kBuilt, kNotYet, kImpossible };
 
 struct SupportAnswer {
   Support support = Support::kBuilt;

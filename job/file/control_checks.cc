@@ -78,7 +78,7 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   } else if (control.reference().empty()) {
     fail("control.reference", "is empty; give the scalars.csv of a dense run");
   }
-  if (FindByName<Mode>(job.mode()) == Mode::kLocalSgd) {
+  if (TraitsOf(*FindByName<Mode>(job.mode())).local_steps) {
     fail("control.policy",
          "accuracy compares tests by training steps, and plans of local_sgd count exchanges; use "
          "mode sync");

@@ -56,10 +56,11 @@ void AddSteps(const ShardStats& stats, net::MetricFamilies* out) {
 }
 
 void AddWaiting(const ShardStats& stats, net::MetricFamilies* out) {
-  out->Histogram("sluice_aggregation_wait_seconds",
-                 "Time from a bundle's first contribution to its last; in async and ssp, from a "
-                 "contribution to its result.",
-                 stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds);
+  out->Histogram(
+      "sluice_aggregation_wait_seconds",
+      "Time from a bundle's first contribution to its last; in asynchronous modes, from a "
+      "contribution to its result.",
+      stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds);
 }
 
 // Adds the known links of the first kRanksMax ranks.

@@ -1,6 +1,5 @@
 // AsyncShard: a shard of a job whose workers do not wait for each other. Every contribution closes
-// alone and updates the shard's parameters at once. It serves mode `async`, and mode `ssp`, in
-// which the shard delays results that would take a rank too far ahead of the slowest rank.
+// alone and updates the shard's parameters at once. It serves the asynchronous modes.
 // Membership is `fixed`, and there is always an update rule. docs/protocol.md has the rules. Not
 // thread-safe.
 //
@@ -119,7 +118,7 @@ class AsyncShard final : public Shard {
                      Effects* out);
   void MoveOn(uint32_t bundle, Place* place, uint64_t step);
   bool MayAnswer(uint32_t bundle, uint64_t step) const;
-  bool bounded() const { return options_.mode == job::Mode::kSsp; }
+  bool bounded() const { return job::TraitsOf(options_.mode).staleness_bounded; }
   void Respond(StreamId stream, const protocol::ExchangeRequest& exchange,
                std::unique_ptr<protocol::ExchangeReply> answer, absl::Time now, Effects* out);
   void AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out);

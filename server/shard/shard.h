@@ -43,11 +43,11 @@ struct ShardOptions {
   protocol::CompressionSpec compression;
   // Settings for compression control. Shard 0 makes the plans.
   job::ControlSpec control{};
-  // Mode of the job. In modes other than sync and local_sgd, every contribution closes alone.
+  // Mode of the job. In asynchronous modes, every contribution closes alone.
   job::Mode mode = job::Mode::kSync;
-  // Mode ssp: the number of steps that a rank may be ahead of the slowest rank.
+  // Bound of staleness: the number of steps that a rank may be ahead of the slowest rank.
   uint32_t staleness = 0;
-  bool staleness_aware_lr = false;  // Modes async and ssp: divide the rate by 1 + staleness.
+  bool staleness_aware_lr = false;  // Asynchronous modes: divide the rate by 1 + staleness.
   // Update rule for the shard's parameters (ShardOptimizer). Without a rule, the shard keeps no
   // parameters and publishes means. With a rule, step 0 always sends the parameters.
   std::optional<job::OptimizerSpec> rule{};

@@ -47,7 +47,7 @@ struct TrainReport {
   // Steps since the start of the job. The fields below also count from there, unless they say
   // otherwise.
   uint64_t steps = 0;
-  uint64_t rounds = 0;  // Exchanges: equal to steps, but fewer in local_sgd.
+  uint64_t rounds = 0;  // Exchanges: equal to steps, but fewer with local steps.
   // Steps in which this rank skipped a bundle because a gradient was not finite.
   uint64_t skipped = 0;
   uint64_t parameters = 0;  // Number of trained elements.
