@@ -1,8 +1,11 @@
 #include "compress/codec_table.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "compress/codecs/blocktopk.h"
 #include "compress/codecs/countsketch.h"
@@ -21,80 +24,40 @@
 #include "compress/codecs/sparse.h"
 #include "compress/codecs/ternary.h"
 #include "compress/codecs/terngrad.h"
+#include "compress/coding/low_rank.h"
+#include "compress/gpu/kernels/work.h"
 
 namespace sluice::compress {
 namespace {
 
-constexpr CodecEntry kCodecs[] = {
-    {CodecId::kNone, "none", "none", "unchanged fp32", LevelKind::kNone, "", 0, 0, 0, false,
-     Aggregation::kAdditive, &MakeNone},
-    {CodecId::kFp16, "fp16", "fp16", "IEEE half precision: 2x, for small tensors and as baseline",
-     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf},
-    {CodecId::kBf16, "bf16", "bf16", "upper half of fp32: 2x, no overflow, 8 bits of precision",
-     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf},
-    {CodecId::kInt8, "int8", "int8", "8 bits with a scale per 256 elements: 4x", LevelKind::kNone,
-     "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear},
-    {CodecId::kFp8, "fp8", "fp8", "8-bit floats (e4m3, or e5m2) with a scale per 256 elements: 4x",
-     LevelKind::kNone, "", 0, 0, kStochastic | kE5m2, false, Aggregation::kAdditive, &MakeFp8},
-    {CodecId::kInt4, "int4", "int4", "4 bits with a scale per 256 elements: 8x", LevelKind::kNone,
-     "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear},
-    {CodecId::kInt2, "int2", "int2", "-1, 0 or 1 times the largest of 256 elements: 15x",
-     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeLinear},
-    {CodecId::kQsgd, "qsgd", "qsgd:4", "unbiased: 2 to 8 bits, rounded at random: 8x at 4",
-     LevelKind::kInteger, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeQsgd},
-    {CodecId::kTernGrad, "terngrad", "terngrad",
-     "random signs, unbiased except for the largest values: about 25x", LevelKind::kNone, "", 0, 0,
-     0, false, Aggregation::kAdditive, &MakeTernGrad},
-    {CodecId::kNatural, "natural", "natural",
-     "unbiased: powers of two, rounded at random: about 6x", LevelKind::kNone, "", 0, 0, 0, false,
-     Aggregation::kAdditive, &MakeNatural},
-    {CodecId::kSignSgd, "signsgd", "signsgd",
-     "signs only; the shard answers with the majority's sign: 31x, for small rates",
-     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd},
-    {CodecId::kSign, "sign", "sign", "signs and the mean magnitude of 1024 elements: 31x",
-     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeSign},
-    {CodecId::kOneBit, "onebit", "onebit",
-     "1-bit SGD: signs and two means, above zero and below: 31x", LevelKind::kNone, "", 0, 0, 0,
-     false, Aggregation::kAdditive, &MakeOneBit},
-    {CodecId::kTernary, "ternary", "ternary:0.5",
-     "signs of values that reach a share of their block's largest: about 50x at 0.5",
-     LevelKind::kShare, "threshold", 0, 1, kIndex, false, Aggregation::kAdditive, &MakeTernary},
-    {CodecId::kTopK, "topk", "topk:1%+int4",
-     "the largest share of elements, values fp16, +int8, +int4 or +sign: about 210x at 1%+int4",
-     LevelKind::kShare, "density", 0, 1, kTensorScope | kIndex, true, Aggregation::kAdditive,
-     &MakeTopK},
-    {CodecId::kTopKExact, "topk_exact", "topk_exact:1%+int4",
-     "exactly the largest share of each chunk: slower, and no better than topk", LevelKind::kShare,
-     "density", 0, 1, kIndex, true, Aggregation::kAdditive, &MakeTopKExact},
-    {CodecId::kThreshold, "threshold", "threshold:1e-3+int4",
-     "all elements of at least this magnitude: bytes follow the gradients' size",
-     LevelKind::kPositive, "threshold", 0, 0, kIndex, true, Aggregation::kAdditive, &MakeThreshold},
-    {CodecId::kBlockTopK, "blocktopk", "blocktopk:64",
-     "the largest element of each block: about 93x at 64, and cheap to find",
-     LevelKind::kPowerOfTwo, "block", 4, 4096, 0, true, Aggregation::kAdditive, &MakeBlockTopK},
-    {CodecId::kRandomK, "randomk", "randomk:5%",
-     "a random share of elements, equal for all senders: no positions; 40x at 5%",
-     LevelKind::kShare, "density", 0, 1, kUnbiased, true, Aggregation::kAdditive, &MakeRandomK},
-    {CodecId::kCountSketch, "countsketch", "countsketch:10x",
-     "tables that shards add and search for the largest; topk is better at equal bytes",
-     LevelKind::kRatio, "ratio", 2, 100, 0, false, Aggregation::kSketch, &MakeCountSketch},
-    {CodecId::kLsh, "lsh", "lsh",
-     "one gain per block with the direction of an earlier block, int8 for others: from 4x",
-     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kPerSender, &MakeLsh},
-    {CodecId::kPowerSgd, "powersgd", "powersgd:4",
-     "matrices as products of two thin ones, from one power iteration per step",
-     LevelKind::kInteger, "rank", 1, 32, 0, false, Aggregation::kAdditive, &MakePowerSgd},
-    {CodecId::kEden, "eden", "eden:2",
-     "1 to 4 bits after a random rotation, unbiased without feedback: 16x at 2",
-     LevelKind::kInteger, "bits", 1, 4, 0, false, Aggregation::kAdditive, &MakeEden},
-    {CodecId::kIntSum, "intsum", "intsum:4",
-     "2, 4 or 8 bits in steps all senders share: the shard adds integers; 8x at 4",
-     LevelKind::kPowerOfTwo, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeIntSum},
-};
+using gpu::Algorithm;
+using gpu::Coding;
 
-constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, CompensatorId::kNone,
-                                           CompensatorId::kDgc, CompensatorId::kEf21,
-                                           CompensatorId::kDiana};
+bool IsStochastic(uint32_t options) { return (options & kStochastic) != 0; }
+
+// Traits of codecs.
+CodecTraits NoTraits(uint32_t) { return {}; }
+CodecTraits Lossless(uint32_t) { return {.lossless = true, .unbiased = true, .contractive = true}; }
+CodecTraits Rounds(uint32_t options) {
+  return {.unbiased = IsStochastic(options), .contractive = true};
+}
+// Random rounding may change every element of a block by almost one step.
+CodecTraits RoundsCoarsely(uint32_t options) {
+  return {.unbiased = IsStochastic(options), .contractive = !IsStochastic(options)};
+}
+CodecTraits Unbiased(uint32_t) { return {.unbiased = true}; }
+CodecTraits UnbiasedButClips(uint32_t) { return {.unbiased = true, .clips = true}; }
+// With feedback, eden uses the scale with the least error instead of the unbiased scale.
+CodecTraits UnbiasedContractive(uint32_t) { return {.unbiased = true, .contractive = true}; }
+CodecTraits Contractive(uint32_t) { return {.contractive = true}; }
+CodecTraits Sparse(uint32_t) { return {.contractive = true, .sparse = true}; }
+// countsketch may publish a value for an element that is zero. That value is at most the contents
+// of the element's cells.
+CodecTraits SparseNotContractive(uint32_t) { return {.sparse = true}; }
+CodecTraits RandomKTraits(uint32_t options) {
+  const bool unbiased = (options & kUnbiased) != 0;
+  return {.unbiased = unbiased, .contractive = !unbiased, .sparse = true};
+}
 
 // Returns the variance for blocks of `block` elements that are randomly rounded to multiples of a
 // step = largest magnitude / `codes`. The variance of an element is at most step^2 / 4, or step
@@ -107,6 +70,207 @@ double VarianceOfCodes(double block, double codes) {
 // of an octave, this is a quarter of the square of a step.
 double VarianceOfFloats(int mantissa) { return std::exp2(-2 * mantissa) / 4; }
 
+template <int kMantissa>
+double FloatVariance(const CodecSpec&) {
+  return VarianceOfFloats(kMantissa);
+}
+double Fp8Variance(const CodecSpec& spec) { return VarianceOfFloats(spec.has(kE5m2) ? 2 : 3); }
+template <int kBits>
+double LinearVariance(const CodecSpec& spec) {
+  constexpr double kBlock = 256;
+  // The step derives from max - min, whose square is at most 2 |x|^2. Zero is not one of the codes.
+  if (spec.has(kMinMax)) return kBlock / (2 * std::pow(std::exp2(kBits) - 1, 2));
+  return VarianceOfCodes(kBlock, std::exp2(kBits - 1) - 1);
+}
+double QsgdVariance(const CodecSpec& spec) {
+  return VarianceOfCodes(512, std::exp2(spec.level - 1) - 1);
+}
+// The variance is sum |x| (s - |x|), with s at most 2.5 times the root mean square.
+double TernGradVariance(const CodecSpec&) { return 1.5; }
+double NaturalVariance(const CodecSpec&) { return 0.125; }
+double RandomKVariance(const CodecSpec& spec) { return std::ceil(1 / spec.level) - 1; }
+
+// Prices.
+constexpr CodecPrice kNonePrice = {.bits = 32, .error = 0, .encode_ns = 0.7, .add_ns = 0.5};
+constexpr CodecPrice kHalfPrice = {.bits = 16, .error = 1e-6, .encode_ns = 1.0, .add_ns = 0.3};
+constexpr CodecPrice kInt8Price = {.bits = 8.13, .error = 5e-5, .encode_ns = 1.4, .add_ns = 0.15};
+constexpr CodecPrice kInt4Price = {.bits = 4.13, .error = 0.011, .encode_ns = 1.5, .add_ns = 0.15};
+constexpr CodecPrice kInt2Price = {.bits = 1.7, .error = 0.53, .encode_ns = 1.5, .add_ns = 0.15};
+constexpr CodecPrice kSignPrice = {.bits = 1.03, .error = 0.36, .encode_ns = 1.2, .add_ns = 0.15};
+template <const CodecPrice& kPrice>
+CodecPrice Priced(const CodecSpec&) {
+  return kPrice;
+}
+
+// Shares of the values that a codec sends.
+double All(const CodecSpec&) { return 1; }
+double AlmostNone(const CodecSpec&) { return 0; }
+double LevelSent(const CodecSpec& spec) { return spec.level; }
+double OneOfLevelSent(const CodecSpec& spec) { return 1 / spec.level; }
+
+bool Always(const CodecSpec&) { return true; }
+bool Never(const CodecSpec&) { return false; }
+bool UpToTwoBits(const CodecSpec& spec) { return spec.level <= 2; }
+
+// Algorithms of GPUs.
+template <Algorithm kAlgorithm>
+void On(const CodecSpec&, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = kAlgorithm;
+}
+template <Algorithm kAlgorithm>
+void WithLevelOnGpu(const CodecSpec& spec, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = kAlgorithm;
+  coding->bits = static_cast<uint8_t>(spec.level);
+}
+void Fp8OnGpu(const CodecSpec& spec, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = spec.has(kE5m2) ? Algorithm::kFp8E5m2 : Algorithm::kFp8;
+}
+template <uint8_t kBits>
+void LinearOnGpu(const CodecSpec& spec, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = spec.has(kMinMax) ? Algorithm::kMinMax : Algorithm::kLinear;
+  coding->bits = kBits;
+}
+void TernaryOnGpu(const CodecSpec& spec, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = Algorithm::kTernary;
+  coding->share = static_cast<float>(spec.level);
+}
+void BlockTopKOnGpu(const CodecSpec& spec, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = Algorithm::kBlockTopK;
+  coding->bits = static_cast<uint8_t>(std::countr_zero(static_cast<uint32_t>(spec.level)));
+}
+void RandomKOnGpu(const CodecSpec& spec, size_t, uint32_t, Coding* coding) {
+  coding->algorithm = Algorithm::kRandomK;
+  coding->unbiased = spec.has(kUnbiased);
+}
+void PowerSgdOnGpu(const CodecSpec& spec, size_t count, uint32_t rows, Coding* coding) {
+  const auto rank = static_cast<size_t>(spec.level);
+  const bool is_matrix = LowRankShapeFor(count, rows, rank).rows > 0;
+  coding->algorithm = is_matrix ? Algorithm::kPowerSgd : Algorithm::kFp16;
+  if (is_matrix) coding->bits = static_cast<uint8_t>(rank);
+}
+
+constexpr CodecFacts Facts(decltype(CodecFacts::traits) traits,
+                           decltype(CodecFacts::variance) variance,
+                           decltype(CodecFacts::price) price,
+                           decltype(CodecFacts::density_in_plans) density_in_plans,
+                           decltype(CodecFacts::share_sent) share_sent,
+                           decltype(CodecFacts::one_bit) one_bit,
+                           decltype(CodecFacts::coarse) coarse, decltype(CodecFacts::gpu) gpu) {
+  return {.traits = traits,
+          .variance = variance,
+          .price = price,
+          .density_in_plans = density_in_plans,
+          .share_sent = share_sent,
+          .one_bit = one_bit,
+          .coarse = coarse,
+          .gpu = gpu};
+}
+
+constexpr CodecEntry kCodecs[] = {
+    {CodecId::kNone, "none", "none", "unchanged fp32", LevelKind::kNone, "", 0, 0, 0, false,
+     Aggregation::kAdditive, &MakeNone,
+     Facts(&Lossless, nullptr, &Priced<kNonePrice>, false, &All, false, &Never,
+           &On<Algorithm::kFp32>)},
+    {CodecId::kFp16, "fp16", "fp16", "IEEE half precision: 2x, for small tensors and as baseline",
+     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf,
+     Facts(&Rounds, &FloatVariance<10>, &Priced<kHalfPrice>, false, &All, false, &Never,
+           &On<Algorithm::kFp16>)},
+    {CodecId::kBf16, "bf16", "bf16", "upper half of fp32: 2x, no overflow, 8 bits of precision",
+     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf,
+     Facts(&Rounds, &FloatVariance<7>, &Priced<kHalfPrice>, false, &All, false, &Never,
+           &On<Algorithm::kBf16>)},
+    {CodecId::kInt8, "int8", "int8", "8 bits with a scale per 256 elements: 4x", LevelKind::kNone,
+     "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear,
+     Facts(&Rounds, &LinearVariance<8>, &Priced<kInt8Price>, false, &All, false, &Never,
+           &LinearOnGpu<8>)},
+    {CodecId::kFp8, "fp8", "fp8", "8-bit floats (e4m3, or e5m2) with a scale per 256 elements: 4x",
+     LevelKind::kNone, "", 0, 0, kStochastic | kE5m2, false, Aggregation::kAdditive, &MakeFp8,
+     Facts(&Rounds, &Fp8Variance, nullptr, false, &All, false, &Never, &Fp8OnGpu)},
+    {CodecId::kInt4, "int4", "int4", "4 bits with a scale per 256 elements: 8x", LevelKind::kNone,
+     "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear,
+     Facts(&RoundsCoarsely, &LinearVariance<4>, &Priced<kInt4Price>, false, &All, false, &Never,
+           &LinearOnGpu<4>)},
+    {CodecId::kInt2, "int2", "int2", "-1, 0 or 1 times the largest of 256 elements: 15x",
+     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeLinear,
+     Facts(&RoundsCoarsely, &LinearVariance<2>, &Priced<kInt2Price>, false, &All, false, &Always,
+           &LinearOnGpu<2>)},
+    {CodecId::kQsgd, "qsgd", "qsgd:4", "unbiased: 2 to 8 bits, rounded at random: 8x at 4",
+     LevelKind::kInteger, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeQsgd,
+     Facts(&Unbiased, &QsgdVariance, nullptr, false, &All, false, &Never,
+           &WithLevelOnGpu<Algorithm::kQsgd>)},
+    {CodecId::kTernGrad, "terngrad", "terngrad",
+     "random signs, unbiased except for the largest values: about 25x", LevelKind::kNone, "", 0, 0,
+     0, false, Aggregation::kAdditive, &MakeTernGrad,
+     Facts(&UnbiasedButClips, &TernGradVariance, nullptr, false, &All, false, &Never, nullptr)},
+    {CodecId::kNatural, "natural", "natural",
+     "unbiased: powers of two, rounded at random: about 6x", LevelKind::kNone, "", 0, 0, 0, false,
+     Aggregation::kAdditive, &MakeNatural,
+     Facts(&UnbiasedContractive, &NaturalVariance, nullptr, false, &All, false, &Never,
+           &On<Algorithm::kNatural>)},
+    {CodecId::kSignSgd, "signsgd", "signsgd",
+     "signs only; the shard answers with the majority's sign: 31x, for small rates",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd,
+     Facts(&NoTraits, nullptr, nullptr, false, &All, false, &Never, &On<Algorithm::kSignSgd>)},
+    {CodecId::kSign, "sign", "sign", "signs and the mean magnitude of 1024 elements: 31x",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeSign,
+     Facts(&Contractive, nullptr, &Priced<kSignPrice>, false, &AlmostNone, true, &Always,
+           &On<Algorithm::kSign>)},
+    {CodecId::kOneBit, "onebit", "onebit",
+     "1-bit SGD: signs and two means, above zero and below: 31x", LevelKind::kNone, "", 0, 0, 0,
+     false, Aggregation::kAdditive, &MakeOneBit,
+     Facts(&Contractive, nullptr, &Priced<kSignPrice>, false, &AlmostNone, true, &Always,
+           &On<Algorithm::kOneBit>)},
+    {CodecId::kTernary, "ternary", "ternary:0.5",
+     "signs of values that reach a share of their block's largest: about 50x at 0.5",
+     LevelKind::kShare, "threshold", 0, 1, kIndex, false, Aggregation::kAdditive, &MakeTernary,
+     Facts(&Sparse, nullptr, &TernaryPrice, false, &AlmostNone, false, &Never, &TernaryOnGpu)},
+    {CodecId::kTopK, "topk", "topk:1%+int4",
+     "the largest share of elements, values fp16, +int8, +int4 or +sign: about 210x at 1%+int4",
+     LevelKind::kShare, "density", 0, 1, kTensorScope | kIndex, true, Aggregation::kAdditive,
+     &MakeTopK,
+     Facts(&Sparse, nullptr, &SparsePrice, true, &LevelSent, false, &Never,
+           &On<Algorithm::kThreshold>)},
+    {CodecId::kTopKExact, "topk_exact", "topk_exact:1%+int4",
+     "exactly the largest share of each chunk: slower, and no better than topk", LevelKind::kShare,
+     "density", 0, 1, kIndex, true, Aggregation::kAdditive, &MakeTopKExact,
+     Facts(&Sparse, nullptr, &SparsePrice, true, &LevelSent, false, &Never, nullptr)},
+    {CodecId::kThreshold, "threshold", "threshold:1e-3+int4",
+     "all elements of at least this magnitude: bytes follow the gradients' size",
+     LevelKind::kPositive, "threshold", 0, 0, kIndex, true, Aggregation::kAdditive, &MakeThreshold,
+     Facts(&Sparse, nullptr, nullptr, false, &AlmostNone, false, &Never,
+           &On<Algorithm::kThreshold>)},
+    {CodecId::kBlockTopK, "blocktopk", "blocktopk:64",
+     "the largest element of each block: about 93x at 64, and cheap to find",
+     LevelKind::kPowerOfTwo, "block", 4, 4096, 0, true, Aggregation::kAdditive, &MakeBlockTopK,
+     Facts(&Sparse, nullptr, nullptr, false, &OneOfLevelSent, false, &Never, &BlockTopKOnGpu)},
+    {CodecId::kRandomK, "randomk", "randomk:5%",
+     "a random share of elements, equal for all senders: no positions; 40x at 5%",
+     LevelKind::kShare, "density", 0, 1, kUnbiased, true, Aggregation::kAdditive, &MakeRandomK,
+     Facts(&RandomKTraits, &RandomKVariance, nullptr, false, &LevelSent, false, &Never,
+           &RandomKOnGpu)},
+    {CodecId::kCountSketch, "countsketch", "countsketch:10x",
+     "tables that shards add and search for the largest; topk is better at equal bytes",
+     LevelKind::kRatio, "ratio", 2, 100, 0, false, Aggregation::kSketch, &MakeCountSketch,
+     Facts(&SparseNotContractive, nullptr, nullptr, false, &AlmostNone, false, &Never, nullptr)},
+    {CodecId::kLsh, "lsh", "lsh",
+     "one gain per block with the direction of an earlier block, int8 for others: from 4x",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kPerSender, &MakeLsh,
+     Facts(&Contractive, nullptr, nullptr, false, &All, false, &Never, nullptr)},
+    {CodecId::kPowerSgd, "powersgd", "powersgd:4",
+     "matrices as products of two thin ones, from one power iteration per step",
+     LevelKind::kInteger, "rank", 1, 32, 0, false, Aggregation::kAdditive, &MakePowerSgd,
+     Facts(&Contractive, nullptr, nullptr, false, &All, false, &Always, &PowerSgdOnGpu)},
+    {CodecId::kEden, "eden", "eden:2",
+     "1 to 4 bits after a random rotation, unbiased without feedback: 16x at 2",
+     LevelKind::kInteger, "bits", 1, 4, 0, false, Aggregation::kAdditive, &MakeEden,
+     Facts(&UnbiasedContractive, &EdenVariance, &EdenPrice, false, &All, false, &Never,
+           &WithLevelOnGpu<Algorithm::kEden>)},
+    {CodecId::kIntSum, "intsum", "intsum:4",
+     "2, 4 or 8 bits in steps all senders share: the shard adds integers; 8x at 4",
+     LevelKind::kPowerOfTwo, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeIntSum,
+     Facts(&Contractive, nullptr, nullptr, false, &All, false, &UpToTwoBits,
+           &WithLevelOnGpu<Algorithm::kIntSum>)},
+};
 }  // namespace
 
 absl::Span<const CodecEntry> Codecs() { return kCodecs; }
@@ -122,190 +286,24 @@ const CodecEntry& FindCodec(CodecId id) {
 std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec) { return FindCodec(spec.codec).make(spec); }
 
 CodecTraits TraitsOf(CodecId codec, uint32_t options) {
-  const bool stochastic = (options & kStochastic) != 0;
-  switch (codec) {
-    case CodecId::kNone:
-      return {.lossless = true, .unbiased = true, .contractive = true};
-    case CodecId::kFp16:
-    case CodecId::kBf16:
-    case CodecId::kFp8:
-    case CodecId::kInt8:
-      return {.unbiased = stochastic, .contractive = true};
-    case CodecId::kInt4:
-    case CodecId::kInt2:
-      // Random rounding may change every element of a block by almost one step.
-      return {.unbiased = stochastic, .contractive = !stochastic};
-    case CodecId::kNatural:
-      return {.unbiased = true, .contractive = true};
-    case CodecId::kQsgd:
-      return {.unbiased = true};
-    case CodecId::kTernGrad:
-      return {.unbiased = true, .clips = true};
-    case CodecId::kEden:
-      // With feedback, the codec uses the scale with the least error instead of the unbiased scale.
-      return {.unbiased = true, .contractive = true};
-    case CodecId::kSignSgd:
-      return {};
-    case CodecId::kSign:
-    case CodecId::kOneBit:
-    case CodecId::kIntSum:
-    case CodecId::kLsh:
-    case CodecId::kPowerSgd:
-      return {.contractive = true};
-    case CodecId::kTernary:
-    case CodecId::kTopK:
-    case CodecId::kTopKExact:
-    case CodecId::kThreshold:
-    case CodecId::kBlockTopK:
-      return {.contractive = true, .sparse = true};
-    case CodecId::kCountSketch:
-      // The codec may publish a value for an element that is zero. That value is at most the
-      // contents of the element's cells.
-      return {.sparse = true};
-    case CodecId::kRandomK: {
-      const bool unbiased = (options & kUnbiased) != 0;
-      return {.unbiased = unbiased, .contractive = !unbiased, .sparse = true};
-    }
-  }
-  return {};
+  return FindCodec(codec).facts.traits.value()(options);
 }
 
 double VarianceBound(const CodecSpec& spec) {
-  constexpr double kLinearBlock = 256;
-  // These constants hold for any x, because the random rotation makes the values Gaussian.
-  constexpr double kEden[] = {0.571, 0.1328, 0.0358, 0.00959};
-  const double codes = std::exp2(spec.level - 1) - 1;
-  switch (spec.codec) {
-    case CodecId::kFp16:
-      return VarianceOfFloats(10);
-    case CodecId::kBf16:
-      return VarianceOfFloats(7);
-    case CodecId::kFp8:
-      return VarianceOfFloats(spec.has(kE5m2) ? 2 : 3);
-    case CodecId::kInt8:
-    case CodecId::kInt4:
-    case CodecId::kInt2: {
-      const int bits = spec.codec == CodecId::kInt8 ? 8 : spec.codec == CodecId::kInt4 ? 4 : 2;
-      // The step derives from max - min, whose square is at most 2 |x|^2. Zero is not one of the
-      // codes.
-      if (spec.has(kMinMax)) return kLinearBlock / (2 * std::pow(std::exp2(bits) - 1, 2));
-      return VarianceOfCodes(kLinearBlock, std::exp2(bits - 1) - 1);
-    }
-    case CodecId::kQsgd:
-      return VarianceOfCodes(512, codes);
-    case CodecId::kTernGrad:
-      // The variance is sum |x| (s - |x|), with s at most 2.5 times the root mean square.
-      return 1.5;
-    case CodecId::kNatural:
-      return 0.125;
-    case CodecId::kEden:
-      return kEden[static_cast<size_t>(spec.level) - 1];
-    case CodecId::kRandomK:
-      return std::ceil(1 / spec.level) - 1;
-    default:
-      return 0;
-  }
+  double (*const variance)(const CodecSpec&) = FindCodec(spec.codec).facts.variance;
+  return variance == nullptr ? 0 : variance(spec);
 }
 
-CompensatorId UsualCompensator(CodecId codec, uint32_t options) {
-  if (codec == CodecId::kNone) return CompensatorId::kErrorFeedback;
-  const Aggregation aggregation = FindCodec(codec).aggregation;
-  if (aggregation == Aggregation::kVote || aggregation == Aggregation::kSketch) {
-    return CompensatorId::kNone;
-  }
-  if (TraitsOf(codec, options).unbiased) return CompensatorId::kNone;
-  return CompensatorId::kErrorFeedback;
-}
+bool MayChange(CodecId codec) { return FindCodec(codec).facts.price.value() != nullptr; }
 
-absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, CompensatorId compensator) {
-  const CodecTraits traits = TraitsOf(codec, options);
-  const Aggregation aggregation = FindCodec(codec).aggregation;
-  switch (compensator) {
-    case CompensatorId::kNone:
-      return "";
-    case CompensatorId::kErrorFeedback:
-      if (aggregation == Aggregation::kVote) {
-        return "a vote has no magnitude, so there is no error to feed back; `sign` is the scaled "
-               "variant";
-      }
-      if (aggregation == Aggregation::kSketch) {
-        return "the shard keeps what it does not publish, so the sender must not keep it as well";
-      }
-      if (!traits.contractive) {
-        return "its error can be larger than the gradient, so that feedback would grow without "
-               "bound; it is unbiased and needs none";
-      }
-      return "";
-    case CompensatorId::kDgc:
-      if (aggregation == Aggregation::kSketch) {
-        return "the receiver recovers the largest, so the sender cannot know what was sent";
-      }
-      if (!traits.sparse || !traits.contractive) {
-        return "momentum correction is for codecs that leave elements out until a later step";
-      }
-      return "";
-    case CompensatorId::kEf21:
-      if (aggregation != Aggregation::kAdditive) {
-        return "both sides must add up the same differences, which needs frames that are summed";
-      }
-      if (traits.lossless) return "there is no error to compensate";
-      if (!traits.contractive) return "it needs a codec whose error is never above its input";
-      if (FindCodec(codec).level == LevelKind::kPositive) {
-        return "differences below the threshold would never be sent, however long they last";
-      }
-      return "";
-    case CompensatorId::kDiana:
-      if (aggregation != Aggregation::kAdditive) {
-        return "both sides must add up the same differences, which needs frames that are summed";
-      }
-      if (traits.lossless) return "there is no error to compensate";
-      if (!traits.unbiased)
-        return "it needs an unbiased codec: sr, qsgd, terngrad, natural, eden, or randomk with "
-               "unbiased";
-      return "";
+std::string CodecsOfPlans(absl::string_view last) {
+  std::vector<absl::string_view> names;
+  for (const CodecEntry& entry : kCodecs) {
+    if (MayChange(entry.id)) names.push_back(entry.name);
   }
-  return "";
-}
-
-absl::string_view DownlinkRefusal(const CodecSpec& spec) {
-  switch (FindCodec(spec.codec).aggregation) {
-    case Aggregation::kSketch:
-      return "the shard recovers the largest elements itself; send them with a sparse codec";
-    case Aggregation::kPerSender:
-      return "the receiver must remember what each sender sent, and workers keep no such memory";
-    case Aggregation::kAdditive:
-    case Aggregation::kVote:
-      break;
-  }
-  switch (spec.compensator.id) {
-    case CompensatorId::kDgc:
-      return "momentum correction belongs to the workers' gradients";
-    case CompensatorId::kEf21:
-    case CompensatorId::kDiana:
-      return "the receiver must add up the differences, and workers keep no such memory";
-    case CompensatorId::kErrorFeedback:
-    case CompensatorId::kNone:
-      break;
-  }
-  return "";
-}
-
-absl::Span<const CompensatorId> Compensators() { return kCompensators; }
-
-absl::string_view CompensatorName(CompensatorId compensator) {
-  switch (compensator) {
-    case CompensatorId::kErrorFeedback:
-      return "ef";
-    case CompensatorId::kNone:
-      return "noef";
-    case CompensatorId::kDgc:
-      return "dgc";
-    case CompensatorId::kEf21:
-      return "ef21";
-    case CompensatorId::kDiana:
-      return "diana";
-  }
-  return "";
+  const absl::string_view end = names.back();
+  names.pop_back();
+  return absl::StrCat(absl::StrJoin(names, ", "), last, end);
 }
 
 }  // namespace sluice::compress

@@ -1,13 +1,16 @@
-// The only list of codecs. Tests, benches, --help and the job file's checks iterate over this list.
-// A new codec needs one line in codec_table.cc (and one in format_table.cc), one .h/.cc pair, and
-// one section each in docs/wire-format.md and docs/compression.md.
+// The only list of codecs, with all facts that other code needs. Tests, benches, --help and the job
+// file's checks iterate over this list. A new codec needs one row in codec_table.cc (and one in
+// format_table.cc), one .h/.cc pair, and one section each in docs/wire-format.md and
+// docs/compression.md.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
+#include "compress/codec_facts.h"
 #include "compress/codec_spec.h"
 
 namespace sluice::compress {
@@ -52,6 +55,7 @@ struct CodecEntry {
   bool values;       // True if the codec accepts a +value format.
   Aggregation aggregation;
   std::unique_ptr<Codec> (*make)(const CodecSpec& spec);
+  CodecFacts facts;
 };
 
 absl::Span<const CodecEntry> Codecs();
@@ -61,21 +65,12 @@ const CodecEntry& FindCodec(CodecId id);
 
 std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec);
 
-// Properties of a codec with given options, at any level.
-struct CodecTraits {
-  bool lossless = false;
-  // The expected value of the decoded values equals the encoded values.
-  bool unbiased = false;
-  // The codec clips the few largest values. If it clips nothing, it is unbiased.
-  bool clips = false;
-  // |decoded - acc| <= |acc| in every case, so feedback is stable. A codec that is also unbiased
-  // has this property only with feedback. There is one exception: random rounding in fp16:sr and
-  // natural may turn values below the format's smallest value into that smallest value, which then
-  // bounds the error.
-  bool contractive = false;
-  // The codec omits elements. They arrive in later steps or never.
-  bool sparse = false;
-};
+// Returns true if plans may replace or choose the codec.
+bool MayChange(CodecId codec);
+
+// Returns the names of these codecs, such as "none, fp16 and topk"; `last` separates the last name.
+std::string CodecsOfPlans(absl::string_view last = " and ");
+
 CodecTraits TraitsOf(CodecId codec, uint32_t options);
 
 // Returns a variance bound b of an unbiased codec: for any x that is not clipped, the expectation

@@ -32,26 +32,15 @@ std::vector<CodecUse> CodecsOf(const protocol::CompressionSpec& compression) {
 // memory also takes many steps to settle, but the published values are always right on average.
 bool DelaysGradients(const compress::CodecSpec& codec) {
   if (codec.compensator.id == compress::CompensatorId::kDiana) return false;
-  const bool one_bit =
-      codec.codec == compress::CodecId::kSign || codec.codec == compress::CodecId::kOneBit;
-  return codec.error_feedback() &&
-         (one_bit || compress::TraitsOf(codec.codec, codec.options).sparse);
+  return codec.error_feedback() && (compress::FindCodec(codec.codec).facts.one_bit ||
+                                    compress::TraitsOf(codec.codec, codec.options).sparse);
 }
 
 // Returns true for codecs that send only a few bits per value, so that a single step is mostly
 // noise.
 bool IsCoarse(const compress::CodecSpec& codec) {
-  switch (codec.codec) {
-    case compress::CodecId::kSign:
-    case compress::CodecId::kOneBit:
-    case compress::CodecId::kInt2:
-    case compress::CodecId::kPowerSgd:
-      return true;
-    case compress::CodecId::kIntSum:
-      return codec.level <= 2;
-    default:
-      return compress::TraitsOf(codec.codec, codec.options).sparse;
-  }
+  return compress::FindCodec(codec.codec).facts.coarse.value()(codec) ||
+         compress::TraitsOf(codec.codec, codec.options).sparse;
 }
 
 // Returns true if the codec drops much of a gradient and never compensates for it, not even on
@@ -85,7 +74,8 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
 // on the shards, suits the codecs. In other modes the momentum is lowered automatically
 // (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
-  if (!TraitsOf(spec.mode).local_steps || spec.outer_optimizer != OuterOptimizer::kNesterov) return "";
+  if (!TraitsOf(spec.mode).local_steps || spec.outer_optimizer != OuterOptimizer::kNesterov)
+    return "";
   if (spec.outer_momentum <= kMomentumMax) return "";
   std::vector<std::string> delaying;
   for (const CodecUse& use : CodecsOf(spec.compression)) {
@@ -134,8 +124,7 @@ uint32_t RankLimit(const JobSpec& spec) {
 
 bool SendsWeights(const JobSpec& spec) {
   if (TraitsOf(spec.mode).local_steps) return true;
-  return !TraitsOf(spec.mode).workers_update &&
-         spec.optimizer.location == UpdateLocation::kWorkers;
+  return !TraitsOf(spec.mode).workers_update && spec.optimizer.location == UpdateLocation::kWorkers;
 }
 
 double ShardRate(const JobSpec& spec, double rate) {

@@ -27,28 +27,6 @@ bool IsAdam(const OptimizerSpec& optimizer) {
   return optimizer.name == "adam" || optimizer.name == "adamw";
 }
 
-// Returns the share of the values that a codec with feedback sends in a step. The share is 1 if the
-// codec sends every value and the next step corrects the errors. A codec with one sign per value
-// carries so little information that it counts as the sparsest.
-double ShareSent(const compress::CodecSpec& codec) {
-  switch (codec.codec) {
-    case compress::CodecId::kTopK:
-    case compress::CodecId::kTopKExact:
-    case compress::CodecId::kRandomK:
-      return codec.level;
-    case compress::CodecId::kBlockTopK:
-      return 1 / codec.level;
-    case compress::CodecId::kSign:
-    case compress::CodecId::kOneBit:
-    case compress::CodecId::kTernary:
-    case compress::CodecId::kThreshold:  // The share is unknown but small in practice.
-    case compress::CodecId::kCountSketch:
-      return 0;
-    default:
-      return 1;
-  }
-}
-
 // DIANA is excluded: its memory lags, but the published values are always right on average.
 bool HoldsBack(const compress::CodecSpec& codec) {
   // With a sketch, the shard holds values back.
@@ -93,7 +71,8 @@ MomentumRange MomentumRangeOf(const JobSpec& spec) {
 
 double MomentumWith(const compress::CodecSpec& codec, const MomentumRange& range) {
   const double least = std::min(range.base, range.coded);
-  const double share = HoldsBack(codec) ? ShareSent(codec) : 1;
+  const double share =
+      HoldsBack(codec) ? compress::FindCodec(codec.codec).facts.share_sent.value()(codec) : 1;
   if (share >= kSparseHigh) return range.base;
   if (share <= kSparseLow) return least;
   const double way = std::log(share / kSparseLow) / std::log(kSparseHigh / kSparseLow);

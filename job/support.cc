@@ -38,11 +38,14 @@ constexpr absl::string_view kVoteNeedsMany =
 constexpr absl::string_view kVoteHasNoSize =
     "a vote has no magnitude; weight changes need one (local steps, accumulate)";
 constexpr absl::string_view kDifferencesNeedSteps =
-    "the receiver adds up all workers' differences step by step; asynchronous modes have no such steps";
+    "the receiver adds up all workers' differences step by step; asynchronous modes have no such "
+    "steps";
 constexpr absl::string_view kExponentsNeedSteps =
-    "all workers take their exponents from the last step's mean; asynchronous modes have no such steps";
+    "all workers take their exponents from the last step's mean; asynchronous modes have no such "
+    "steps";
 constexpr absl::string_view kMemoryNeedsSteps =
-    "its receiver remembers each worker's contributions; after a rollback in an asynchronous mode a worker "
+    "its receiver remembers each worker's contributions; after a rollback in an asynchronous mode "
+    "a worker "
     "sends different ones, which the shards treat as repeats";
 constexpr absl::string_view kMomentumTwice =
     "the shards' rule has its own momentum, which would act twice";
@@ -93,15 +96,17 @@ absl::string_view AttendanceRefusal(const compress::CodecSpec& codec, bool quoru
   return membership == Membership::kElastic ? kElasticBreaksMemory : "";
 }
 
-constexpr absl::string_view kPlansChangeCodecs =
-    "a job with compression plans (control.policy) needs codecs whose frames can be added to each "
-    "other and that keep no state except a residual: none, fp16, bf16, int8, int4, int2, sign, "
-    "onebit, "
-    "ternary, eden, topk and topk_exact, with error feedback or /noef";
+absl::string_view PlansChangeCodecs() {
+  static const auto* const reason = new std::string(absl::StrCat(
+      "a job with compression plans (control.policy) needs codecs whose frames can be added to "
+      "each other and that keep no state except a residual: ",
+      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+  return *reason;
+}
 
 SupportAnswer PlansAnswer(const SupportQuery& query) {
   if (!query.plans) return {};
-  if (!protocol::MayChange(query.codec)) return {Support::kNotYet, "", kPlansChangeCodecs};
+  if (!protocol::MayChange(query.codec)) return {Support::kNotYet, "", PlansChangeCodecs()};
   return {};
 }
 
@@ -113,12 +118,14 @@ constexpr absl::string_view kRelaysNeedAll =
     "`elastic` yet";
 constexpr absl::string_view kRelaysNoPlans =
     "compression plans (control.policy) do not work through relays yet; use policy fixed";
-constexpr absl::string_view kRelaysAddUp =
-    "a relay sends the sum of its workers' contributions, and bundles are the same on both sides "
-    "of it: a job with relays needs codecs whose frames can be added to each other and that keep "
-    "no state except a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, ternary, eden, "
-    "topk "
-    "and topk_exact, with error feedback or /noef";
+absl::string_view RelaysAddUp() {
+  static const auto* const reason = new std::string(absl::StrCat(
+      "a relay sends the sum of its workers' contributions, and bundles are the same on both sides "
+      "of it: a job with relays needs codecs whose frames can be added to each other and that keep "
+      "no state except a residual: ",
+      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+  return *reason;
+}
 
 // Numbers sentences in the order of their first use.
 class Footnotes {
@@ -239,7 +246,7 @@ SupportAnswer FindSupport(const SupportQuery& query) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
   if (query.relays && !protocol::MayChange(query.codec))
-    return {Support::kNotYet, "", kRelaysAddUp};
+    return {Support::kNotYet, "", RelaysAddUp()};
   return PlansAnswer(query);
 }
 

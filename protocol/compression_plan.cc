@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "compress/codec_table.h"
 
 namespace sluice::protocol {
 namespace {
@@ -56,28 +57,10 @@ bool MayChange(const compress::CodecSpec& codec) {
       codec.compensator.id != compress::CompensatorId::kNone) {
     return false;
   }
-  switch (codec.codec) {
-    case compress::CodecId::kNone:
-    case compress::CodecId::kFp16:
-    case compress::CodecId::kBf16:
-    case compress::CodecId::kInt8:
-    case compress::CodecId::kInt4:
-    case compress::CodecId::kInt2:
-    case compress::CodecId::kSign:
-    case compress::CodecId::kOneBit:
-    case compress::CodecId::kTernary:
-    case compress::CodecId::kEden:
-    case compress::CodecId::kTopK:
-    case compress::CodecId::kTopKExact:
-      return true;
-    default:
-      return false;
-  }
+  return compress::MayChange(codec.codec);
 }
 
-bool IsSparse(compress::CodecId codec) {
-  return codec == compress::CodecId::kTopK || codec == compress::CodecId::kTopKExact;
-}
+bool IsSparse(compress::CodecId codec) { return compress::FindCodec(codec).facts.density_in_plans; }
 
 absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compression,
                        const TensorTable& table) {

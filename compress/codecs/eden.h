@@ -20,11 +20,14 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
+#include "compress/codec_facts.h"
 #include "compress/codec_spec.h"
 
 namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeEden(const CodecSpec& spec);
+double EdenVariance(const CodecSpec& spec);
+CodecPrice EdenPrice(const CodecSpec& spec);
 absl::Status ValidateRotated(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddRotated(absl::Span<const std::byte> payload, absl::Span<float> sum);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -315,6 +316,17 @@ void ForEachBatch(absl::Span<const std::byte> payload, const Take& take) {
 float UsableThreshold(float threshold) {
   constexpr uint32_t kSmallestShortBits = 0x100;
   return std::max(ToShortFloat(threshold), std::bit_cast<float>(kSmallestShortBits));
+}
+
+CodecPrice SparsePrice(const CodecSpec& spec) {
+  // The codec encodes the accumulator, which feedback fills to just below the threshold. Therefore
+  // it keeps a smaller share of the energy than it would keep of a plain gradient. The measured
+  // shares are 0.06, 0.23 and 0.38 at densities of 1, 5 and 10 %. Encoding finds the threshold,
+  // and each kept element costs a cache miss.
+  return {.bits = SparseBits(spec.level, spec.values),
+          .error = 1 - std::min(1.0, 2.4 * std::pow(spec.level, 0.8)),
+          .encode_ns = 1.25 + 12 * spec.level,
+          .add_ns = 7.4 * spec.level};
 }
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec) {

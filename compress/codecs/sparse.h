@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
+#include "compress/codec_facts.h"
 #include "compress/codec_spec.h"
 
 namespace sluice::compress {
@@ -29,6 +30,7 @@ namespace sluice::compress {
 float UsableThreshold(float threshold);
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec);
+CodecPrice SparsePrice(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec);
 

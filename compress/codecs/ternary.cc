@@ -1,7 +1,9 @@
 #include "compress/codecs/ternary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,24 @@
 
 namespace sluice::compress {
 namespace {
+
+struct PricePoint {
+  double level, bits, error;
+};
+constexpr PricePoint kPrices[] = {
+    {0.35, 0.90, 0.40}, {0.5, 0.68, 0.53}, {0.7, 0.45, 0.70}, {0.9, 0.28, 0.90}};
+
+// Returns the prices at a level, between the measured points.
+PricePoint PricesAt(double level) {
+  const PricePoint* above = kPrices;
+  while (above != std::end(kPrices) && above->level < level) ++above;
+  if (above == std::begin(kPrices)) return *above;
+  if (above == std::end(kPrices)) return above[-1];
+  const PricePoint& below = above[-1];
+  const double share = (level - below.level) / (above->level - below.level);
+  return {level, std::lerp(below.bits, above->bits, share),
+          std::lerp(below.error, above->error, share)};
+}
 
 constexpr size_t kTernaryTileBlocks = 16;
 constexpr size_t kTernaryHeaderSize = 14;
@@ -205,6 +225,14 @@ class TernaryCodec final : public Codec {
 };
 
 }  // namespace
+
+CodecPrice TernaryPrice(const CodecSpec& spec) {
+  const PricePoint point = PricesAt(spec.level);
+  return {.bits = point.bits,
+          .error = point.error,
+          .encode_ns = 1.2 + point.bits,
+          .add_ns = point.bits};
+}
 
 std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a threshold is above 0 and at most 1");

@@ -11,11 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
+#include "compress/codec_facts.h"
 #include "compress/codec_spec.h"
 
 namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec);
+CodecPrice TernaryPrice(const CodecSpec& spec);
 
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum);

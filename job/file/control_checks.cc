@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
+#include "compress/codec_table.h"
 #include "job/control_spec.h"
 #include "job/file/job_conversion.h"
 #include "job/modes.h"
@@ -25,9 +26,8 @@ void CheckCandidates(const v1::ControlSpec& control, const FailAt& fail) {
     if (codec->compensator != compress::CompensatorSpec()) {
       fail(path, "`compression` sets the compensator; give the codec without one");
     } else if (!protocol::MayChange(*codec)) {
-      fail(path, absl::StrCat(control.candidates(i),
-                              ": no plan can choose it; use some of none, fp16, bf16, int8, int4, "
-                              "int2, sign, onebit, ternary, eden, topk and topk_exact"));
+      fail(path, absl::StrCat(control.candidates(i), ": no plan can choose it; use some of ",
+                              compress::CodecsOfPlans()));
     } else if (!seen.insert(control.candidates(i)).second) {
       fail(path, absl::StrCat(control.candidates(i), " is given twice"));
     }
