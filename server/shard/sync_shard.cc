@@ -13,6 +13,12 @@ namespace {
 
 constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Only the limit on bytes applies.
 
+std::vector<bool> BuffersOf(absl::Span<const BundleLayout> bundles) {
+  std::vector<bool> buffers;
+  for (const BundleLayout& bundle : bundles) buffers.push_back(bundle.buffers);
+  return buffers;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
@@ -63,25 +69,20 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       sums_(plan.elements),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
       closed_(bundles_.size()),
-      handed_(bundles_.size()) {
+      handed_(bundles_.size()),
+      closing_(&options_, BuffersOf(bundles_)) {
   stats_.elements = plan.trained;
   open_.bundles.resize(bundles_.size());
   next_.bundles.resize(bundles_.size());
   if (options_.quorum > 0) {
     admitted_.assign(bundles_.size(), std::vector<Admitted>(ranks_.size()));
   }
-  if (!options_.elastic) return;
-  member_since_.assign(bundles_.size(), std::vector<uint64_t>(ranks_.size()));
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!gate_.present(rank)) Vacate(rank);
-  }
-  members_changed_ = false;
 }
 
 std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRequest exchange,
                                            absl::Time now) {
   Effects out;
-  now_ = std::max(now_, now);
+  closing_.Advance(now);
   if (!gate_.Pass(stream, exchange, &out)) return out;
   RankState& rank = ranks_[exchange.sender.rank];
   furthest_step_ = std::max(furthest_step_, exchange.step);
@@ -137,7 +138,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
                       Effects* out) {
   const uint32_t rank = exchange.sender.rank;
   const uint32_t checksum = protocol::BundleChecksum(exchange.frames);
-  const bool joins = !IsMember(exchange.bundle, rank, exchange.step);
+  const bool joins = !closing_.IsMember(exchange.bundle, rank, exchange.step);
   if (joins && !exchange.skip) {
     RefuseWork(stream, exchange, out);
     return;
@@ -169,7 +170,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   // Parameters are not summed. The next step waits, as an aggregator handles one step at a time.
   if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
-  if (exchange.step == open_step_) NoteQuorum(exchange.bundle);
+  if (exchange.step == open_step_) closing_.NoteQuorum(exchange.bundle, *open);
   const bool due = exchange.step == open_step_ && IsDue(exchange.bundle);
   if (due) Close(exchange.bundle, out);
   if (due && !options_.forwards_sums) {
@@ -190,7 +191,7 @@ OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
     open =
         std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
                                      static_cast<uint32_t>(ranks_.size()), options_.quorum, &sums_);
-    AwaitMembers(step, bundle, open.get());
+    closing_.AwaitMembers(bundle, step, open.get());
   }
   return open.get();
 }
@@ -215,7 +216,7 @@ bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64
 
 std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
   std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
-  quorums_.erase({open->quorum_at(), bundle});
+  closing_.Forget(bundle, *open);
   stats_.held_bytes -= open->held_bytes();
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     ranks_[rank].unanswered -= open->unanswered(rank);
@@ -273,14 +274,16 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   // A rank may still ask for the results of the last step that it requested, and of later ones.
   uint64_t needed_from = open_step_;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!IsMember(bundle, rank, open_step_)) continue;  // Too far behind; it must join again.
+    if (!closing_.IsMember(bundle, rank, open_step_))
+      continue;  // Too far behind; it must join again.
     needed_from = std::min(needed_from, ranks_[rank].reached);
   }
   log_.Add(answer, needed_from);
   // Other ranks get the result when they contribute, because a contribution in flight may be lost.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open.arrived(rank)) continue;
-    if (!IsMember(bundle, rank, open_step_)) continue;  // The rank's predecessor contributed.
+    if (!closing_.IsMember(bundle, rank, open_step_))
+      continue;  // The rank's predecessor contributed.
     SendResult(gate_.stream(rank), answer, out);
   }
 }
@@ -411,7 +414,7 @@ void SyncShard::AdvanceSteps(Effects* out) {
       stats_.held_bytes -= open->held_bytes();
       open->SumPrefix();
       stats_.held_bytes += open->held_bytes();
-      NoteQuorum(bundle);
+      closing_.NoteQuorum(bundle, *open);
       if (IsDue(bundle)) Close(bundle, out);
     }
   }
@@ -448,10 +451,10 @@ void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::Exch
 
 std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   Effects out;
-  now_ = std::max(now_, now);
+  closing_.Advance(now);
   if (gate_.ended()) return out;
   if (members_changed_) CloseComplete(&out);
-  if (tick_due() <= now_) CloseDue(&out);
+  if (tick_due() <= closing_.now()) CloseDue(&out);
   if (noticed_) return out;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
     const OpenBundle* open = open_.bundles[bundle].get();

@@ -8,12 +8,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compress/compressor.h"
+#include "server/shard/closing_rule.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/plan_schedule.h"
 #include "server/shard/request_fence.h"
@@ -104,10 +104,8 @@ class SyncShard final : public Shard {
   void GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& exchange, std::string why,
                     Effects* out);
   // Defined in sync_shard_quorum.cc.
-  bool MayCloseEarly() const;
-  bool WaitsForAll(uint32_t bundle) const;
+  ClosingRule::Step OpenStepFacts() const;
   bool IsDue(uint32_t bundle) const;
-  void NoteQuorum(uint32_t bundle);
   void CloseDue(Effects* out);
   void HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
                   const protocol::ExchangeReply& result, Effects* out);
@@ -125,10 +123,9 @@ class SyncShard final : public Shard {
   void MakePlan(Effects* out);
   void AdoptPlanOf(uint64_t step);
   // Defined in sync_shard_elastic.cc.
-  bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const;
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);
-  void AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) const;
+  void AwaitMembers(uint32_t bundle);
   bool IsStoodFor(const protocol::ExchangeRequest& exchange) const;
   void AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
                         const protocol::ExchangeReply& result, Effects* out);
@@ -199,13 +196,8 @@ class SyncShard final : public Shard {
   std::vector<uint64_t> due_;
   // Used with a quorum, by bundle and rank.
   std::vector<std::vector<Admitted>> admitted_;
-  // Elastic, by bundle and rank: the first step for which the rank's holder was in time. kNever if
-  // there is no such step yet or the rank has no holder.
-  std::vector<std::vector<uint64_t>> member_since_;
+  ClosingRule closing_;
   bool members_changed_ = false;  // Waiting bundles may have become complete.
-  // Bundles of the open step that have a quorum, with the time when they got it.
-  std::set<std::pair<absl::Time, uint32_t>> quorums_;
-  absl::Time now_ = absl::InfinitePast();  // The latest time that a caller passed.
   // Highest step of all requests, including requests that came too early.
   uint64_t furthest_step_ = 0;
   uint64_t released_step_ = 0;  // The highest step passed to ReleaseResults.

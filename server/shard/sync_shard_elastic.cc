@@ -1,7 +1,6 @@
-// Implements elastic membership: which ranks a bundle waits for, and how newcomers are answered
-// until they are members.
+// Implements elastic membership: how ranks become members, and how newcomers are answered until
+// they are members.
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -9,39 +8,23 @@
 #include "server/shard/sync_shard.h"
 
 namespace sluice::server {
-namespace {
-
-constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-
-}  // namespace
-
-// True if the step waits for the rank and accepts work from it, not just skips.
-bool SyncShard::IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const {
-  return !options_.elastic || member_since_[bundle][rank] <= step;
-}
 
 // Makes the rank a member from this step on, because it is in time for this step.
 void SyncShard::BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step) {
-  member_since_[bundle][rank] = step;
-  AwaitMembers(open_step_, bundle, open_.bundles[bundle].get());
-  AwaitMembers(StepAfter(open_step_), bundle, next_.bundles[bundle].get());
+  closing_.Join(bundle, rank, step);
+  AwaitMembers(bundle);
 }
 
 // Stops waiting for the rank. Its admitted contributions stay.
 void SyncShard::Vacate(uint32_t rank) {
-  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
-    member_since_[bundle][rank] = kNever;
-    AwaitMembers(open_step_, bundle, open_.bundles[bundle].get());
-    AwaitMembers(StepAfter(open_step_), bundle, next_.bundles[bundle].get());
-  }
+  if (!closing_.Leave(rank)) return;
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) AwaitMembers(bundle);
   members_changed_ = true;
 }
 
-void SyncShard::AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) const {
-  if (!options_.elastic || open == nullptr) return;
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    open->Expect(rank, IsMember(bundle, rank, step));
-  }
+void SyncShard::AwaitMembers(uint32_t bundle) {
+  closing_.AwaitMembers(bundle, open_step_, open_.bundles[bundle].get());
+  closing_.AwaitMembers(bundle, StepAfter(open_step_), next_.bundles[bundle].get());
 }
 
 // True if the rank's predecessor may have contributed to the step. That contribution stays, and the

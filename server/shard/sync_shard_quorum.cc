@@ -8,46 +8,25 @@
 
 namespace sluice::server {
 
-// Returns whether bundles of the open step may close without stragglers. Parameters and buffers
-// need all ranks; a checkpoint cannot contain waiting work; and the log must not evict results that
-// a late rank still needs.
-bool SyncShard::MayCloseEarly() const {
-  if (options_.quorum == 0 || open_step_ == 0 || log_.full() || gate_.ended()) return false;
-  return !std::binary_search(due_.begin(), due_.end(), open_step_);
-}
-
-bool SyncShard::WaitsForAll(uint32_t bundle) const {
-  return bundles_[bundle].buffers && open_step_ % options_.buffer_sync_interval == 0;
+// A checkpoint cannot contain waiting work, and the log must not evict results that a late rank
+// still needs.
+ClosingRule::Step SyncShard::OpenStepFacts() const {
+  const bool is_due = std::binary_search(due_.begin(), due_.end(), open_step_);
+  return {.step = open_step_, .may_leave_out = !is_due && !log_.full() && !gate_.ended()};
 }
 
 // True if an open bundle of the open step must close now.
 bool SyncShard::IsDue(uint32_t bundle) const {
-  const OpenBundle& open = *open_.bundles[bundle];
-  if (handed_[bundle]) return false;
-  if (open_step_ == 0 && !open.arrived(ParameterRank(options_))) return false;
-  if (open.complete()) return true;
-  return open.quorum_at() + options_.straggler_timeout <= now_ && MayCloseEarly() &&
-         !WaitsForAll(bundle);
+  return !handed_[bundle] && closing_.IsDue(OpenStepFacts(), bundle, *open_.bundles[bundle]);
 }
 
 absl::Time SyncShard::tick_due() const {
   if (members_changed_ && !gate_.ended()) return absl::InfinitePast();
-  if (!MayCloseEarly()) return absl::InfiniteFuture();
-  for (const auto& [quorum_at, bundle] : quorums_) {
-    if (!WaitsForAll(bundle)) return quorum_at + options_.straggler_timeout;
-  }
-  return absl::InfiniteFuture();
-}
-
-// Records when a bundle of the open step reached its quorum.
-void SyncShard::NoteQuorum(uint32_t bundle) {
-  const absl::Time at = open_.bundles[bundle]->quorum_at();
-  if (at < absl::InfiniteFuture()) quorums_.insert({at, bundle});
+  return closing_.DueAt(OpenStepFacts());
 }
 
 void SyncShard::CloseDue(Effects* out) {
-  const std::set<std::pair<absl::Time, uint32_t>> quorums = quorums_;
-  for (const auto& [at, bundle] : quorums) {
+  for (const uint32_t bundle : closing_.WithQuorum()) {
     if (IsDue(bundle)) Close(bundle, out);
   }
   AdvanceSteps(out);

@@ -21,7 +21,7 @@ absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t>
         if (open != nullptr) open->SetUnanswered(rank, 0);
       }
     }
-    if (options_.elastic) Vacate(rank);
+    Vacate(rank);
   }
   ForgetResults();
   return absl::OkStatus();
@@ -64,7 +64,7 @@ void SyncShard::HandleKeys(StreamId stream, const protocol::ExchangeRequest& exc
                            Effects* out) {
   const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank) ||
-      !IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
+      !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;
   }
@@ -84,7 +84,7 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
     HandleForgotten(stream, exchange, out);
     return;
   }
-  if (!IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
+  if (!closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
     AnswerLateJoiner(stream, exchange, *result, out);
     return;
   }
@@ -130,7 +130,7 @@ void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest
   std::string why =
       absl::StrCat(PlaceOf(exchange), ": the step is over, and its result is no longer kept; step ",
                    open_step_, " is open");
-  const bool learns = !IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
+  const bool learns = !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
   if (learns && exchange.step > rank.acked) {
     absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
                     " on: this worker is too far behind to catch up, and joins again with the "

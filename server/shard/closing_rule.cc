@@ -1,0 +1,69 @@
+#include "server/shard/closing_rule.h"
+
+#include <limits>
+
+#include "server/shard/shard_layout.h"
+
+namespace sluice::server {
+namespace {
+
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+ClosingRule::ClosingRule(const ShardOptions* options, std::vector<bool> buffers)
+    : options_(*options), buffers_(std::move(buffers)) {
+  if (!options_.elastic) return;
+  std::vector<uint64_t> since;
+  for (const uint64_t incarnation : options_.incarnations) {
+    since.push_back(incarnation == 0 ? kNever : 0);
+  }
+  member_since_.assign(buffers_.size(), since);
+}
+
+// Parameters and, from time to time, buffers need all ranks.
+bool ClosingRule::MayLeaveOut(const Step& step, uint32_t bundle) const {
+  if (options_.quorum == 0 || step.step == 0 || !step.may_leave_out) return false;
+  return !buffers_[bundle] || step.step % options_.buffer_sync_interval != 0;
+}
+
+bool ClosingRule::IsDue(const Step& step, uint32_t bundle, const OpenBundle& open) const {
+  if (step.step == 0 && !open.arrived(ParameterRank(options_))) return false;
+  if (open.complete()) return true;
+  return open.quorum_at() + options_.straggler_timeout <= now_ && MayLeaveOut(step, bundle);
+}
+
+void ClosingRule::NoteQuorum(uint32_t bundle, const OpenBundle& open) {
+  if (open.quorum_at() < absl::InfiniteFuture()) quorums_.insert({open.quorum_at(), bundle});
+}
+
+void ClosingRule::Forget(uint32_t bundle, const OpenBundle& open) {
+  quorums_.erase({open.quorum_at(), bundle});
+}
+
+std::vector<uint32_t> ClosingRule::WithQuorum() const {
+  std::vector<uint32_t> bundles;
+  for (const auto& [at, bundle] : quorums_) bundles.push_back(bundle);
+  return bundles;
+}
+
+absl::Time ClosingRule::DueAt(const Step& step) const {
+  for (const auto& [at, bundle] : quorums_) {
+    if (MayLeaveOut(step, bundle)) return at + options_.straggler_timeout;
+  }
+  return absl::InfiniteFuture();
+}
+
+bool ClosingRule::Leave(uint32_t rank) {
+  for (std::vector<uint64_t>& since : member_since_) since[rank] = kNever;
+  return options_.elastic;
+}
+
+void ClosingRule::AwaitMembers(uint32_t bundle, uint64_t step, OpenBundle* open) const {
+  if (!options_.elastic || open == nullptr) return;
+  for (uint32_t rank = 0; rank < member_since_[bundle].size(); ++rank) {
+    open->Expect(rank, IsMember(bundle, rank, step));
+  }
+}
+
+}  // namespace sluice::server

@@ -1,0 +1,159 @@
+#include "server/shard/closing_rule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace sluice::server {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr uint32_t kWeights = 0;
+constexpr uint32_t kBuffers = 1;
+
+absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
+
+// A rule for three ranks and two bundles: one of weights and one of buffers.
+class ClosingRuleTest : public testing::Test {
+ protected:
+  ClosingRuleTest() { options_.incarnations = {100, 101, 102}; }
+
+  ClosingRule Rule() const { return {&options_, {false, true}}; }
+  std::unique_ptr<OpenBundle> Bundle() {
+    return std::make_unique<OpenBundle>(counts_, aggregators_, 3, options_.quorum, &pool_);
+  }
+  static void Arrive(OpenBundle* bundle, uint32_t rank, double seconds) {
+    bundle->Admit(rank, 0, 0, {}, At(seconds));
+  }
+
+  ShardOptions options_;
+  const std::vector<uint32_t> counts_;
+  const std::vector<compress::Aggregator*> aggregators_;
+  SumPool pool_{0};
+};
+
+TEST_F(ClosingRuleTest, WithoutAQuorumABundleWaitsForAllRanks) {
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  rule.Advance(At(1000));
+  for (const uint32_t rank : {2u, 0u, 1u}) {
+    EXPECT_FALSE(rule.IsDue({.step = 1}, kWeights, *bundle));
+    Arrive(bundle.get(), rank, rank);
+    rule.NoteQuorum(kWeights, *bundle);
+  }
+  EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
+  EXPECT_EQ(rule.DueAt({.step = 1}), absl::InfiniteFuture());
+}
+
+TEST_F(ClosingRuleTest, AQuorumClosesABundleOnceItsGraceHasPassed) {
+  options_.quorum = 2;
+  options_.straggler_timeout = absl::Seconds(5);
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  Arrive(bundle.get(), 0, 1);
+  rule.NoteQuorum(kWeights, *bundle);
+  EXPECT_EQ(rule.DueAt({.step = 1}), absl::InfiniteFuture());
+  Arrive(bundle.get(), 2, 3);
+  rule.NoteQuorum(kWeights, *bundle);
+  EXPECT_EQ(rule.DueAt({.step = 1}), At(8));
+  rule.Advance(At(7.9));
+  EXPECT_FALSE(rule.IsDue({.step = 1}, kWeights, *bundle));
+  rule.Advance(At(8));
+  EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
+  rule.Advance(At(2));  // Time does not go back.
+  EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
+  EXPECT_FALSE(rule.IsDue({.step = 1, .may_leave_out = false}, kWeights, *bundle));
+  EXPECT_EQ(rule.DueAt({.step = 1, .may_leave_out = false}), absl::InfiniteFuture());
+  Arrive(bundle.get(), 1, 9);
+  EXPECT_TRUE(rule.IsDue({.step = 1, .may_leave_out = false}, kWeights, *bundle));
+}
+
+TEST_F(ClosingRuleTest, ParametersAndFromTimeToTimeBuffersNeedAllRanks) {
+  options_.quorum = 2;
+  options_.buffer_sync_interval = 10;
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  Arrive(bundle.get(), 1, 1);
+  Arrive(bundle.get(), 2, 1);
+  rule.NoteQuorum(kBuffers, *bundle);
+  rule.Advance(At(100));
+  EXPECT_TRUE(rule.IsDue({.step = 9}, kBuffers, *bundle));
+  EXPECT_FALSE(rule.IsDue({.step = 10}, kBuffers, *bundle));
+  EXPECT_EQ(rule.DueAt({.step = 10}), absl::InfiniteFuture());
+  EXPECT_TRUE(rule.IsDue({.step = 10}, kWeights, *bundle));
+  EXPECT_FALSE(rule.IsDue({.step = 0}, kWeights, *bundle));
+}
+
+TEST_F(ClosingRuleTest, NamesTheBundlesWithAQuorumInTheOrderInWhichTheyGotIt) {
+  options_.quorum = 1;
+  ClosingRule rule = Rule();
+  const auto weights = Bundle();
+  const auto buffers = Bundle();
+  Arrive(weights.get(), 0, 5);
+  rule.NoteQuorum(kWeights, *weights);
+  Arrive(buffers.get(), 0, 4);
+  rule.NoteQuorum(kBuffers, *buffers);
+  EXPECT_THAT(rule.WithQuorum(), ElementsAre(kBuffers, kWeights));
+  EXPECT_EQ(rule.DueAt({.step = 1}), At(4));
+  rule.Forget(kBuffers, *buffers);
+  EXPECT_THAT(rule.WithQuorum(), ElementsAre(kWeights));
+}
+
+TEST_F(ClosingRuleTest, AnElasticBundleWaitsForTheMembersOfItsStep) {
+  options_.elastic = true;
+  options_.incarnations[1] = 0;  // Nobody holds rank 1 yet.
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  rule.AwaitMembers(kWeights, 4, bundle.get());
+  EXPECT_THAT(bundle->MissingRanks(), ElementsAre(0, 2));
+  rule.Join(kWeights, 1, 4);
+  EXPECT_FALSE(rule.IsMember(kWeights, 1, 3));
+  EXPECT_TRUE(rule.IsMember(kWeights, 1, 4));
+  EXPECT_FALSE(rule.IsMember(kBuffers, 1, 4));
+  rule.AwaitMembers(kWeights, 4, bundle.get());
+  EXPECT_THAT(bundle->MissingRanks(), ElementsAre(0, 1, 2));
+  EXPECT_TRUE(rule.Leave(0));
+  rule.AwaitMembers(kWeights, 4, bundle.get());
+  Arrive(bundle.get(), 1, 1);
+  EXPECT_FALSE(rule.IsDue({.step = 4}, kWeights, *bundle));
+  Arrive(bundle.get(), 2, 1);
+  EXPECT_TRUE(rule.IsDue({.step = 4}, kWeights, *bundle));
+}
+
+TEST_F(ClosingRuleTest, ABundleWithoutMembersStaysOpen) {
+  options_.elastic = true;
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  for (const uint32_t rank : {0u, 1u, 2u}) EXPECT_TRUE(rule.Leave(rank));
+  rule.AwaitMembers(kWeights, 1, bundle.get());
+  EXPECT_FALSE(rule.IsDue({.step = 1}, kWeights, *bundle));
+}
+
+TEST_F(ClosingRuleTest, WithoutElasticMembershipEveryRankIsAMemberOfEveryStep) {
+  ClosingRule rule = Rule();
+  EXPECT_FALSE(rule.Leave(0));
+  EXPECT_TRUE(rule.IsMember(kWeights, 0, 0));
+  const auto bundle = Bundle();
+  rule.AwaitMembers(kWeights, 1, bundle.get());
+  EXPECT_THAT(bundle->MissingRanks(), ElementsAre(0, 1, 2));
+}
+
+// In step 0, the parameters come from the lowest rank that was present at the start.
+TEST_F(ClosingRuleTest, Step0WaitsForTheRankThatSendsTheParameters) {
+  options_.elastic = true;
+  options_.incarnations = {0, 101, 102};
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  rule.AwaitMembers(kWeights, 0, bundle.get());
+  rule.Leave(1);
+  rule.AwaitMembers(kWeights, 0, bundle.get());
+  Arrive(bundle.get(), 2, 1);
+  EXPECT_TRUE(bundle->complete());
+  EXPECT_FALSE(rule.IsDue({.step = 0}, kWeights, *bundle));
+  EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
+}
+
+}  // namespace
+}  // namespace sluice::server
