@@ -27,14 +27,13 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
   if (!room.ok()) return room;
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<AsyncShard>(new AsyncShard(std::move(options), *std::move(plan)));
-  absl::StatusOr<PlanSchedule> plans = PrepareToPlan(shard->options_, shard->plan_.bundles.size());
-  if (!plans.ok()) return plans.status();
-  shard->plans_ = *std::move(plans);
+  const absl::Status plans = shard->plans_.Prepare(shard->plan_.bundles.size());
+  if (!plans.ok()) return plans;
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return CannotGoOn(shard->options_, *restore, restored);
   }
-  shard->Adopt(shard->plans_.known.newest());
+  shard->plans_.Begin(shard->open_step());
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
@@ -42,13 +41,14 @@ AsyncShard::AsyncShard(ShardOptions options, ShardLayout plan)
     : options_(std::move(options)),
       gate_(&options_, &stats_),
       plan_(std::move(plan)),
-      downlink_base_(plan_.downlink),
-      downlink_(downlink_base_,
+      downlink_(plan_.downlink,
                 {.seed = options_.compression.seed, .sender = compress::Compressor::kShardSender}),
+      plans_(&options_, plan_.downlink, &downlink_, &plan_.replica),
       next_plan_(options_.first_step),
       exact_(compress::MakeCodec({.codec = compress::CodecId::kNone})),
       states_(plan_.bundles.size()),
-      reached_(options_.incarnations.size()) {
+      reached_(options_.incarnations.size()),
+      checkpoints_(&options_) {
   stats_.elements = plan_.trained;
   const uint64_t first = options_.parameters_agree ? options_.first_step : 0;
   for (size_t bundle = 0; bundle < states_.size(); ++bundle) {
@@ -97,8 +97,8 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::ExchangeR
     gate_.AskFor(stream, exchange, exchange.step, &out);
     return out;
   }
-  RecordPlan(exchange);
-  LearnCheckpoint(exchange.checkpoint_step);
+  plans_.Record(exchange, {});
+  checkpoints_.Learn(exchange.checkpoint_step, open_step(), &out);
   uint64_t& reached = reached_[exchange.sender.rank];
   reached = std::max(reached, exchange.step);
   AnnounceCheckpoint(&out);
@@ -127,13 +127,13 @@ absl::Status AsyncShard::CheckRequest(const protocol::ExchangeRequest& exchange)
   }
   absl::Status valid = gate_.CheckStamps(exchange);
   if (!valid.ok()) return valid;
-  valid = CheckPlans(exchange);
+  valid = plans_.Check(exchange, {});
   if (!valid.ok()) return valid;
   if (exchange.base_version > plan.version) {
     return InvalidRequest(exchange, absl::StrCat("is based on version ", exchange.base_version,
                                                  "; the newest is ", plan.version));
   }
-  valid = CheckCheckpointStep(exchange);
+  valid = checkpoints_.Check(exchange, open_step());
   if (!valid.ok() || exchange.keys_only) return valid;
   if (exchange.step > 0 && !state.begun) {
     return InvalidRequest(exchange, "comes before the parameters, which rank 0 sends in step 0");
@@ -157,10 +157,8 @@ std::unique_ptr<protocol::ExchangeReply> AsyncShard::AnswerTo(
   answer->record.step = exchange.step;
   answer->record.bundle = exchange.bundle;
   answer->record.generation = gate_.generation();
-  answer->record.plan_id = plans_.coded_by;
-  if (options_.shard == 0 && exchange.bundle == 0 && exchange.plan_id != plans_.coded_by) {
-    answer->plan = plans_.known.newest();
-  }
+  answer->record.plan_id = plans_.coded_by();
+  answer->plan = plans_.AnnouncedIn(exchange.step, exchange.bundle, exchange.plan_id);
   return answer;
 }
 
@@ -260,7 +258,7 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place,
 void AsyncShard::MoveOn(uint32_t bundle, Place* place, uint64_t step) {
   BundleState& state = states_[bundle];
   const bool was_least = place->next == state.least;
-  place->next = StepAfter(step);
+  place->next = StepAfter(options_, step);
   if (!was_least) return;
   state.least = place->next;
   for (const Place& other : state.places) state.least = std::min(state.least, other.next);
@@ -337,7 +335,7 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeR
   }
   Bring(answer.get());
   answer->record.result_checksum = protocol::BundleChecksum(answer->results);
-  answer->checkpoint_step = CheckpointFor(answer->step);
+  answer->checkpoint_step = checkpoints_.AnnouncedIn(answer->step);
   answer->open_step = open_step();
   stats_.bytes_out += protocol::TotalBytes(answer->results);
   if (!answer->results.empty()) stats_.dense_bytes_out += sizeof(float) * plan.elements;

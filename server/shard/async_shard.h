@@ -15,6 +15,7 @@
 
 #include "compress/codec.h"
 #include "compress/compressor.h"
+#include "server/shard/checkpoint_naming.h"
 #include "server/shard/plan_schedule.h"
 #include "server/shard/request_fence.h"
 #include "server/shard/shard.h"
@@ -52,7 +53,7 @@ class AsyncShard final : public Shard {
   double ResidualEnergy() const override { return replica().OwedEnergy(); }
   void Measured(const StepMeasurements& measured) override;
   std::shared_ptr<const protocol::CompressionPlan> plan() const override {
-    return plans_.known.newest();
+    return plans_.InForce(open_step());
   }
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override;
@@ -97,15 +98,9 @@ class AsyncShard final : public Shard {
 
   AsyncShard(ShardOptions options, ShardLayout plan);
 
-  uint64_t StepAfter(uint64_t step) const { return step == 0 ? options_.first_step : step + 1; }
   uint64_t Updates(uint32_t bundle) const;
   absl::Status CheckRequest(const protocol::ExchangeRequest& exchange) const;
-  absl::Status CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const;
-  // Defined in async_shard_plans.cc.
-  absl::Status CheckPlans(const protocol::ExchangeRequest& exchange) const;
-  void RecordPlan(const protocol::ExchangeRequest& exchange);
   void MakePlans(Effects* out);
-  void Adopt(protocol::PlanHistory::Plan plan);
 
   void Close(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
              Effects* out);
@@ -132,8 +127,6 @@ class AsyncShard final : public Shard {
 
   // Defined in async_shard_checkpoint.cc.
   void AnnounceCheckpoint(Effects* out);
-  uint64_t CheckpointFor(uint64_t step) const;
-  void LearnCheckpoint(uint64_t step);
   void WriteSnapshots(Effects* out);
   std::shared_ptr<const protocol::ShardSnapshot> Snapshot(uint64_t step);
   absl::Status Restore(const protocol::ShardSnapshot& snapshot);
@@ -143,7 +136,6 @@ class AsyncShard final : public Shard {
   ShardStats stats_;
   RequestFence gate_;
   ShardLayout plan_;
-  const std::vector<compress::ChunkConfig> downlink_base_;  // As in the job file, by chunk.
   compress::Compressor downlink_;
   PlanSchedule plans_;
   uint64_t next_plan_;       // Shard 0: the next step for which it makes a plan.
@@ -155,10 +147,8 @@ class AsyncShard final : public Shard {
   std::vector<std::vector<std::byte>> frames_;  // Scratch.
   bool diverged_ = false;                       // The alarm was sent.
 
-  std::vector<uint64_t> reached_;   // The highest step in a rank's requests, by rank.
-  uint64_t wanted_checkpoint_ = 0;  // Requested and not announced yet; 0 if none.
-  uint64_t last_named_ = 0;
-  std::vector<uint64_t> due_;  // Steps of announced checkpoints, ascending.
+  std::vector<uint64_t> reached_;  // The highest step in a rank's requests, by rank.
+  CheckpointNaming checkpoints_;
 };
 
 }  // namespace sluice::server

@@ -1,4 +1,4 @@
-// Implements checkpoints of a shard whose ranks do not wait for each other.
+// Implements checkpoints and plans of a shard whose ranks do not wait for each other.
 #include <algorithm>
 #include <utility>
 
@@ -14,11 +14,9 @@ constexpr uint64_t kAheadMax = uint64_t{1} << 40;
 }  // namespace
 
 uint64_t AsyncShard::NameCheckpoint(uint64_t minimum_step) {
-  if (!due_.empty()) return due_.back();
   const uint64_t furthest = *std::max_element(reached_.begin(), reached_.end());
-  wanted_checkpoint_ =
-      std::max({minimum_step, StepAfter(StepAfter(furthest)), StepAfter(StepAfter(open_step()))});
-  return wanted_checkpoint_;
+  return checkpoints_.Name(minimum_step, std::max(checkpoints_.EarliestAfter(furthest),
+                                                  checkpoints_.EarliestAfter(open_step())));
 }
 
 // Announces a checkpoint after the second step beyond the furthest rank's. No rank has begun the
@@ -27,47 +25,16 @@ uint64_t AsyncShard::NameCheckpoint(uint64_t minimum_step) {
 // only when all ranks have finished the previous one on all shards. A rank has done so once it
 // begins a later step.
 void AsyncShard::AnnounceCheckpoint(Effects* out) {
-  if (wanted_checkpoint_ == 0 || !due_.empty()) return;
   const auto [least, furthest] = std::minmax_element(reached_.begin(), reached_.end());
-  const uint64_t earliest = StepAfter(StepAfter(*furthest));
-  if (wanted_checkpoint_ > earliest || (last_named_ > 0 && *least <= last_named_)) return;
-  wanted_checkpoint_ = 0;
-  last_named_ = earliest;
-  due_.push_back(earliest);
-  out->emplace_back(CheckpointNamed{earliest});
-}
-
-// Returns the checkpoint that a result of `step` announces. The clock of a restored rank may lag
-// behind the checkpoint's step. Such a rank writes its part later than this shard.
-uint64_t AsyncShard::CheckpointFor(uint64_t step) const {
-  if (!due_.empty()) return due_.back();
-  return last_named_ > step ? last_named_ : 0;
-}
-
-absl::Status AsyncShard::CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const {
-  const uint64_t step = exchange.checkpoint_step;
-  const bool known = std::binary_search(due_.begin(), due_.end(), step);
-  if (step == 0 || step < open_step() || known) return absl::OkStatus();
-  if (options_.shard == 0) {
-    return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
-                                                 ", which this shard has not named"));
-  }
-  if (step <= StepAfter(StepAfter(exchange.step))) return absl::OkStatus();
-  return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
-                                               ", but none is named more than two steps ahead"));
-}
-
-void AsyncShard::LearnCheckpoint(uint64_t step) {
-  const auto at = std::lower_bound(due_.begin(), due_.end(), step);
-  if (step == 0 || step < open_step() || (at != due_.end() && *at == step)) return;
-  due_.insert(at, step);
+  const uint64_t last = checkpoints_.last_named();
+  checkpoints_.Announce(checkpoints_.EarliestAfter(*furthest), last == 0 || *least > last, out);
 }
 
 void AsyncShard::WriteSnapshots(Effects* out) {
   const uint64_t open = open_step();
-  while (!due_.empty() && due_.front() < open) {
-    out->push_back(WriteSnapshot{Snapshot(due_.front())});
-    due_.erase(due_.begin());
+  if (open == 0) return;
+  while (const std::optional<uint64_t> due = checkpoints_.TakeUpTo(open - 1)) {
+    out->push_back(WriteSnapshot{Snapshot(*due)});
   }
 }
 
@@ -76,7 +43,7 @@ std::shared_ptr<const protocol::ShardSnapshot> AsyncShard::Snapshot(uint64_t ste
   std::shared_ptr<protocol::ShardSnapshot> snapshot =
       SaveParts(options_, downlink_, plan_.aggregators, plan_.replica);
   snapshot->step = step;
-  snapshot->plans = plans_.known.Copies();
+  snapshot->plans = plans_.Copies();
   for (size_t bundle = 0; bundle < states_.size(); ++bundle) {
     snapshot->versions.push_back(plan_.bundles[bundle].version);
     for (const Place& place : states_[bundle].places) snapshot->clocks.push_back(place.next - 1);
@@ -109,10 +76,9 @@ absl::Status AsyncShard::CheckClocks(const protocol::ShardSnapshot& snapshot) co
 }
 
 absl::Status AsyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
-  absl::Status fits = RestorePlans(snapshot, options_, &plans_);
+  // The chunks were saved with the codecs of the newest plan.
+  absl::Status fits = plans_.Restore(snapshot);
   if (!fits.ok()) return fits;
-  // The chunks were saved with the codecs of this plan.
-  Adopt(plans_.known.newest());
   fits = RestoreParts(snapshot, options_, states_.size(), &downlink_, plan_.aggregators,
                       &plan_.replica);
   if (fits.ok()) fits = CheckClocks(snapshot);
@@ -134,6 +100,26 @@ absl::Status AsyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
     for (const Place& place : state.places) state.least = std::min(state.least, place.next);
   }
   return absl::OkStatus();
+}
+
+void AsyncShard::MakePlans(Effects* out) {
+  if (!plans_.makes_plans()) return;
+  for (const uint64_t open = open_step(); next_plan_ < open; ++next_plan_) {
+    plans_.Make(next_plan_, out);
+  }
+}
+
+// Adapts the measurements, because plans assume one downlink frame per step. A result contains as
+// many frames as were published since the rank's last result, so the usable rate of the link is
+// divided by that number.
+void AsyncShard::Measured(const StepMeasurements& measured) {
+  if (!plans_.makes_plans()) return;
+  StepMeasurements adapted = measured;
+  const double frames =
+      static_cast<double>(brought_) / static_cast<double>(std::max<uint64_t>(brought_in_, 1));
+  brought_ = brought_in_ = 0;
+  if (frames > 1) ScaleTransfers(1, 1 / frames, &adapted);
+  plans_.Measured(adapted);
 }
 
 }  // namespace sluice::server

@@ -123,6 +123,10 @@ uint32_t ParameterRank(const ShardOptions& options) {
   return static_cast<uint32_t>(first - options.incarnations.begin());
 }
 
+uint64_t StepAfter(const ShardOptions& options, uint64_t step) {
+  return step == 0 ? options.first_step : step + 1;
+}
+
 uint64_t WindowBytes(const ShardOptions& options) {
   return options.incarnations.size() * options.window_bytes;
 }

@@ -45,6 +45,8 @@ absl::StatusOr<ShardLayout> PlanShard(const ShardOptions& options);
 // Returns the rank whose parameters step 0 distributes. This is the lowest rank that is present at
 // the start.
 uint32_t ParameterRank(const ShardOptions& options);
+// Returns the step that follows `step`. Step 0 exchanges the parameters.
+uint64_t StepAfter(const ShardOptions& options, uint64_t step);
 // Returns the total number of bytes that all ranks may have in flight.
 uint64_t WindowBytes(const ShardOptions& options);
 // Fails with RESOURCE_EXHAUSTED if the layout and the windows do not fit in max_memory. The message

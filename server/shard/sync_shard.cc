@@ -42,14 +42,13 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   }
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
-  absl::StatusOr<PlanSchedule> plans = PrepareToPlan(shard->options_, shard->bundles_.size());
-  if (!plans.ok()) return plans.status();
-  shard->plans_ = *std::move(plans);
+  const absl::Status plans = shard->plans_.Prepare(shard->bundles_.size());
+  if (!plans.ok()) return plans;
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
   }
-  shard->AdoptPlanOf(shard->open_step_);
+  shard->plans_.Begin(shard->open_step_);
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
@@ -60,16 +59,17 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       bundles_(std::move(plan.bundles)),
       ranks_(options_.incarnations.size()),
       aggregators_(std::move(plan.aggregators)),
-      downlink_base_(std::move(plan.downlink)),
-      downlink_(downlink_base_, {.seed = options_.compression.seed,
-                                 .sender = compress::Compressor::kShardSender,
-                                 .owes_lossless = true}),
+      downlink_(plan.downlink, {.seed = options_.compression.seed,
+                                .sender = compress::Compressor::kShardSender,
+                                .owes_lossless = true}),
       replica_(std::move(plan.replica)),
+      plans_(&options_, std::move(plan.downlink), &downlink_, &replica_),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
       sums_(plan.elements),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
       closed_(bundles_.size()),
       handed_(bundles_.size()),
+      checkpoints_(&options_),
       closing_(&options_, BuffersOf(bundles_)) {
   stats_.elements = plan.trained;
   open_.bundles.resize(bundles_.size());
@@ -103,8 +103,8 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
     return out;
   }
   // Runs before any admission, because an admission may close the checkpoint's step.
-  LearnCheckpoint(exchange.checkpoint_step, &out);
-  RecordPlan(exchange);
+  checkpoints_.Learn(exchange.checkpoint_step, open_step_, &out);
+  plans_.Record(exchange, PositionOf(exchange));
   rank.reached = std::max(rank.reached, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
   if (IsClosed(exchange.step, exchange.bundle)) {
@@ -126,8 +126,8 @@ bool SyncShard::IsClosed(uint64_t step, uint32_t bundle) const {
   return step < open_step_ || (step == open_step_ && closed_[bundle]);
 }
 
-uint64_t SyncShard::StepAfter(uint64_t step) const {
-  return step == 0 ? options_.first_step : step + 1;
+PlanSchedule::Position SyncShard::PositionOf(const protocol::ExchangeRequest& exchange) const {
+  return {.open_step = open_step_, .is_closed = IsClosed(exchange.step, exchange.bundle)};
 }
 
 OpenBundle* SyncShard::FindOpen(uint64_t step, uint32_t bundle) const {
@@ -227,7 +227,7 @@ std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
 void SyncShard::Close(uint32_t bundle, Effects* out) {
   if (options_.forwards_sums) return ForwardSum(bundle, out);
   AnnounceCheckpoint(out);
-  if (bundle == 0) MakePlan(out);
+  if (bundle == 0) plans_.Make(open_step_, out);
   const std::unique_ptr<OpenBundle> open = RemoveOpen(bundle);
   auto answer = std::make_shared<protocol::ExchangeReply>();
   answer->record.included = open->IncludedRanks(open_step_);
@@ -251,15 +251,14 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   answer->record.step = open_step_;
   answer->record.bundle = bundle;
   answer->record.generation = gate_.generation();
-  answer->record.plan_id = plans_.coded_by;
+  answer->record.plan_id = plans_.coded_by();
   answer->record.result_checksum = protocol::BundleChecksum(answer->results);
   uint64_t& version = bundles_[bundle].version;
   answer->base_version = version;
   if (answer->record.n > 0) ++version;
   answer->version = version;
-  answer->checkpoint_step = DueCheckpoint();
-  if (options_.shard == 0 && bundle == 0)
-    answer->plan = plans_.known.Beginning(open_step_ + job::kPlanDelay);
+  answer->checkpoint_step = checkpoints_.AnnouncedIn(open_step_);
+  answer->plan = plans_.AnnouncedIn(open_step_, bundle, plans_.coded_by());
   answer->open_step = open_step_;
 
   closed_[bundle] = true;
@@ -397,12 +396,9 @@ void SyncShard::AdvanceSteps(Effects* out) {
   while (closed_count_ == bundles_.size()) {
     if (open_step_ > 0) downlink_.EndStep(open_step_);
     stats_.highest_closed_step = open_step_;
-    if (!due_.empty() && due_.front() == open_step_) {
-      out->push_back(WriteSnapshot{Snapshot()});
-      due_.erase(due_.begin());
-    }
+    if (checkpoints_.TakeUpTo(open_step_)) out->push_back(WriteSnapshot{Snapshot()});
     open_step_ = StepAfter(open_step_);
-    AdoptPlanOf(open_step_);
+    plans_.Begin(open_step_);
     std::swap(open_, next_);
     closed_.assign(closed_.size(), false);
     handed_.assign(handed_.size(), false);

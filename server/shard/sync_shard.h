@@ -5,7 +5,6 @@
 // time.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "compress/compressor.h"
+#include "server/shard/checkpoint_naming.h"
 #include "server/shard/closing_rule.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/plan_schedule.h"
@@ -42,9 +42,7 @@ class SyncShard final : public Shard {
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
   std::vector<ShardEffect> Publish(const Publication& publication) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
-  void Measured(const StepMeasurements& measured) override {
-    if (plans_.maker != nullptr) plans_.measured = measured;
-  }
+  void Measured(const StepMeasurements& measured) override { plans_.Measured(measured); }
   absl::Time tick_due() const override;
   std::string FenceReason(const protocol::Sender& sender) const override {
     return gate_.FenceReason(sender);
@@ -54,7 +52,7 @@ class SyncShard final : public Shard {
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override { return open_step_; }
   std::shared_ptr<const protocol::CompressionPlan> plan() const override {
-    return plans_.known.At(open_step_);
+    return plans_.InForce(open_step_);
   }
   uint32_t bundles() const override { return static_cast<uint32_t>(bundles_.size()); }
   const ShardOptions& options() const override { return options_; }
@@ -80,9 +78,6 @@ class SyncShard final : public Shard {
   using Effects = std::vector<ShardEffect>;
 
   void AnnounceCheckpoint(Effects* out);
-  void LearnCheckpoint(uint64_t step, Effects* out);
-  // Returns the last step after which a checkpoint is due; 0 if none is due.
-  uint64_t DueCheckpoint() const { return due_.empty() ? 0 : due_.back(); }
   // Fails unless the snapshot belongs to the same shard and run and to the step to continue from.
   absl::Status Restore(const protocol::ShardSnapshot& snapshot);
   std::shared_ptr<const protocol::ShardSnapshot> Snapshot() const;
@@ -91,7 +86,6 @@ class SyncShard final : public Shard {
 
   // Each function checks one part of a request and returns an error that describes the fault.
   absl::Status CheckAddress(const protocol::ExchangeRequest& exchange) const;
-  absl::Status CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const;
   bool IsClosed(uint64_t step, uint32_t bundle) const;
   bool HasArrived(const protocol::ExchangeRequest& exchange) const;
   // True if the sender's step is beyond the step that this replaying shard has reached.
@@ -113,15 +107,7 @@ class SyncShard final : public Shard {
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
   void CountIn(const protocol::ExchangeRequest& exchange);
   void Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now, Effects* out);
-  // Defined in sync_shard_plans.cc.
-  absl::Status CheckPlans(const protocol::ExchangeRequest& exchange) const;
-  absl::Status CheckBrought(const protocol::ExchangeRequest& exchange) const;
-  absl::Status CheckAnnounced(const protocol::ExchangeRequest& exchange) const;
-  absl::Status CheckKnown(const protocol::ExchangeRequest& exchange) const;
-  void RecordPlan(const protocol::ExchangeRequest& exchange);
-  protocol::PlanHistory::Plan NextPlan();
-  void MakePlan(Effects* out);
-  void AdoptPlanOf(uint64_t step);
+  PlanSchedule::Position PositionOf(const protocol::ExchangeRequest& exchange) const;
   // Defined in sync_shard_elastic.cc.
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);
@@ -159,7 +145,7 @@ class SyncShard final : public Shard {
   // Returns the step from which the receiver of a NEED must resend.
   uint64_t NeededFrom(const protocol::ExchangeRequest& exchange) const;
   OpenBundle* FindOpen(uint64_t step, uint32_t bundle) const;
-  uint64_t StepAfter(uint64_t step) const;
+  uint64_t StepAfter(uint64_t step) const { return server::StepAfter(options_, step); }
 
   const ShardOptions options_;
   uint64_t reserved_bytes_ = 0;  // Bytes for sums and residuals.
@@ -168,14 +154,9 @@ class SyncShard final : public Shard {
   std::vector<BundleLayout> bundles_;
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk, for all bundles.
-  const std::vector<compress::ChunkConfig> downlink_base_;          // From the job file, by chunk.
   compress::Compressor downlink_;
+  std::optional<ShardParameters> replica_;  // Set if there is an update rule.
   PlanSchedule plans_;
-  // The plans that an earlier process announced with its results, by the step of the result.
-  // Workers that received these results report the plans. Null means that the result announced no
-  // plan. Contains at most the open step and the next one.
-  std::map<uint64_t, protocol::PlanHistory::Plan> announced_;
-  std::optional<ShardParameters> replica_;      // Set if there is an update rule.
   std::vector<float> means_;                    // Means of the bundle that is being updated.
   std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.
   ResultLog log_;
@@ -187,13 +168,8 @@ class SyncShard final : public Shard {
   std::vector<bool> closed_;  // By bundle, for open_step_.
   std::vector<bool> handed_;  // By bundle: its sum was forwarded, and the bundle waits for Publish.
   size_t closed_count_ = 0;
-  bool noticed_ = false;            // Tick has reported late ranks of open_step_.
-  uint64_t wanted_checkpoint_ = 0;  // A checkpoint that was requested but not named yet; 0 if none.
-  // A checkpoint was requested while one was due of which the requester may not know.
-  bool asked_again_ = false;
-  // Steps after which a checkpoint is due, ascending. Usually one. There are more if a shard was
-  // lost together with the workers that knew of a checkpoint, and another one was named since.
-  std::vector<uint64_t> due_;
+  bool noticed_ = false;  // Tick has reported late ranks of open_step_.
+  CheckpointNaming checkpoints_;
   // Used with a quorum, by bundle and rank.
   std::vector<std::vector<Admitted>> admitted_;
   ClosingRule closing_;

@@ -19,28 +19,9 @@ absl::Status SyncShard::CheckAddress(const protocol::ExchangeRequest& exchange) 
   }
   const absl::Status stamps = gate_.CheckStamps(exchange);
   if (!stamps.ok()) return stamps;
-  const absl::Status plans = CheckPlans(exchange);
+  const absl::Status plans = plans_.Check(exchange, PositionOf(exchange));
   if (!plans.ok()) return plans;
-  return CheckCheckpointStep(exchange);
-}
-
-// Shard 0 names checkpoints two steps ahead, so a checkpoint that it has not named is normally
-// invalid. However, this process of shard 0 may have replaced the one that named the checkpoint,
-// and may have named another one since. Therefore a plausible step is accepted. The coordinator
-// abandons a checkpoint that not all processes know.
-absl::Status SyncShard::CheckCheckpointStep(const protocol::ExchangeRequest& exchange) const {
-  const uint64_t step = exchange.checkpoint_step;
-  if (step == 0 || step < open_step_ || step == DueCheckpoint()) return absl::OkStatus();
-  if (options_.shard == 0 && !options_.replay) {
-    return InvalidRequest(
-        exchange,
-        absl::StrCat("refers to a checkpoint after step ", step, ", but ",
-                     due_.empty() ? "none is named"
-                                  : absl::StrCat("the named one is after step ", DueCheckpoint())));
-  }
-  if (step <= StepAfter(StepAfter(exchange.step))) return absl::OkStatus();
-  return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
-                                               ", but none is named more than two steps ahead"));
+  return checkpoints_.Check(exchange, open_step_);
 }
 
 bool SyncShard::OverMemory(const protocol::ExchangeRequest& exchange) const {

@@ -11,7 +11,7 @@ namespace sluice::server {
 // A checkpoint cannot contain waiting work, and the log must not evict results that a late rank
 // still needs.
 ClosingRule::Step SyncShard::OpenStepFacts() const {
-  const bool is_due = std::binary_search(due_.begin(), due_.end(), open_step_);
+  const bool is_due = checkpoints_.IsDue(open_step_);
   return {.step = open_step_, .may_leave_out = !is_due && !log_.full() && !gate_.ended()};
 }
 

@@ -48,7 +48,7 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
   const bool awaited = !gate_.ended() && publication.step == open_step_ &&
                        bundle < bundles_.size() && handed_[bundle] && !closed_[bundle];
   if (!awaited) return out;
-  LearnCheckpoint(publication.checkpoint_step, &out);
+  checkpoints_.Learn(publication.checkpoint_step, open_step_, &out);
   const BundleLayout& plan = bundles_[bundle];
   const std::unique_ptr<OpenBundle> open = RemoveOpen(bundle);
   auto answer = std::make_shared<protocol::ExchangeReply>();

@@ -566,7 +566,7 @@ TEST(AsyncShard, LearnsOfACheckpointFromRequests) {
   Begin(&shard);
   protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 1, 1);
   exchange.checkpoint_step = 3;
-  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("which this shard has not named"));
+  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr(", but none is named"));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 constexpr uint32_t kWeights = 0;
 constexpr uint32_t kBuffers = 1;
 
-absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
+absl::Time AtSecond(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 // A rule for three ranks and two bundles: one of weights and one of buffers.
 class ClosingRuleTest : public testing::Test {
@@ -25,7 +25,7 @@ class ClosingRuleTest : public testing::Test {
     return std::make_unique<OpenBundle>(counts_, aggregators_, 3, options_.quorum, &pool_);
   }
   static void Arrive(OpenBundle* bundle, uint32_t rank, double seconds) {
-    bundle->Admit(rank, 0, 0, {}, At(seconds));
+    bundle->Admit(rank, 0, 0, {}, AtSecond(seconds));
   }
 
   ShardOptions options_;
@@ -37,7 +37,7 @@ class ClosingRuleTest : public testing::Test {
 TEST_F(ClosingRuleTest, WithoutAQuorumABundleWaitsForAllRanks) {
   ClosingRule rule = Rule();
   const auto bundle = Bundle();
-  rule.Advance(At(1000));
+  rule.Advance(AtSecond(1000));
   for (const uint32_t rank : {2u, 0u, 1u}) {
     EXPECT_FALSE(rule.IsDue({.step = 1}, kWeights, *bundle));
     Arrive(bundle.get(), rank, rank);
@@ -57,12 +57,12 @@ TEST_F(ClosingRuleTest, AQuorumClosesABundleOnceItsGraceHasPassed) {
   EXPECT_EQ(rule.DueAt({.step = 1}), absl::InfiniteFuture());
   Arrive(bundle.get(), 2, 3);
   rule.NoteQuorum(kWeights, *bundle);
-  EXPECT_EQ(rule.DueAt({.step = 1}), At(8));
-  rule.Advance(At(7.9));
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(8));
+  rule.Advance(AtSecond(7.9));
   EXPECT_FALSE(rule.IsDue({.step = 1}, kWeights, *bundle));
-  rule.Advance(At(8));
+  rule.Advance(AtSecond(8));
   EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
-  rule.Advance(At(2));  // Time does not go back.
+  rule.Advance(AtSecond(2));  // Time does not go back.
   EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
   EXPECT_FALSE(rule.IsDue({.step = 1, .may_leave_out = false}, kWeights, *bundle));
   EXPECT_EQ(rule.DueAt({.step = 1, .may_leave_out = false}), absl::InfiniteFuture());
@@ -78,7 +78,7 @@ TEST_F(ClosingRuleTest, ParametersAndFromTimeToTimeBuffersNeedAllRanks) {
   Arrive(bundle.get(), 1, 1);
   Arrive(bundle.get(), 2, 1);
   rule.NoteQuorum(kBuffers, *bundle);
-  rule.Advance(At(100));
+  rule.Advance(AtSecond(100));
   EXPECT_TRUE(rule.IsDue({.step = 9}, kBuffers, *bundle));
   EXPECT_FALSE(rule.IsDue({.step = 10}, kBuffers, *bundle));
   EXPECT_EQ(rule.DueAt({.step = 10}), absl::InfiniteFuture());
@@ -96,7 +96,7 @@ TEST_F(ClosingRuleTest, NamesTheBundlesWithAQuorumInTheOrderInWhichTheyGotIt) {
   Arrive(buffers.get(), 0, 4);
   rule.NoteQuorum(kBuffers, *buffers);
   EXPECT_THAT(rule.WithQuorum(), ElementsAre(kBuffers, kWeights));
-  EXPECT_EQ(rule.DueAt({.step = 1}), At(4));
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(4));
   rule.Forget(kBuffers, *buffers);
   EXPECT_THAT(rule.WithQuorum(), ElementsAre(kWeights));
 }
