@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "compress/compressor.h"
+#include "server/shard/bundle_work.h"
 #include "server/shard/checkpoint_naming.h"
 #include "server/shard/closing_rule.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/plan_schedule.h"
 #include "server/shard/request_fence.h"
+#include "server/shard/result_sink.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
-#include "server/shard/shard_parameters.h"
 
 namespace sluice::server {
 
@@ -97,7 +97,6 @@ class SyncShard final : public Shard {
                         uint32_t got, Effects* out);
   void GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& exchange, std::string why,
                     Effects* out);
-  // Defined in sync_shard_quorum.cc.
   ClosingRule::Step OpenStepFacts() const;
   bool IsDue(uint32_t bundle) const;
   void CloseDue(Effects* out);
@@ -108,7 +107,6 @@ class SyncShard final : public Shard {
   void CountIn(const protocol::ExchangeRequest& exchange);
   void Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now, Effects* out);
   PlanSchedule::Position PositionOf(const protocol::ExchangeRequest& exchange) const;
-  // Defined in sync_shard_elastic.cc.
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);
   void AwaitMembers(uint32_t bundle);
@@ -120,21 +118,12 @@ class SyncShard final : public Shard {
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
   std::unique_ptr<OpenBundle> RemoveOpen(uint32_t bundle);
-  // Completes a close once its results are available.
-  void Conclude(uint32_t bundle, const OpenBundle& open,
-                const std::shared_ptr<protocol::ExchangeReply>& answer, Effects* out);
-  // Defined in sync_shard_relay.cc.
-  void ForwardSum(uint32_t bundle, Effects* out);
-  // Each function fills in the results of a closing bundle and updates the bundle's record.
-  void CloseWithParameters(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer);
-  void CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer,
-                     Effects* out);
-  void CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeReply* answer,
-                       Effects* out);
-  void MoveFrames(uint32_t bundle, protocol::ExchangeReply* answer);
-  Notice MeanLeftOut(uint32_t bundle, absl::string_view what, absl::string_view why) const;
-  void LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeReply* answer,
-                Effects* out);
+  // Does the work on a bundle of the open step and publishes its result. `given` is the parent
+  // job's mean, or null.
+  void Conclude(uint32_t bundle, const Publication* given, Effects* out);
+  void CountClosed(uint32_t bundle, const OpenBundle& open, const BundleResult& result);
+  void Forward(uint32_t bundle, Effects* out);
+  BundleWork WorkOn(uint32_t bundle, OpenBundle* open) const;
   void AdvanceSteps(Effects* out);
   void ForgetResults();
   bool OverMemory(const protocol::ExchangeRequest& exchange) const;
@@ -153,13 +142,9 @@ class SyncShard final : public Shard {
   RequestFence gate_;
   std::vector<BundleLayout> bundles_;
   std::vector<RankState> ranks_;
-  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk, for all bundles.
-  compress::Compressor downlink_;
-  std::optional<ShardParameters> replica_;  // Set if there is an update rule.
+  BundleCoder coder_;
   PlanSchedule plans_;
-  std::vector<float> means_;                    // Means of the bundle that is being updated.
-  std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.
-  ResultLog log_;
+  ResultSink sink_;
   SumPool sums_;  // Declared before the bundles, which use its memory.
 
   uint64_t open_step_;  // The lowest step with a bundle that is not closed.

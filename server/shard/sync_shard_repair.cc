@@ -1,5 +1,7 @@
-// Implements a shard's part in repairs. The shard resends earlier answers to a worker that replays
-// its steps, and a restarted shard replays its own steps from the data that workers kept.
+// Implements answers to requests for closed bundles, and a shard's part in repairs. The shard
+// resends earlier answers to a worker that replays its steps, and a restarted shard replays its own
+// steps from the data that workers kept. Late work of a rank joins an open step. A newcomer is
+// answered until it is a member.
 #include <algorithm>
 #include <utility>
 
@@ -38,11 +40,11 @@ void SyncShard::ForgetResults() {
     if (gate_.present(rank)) step = std::min(step.value_or(ranks_[rank].acked), ranks_[rank].acked);
   }
   if (options_.replay_bytes > 0) step = std::min(step.value_or(0), released_step_);
-  if (step.value_or(0) > 0) log_.ForgetUpTo(*step);
+  if (step.value_or(0) > 0) sink_.log().ForgetUpTo(*step);
 }
 
 uint64_t SyncShard::results_from() const {
-  return options_.replay_bytes > 0 ? log_.complete_from() : 0;
+  return options_.replay_bytes > 0 ? sink_.log().complete_from() : 0;
 }
 
 bool SyncShard::IsAhead(const protocol::ExchangeRequest& exchange) const {
@@ -79,7 +81,8 @@ void SyncShard::HandleKeys(StreamId stream, const protocol::ExchangeRequest& exc
 }
 
 void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange, Effects* out) {
-  std::shared_ptr<const protocol::ExchangeReply> result = log_.Find(exchange.step, exchange.bundle);
+  std::shared_ptr<const protocol::ExchangeReply> result =
+      sink_.log().Find(exchange.step, exchange.bundle);
   if (result == nullptr) {
     HandleForgotten(stream, exchange, out);
     return;
@@ -132,7 +135,7 @@ void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest
                    open_step_, " is open");
   const bool learns = !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
   if (learns && exchange.step > rank.acked) {
-    absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
+    absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
                     " on: this worker is too far behind to catch up, and joins again with the "
                     "newest checkpoint; if this repeats, raise "
                     "checkpoint.replay_limit, or lower checkpoint.interval");
@@ -140,7 +143,7 @@ void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest
     return;
   }
   if (exchange.step <= rank.inherited && exchange.step > rank.acked) {
-    absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
+    absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
                     " on; raise checkpoint.replay_limit, or lower checkpoint.interval");
     GiveUpReplay(stream, exchange, std::move(why), out);
     return;
@@ -177,6 +180,80 @@ void SyncShard::GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& e
   ++stats_.not_reproducible;
   gate_.Answer(stream, exchange, protocol::Outcome::kBusy, "", out);
   out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});
+}
+
+// True if the rank's predecessor may have contributed to the step. That contribution stays, and the
+// newcomer's skip adds nothing.
+bool SyncShard::IsStoodFor(const protocol::ExchangeRequest& exchange) const {
+  return options_.elastic && exchange.step <= ranks_[exchange.sender.rank].inherited;
+}
+
+// Answers a newcomer that replays closed steps. The open step in the answer is beyond the replayed
+// step, which shows the newcomer that no bundle waited for it.
+void SyncShard::AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
+                                 const protocol::ExchangeReply& result, Effects* out) {
+  if (!exchange.skip && !exchange.keys_only) {
+    RefuseWork(stream, exchange, out);
+    return;
+  }
+  auto answer = std::make_shared<protocol::ExchangeReply>(result);
+  answer->open_step = std::max(open_step_, StepAfter(exchange.step));
+  SendResult(stream, std::move(answer), out);
+}
+
+void SyncShard::RefuseWork(StreamId stream, const protocol::ExchangeRequest& exchange,
+                           Effects* out) {
+  gate_.Refuse(
+      stream, exchange,
+      InvalidRequest(exchange,
+                     "is work of a newcomer that no step waits for: it has to skip for now"),
+      out);
+}
+
+// Handles a contribution whose bundle has closed without it. `result` is the result of that bundle.
+void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
+                           const protocol::ExchangeReply& result, Effects* out) {
+  const uint32_t rank = exchange.sender.rank;
+  const Admitted last = admitted_[exchange.bundle][rank];
+  const bool known = exchange.step <= last.step;
+  if (!known && exchange.keys_only) {
+    gate_.AskFor(stream, exchange, exchange.step, out);
+    return;
+  }
+  const uint32_t checksum = protocol::BundleChecksum(exchange);
+  const bool says_bytes = !exchange.keys_only || !exchange.checksums.empty();
+  if (exchange.step == last.step && says_bytes && checksum != last.checksum) {
+    RefuseOtherBytes(stream, exchange, last.checksum, checksum, out);
+    return;
+  }
+  if (known) {
+    ++stats_.repeats;
+  } else {
+    CountIn(exchange);
+    admitted_[exchange.bundle][rank] = {exchange.step, checksum};
+    // A skip for a closed step changes nothing, and buffers count only in their own step.
+    if (!exchange.skip && !bundles_[exchange.bundle].buffers) {
+      AddLate(std::move(exchange), checksum);
+    }
+  }
+  // The answer contains the step that is open now. The rank may skip the steps before that.
+  auto answer = std::make_shared<protocol::ExchangeReply>(result);
+  answer->open_step = open_step_;
+  SendResult(stream, std::move(answer), out);
+}
+
+// Adds late work to the oldest open step of its bundle, even if that step already has work of the
+// rank. If late work waited for that step to close, ranks could block each other: two ranks left
+// out of different bundles, or by different shards, could each wait for a step that cannot close
+// without the other rank.
+void SyncShard::AddLate(protocol::ExchangeRequest exchange, uint32_t checksum) {
+  ++stats_.late_contributions;
+  const uint64_t step = closed_[exchange.bundle] ? StepAfter(open_step_) : open_step_;
+  OpenBundle* const open = FindOrOpen(step, exchange.bundle);
+  stats_.held_bytes -= open->held_bytes();
+  open->AdmitLate(exchange.sender.rank, exchange.step, checksum, exchange.rate,
+                  std::move(exchange.frames));
+  stats_.held_bytes += open->held_bytes();
 }
 
 }  // namespace sluice::server

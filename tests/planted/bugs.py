@@ -110,6 +110,6 @@ BUGS = [
     Bug("empty_step_moves_parameters", "worker/torch/data_parallel_results.cc",
         [("for (const uint32_t tensor : result->without_mean) {", "for (const uint32_t tensor : std::vector<uint32_t>()) {")],
         "train_test", "DataParallelTest.AParameterWithoutAMeanIsNotMovedByTheOptimizer"),
-    Bug("overflow_drops_finite_means", "server/shard/sync_shard.cc", [("if (updates == 0) {", "if (!all_finite.ok()) {")],
+    Bug("overflow_drops_finite_means", "server/shard/bundle_work.cc", [("if (updates == 0) {", "if (!all_finite.ok()) {")],
         "server_shard_tests", "Shard.TheFiniteMeansBesideOneThatOverflowsStayOwed:Shard.WithARule*"),
 ]

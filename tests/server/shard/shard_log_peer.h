@@ -16,7 +16,7 @@ class ShardLogPeer {
   static std::shared_ptr<const protocol::ExchangeReply> Find(const Shard& shard, uint64_t step,
                                                              uint32_t bundle) {
     const auto* const sync = dynamic_cast<const SyncShard*>(&shard);
-    return sync == nullptr ? nullptr : sync->log_.Find(step, bundle);
+    return sync == nullptr ? nullptr : sync->sink_.log().Find(step, bundle);
   }
 };
 

@@ -1,0 +1,43 @@
+#include "server/shard/result_sink.h"
+
+#include <utility>
+
+namespace sluice::server {
+
+ResultSink::ResultSink(const ShardOptions* options, uint32_t bundles)
+    : options_(*options), log_(bundles, options_.first_step, options_.log), versions_(bundles) {}
+
+void ResultSink::Forward(std::shared_ptr<const BundleSum> sum,
+                         std::vector<ShardEffect>* out) const {
+  out->push_back(BundleSummed{std::move(sum)});
+}
+
+std::shared_ptr<const protocol::ExchangeReply> ResultSink::Publish(const BundleWork& work,
+                                                                   BundleResult result,
+                                                                   Stamp stamp) {
+  auto answer = std::make_shared<protocol::ExchangeReply>();
+  answer->outcome = protocol::Outcome::kResult;
+  answer->step = work.step;
+  answer->bundle = work.bundle;
+  answer->record.term = options_.term;
+  answer->record.step = work.step;
+  answer->record.bundle = work.bundle;
+  answer->record.generation = stamp.generation;
+  answer->record.plan_id = stamp.plan_id;
+  answer->record.included = std::move(result.included);
+  answer->record.n = result.n;
+  answer->record.rate = result.rate;
+  answer->results = std::move(result.frames);
+  answer->record.result_checksum = protocol::BundleChecksum(answer->results);
+  uint64_t& version = versions_[work.bundle];
+  answer->base_version = version;
+  if (answer->record.n > 0) ++version;
+  answer->version = version;
+  answer->checkpoint_step = stamp.checkpoint_step;
+  answer->plan = std::move(stamp.plan);
+  answer->open_step = work.step;
+  log_.Add(answer, stamp.needed_from);
+  return answer;
+}
+
+}  // namespace sluice::server

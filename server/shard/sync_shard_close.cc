@@ -1,0 +1,204 @@
+// Implements the close of bundles and steps: when a bundle closes, and how its result is published.
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/shard/sync_shard.h"
+
+namespace sluice::server {
+
+// A checkpoint cannot contain waiting work, and the log must not evict results that a late rank
+// still needs.
+ClosingRule::Step SyncShard::OpenStepFacts() const {
+  const bool is_due = checkpoints_.IsDue(open_step_);
+  return {.step = open_step_, .may_leave_out = !is_due && !sink_.log().full() && !gate_.ended()};
+}
+
+// True if an open bundle of the open step must close now.
+bool SyncShard::IsDue(uint32_t bundle) const {
+  return !handed_[bundle] && closing_.IsDue(OpenStepFacts(), bundle, *open_.bundles[bundle]);
+}
+
+absl::Time SyncShard::tick_due() const {
+  if (members_changed_ && !gate_.ended()) return absl::InfinitePast();
+  return closing_.DueAt(OpenStepFacts());
+}
+
+void SyncShard::CloseDue(Effects* out) {
+  for (const uint32_t bundle : closing_.WithQuorum()) {
+    if (IsDue(bundle)) Close(bundle, out);
+  }
+  AdvanceSteps(out);
+}
+
+// Closes the bundles of the open step that are due. Also closes those of the next step if it opens.
+void SyncShard::CloseComplete(Effects* out) {
+  members_changed_ = false;
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+    if (open_.bundles[bundle] != nullptr && IsDue(bundle)) Close(bundle, out);
+  }
+  AdvanceSteps(out);
+}
+
+std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
+  std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
+  closing_.Forget(bundle, *open);
+  stats_.held_bytes -= open->held_bytes();
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank].unanswered -= open->unanswered(rank);
+  }
+  return open;
+}
+
+BundleWork SyncShard::WorkOn(uint32_t bundle, OpenBundle* open) const {
+  return {.step = open_step_, .bundle = bundle, .layout = &bundles_[bundle], .open = open};
+}
+
+void SyncShard::Close(uint32_t bundle, Effects* out) {
+  if (sink_.forwards()) return Forward(bundle, out);
+  AnnounceCheckpoint(out);
+  if (bundle == 0) plans_.Make(open_step_, out);
+  Conclude(bundle, nullptr, out);
+}
+
+void SyncShard::Forward(uint32_t bundle, Effects* out) {
+  OpenBundle& open = *open_.bundles[bundle];
+  handed_[bundle] = true;
+  stats_.held_bytes -= open.held_bytes();
+  sink_.Forward(coder_.SumUp(WorkOn(bundle, &open)), out);
+  stats_.held_bytes += open.held_bytes();
+}
+
+void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out) {
+  const std::unique_ptr<OpenBundle> open = RemoveOpen(bundle);
+  BundleWork work = WorkOn(bundle, open.get());
+  work.given = given;
+  BundleResult result = coder_.Run(work);
+  std::move(result.effects.begin(), result.effects.end(), std::back_inserter(*out));
+  CountClosed(bundle, *open, result);
+  // A rank may still ask for the results of the last step that it requested, and of later ones.
+  uint64_t needed_from = open_step_;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    // A rank that is no member is too far behind; it must join again.
+    if (!closing_.IsMember(bundle, rank, open_step_)) continue;
+    needed_from = std::min(needed_from, ranks_[rank].reached);
+  }
+  const std::shared_ptr<const protocol::ExchangeReply> answer =
+      sink_.Publish(work, std::move(result),
+                    {.generation = gate_.generation(),
+                     .plan_id = plans_.coded_by(),
+                     .checkpoint_step = checkpoints_.AnnouncedIn(open_step_),
+                     .plan = plans_.AnnouncedIn(open_step_, bundle, plans_.coded_by()),
+                     .needed_from = needed_from});
+  // Other ranks get the result when they contribute, because a contribution in flight may be lost.
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
+    // The predecessor of a rank that is no member contributed.
+    if (!closing_.IsMember(bundle, rank, open_step_)) continue;
+    SendResult(gate_.stream(rank), answer, out);
+  }
+}
+
+void SyncShard::CountClosed(uint32_t bundle, const OpenBundle& open, const BundleResult& result) {
+  closed_[bundle] = true;
+  ++closed_count_;
+  ++stats_.bundles_closed;
+  if (result.left_out) ++stats_.overflowed_bundles;
+  if (!open.complete()) ++stats_.quorum_bundles;
+  if (result.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
+  const double waited = absl::ToDoubleSeconds(open.last_arrival() - open.first_arrival());
+  stats_.wait_seconds += waited;
+  ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
+}
+
+std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
+  Effects out;
+  const uint32_t bundle = publication.bundle;
+  const bool awaited = !gate_.ended() && publication.step == open_step_ &&
+                       bundle < bundles_.size() && handed_[bundle] && !closed_[bundle];
+  if (!awaited) return out;
+  checkpoints_.Learn(publication.checkpoint_step, open_step_, &out);
+  Conclude(bundle, &publication, &out);
+  AdvanceSteps(&out);
+  return out;
+}
+
+void SyncShard::AdvanceSteps(Effects* out) {
+  while (closed_count_ == bundles_.size()) {
+    if (open_step_ > 0) coder_.EndStep(open_step_);
+    stats_.highest_closed_step = open_step_;
+    if (checkpoints_.TakeUpTo(open_step_)) out->push_back(WriteSnapshot{Snapshot()});
+    open_step_ = StepAfter(open_step_);
+    plans_.Begin(open_step_);
+    std::swap(open_, next_);
+    closed_.assign(closed_.size(), false);
+    handed_.assign(handed_.size(), false);
+    closed_count_ = 0;
+    noticed_ = false;
+    for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+      OpenBundle* open = open_.bundles[bundle].get();
+      if (open == nullptr) continue;
+      stats_.held_bytes -= open->held_bytes();
+      open->SumPrefix();
+      stats_.held_bytes += open->held_bytes();
+      closing_.NoteQuorum(bundle, *open);
+      if (IsDue(bundle)) Close(bundle, out);
+    }
+  }
+}
+
+void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeReply> answer,
+                           Effects* out) {
+  stats_.bytes_out += ResultBytes(*answer);
+  if (answer->record.n > 0) {
+    stats_.dense_bytes_out += sizeof(float) * bundles_[answer->bundle].elements;
+  }
+  out->push_back(SendReply{stream, std::move(answer)});
+}
+
+// Called before a bundle of the open step closes. Every worker needs the result of that bundle to
+// finish the step. Therefore all workers know of the checkpoint before the next step, and all
+// shards learn of it from the workers' requests of the next step. If this shard replays steps,
+// workers may have finished the step with results of its predecessor. In that case the announcement
+// waits until workers need this shard's own results.
+void SyncShard::AnnounceCheckpoint(Effects* out) {
+  const bool is_ready = !options_.replay || furthest_step_ <= open_step_;
+  checkpoints_.Announce(checkpoints_.EarliestAfter(open_step_), is_ready, out);
+}
+
+std::shared_ptr<const protocol::ShardSnapshot> SyncShard::Snapshot() const {
+  std::shared_ptr<protocol::ShardSnapshot> snapshot = coder_.Save();
+  snapshot->step = open_step_;
+  snapshot->versions = sink_.versions();
+  snapshot->plans = plans_.Copies();
+  return snapshot;
+}
+
+std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
+  Effects out;
+  closing_.Advance(now);
+  if (gate_.ended()) return out;
+  if (members_changed_) CloseComplete(&out);
+  if (tick_due() <= closing_.now()) CloseDue(&out);
+  if (noticed_) return out;
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+    const OpenBundle* open = open_.bundles[bundle].get();
+    if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
+    noticed_ = true;
+    const std::vector<uint32_t> missing = open->MissingRanks();
+    out.push_back(
+        Notice{.text = absl::StrCat(
+                   "step ", open_step_, ", bundle ", bundle, " has waited ",
+                   absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
+                   missing.empty() ? " for newcomers: no member of the previous step is left"
+                                   : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
+               .fields = {.event = "bundle_waits", .step = open_step_}});
+    break;
+  }
+  return out;
+}
+
+}  // namespace sluice::server
