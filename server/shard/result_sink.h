@@ -24,7 +24,7 @@ class ResultSink {
     uint32_t generation = 0;
     uint64_t plan_id = 0;
     uint64_t checkpoint_step = 0;
-    PlanSchedule::Plan plan;
+    PlanSchedule::Plan plan{};
     // The first step whose results a rank may still ask for.
     uint64_t needed_from = 0;
   };

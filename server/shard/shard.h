@@ -156,7 +156,7 @@ struct BundleSum {
   uint32_t bundle = 0;
   uint32_t n = 0;  // Number of contributions in the sum; 0 if all ranks skipped.
   // Sums of the bundle's chunks, in order; in step 0, rank 0's parameters. Empty if n is 0.
-  std::vector<float> sum;
+  std::vector<float> sum{};
 };
 // The bundle waits for its Publish. The sum is shared, because effects are copied.
 struct BundleSummed {
@@ -171,7 +171,7 @@ struct Publication {
   uint32_t bundle = 0;
   // Number of contributions in the mean, from this rack and others; 0 if there are none.
   uint32_t n = 0;
-  std::vector<float> mean;  // Laid out as BundleSum::sum; empty if n is 0.
+  std::vector<float> mean{};  // Laid out as BundleSum::sum; empty if n is 0.
   // A checkpoint is due after this step; 0 if none is known. All publications of a step have the
   // same value. A checkpoint is always announced in an earlier step than its own.
   uint64_t checkpoint_step = 0;

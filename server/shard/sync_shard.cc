@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
   }
-  shard->plans_.Begin(shard->open_step_);
+  shard->plans_.Begin(shard->steps_.step());
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
@@ -58,15 +58,11 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       coder_(&options_, plan.downlink, std::move(plan.aggregators), std::move(plan.replica)),
       plans_(&options_, std::move(plan.downlink), coder_.downlink(), coder_.replica()),
       sink_(&options_, static_cast<uint32_t>(bundles_.size())),
-      sums_(plan.elements),
-      open_step_(options_.parameters_agree ? options_.first_step : 0),
-      closed_(bundles_.size()),
-      handed_(bundles_.size()),
+      steps_(&options_, &bundles_, options_.parameters_agree ? options_.first_step : 0,
+             plan.elements),
       checkpoints_(&options_),
       closing_(&options_, BuffersOf(bundles_)) {
   stats_.elements = plan.trained;
-  open_.bundles.resize(bundles_.size());
-  next_.bundles.resize(bundles_.size());
   if (options_.quorum > 0) {
     admitted_.assign(bundles_.size(), std::vector<Admitted>(ranks_.size()));
   }
@@ -84,7 +80,7 @@ absl::Status SyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
 }
 
 uint64_t SyncShard::NameCheckpoint(uint64_t minimum_step) {
-  return checkpoints_.Name(minimum_step, checkpoints_.EarliestAfter(open_step_));
+  return checkpoints_.Name(minimum_step, checkpoints_.EarliestAfter(steps_.step()));
 }
 
 std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRequest exchange,
@@ -111,11 +107,11 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
     return out;
   }
   // Runs before any admission, because an admission may close the checkpoint's step.
-  checkpoints_.Learn(exchange.checkpoint_step, open_step_, &out);
+  checkpoints_.Learn(exchange.checkpoint_step, steps_.step(), &out);
   plans_.Record(exchange, PositionOf(exchange));
   rank.reached = std::max(rank.reached, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
-  if (IsClosed(exchange.step, exchange.bundle)) {
+  if (steps_.IsClosed(exchange.step, exchange.bundle)) {
     HandleClosed(stream, std::move(exchange), &out);
   } else if (exchange.keys_only) {
     HandleKeys(stream, exchange, &out);
@@ -130,12 +126,8 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
   return out;
 }
 
-bool SyncShard::IsClosed(uint64_t step, uint32_t bundle) const {
-  return step < open_step_ || (step == open_step_ && closed_[bundle]);
-}
-
 PlanSchedule::Position SyncShard::PositionOf(const protocol::ExchangeRequest& exchange) const {
-  return {.open_step = open_step_, .is_closed = IsClosed(exchange.step, exchange.bundle)};
+  return {.open_step = steps_.step(), .is_closed = steps_.IsClosed(exchange.step, exchange.bundle)};
 }
 
 absl::Status SyncShard::CheckAddress(const protocol::ExchangeRequest& exchange) const {
@@ -144,23 +136,19 @@ absl::Status SyncShard::CheckAddress(const protocol::ExchangeRequest& exchange) 
                           absl::StrCat("shard ", options_.shard, " has ", bundles_.size(),
                                        " bundles; worker and shard cut the tensors differently"));
   }
-  if (exchange.step > StepAfter(open_step_)) {
-    return InvalidRequest(exchange,
-                          absl::StrCat("more than one step ahead of the open step ", open_step_));
+  if (exchange.step > steps_.next_step()) {
+    return InvalidRequest(
+        exchange, absl::StrCat("more than one step ahead of the open step ", steps_.step()));
   }
-  if (exchange.acked_step > 0 && exchange.acked_step >= open_step_) {
+  if (exchange.acked_step > 0 && exchange.acked_step >= steps_.step()) {
     return InvalidRequest(exchange, absl::StrCat("acknowledges step ", exchange.acked_step,
-                                                 ", but step ", open_step_, " is still open"));
+                                                 ", but step ", steps_.step(), " is still open"));
   }
   const absl::Status stamps = gate_.CheckStamps(exchange);
   if (!stamps.ok()) return stamps;
   const absl::Status plans = plans_.Check(exchange, PositionOf(exchange));
   if (!plans.ok()) return plans;
-  return checkpoints_.Check(exchange, open_step_);
-}
-
-OpenBundle* SyncShard::FindOpen(uint64_t step, uint32_t bundle) const {
-  return (step == open_step_ ? open_ : next_).bundles[bundle].get();
+  return checkpoints_.Check(exchange, steps_.step());
 }
 
 void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now,
@@ -172,7 +160,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
     RefuseWork(stream, exchange, out);
     return;
   }
-  OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
+  OpenBundle* open = steps_.Find(exchange.step, exchange.bundle);
   if (open != nullptr && open->arrived(rank)) {
     if (open->checksum(rank) != checksum && !IsStoodFor(exchange)) {
       RefuseOtherBytes(stream, exchange, open->checksum(rank), checksum, out);
@@ -189,7 +177,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
     AnswerBusy(stream, exchange, now, out);
     return;
   }
-  open = FindOrOpen(exchange.step, exchange.bundle);
+  open = steps_.FindOrOpen(exchange.step, exchange.bundle, closing_);
   if (joins) BecomeMember(exchange.bundle, rank, exchange.step);
   CountIn(exchange);
   if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
@@ -197,10 +185,10 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
   // Parameters are not summed. The next step waits, as an aggregator handles one step at a time.
-  if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
+  if (exchange.step == steps_.step() && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
-  if (exchange.step == open_step_) closing_.NoteQuorum(exchange.bundle, *open);
-  const bool due = exchange.step == open_step_ && IsDue(exchange.bundle);
+  if (exchange.step == steps_.step()) closing_.NoteQuorum(exchange.bundle, *open);
+  const bool due = exchange.step == steps_.step() && IsDue(exchange.bundle);
   if (due) Close(exchange.bundle, out);
   if (due && !sink_.forwards()) {
     AdvanceSteps(out);
@@ -214,9 +202,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
 }
 
 bool SyncShard::OverMemory(const protocol::ExchangeRequest& exchange) const {
-  uint32_t lowest = 0;
-  while (lowest < closed_.size() && closed_[lowest]) ++lowest;
-  if (exchange.step == open_step_ && exchange.bundle == lowest) return false;
+  if (exchange.step == steps_.step() && exchange.bundle == steps_.LowestOpen()) return false;
   return reserved_bytes_ + stats_.held_bytes + sink_.log().bytes() +
              protocol::TotalBytes(exchange.frames) >
          options_.max_memory;
@@ -226,7 +212,8 @@ void SyncShard::AnswerBusy(StreamId stream, const protocol::ExchangeRequest& exc
                            absl::Time now, Effects* out) {
   ++stats_.refused_busy;
   absl::Duration waited;
-  for (const std::unique_ptr<OpenBundle>& open : open_.bundles) {
+  for (uint32_t bundle = 0; bundle < bundles(); ++bundle) {
+    const OpenBundle* const open = steps_.Find(steps_.step(), bundle);
     if (open != nullptr) waited = std::max(waited, now - open->first_arrival());
   }
   auto answer = std::make_shared<protocol::ExchangeReply>();
@@ -236,18 +223,6 @@ void SyncShard::AnswerBusy(StreamId stream, const protocol::ExchangeRequest& exc
   answer->retry_after_ms = static_cast<uint32_t>(std::clamp<int64_t>(
       absl::ToInt64Milliseconds(waited / 8), options_.busy_retry_ms, options_.busy_retry_ms_max));
   out->push_back(SendReply{stream, std::move(answer)});
-}
-
-OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
-  std::unique_ptr<OpenBundle>& open = (step == open_step_ ? open_ : next_).bundles[bundle];
-  if (open == nullptr) {
-    const BundleLayout& plan = bundles_[bundle];
-    open =
-        std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
-                                     static_cast<uint32_t>(ranks_.size()), options_.quorum, &sums_);
-    closing_.AwaitMembers(bundle, step, open.get());
-  }
-  return open.get();
 }
 
 void SyncShard::CountIn(const protocol::ExchangeRequest& exchange) {
@@ -269,30 +244,26 @@ bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64
 }
 
 uint64_t SyncShard::NeededFrom(const protocol::ExchangeRequest& exchange) const {
-  return options_.replay ? open_step_ : exchange.step;
+  return options_.replay ? steps_.step() : exchange.step;
 }
 
 // Makes the rank a member from this step on, because it is in time for this step.
 void SyncShard::BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step) {
   closing_.Join(bundle, rank, step);
-  AwaitMembers(bundle);
+  steps_.AwaitMembers(bundle, closing_);
 }
 
 // Stops waiting for the rank. Its admitted contributions stay.
 void SyncShard::Vacate(uint32_t rank) {
   if (!closing_.Leave(rank)) return;
-  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) AwaitMembers(bundle);
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle)
+    steps_.AwaitMembers(bundle, closing_);
   members_changed_ = true;
-}
-
-void SyncShard::AwaitMembers(uint32_t bundle) {
-  closing_.AwaitMembers(bundle, open_step_, open_.bundles[bundle].get());
-  closing_.AwaitMembers(bundle, StepAfter(open_step_), next_.bundles[bundle].get());
 }
 
 ShardStats SyncShard::Stats() const {
   ShardStats stats = stats_;
-  stats.open_step = open_step_;
+  stats.open_step = steps_.step();
   stats.log_bytes = sink_.log().bytes();
   stats.log_limit = options_.log.bytes;
   stats.log_results = sink_.log().size();

@@ -15,6 +15,7 @@
 #include "server/shard/checkpoint_naming.h"
 #include "server/shard/closing_rule.h"
 #include "server/shard/open_bundle.h"
+#include "server/shard/open_steps.h"
 #include "server/shard/plan_schedule.h"
 #include "server/shard/request_fence.h"
 #include "server/shard/result_sink.h"
@@ -34,10 +35,10 @@ class SyncShard final : public Shard {
   void ReleaseResults(uint64_t durable_step) override;
   uint64_t results_from() const override;
   std::vector<ShardEffect> End(absl::string_view reason) override {
-    return gate_.End(reason, open_step_);
+    return gate_.End(reason, steps_.step());
   }
   std::vector<ShardEffect> Suspend(uint32_t term, absl::string_view reason) override {
-    return gate_.Suspend(term, reason, open_step_);
+    return gate_.Suspend(term, reason, steps_.step());
   }
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
   std::vector<ShardEffect> Publish(const Publication& publication) override;
@@ -50,9 +51,9 @@ class SyncShard final : public Shard {
   ShardStats Stats() const override;
   double ResidualEnergy() const override;
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
-  uint64_t open_step() const override { return open_step_; }
+  uint64_t open_step() const override { return steps_.step(); }
   std::shared_ptr<const protocol::CompressionPlan> plan() const override {
-    return plans_.InForce(open_step_);
+    return plans_.InForce(steps_.step());
   }
   uint32_t bundles() const override { return static_cast<uint32_t>(bundles_.size()); }
   const ShardOptions& options() const override { return options_; }
@@ -66,9 +67,6 @@ class SyncShard final : public Shard {
     uint64_t acked = 0;       // Highest step that the present holder has acknowledged.
     uint64_t reached = 0;     // Highest step in a request of the present holder.
     uint64_t inherited = 0;   // An earlier holder may have contributed up to this step.
-  };
-  struct OpenStep {
-    std::vector<std::unique_ptr<OpenBundle>> bundles;  // Null before an arrival and once closed.
   };
   // With a quorum: the last admitted contribution of a rank to a bundle. Earlier steps are repeats.
   struct Admitted {
@@ -86,7 +84,6 @@ class SyncShard final : public Shard {
 
   // Each function checks one part of a request and returns an error that describes the fault.
   absl::Status CheckAddress(const protocol::ExchangeRequest& exchange) const;
-  bool IsClosed(uint64_t step, uint32_t bundle) const;
   bool HasArrived(const protocol::ExchangeRequest& exchange) const;
   // True if the sender's step is beyond the step that this replaying shard has reached.
   bool IsAhead(const protocol::ExchangeRequest& exchange) const;
@@ -103,13 +100,11 @@ class SyncShard final : public Shard {
   void HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
                   const protocol::ExchangeReply& result, Effects* out);
   void AddLate(protocol::ExchangeRequest exchange, uint32_t checksum);
-  OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
   void CountIn(const protocol::ExchangeRequest& exchange);
   void Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now, Effects* out);
   PlanSchedule::Position PositionOf(const protocol::ExchangeRequest& exchange) const;
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);
-  void AwaitMembers(uint32_t bundle);
   bool IsStoodFor(const protocol::ExchangeRequest& exchange) const;
   void AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
                         const protocol::ExchangeReply& result, Effects* out);
@@ -133,8 +128,6 @@ class SyncShard final : public Shard {
                   Effects* out);
   // Returns the step from which the receiver of a NEED must resend.
   uint64_t NeededFrom(const protocol::ExchangeRequest& exchange) const;
-  OpenBundle* FindOpen(uint64_t step, uint32_t bundle) const;
-  uint64_t StepAfter(uint64_t step) const { return server::StepAfter(options_, step); }
 
   const ShardOptions options_;
   uint64_t reserved_bytes_ = 0;  // Bytes for sums and residuals.
@@ -145,15 +138,8 @@ class SyncShard final : public Shard {
   BundleCoder coder_;
   PlanSchedule plans_;
   ResultSink sink_;
-  SumPool sums_;  // Declared before the bundles, which use its memory.
-
-  uint64_t open_step_;  // The lowest step with a bundle that is not closed.
-  OpenStep open_;       // Bundles of open_step_.
-  OpenStep next_;       // Bundles of the next step. None of them closes before that step is open.
-  std::vector<bool> closed_;  // By bundle, for open_step_.
-  std::vector<bool> handed_;  // By bundle: its sum was forwarded, and the bundle waits for Publish.
-  size_t closed_count_ = 0;
-  bool noticed_ = false;  // Tick has reported late ranks of open_step_.
+  OpenSteps steps_;
+  bool noticed_ = false;  // Tick has reported late ranks of the open step.
   CheckpointNaming checkpoints_;
   // Used with a quorum, by bundle and rank.
   std::vector<std::vector<Admitted>> admitted_;

@@ -13,13 +13,14 @@ namespace sluice::server {
 // A checkpoint cannot contain waiting work, and the log must not evict results that a late rank
 // still needs.
 ClosingRule::Step SyncShard::OpenStepFacts() const {
-  const bool is_due = checkpoints_.IsDue(open_step_);
-  return {.step = open_step_, .may_leave_out = !is_due && !sink_.log().full() && !gate_.ended()};
+  const bool is_due = checkpoints_.IsDue(steps_.step());
+  return {.step = steps_.step(), .may_leave_out = !is_due && !sink_.log().full() && !gate_.ended()};
 }
 
 // True if an open bundle of the open step must close now.
 bool SyncShard::IsDue(uint32_t bundle) const {
-  return !handed_[bundle] && closing_.IsDue(OpenStepFacts(), bundle, *open_.bundles[bundle]);
+  return !steps_.IsHandedOver(bundle) &&
+         closing_.IsDue(OpenStepFacts(), bundle, *steps_.Find(steps_.step(), bundle));
 }
 
 absl::Time SyncShard::tick_due() const {
@@ -38,13 +39,13 @@ void SyncShard::CloseDue(Effects* out) {
 void SyncShard::CloseComplete(Effects* out) {
   members_changed_ = false;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
-    if (open_.bundles[bundle] != nullptr && IsDue(bundle)) Close(bundle, out);
+    if (steps_.Find(steps_.step(), bundle) != nullptr && IsDue(bundle)) Close(bundle, out);
   }
   AdvanceSteps(out);
 }
 
 std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
-  std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
+  std::unique_ptr<OpenBundle> open = steps_.Close(bundle);
   closing_.Forget(bundle, *open);
   stats_.held_bytes -= open->held_bytes();
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -54,19 +55,19 @@ std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
 }
 
 BundleWork SyncShard::WorkOn(uint32_t bundle, OpenBundle* open) const {
-  return {.step = open_step_, .bundle = bundle, .layout = &bundles_[bundle], .open = open};
+  return {.step = steps_.step(), .bundle = bundle, .layout = &bundles_[bundle], .open = open};
 }
 
 void SyncShard::Close(uint32_t bundle, Effects* out) {
   if (sink_.forwards()) return Forward(bundle, out);
   AnnounceCheckpoint(out);
-  if (bundle == 0) plans_.Make(open_step_, out);
+  if (bundle == 0) plans_.Make(steps_.step(), out);
   Conclude(bundle, nullptr, out);
 }
 
 void SyncShard::Forward(uint32_t bundle, Effects* out) {
-  OpenBundle& open = *open_.bundles[bundle];
-  handed_[bundle] = true;
+  OpenBundle& open = *steps_.Find(steps_.step(), bundle);
+  steps_.HandOver(bundle);
   stats_.held_bytes -= open.held_bytes();
   sink_.Forward(coder_.SumUp(WorkOn(bundle, &open)), out);
   stats_.held_bytes += open.held_bytes();
@@ -80,31 +81,29 @@ void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out
   std::move(result.effects.begin(), result.effects.end(), std::back_inserter(*out));
   CountClosed(bundle, *open, result);
   // A rank may still ask for the results of the last step that it requested, and of later ones.
-  uint64_t needed_from = open_step_;
+  uint64_t needed_from = steps_.step();
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     // A rank that is no member is too far behind; it must join again.
-    if (!closing_.IsMember(bundle, rank, open_step_)) continue;
+    if (!closing_.IsMember(bundle, rank, steps_.step())) continue;
     needed_from = std::min(needed_from, ranks_[rank].reached);
   }
   const std::shared_ptr<const protocol::ExchangeReply> answer =
       sink_.Publish(work, std::move(result),
                     {.generation = gate_.generation(),
                      .plan_id = plans_.coded_by(),
-                     .checkpoint_step = checkpoints_.AnnouncedIn(open_step_),
-                     .plan = plans_.AnnouncedIn(open_step_, bundle, plans_.coded_by()),
+                     .checkpoint_step = checkpoints_.AnnouncedIn(steps_.step()),
+                     .plan = plans_.AnnouncedIn(steps_.step(), bundle, plans_.coded_by()),
                      .needed_from = needed_from});
   // Other ranks get the result when they contribute, because a contribution in flight may be lost.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
     // The predecessor of a rank that is no member contributed.
-    if (!closing_.IsMember(bundle, rank, open_step_)) continue;
+    if (!closing_.IsMember(bundle, rank, steps_.step())) continue;
     SendResult(gate_.stream(rank), answer, out);
   }
 }
 
 void SyncShard::CountClosed(uint32_t bundle, const OpenBundle& open, const BundleResult& result) {
-  closed_[bundle] = true;
-  ++closed_count_;
   ++stats_.bundles_closed;
   if (result.left_out) ++stats_.overflowed_bundles;
   if (!open.complete()) ++stats_.quorum_bundles;
@@ -117,29 +116,26 @@ void SyncShard::CountClosed(uint32_t bundle, const OpenBundle& open, const Bundl
 std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
   Effects out;
   const uint32_t bundle = publication.bundle;
-  const bool awaited = !gate_.ended() && publication.step == open_step_ &&
-                       bundle < bundles_.size() && handed_[bundle] && !closed_[bundle];
+  const bool awaited = !gate_.ended() && publication.step == steps_.step() &&
+                       bundle < bundles_.size() && steps_.IsHandedOver(bundle) &&
+                       !steps_.IsClosed(steps_.step(), bundle);
   if (!awaited) return out;
-  checkpoints_.Learn(publication.checkpoint_step, open_step_, &out);
+  checkpoints_.Learn(publication.checkpoint_step, steps_.step(), &out);
   Conclude(bundle, &publication, &out);
   AdvanceSteps(&out);
   return out;
 }
 
 void SyncShard::AdvanceSteps(Effects* out) {
-  while (closed_count_ == bundles_.size()) {
-    if (open_step_ > 0) coder_.EndStep(open_step_);
-    stats_.highest_closed_step = open_step_;
-    if (checkpoints_.TakeUpTo(open_step_)) out->push_back(WriteSnapshot{Snapshot()});
-    open_step_ = StepAfter(open_step_);
-    plans_.Begin(open_step_);
-    std::swap(open_, next_);
-    closed_.assign(closed_.size(), false);
-    handed_.assign(handed_.size(), false);
-    closed_count_ = 0;
+  while (steps_.AllClosed()) {
+    if (steps_.step() > 0) coder_.EndStep(steps_.step());
+    stats_.highest_closed_step = steps_.step();
+    if (checkpoints_.TakeUpTo(steps_.step())) out->push_back(WriteSnapshot{Snapshot()});
+    steps_.Advance();
+    plans_.Begin(steps_.step());
     noticed_ = false;
     for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
-      OpenBundle* open = open_.bundles[bundle].get();
+      OpenBundle* const open = steps_.Find(steps_.step(), bundle);
       if (open == nullptr) continue;
       stats_.held_bytes -= open->held_bytes();
       open->SumPrefix();
@@ -165,13 +161,13 @@ void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::Exch
 // workers may have finished the step with results of its predecessor. In that case the announcement
 // waits until workers need this shard's own results.
 void SyncShard::AnnounceCheckpoint(Effects* out) {
-  const bool is_ready = !options_.replay || furthest_step_ <= open_step_;
-  checkpoints_.Announce(checkpoints_.EarliestAfter(open_step_), is_ready, out);
+  const bool is_ready = !options_.replay || furthest_step_ <= steps_.step();
+  checkpoints_.Announce(checkpoints_.EarliestAfter(steps_.step()), is_ready, out);
 }
 
 std::shared_ptr<const protocol::ShardSnapshot> SyncShard::Snapshot() const {
   std::shared_ptr<protocol::ShardSnapshot> snapshot = coder_.Save();
-  snapshot->step = open_step_;
+  snapshot->step = steps_.step();
   snapshot->versions = sink_.versions();
   snapshot->plans = plans_.Copies();
   return snapshot;
@@ -185,17 +181,17 @@ std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   if (tick_due() <= closing_.now()) CloseDue(&out);
   if (noticed_) return out;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
-    const OpenBundle* open = open_.bundles[bundle].get();
+    const OpenBundle* const open = steps_.Find(steps_.step(), bundle);
     if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
     noticed_ = true;
     const std::vector<uint32_t> missing = open->MissingRanks();
     out.push_back(
         Notice{.text = absl::StrCat(
-                   "step ", open_step_, ", bundle ", bundle, " has waited ",
+                   "step ", steps_.step(), ", bundle ", bundle, " has waited ",
                    absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
                    missing.empty() ? " for newcomers: no member of the previous step is left"
                                    : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
-               .fields = {.event = "bundle_waits", .step = open_step_}});
+               .fields = {.event = "bundle_waits", .step = steps_.step()}});
     break;
   }
   return out;

@@ -17,12 +17,8 @@ absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t>
   for (const uint32_t rank : *replaced) {
     // The new holder has not received any result and has no stream.
     ranks_[rank] = RankState();
-    ranks_[rank].inherited = StepAfter(open_step_);
-    for (const OpenStep* const step : {&open_, &next_}) {
-      for (const std::unique_ptr<OpenBundle>& open : step->bundles) {
-        if (open != nullptr) open->SetUnanswered(rank, 0);
-      }
-    }
+    ranks_[rank].inherited = steps_.next_step();
+    steps_.ForgetUnanswered(rank);
     Vacate(rank);
   }
   ForgetResults();
@@ -49,7 +45,7 @@ uint64_t SyncShard::results_from() const {
 
 bool SyncShard::IsAhead(const protocol::ExchangeRequest& exchange) const {
   return options_.replay && exchange.bundle < bundles_.size() &&
-         (exchange.step > StepAfter(open_step_) || exchange.acked_step >= open_step_);
+         (exchange.step > steps_.next_step() || exchange.acked_step >= steps_.step());
 }
 
 bool SyncShard::HasArrived(const protocol::ExchangeRequest& exchange) const {
@@ -57,14 +53,14 @@ bool SyncShard::HasArrived(const protocol::ExchangeRequest& exchange) const {
       exchange.step > admitted_[exchange.bundle][exchange.sender.rank].step) {
     return false;
   }
-  if (IsClosed(exchange.step, exchange.bundle)) return true;
-  const OpenBundle* const open = FindOpen(exchange.step, exchange.bundle);
+  if (steps_.IsClosed(exchange.step, exchange.bundle)) return true;
+  const OpenBundle* const open = steps_.Find(exchange.step, exchange.bundle);
   return open != nullptr && open->arrived(exchange.sender.rank);
 }
 
 void SyncShard::HandleKeys(StreamId stream, const protocol::ExchangeRequest& exchange,
                            Effects* out) {
-  const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
+  const OpenBundle* open = steps_.Find(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank) ||
       !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
@@ -132,7 +128,7 @@ void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest
   const RankState& rank = ranks_[exchange.sender.rank];
   std::string why =
       absl::StrCat(PlaceOf(exchange), ": the step is over, and its result is no longer kept; step ",
-                   open_step_, " is open");
+                   steps_.step(), " is open");
   const bool learns = !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
   if (learns && exchange.step > rank.acked) {
     absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
@@ -197,7 +193,7 @@ void SyncShard::AnswerLateJoiner(StreamId stream, const protocol::ExchangeReques
     return;
   }
   auto answer = std::make_shared<protocol::ExchangeReply>(result);
-  answer->open_step = std::max(open_step_, StepAfter(exchange.step));
+  answer->open_step = std::max(steps_.step(), StepAfter(options_, exchange.step));
   SendResult(stream, std::move(answer), out);
 }
 
@@ -238,7 +234,7 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
   }
   // The answer contains the step that is open now. The rank may skip the steps before that.
   auto answer = std::make_shared<protocol::ExchangeReply>(result);
-  answer->open_step = open_step_;
+  answer->open_step = steps_.step();
   SendResult(stream, std::move(answer), out);
 }
 
@@ -248,8 +244,9 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
 // without the other rank.
 void SyncShard::AddLate(protocol::ExchangeRequest exchange, uint32_t checksum) {
   ++stats_.late_contributions;
-  const uint64_t step = closed_[exchange.bundle] ? StepAfter(open_step_) : open_step_;
-  OpenBundle* const open = FindOrOpen(step, exchange.bundle);
+  const uint64_t step =
+      steps_.IsClosed(steps_.step(), exchange.bundle) ? steps_.next_step() : steps_.step();
+  OpenBundle* const open = steps_.FindOrOpen(step, exchange.bundle, closing_);
   stats_.held_bytes -= open->held_bytes();
   open->AdmitLate(exchange.sender.rank, exchange.step, checksum, exchange.rate,
                   std::move(exchange.frames));

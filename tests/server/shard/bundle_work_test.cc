@@ -72,7 +72,7 @@ TEST(BundleCoder, UpdatesTheParametersWhereThereIsARule) {
   EXPECT_EQ(result.rate, 0.5f);
   EXPECT_THAT(DecodedFrame(result.frames.at(0), 2), ElementsAre(-1.5f, -1.5f));
   const std::optional<ShardParameters>& replica = *shard.coder->replica();
-  EXPECT_THAT(replica->parameters(2), ElementsAre(6.5f, 6.5f));
+  EXPECT_THAT(replica->parameters(shard.layout.bundles[0].locals[0]), ElementsAre(6.5f, 6.5f));
 }
 
 TEST(BundleCoder, LeavesOutAMeanThatOverflows) {

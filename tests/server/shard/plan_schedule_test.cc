@@ -12,12 +12,12 @@ namespace {
 using ::testing::HasSubstr;
 
 // Plans with density 50 % from step 1 on, and 25 % from step 4 on.
-ShardOptions ScheduledPlans(const char* mode, uint32_t shard = 0) {
+ShardOptions ScheduledPlans(job::Mode mode, uint32_t shard = 0) {
   ShardOptions options = SmallShard(2, "topk:10%");
   options.mode = mode;
   options.compression.uplink = Spec("topk:10%");
   options.control = {
-      .policy = "schedule",
+      .policy = job::PolicyKind::kSchedule,
       .schedule = {.kind = job::ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
   if (shard == 1) {
     options.shard = 1;
@@ -59,7 +59,7 @@ protocol::ExchangeRequest CodedBy(uint64_t plan_id, uint64_t step) {
 }
 
 TEST(PlanSchedule, AJobWithoutPlansRefusesThem) {
-  for (const char* mode : {"sync", "async"}) {
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync}) {
     ShardOptions options = SmallShard(2);
     options.mode = mode;
     PlannedParts shard(options);
@@ -74,7 +74,7 @@ TEST(PlanSchedule, AJobWithoutPlansRefusesThem) {
 }
 
 TEST(PlanSchedule, InLockstepAPlanIsAnnouncedTwoStepsBeforeItHolds) {
-  PlannedParts shard(ScheduledPlans("sync"));
+  PlannedParts shard(ScheduledPlans(job::Mode::kSync));
   EXPECT_EQ(shard.plans.coded_by(), 1u);
   EXPECT_TRUE(shard.MakeUpTo(1).empty());
   const std::vector<ShardEffect> effects = shard.MakeUpTo(2);
@@ -95,9 +95,9 @@ TEST(PlanSchedule, InLockstepAPlanIsAnnouncedTwoStepsBeforeItHolds) {
 }
 
 TEST(PlanSchedule, InLockstepTheOtherShardsLearnAPlanBeforeItHolds) {
-  PlannedParts first(ScheduledPlans("sync"));
+  PlannedParts first(ScheduledPlans(job::Mode::kSync));
   first.MakeUpTo(2);
-  PlannedParts other(ScheduledPlans("sync", 1));
+  PlannedParts other(ScheduledPlans(job::Mode::kSync, 1));
   EXPECT_FALSE(other.plans.makes_plans());
   protocol::ExchangeRequest exchange = CodedBy(1, 2);
   exchange.plan = first.plans.AnnouncedIn(2, 0, 1);
@@ -109,13 +109,14 @@ TEST(PlanSchedule, InLockstepTheOtherShardsLearnAPlanBeforeItHolds) {
   EXPECT_EQ(other.plans.InForce(3)->id, 1u);
   EXPECT_EQ(other.plans.InForce(4)->id, 2u);
   // Shard 0 knows its own plans.
-  EXPECT_THAT(
-      PlannedParts(ScheduledPlans("sync")).plans.Check(exchange, {.open_step = 3}).message(),
-      HasSubstr("shard 0 has not made it"));
+  EXPECT_THAT(PlannedParts(ScheduledPlans(job::Mode::kSync))
+                  .plans.Check(exchange, {.open_step = 3})
+                  .message(),
+              HasSubstr("shard 0 has not made it"));
 }
 
 TEST(PlanSchedule, AtTheirOwnPaceRanksUseAPlanAtOnce) {
-  ShardOptions options = ScheduledPlans("async");
+  ShardOptions options = ScheduledPlans(job::Mode::kAsync);
   options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   PlannedParts first(options);
   EXPECT_EQ(first.MakeUpTo(2).size(), 1u);
@@ -125,7 +126,7 @@ TEST(PlanSchedule, AtTheirOwnPaceRanksUseAPlanAtOnce) {
   EXPECT_EQ(first.plans.AnnouncedIn(9, 0, 2), nullptr) << "the rank uses it";
   EXPECT_TRUE(first.plans.Check(CodedBy(1, 9), {}).ok());
 
-  options = ScheduledPlans("async", 1);
+  options = ScheduledPlans(job::Mode::kAsync, 1);
   options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   PlannedParts other(options);
   protocol::ExchangeRequest exchange = CodedBy(2, 9);
@@ -136,12 +137,12 @@ TEST(PlanSchedule, AtTheirOwnPaceRanksUseAPlanAtOnce) {
 }
 
 TEST(PlanSchedule, ARestoredScheduleContinuesWithThePlansOfItsSnapshot) {
-  PlannedParts before(ScheduledPlans("sync"));
+  PlannedParts before(ScheduledPlans(job::Mode::kSync));
   before.MakeUpTo(3);
   protocol::ShardSnapshot snapshot;
   snapshot.step = 3;
   snapshot.plans = before.plans.Copies();
-  PlannedParts after(ScheduledPlans("sync"));
+  PlannedParts after(ScheduledPlans(job::Mode::kSync));
   ASSERT_TRUE(after.plans.Restore(snapshot).ok());
   EXPECT_EQ(after.plans.coded_by(), 1u);
   EXPECT_EQ(after.plans.InForce(4)->id, 2u);
@@ -150,7 +151,7 @@ TEST(PlanSchedule, ARestoredScheduleContinuesWithThePlansOfItsSnapshot) {
 }
 
 TEST(PlanSchedule, AShardWithoutBundlesWouldNeverLearnOfAPlan) {
-  const ShardOptions options = ScheduledPlans("sync");
+  const ShardOptions options = ScheduledPlans(job::Mode::kSync);
   ShardLayout layout = *PlanShard(options);
   compress::Compressor downlink(layout.downlink, {.sender = compress::Compressor::kShardSender});
   PlanSchedule plans(&options, layout.downlink, &downlink, &layout.replica);

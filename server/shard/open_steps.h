@@ -1,0 +1,71 @@
+// OpenSteps: the bundles of the two steps to which lockstep ranks may
+// contribute: the open step, and the next one, none of whose bundles closes
+// before that step is open. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/shard/closing_rule.h"
+#include "server/shard/open_bundle.h"
+#include "server/shard/shard.h"
+#include "server/shard/shard_layout.h"
+
+namespace sluice::server {
+
+class OpenSteps {
+ public:
+  // Begins with `step`. All arguments must outlive this object. `elements`
+  // limits the memory for sums that is kept for reuse.
+  OpenSteps(const ShardOptions* options, const std::vector<BundleLayout>* bundles, uint64_t step,
+            size_t elements);
+
+  // The lowest step with a bundle that is not closed.
+  uint64_t step() const { return step_; }
+  uint64_t next_step() const { return StepAfter(options_, step_); }
+  bool IsClosed(uint64_t step, uint32_t bundle) const {
+    return step < step_ || (step == step_ && closed_[bundle]);
+  }
+  bool AllClosed() const { return closed_count_ == closed_.size(); }
+  // Returns the lowest bundle of the open step that is not closed.
+  uint32_t LowestOpen() const;
+
+  // Returns null before an arrival and once the bundle is closed.
+  OpenBundle* Find(uint64_t step, uint32_t bundle) const {
+    return (step == step_ ? open_ : next_)[bundle].get();
+  }
+  // Opens the bundle if it is not open yet. It waits for the members of its
+  // step.
+  OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle, const ClosingRule& rule);
+  // Makes the bundle wait for the present members in both steps.
+  void AwaitMembers(uint32_t bundle, const ClosingRule& rule);
+  // Forgets that contributions of the rank are unanswered.
+  void ForgetUnanswered(uint32_t rank);
+
+  // Records that the sum of a bundle of the open step was forwarded. The bundle
+  // stays open.
+  void HandOver(uint32_t bundle) { handed_[bundle] = true; }
+  bool IsHandedOver(uint32_t bundle) const { return handed_[bundle]; }
+  // Closes a bundle of the open step, and returns it.
+  std::unique_ptr<OpenBundle> Close(uint32_t bundle);
+  // Opens the next step. All bundles of the open step must be closed.
+  void Advance();
+
+ private:
+  using Bundles = std::vector<std::unique_ptr<OpenBundle>>;
+
+  const ShardOptions& options_;
+  const std::vector<BundleLayout>& layouts_;
+  SumPool sums_;  // Declared before the bundles, which use its memory.
+  uint64_t step_;
+  Bundles open_;  // Of the open step. Null before an arrival and once closed.
+  Bundles next_;
+  std::vector<bool> closed_;  // By bundle, for the open step.
+  std::vector<bool> handed_;  // By bundle, for the open step.
+  size_t closed_count_ = 0;
+};
+
+}  // namespace sluice::server
