@@ -1,24 +1,17 @@
-// Checks that a process which wants to take part in a job belongs to it. Pure.
+// Checks if a process may take part in a job: if it belongs to the job, and if its place is free.
+// Pure.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
-#include "protocol/job_phase.h"
-#include "server/coordinator/coordinator_options.h"
+#include "protocol/membership.h"
+#include "protocol/shard_control.h"
+#include "server/coordinator/job_run.h"
 
 namespace sluice::server {
 
-struct Applicant {
-  absl::string_view who;  // For messages.
-  absl::string_view job_name;
-  uint64_t job_hash = 0;
-  absl::string_view version;
-};
-
-// Returns why the process cannot take part. `failure`: why the job failed, if it did.
-absl::Status CheckSameJob(const CoordinatorOptions& options, protocol::JobPhase phase,
-                          absl::string_view failure, const Applicant& applicant);
+// Returns why the worker cannot join. OK also for a worker that must wait for its rank.
+absl::Status CheckJoin(const JobRun& run, const protocol::WorkerJoin& join);
+// Returns why the process cannot serve its shard.
+absl::Status CheckArrival(const JobRun& run, const protocol::ShardArrival& arrival);
 
 }  // namespace sluice::server

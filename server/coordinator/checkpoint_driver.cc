@@ -153,6 +153,12 @@ void CheckpointDriver::Complete(std::vector<uint64_t> in_use, absl::Time now, Ef
   out->push_back(Notice{.text = absl::StrCat("the checkpoint after step ", step, " is complete"),
                         .fields = {.event = "checkpoint_complete", .step = step}});
   AnswerRequests(step, out);
+  for (uint32_t shard = 0; shard < fleet_.size(); ++shard) ReleaseResults(shard, out);
+}
+
+void CheckpointDriver::ReleaseResults(uint32_t shard, Effects* out) {
+  if (!RepairsLosses(options_) || tracker_.newest() == 0) return;
+  fleet_.ReleaseResults(shard, tracker_.newest(), out);
 }
 
 void CheckpointDriver::Abandon(absl::string_view why, absl::Time now, Effects* out) {
@@ -196,9 +202,8 @@ void CheckpointDriver::DropAllAtShards(Effects* out) {
 // Shard 0 may only name a checkpoint for a step that no worker has reached. While shard 0 replays
 // steps, it does not know how far the workers are.
 bool CheckpointDriver::MayNameCheckpoints() const {
-  const bool repairs_losses = tracker_.enabled() && options_.replay_limit > 0;
   const ShardSeat& seat = fleet_[0];
-  return seat.is_attached() && (seat.state == ShardState::kRuns || !repairs_losses);
+  return seat.is_attached() && (seat.state == ShardState::kRuns || !RepairsLosses(options_));
 }
 
 // The command lists all checkpoints to keep, so a shard that missed one catches up with the next.

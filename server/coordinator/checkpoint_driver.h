@@ -78,6 +78,8 @@ class CheckpointDriver {
   void WriteManifest(protocol::CheckpointManifest manifest, Effects* out);
   // Records that the manifest is durable. Checkpoints after the steps `in_use` must stay.
   void Complete(std::vector<uint64_t> in_use, absl::Time now, Effects* out);
+  // Lets the shard forget the results that the newest checkpoint contains.
+  void ReleaseResults(uint32_t shard, Effects* out);
   void Abandon(absl::string_view why, absl::Time now, Effects* out);
   // Returns why the checkpoint in progress must be abandoned. Empty if it need not be.
   // `all_passed`: all workers have passed its step.

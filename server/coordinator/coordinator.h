@@ -6,37 +6,33 @@
 // not enough, the coordinator increases the term, all processes join again, and the job continues
 // from the newest complete checkpoint (rollback). Pure: the caller passes times and random numbers,
 // and effects are returned as values. Not thread-safe.
+//
+// The coordinator receives all calls and passes them on. JobRun has the state of the run and its
+// transitions. Each other part has one task, and it sees only the JobRun.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "job/momentum.h"
-#include "protocol/compression_plan.h"
 #include "protocol/exchange.h"
 #include "protocol/job_phase.h"
-#include "protocol/layout.h"
 #include "protocol/membership.h"
 #include "protocol/shard_control.h"
 #include "protocol/snapshot.h"
-#include "protocol/tensor_table.h"
-#include "server/coordinator/checkpoint_driver.h"
+#include "server/coordinator/checkpoint_reports.h"
 #include "server/coordinator/coordinator_effects.h"
 #include "server/coordinator/coordinator_options.h"
+#include "server/coordinator/divergence_check.h"
+#include "server/coordinator/elastic_members.h"
+#include "server/coordinator/job_run.h"
 #include "server/coordinator/job_status.h"
-#include "server/coordinator/parameter_audit.h"
-#include "server/coordinator/parent_gate.h"
-#include "server/coordinator/recovery_log.h"
-#include "server/coordinator/recovery_policy.h"
-#include "server/coordinator/roster.h"
-#include "server/coordinator/shard_fleet.h"
-#include "server/coordinator/term.h"
-#include "server/coordinator/term_messages.h"
-#include "server/shard/notice.h"
+#include "server/coordinator/lease_watch.h"
+#include "server/coordinator/loss_repair.h"
 
 namespace sluice::server {
 
@@ -47,7 +43,7 @@ class Coordinator {
   Coordinator(CoordinatorOptions options, absl::Time now);
 
   // Call this first. Emits the record that must be durable before any process gets an answer.
-  void Begin(Effects* out);
+  void Begin(Effects* out) { run_.Begin(out); }
 
   // An AnswerJoin answers the call, now or later. Calls with the same nonce come from the same
   // member; if an older call of that member still waits, the older call fails with ABORTED. In a
@@ -67,7 +63,7 @@ class Coordinator {
 
   // Returns a number for a process that will attach. It is higher than all earlier numbers,
   // including those from earlier coordinators. Begin's record must be durable before the call.
-  uint64_t NumberShard() { return fleet_.NumberProcess(); }
+  uint64_t NumberShard() { return run_.fleet().NumberProcess(); }
   void AttachShard(ControlStreamId stream, const protocol::ShardArrival& arrival, absl::Time now,
                    Effects* out);
   void ShardHealth(ControlStreamId stream, const protocol::ShardHealthReport& health,
@@ -75,17 +71,23 @@ class Coordinator {
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now, Effects* out);
   void ShardFailed(ControlStreamId stream, absl::string_view reason, Effects* out);
   // Records that the stream has closed. The shard may attach again; its lease continues.
-  void ShardDetached(ControlStreamId stream) { fleet_.Detach(stream); }
+  void ShardDetached(ControlStreamId stream) { run_.fleet().Detach(stream); }
 
   // Reports a part that is durable or has an error. If the part could not be written, the
   // checkpoint is abandoned unless it is complete without the part. If the part is unreadable and
   // belongs to the checkpoint to continue from, the job rolls back to the previous checkpoint.
   // Fails with INVALID_ARGUMENT if the part belongs to another member; otherwise as Heartbeat does.
   absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part,
-                          absl::Time now, Effects* out);
+                          absl::Time now, Effects* out) {
+    return checkpoint_reports_.WorkerPart(sender, part, now, out);
+  }
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
-                 Effects* out);
-  void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
+                 Effects* out) {
+    checkpoint_reports_.ShardPart(stream, part, now, out);
+  }
+  void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
+    checkpoint_reports_.ShardNamedCheckpoint(stream, step);
+  }
   // Reports that a worker sent different bytes in a replay. The job rolls back to the checkpoint.
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason,
                             absl::Time now, Effects* out);
@@ -95,145 +97,66 @@ class Coordinator {
   // FAILED_PRECONDITION if the job has no checkpoints or has ended, UNAVAILABLE if the job is not
   // running or the checkpoint failed, and RESOURCE_EXHAUSTED if too many requests wait.
   void RequestCheckpoint(CheckpointToken token, Effects* out) {
-    checkpoints_.Request(token, phase_, out);
+    run_.checkpoints().Request(token, run_.phase(), out);
   }
-  void RequestCancelled(CheckpointToken token) { checkpoints_.CancelRequest(token); }
+  void RequestCancelled(CheckpointToken token) { run_.checkpoints().CancelRequest(token); }
 
-  // Checks the leases and the join timeout. If more than a quarter of the lease has passed since
-  // the last tick, assumes that this process was suspended and shifts all timers by that gap.
+  // Checks the leases and the time-outs. If much time has passed since the last tick, assumes that
+  // this process was suspended and shifts all timers by that gap.
   void Tick(absl::Time now, Effects* out);
   // The next four methods are for a rack (CoordinatorOptions::in_rack). They ignore terms that are
   // over. StartRackTerm begins the term after `restore_step`, whose checkpoint is complete here, or
   // at the start of the job if `restore_step` is 0. It discards newer checkpoints.
   void StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree, absl::Time now,
-                     Effects* out);
+                     Effects* out) {
+    run_.StartRackTerm(term, restore_step, parameters_agree, now, out);
+  }
   // Reports that the parent job rolls back or has lost this relay. The rack begins a new term.
   void ParentLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out);
   // Reports that the parent job has finished.
-  void FinishParent(uint32_t term, Effects* out);
+  void FinishParent(uint32_t term, Effects* out) { run_.FinishParent(term, out); }
   // Reports that the parent job has completed the checkpoint after `durable_step`. The rack keeps
   // all checkpoints from the oldest of the last checkpoint_keep reported steps on.
-  void ReleaseCheckpoints(uint64_t durable_step) { checkpoints_.Release(durable_step); }
-  bool HasCheckpoint(uint64_t step) const { return book().IsComplete(step); }
+  void ReleaseCheckpoints(uint64_t durable_step) { run_.checkpoints().Release(durable_step); }
+  bool HasCheckpoint(uint64_t step) const { return run_.book().IsComplete(step); }
   // Returns OK if the checkpoint after `step` is complete here, an error if it can no longer become
   // complete, and nullopt if that is not known yet.
   std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
   // Ends the job with `reason`. Does nothing if the job has ended.
-  void Fail(absl::string_view reason, Effects* out);
+  void Fail(absl::string_view reason, Effects* out) { run_.Fail(reason, out); }
 
   // Returns the state that is sent to a worker of this term.
   protocol::JobState State() const;
   // Records that the last answer to this sender did not report the end of the job.
   void EndNotTold(const protocol::Sender& sender);
   // Number of this coordinator among all coordinators of the run, from 1.
-  uint64_t incarnation() const { return incarnation_; }
-  protocol::JobPhase phase() const { return phase_; }
-  const std::string& failure() const { return failure_; }
-  uint32_t term() const { return term_.number; }
+  uint64_t incarnation() const { return run_.incarnation(); }
+  protocol::JobPhase phase() const { return run_.phase(); }
+  const std::string& failure() const { return run_.failure(); }
+  uint32_t term() const { return run_.term().number; }
   // True if the job has ended and all attached shards and present workers know it.
   bool Drained() const;
   // True if at least one worker knows that the job has ended.
-  bool AnyToldEnd() const { return roster_.AnyToldEnd(); }
+  bool AnyToldEnd() const { return run_.roster().AnyToldEnd(); }
   JobStatus Status(absl::Time now) const;
 
  private:
-  bool has_checkpoints() const { return book().enabled(); }
-  const CheckpointTracker& book() const { return checkpoints_.tracker(); }
-  // A worker that joins in the middle of a term begins with the newest checkpoint.
-  bool grants_from_newest() const {
-    return phase_ == protocol::JobPhase::kRunning && repairs_losses();
-  }
-  bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
-  bool ended() const {
-    return phase_ == protocol::JobPhase::kFinished || phase_ == protocol::JobPhase::kFailed;
-  }
-  bool gathering() const {
-    return !term_.announced &&
-           (phase_ == protocol::JobPhase::kWaiting || phase_ == protocol::JobPhase::kRecovering);
-  }
-  bool CanGoOnInTerm(const protocol::RunRecord& record) const;
-  void GoOnInTerm(const protocol::RunRecord& record, absl::Time now);
-  absl::Status CheckJoin(const protocol::WorkerJoin& join) const;
-  absl::Status CheckArrival(const protocol::ShardArrival& arrival) const;
-  // True if the sender belongs to a term that is over. The sender then receives the current term.
-  bool OfEarlierTerm(const protocol::Sender& sender) const;
   protocol::JobState StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat);
+  protocol::JobState StateFor(uint32_t rank);
   void AssignRank(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out);
   void AdmitSuccessors(absl::Time now, Effects* out);
-  void CommandAttached(const ShardSeat& seat, absl::Time now, Effects* out);
-  void StartWhenComplete(absl::Time now, Effects* out);
-  void GrantWhenAcknowledged(absl::Time now, Effects* out);
-  void GrantWaiting(absl::Time now, Effects* out);
-  void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
-  protocol::JobState StateFor(uint32_t rank);
-  void CheckWaiting(absl::Time now, Effects* out);
-  void CheckLeases(absl::Time now, Effects* out);
-  void End(protocol::JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
-           Effects* out);
-  std::string WhoIsMissing() const;
-
-  // Defined in coordinator_rack.cc.
-  bool MayBegin(Effects* out);
-  void Finish(Effects* out);
-
-  // Defined in coordinator_elastic.cc.
-  void EvictLost(absl::Time now, Effects* out);
-  void GaveUp(uint32_t rank, absl::string_view why, absl::Time now, Effects* out);
-  void AskForNewcomers(absl::Time now, Effects* out);
-  void Remove(const Roster::Ranks& ranks, absl::string_view how, absl::Time now, Effects* out);
-  void AdmitLearners(absl::Time now, Effects* out);
-  bool CanTakeLearners() const;
-  void ExpectPresentRanks();
-  void AnnounceMembers(Effects* out);
-
-  // Defined in coordinator_repair.cc.
   void ReattachShard(const ShardSeat& seat, bool is_new, absl::Time now, Effects* out);
-  void StartReplays(absl::Time now, Effects* out);
-  void ReplaceWorkers(absl::Time now, Effects* out);
-  std::string WhyNotReplaced(const Roster::Ranks& ranks, absl::Time now) const;
-  // Describes the newcomer for the rank.
-  std::string ReplacedBy(uint32_t rank) const;
-  void AnswerWhenMembersAreKnown(absl::Time now, Effects* out);
-  void CheckLostMembers(absl::Time now, Effects* out);
-  RecoveryPolicy Policy() const;
-  std::string Explain(const RecoveryPolicy& policy, const RepairObstacle& obstacle) const;
-  // Returns why these losses cannot be repaired. Empty if they can.
-  std::string WhyNoRepair(bool shard_lost, bool worker_lost) const;
-  RecoveryClass Recovery(std::string* reason) const;
-  void WatchRecovery(Effects* out);
-  void WatchReplays(absl::Time now, Effects* out);
-  void CompareParameters(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
-  bool ComesOfARepair(const protocol::Sender& first, const protocol::Sender& sender,
-                      uint64_t step) const;
+  void CommandAttached(const ShardSeat& seat, absl::Time now, Effects* out);
+  void RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
+  void CheckTimeouts(absl::Time now, Effects* out);
 
-  // Defined in coordinator_checkpoints.cc.
-  void RollBack(absl::string_view cause, absl::Time now, Effects* out);
-  void RecordPart(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
-                  Effects* out);
-  void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
-  void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
-  void AskForNextCheckpoint(Effects* out);
-  void GiveUpForgotten(absl::Time now, Effects* out);
-  void ReleaseResultsOf(uint32_t shard, Effects* out);
-  void NoteOtherWorldSize(Effects* out) const;
-
-  const CoordinatorOptions options_;
-  const uint64_t incarnation_;
   const absl::Time created_;
-  absl::Time waiting_since_;
-  absl::Time last_tick_;
-  protocol::JobPhase phase_ = protocol::JobPhase::kWaiting;
-  Term term_;
-  std::string failure_;
-  Roster roster_;
-  ShardFleet fleet_;
-  ParameterAudit audit_;
-  ParentGate parent_;
-  CheckpointDriver checkpoints_;
-  const TermMessages messages_;
-  uint64_t furthest_step_ = 0;  // Highest step reported in this term or before.
-  bool knows_position_ = true;  // False if no step has been reported since a restart.
-  RecoveryLog recoveries_;
+  JobRun run_;
+  LeaseWatch leases_;
+  LossRepair repair_;
+  ElasticMembers elastic_;
+  CheckpointReports checkpoint_reports_;
+  DivergenceCheck divergence_;
 };
 
 }  // namespace sluice::server

@@ -81,4 +81,13 @@ struct CoordinatorOptions {
   std::vector<uint64_t> damaged_checkpoints{};
 };
 
+inline bool HasCheckpoints(const CoordinatorOptions& options) {
+  return options.checkpoint_interval > 0;
+}
+// True if the job restores lost processes in place where it can. Otherwise every loss causes a
+// rollback or ends the job.
+inline bool RepairsLosses(const CoordinatorOptions& options) {
+  return HasCheckpoints(options) && options.replay_limit > 0;
+}
+
 }  // namespace sluice::server

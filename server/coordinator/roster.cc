@@ -229,6 +229,11 @@ Roster::Ranks Roster::Replaceable(absl::Time now) const {
   return ranks;
 }
 
+std::string Roster::ReplacedBy(uint32_t rank) const {
+  const protocol::WorkerJoin& newcomer = members_[rank].successor->join;
+  return absl::StrCat(Describe(rank), " was replaced by ", newcomer.host, " pid ", newcomer.pid);
+}
+
 Successor Roster::TakeSuccessor(uint32_t rank) {
   Successor successor = *std::move(members_[rank].successor);
   members_[rank].successor.reset();
@@ -310,7 +315,7 @@ bool Roster::AnyToldEnd() const {
 bool Roster::AllKnowEnd(bool absent_too) const {
   return std::all_of(begin(), end(), [this, absent_too](const Member& member) {
     return member.told_end || (!member.is_present() && !absent_too) ||
-           (member.has_left() && !has_checkpoints());
+           (member.has_left() && !HasCheckpoints(options_));
   });
 }
 

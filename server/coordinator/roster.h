@@ -83,6 +83,8 @@ class Roster {
   // Newcomers.
   // Returns the ranks with a waiting newcomer whose holder, if any, may be replaced.
   Ranks Replaceable(absl::Time now) const;
+  // States which newcomer replaces the holder of the rank.
+  std::string ReplacedBy(uint32_t rank) const;
   // Takes the newcomer out of the queue.
   Successor TakeSuccessor(uint32_t rank);
   // Gives the rank to its newcomer, which replays the steps from `first_step` on.
@@ -154,7 +156,6 @@ class Roster {
   }
 
  private:
-  bool has_checkpoints() const { return options_.checkpoint_interval > 0; }
   static void Move(Member* member, MemberEvent event);
   static void Vacate(Member* member);
   void Occupy(Member* member, JoinToken token, protocol::WorkerJoin join, absl::Time now);

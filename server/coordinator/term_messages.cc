@@ -61,8 +61,7 @@ protocol::RunRecord TermMessages::Record(bool finished) const {
                              .finished = finished,
                              .coordinator_incarnation = incarnation_};
   // A rack does not repair losses, but its next coordinator must report the end of the run.
-  const bool repairs_losses = options_.checkpoint_interval > 0 && options_.replay_limit > 0;
-  const bool needed = repairs_losses || (finished && options_.in_rack);
+  const bool needed = RepairsLosses(options_) || (finished && options_.in_rack);
   if (!needed || !term_.announced) return record;
   record.generation = term_.generation;
   record.restore_step = term_.restore_step;

@@ -19,8 +19,6 @@ class Bug:
 
 TRACKER = "server/coordinator/checkpoint_tracker.cc"
 COORDINATOR = "server/coordinator/coordinator.cc"
-REPAIR = "server/coordinator/coordinator_repair.cc"
-CHECKPOINTS = "server/coordinator/coordinator_checkpoints.cc"
 DURABLE = "protocol/checkpoint/durable_file.cc"
 
 BUGS = [
@@ -51,14 +49,14 @@ BUGS = [
         [("return !all_there_ && now - waits_since_ > options_.patience;",
           "return options_.in_lockstep && !all_there_ && now - waits_since_ > options_.patience;")],
         "server_coordinator_tests", "AtTheirOwnPaceTest.*"),
-    Bug("newcomer_withdraws_rank_0", "server/coordinator/coordinator_elastic.cc",
-        [("checkpoints_.WithdrawRank(rank, now);", "checkpoints_.WithdrawRank(0, now);")],
+    Bug("newcomer_withdraws_rank_0", "server/coordinator/elastic_members.cc",
+        [("run_.checkpoints().WithdrawRank(rank, now);", "run_.checkpoints().WithdrawRank(0, now);")],
         "server_coordinator_tests", "ElasticTest.ANewcomerLeavesThePartsOfOthersInPlace"),
     Bug("checkpoint_removed_under_its_reader", "server/coordinator/checkpoint_driver.cc",
         [("tracker_.Hold(std::move(in_use));", "in_use.clear();")],
         "server_coordinator_tests", "KeepOneTest.*"),
-    Bug("unwritten_part_discards_a_checkpoint", CHECKPOINTS,
-        [("if (part.unreadable) {", "if (part.unreadable || (!part.error.empty() && part.step == book().newest())) {")],
+    Bug("unwritten_part_discards_a_checkpoint", "server/coordinator/checkpoint_reports.cc",
+        [("if (part.unreadable) {", "if (part.unreadable || (!part.error.empty() && part.step == run_.book().newest())) {")],
         "simulate", kinds="elastic", shows="is good"),
     # Another number of workers.
     Bug("resumed_ranks_need_equal_codecs", "compress/feedback/residual_merge.cc",
@@ -67,15 +65,15 @@ BUGS = [
         [("sender.rank >= source.world_size)", "sender.rank >= source.world_size + 1'000)")],
         "simulate", kinds="elastic", shows="is good"),
     # Which process counts.
-    Bug("unheard_start_blocks_the_job", REPAIR,
-        [("  GrantWhenAcknowledged(now, out);\n  AnswerWhenMembersAreKnown(now, out);\n", "  AnswerWhenMembersAreKnown(now, out);\n")],
+    Bug("unheard_start_blocks_the_job", COORDINATOR,
+        [("no acknowledgement follows.\n  run_.RunWhenStarted(now, out);\n", "no acknowledgement follows.\n")],
         "simulate", kinds="fixed,elastic,plans", shows="does not end"),
     Bug("generation_not_heard_yet_is_fenced", "server/shard/request_fence.cc",
         [("if (is_term_behind || IsGenerationBehind(exchange.sender)) {", "if (is_term_behind) {")],
         "server_shard_tests", "ShardRepair.ASuccessorWaitsForAShardThatDoesNotKnowItYet"),
     Bug("replaced_shard_ends_its_workers", "server/rpc/shard_agent.cc", [("host_->Withdraw(reason);", "host_->End(reason);")],
         "server_rpc_tests", "ShardAgentTest.ARefusedShardBreaksItsStreamsAndFencesNobody"),
-    Bug("restarted_coordinator_keeps_its_number", COORDINATOR,
+    Bug("restarted_coordinator_keeps_its_number", "server/coordinator/job_run.cc",
         [("options.run->coordinator_incarnation + 1 : 1;", "options.run->coordinator_incarnation : 1;")],
         "server_coordinator_tests", "RepairTest.EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordinators"),
     Bug("later_process_has_the_lower_number", "server/coordinator/shard_fleet.h",
@@ -85,11 +83,11 @@ BUGS = [
         [("if (version != options.software_version) {", "if (version.empty()) {")],
         "simulate", kinds="fixed", shows="of another version"),
     Bug("early_leave_counts_for_the_next_term", COORDINATOR,
-        [("if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);\n  const uint32_t rank = leave.last.sender.rank;\n",
+        [("if (run_.IsOfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);\n  const uint32_t rank = leave.last.sender.rank;\n",
           "const uint32_t rank = leave.last.sender.rank;\n")],
         "server_coordinator_tests", "RestartAtTheStartTest.*"),
-    Bug("leaving_at_min_workers_fails_the_job", "server/coordinator/coordinator_elastic.cc",
-        [("roster_.GiveUp(rank, why);", 'Fail(absl::StrCat(roster_.Describe(rank), " gave up: ", why), out);')],
+    Bug("leaving_at_min_workers_fails_the_job", "server/coordinator/elastic_members.cc",
+        [("roster.GiveUp(rank, why);", 'run_.Fail(absl::StrCat(roster.Describe(rank), " gave up: ", why), out);')],
         "simulate", kinds="elastic", shows="the job failed"),
     # Time-outs.
     Bug("end_does_not_wait_for_heartbeats", "server/rpc/server.cc",
@@ -98,10 +96,10 @@ BUGS = [
     Bug("stall_never_times_out", "server/coordinator/roster_leases.cc",
         [("heartbeat.since_progress >= options_.stall_timeout;", "heartbeat.since_progress >= 1000 * options_.stall_timeout;")],
         "server_coordinator_tests", "StallTest.*"),
-    Bug("join_never_times_out", "server/coordinator/coordinator_leases.cc",
-        [("options_.rejoin_timeout : options_.join_timeout;", "options_.rejoin_timeout : absl::InfiniteDuration();")],
+    Bug("join_never_times_out", "server/coordinator/lease_watch.cc",
+        [("options.rejoin_timeout : options.join_timeout;", "options.rejoin_timeout : absl::InfiniteDuration();")],
         "server_coordinator_tests", "CoordinatorTest.WhoNeverCameIsNamed"),
-    Bug("lost_member_awaited_forever", REPAIR, [("if (too_long) {", "if (too_long && roster_.size() > 1'000'000) {")],
+    Bug("lost_member_awaited_forever", "server/coordinator/lease_watch.cc", [("if (too_long) {", "if (too_long && fleet.size() > 1'000'000) {")],
         "server_coordinator_tests", "RepairTest.WhoIsLostIsAwaitedUpToTheWaitLimit"),
     # Gradients.
     Bug("plan_to_none_loses_the_residual_on_a_gpu", "compress/compressor.cc",

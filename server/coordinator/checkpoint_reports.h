@@ -1,0 +1,50 @@
+// CheckpointReports: decides about the checkpoint in progress when a process reports a part of it,
+// and when a time limit is over: the checkpoint becomes complete, or the coordinator abandons it. A
+// report that a part of an older checkpoint is unreadable causes a rollback. Pure; not thread-safe.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "protocol/exchange.h"
+#include "protocol/snapshot.h"
+#include "server/coordinator/coordinator_effects.h"
+#include "server/coordinator/job_run.h"
+
+namespace sluice::server {
+
+class CheckpointReports {
+ public:
+  using Effects = CoordinatorEffects;
+
+  // `run` must outlive it.
+  explicit CheckpointReports(JobRun* run) : run_(*run) {}
+
+  // As the methods of Coordinator with these names.
+  absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part,
+                          absl::Time now, Effects* out);
+  void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
+                 Effects* out);
+  void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
+  // Records the outcome of WriteCheckpoint for the checkpoint in progress. Handle the consequences
+  // of a complete checkpoint next, then call TakeEarlyParts.
+  void Written(const absl::Status& status, absl::Time now, Effects* out);
+  // Handles the parts of the next checkpoint that arrived before the last one was written.
+  void TakeEarlyParts(absl::Time now, Effects* out);
+
+  // Abandons the checkpoint in progress if a part is overdue.
+  void AbandonOverdue(absl::Time now, Effects* out);
+  // Abandons the checkpoint in progress if an earlier coordinator requested it and its parts do not
+  // arrive.
+  void AbandonForgotten(absl::Time now, Effects* out);
+
+ private:
+  void Record(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
+              Effects* out);
+  void Abandon(absl::string_view why, absl::Time now, Effects* out);
+  void AskForNext(Effects* out);
+
+  JobRun& run_;
+};
+
+}  // namespace sluice::server
