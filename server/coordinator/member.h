@@ -24,7 +24,7 @@ enum class MemberState {
   // Elastic: the holder left before the end, and the job cannot continue with fewer workers. The
   // next check of the leases handles this.
   kLeaving,
-  kGone,  // Elastic: the holder left like this, and the job waits for a newcomer.
+  kGone,  // Elastic: the holder left before the end, and the job waits for a newcomer.
   kLeft,  // The holder has finished, or it gave up and the job failed.
 };
 

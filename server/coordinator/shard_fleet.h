@@ -21,18 +21,18 @@ namespace sluice::server {
 // State of a shard in the current term.
 enum class ShardState {
   kAbsent,        // No process has attached to this coordinator.
-  kWaits,         // The process has not acknowledged its StartShard.
-  kAwaitsReplay,  // The process attached in the middle of the term and gets no StartShard yet.
-  kStartsReplay,  // The process got a StartShard with `replay` and has not acknowledged it.
+  kWaits,         // The process has not acknowledged the start command.
+  kAwaitsReplay,  // The process attached in the middle of the term and must not start yet.
+  kStartsReplay,  // The process has not acknowledged the command to start with a replay.
   kReplays,       // The process replays steps and has not caught up yet.
-  kRuns,
+  kRuns,          // The process takes part in every step.
 };
 
 enum class ShardEvent {
   kNewProcess,   // A process attached that this coordinator did not know.
-  kStarted,      // The process acknowledged StartShard, or attached while it runs the term.
+  kStarted,      // The process acknowledged the command, or attached while it runs the term.
   kNeedsReplay,  // The term runs without the process.
-  kReplayBegan,  // StartShard with `replay` was sent.
+  kReplayBegan,  // The command to start with a replay is sent.
   kCaughtUp,     // The process has replayed all steps.
   kTermBegan,    // All shards must start again.
 };

@@ -11,7 +11,7 @@ import unittest
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 LIMIT = 45_000
 GENERATED_PAGES = ("docs/flags.md",)
-GENERATED = re.compile(r"<!-- keys of .*?<!-- end of keys -->|<!-- support table -->.*?<!-- end of support table -->|^\| `sluice_[a-z_]+` \|.*?$",
+GENERATED = re.compile(r"<!-- keys of .*?<!-- end of keys -->|<!-- states of .*?<!-- end of states -->|<!-- support table -->.*?<!-- end of support table -->|^\| `sluice_[a-z_]+` \|.*?$",
                        re.M | re.S)
 
 
