@@ -39,6 +39,23 @@ TEST_F(LeaseWatchTest, TheTimeOfASuspensionDoesNotCount) {
   EXPECT_EQ(leases_.last_tick(), now_);
 }
 
+TEST_F(LeaseWatchTest, TheJobWaitsForALostProcessThatItCanRepair) {
+  Start();
+  now_ += run_.options().lease;
+  for (const uint32_t rank : {0u, 1u}) Report(rank);
+  Hear(0);
+  leases_.AwaitLost(now_, &effects_);
+  EXPECT_TRUE(run_.is_running());
+  EXPECT_TRUE(run_.fleet()[1].lost);
+  EXPECT_EQ(Events(), Texts{"lost"});
+  EXPECT_EQ(EffectsOf<RefuseShard>().size(), 1u);
+  now_ += run_.options().rejoin_timeout;
+  for (const uint32_t rank : {0u, 1u}) Report(rank);
+  Hear(0);
+  leases_.AwaitLost(now_, &effects_);
+  EXPECT_TRUE(run_.failure().starts_with("waited 10m: shard 1 (h:7071)")) << run_.failure();
+}
+
 TEST_F(LeaseWatchTest, ALossThatCannotBeRepairedIsARollback) {
   Start();
   protocol::WorkerHeartbeat heartbeat = BeatOf(0);
