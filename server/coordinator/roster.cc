@@ -38,7 +38,7 @@ void Roster::ContinueTerm(const protocol::RunRecord& record, absl::Time now) {
   table_ = record.table;
   for (uint32_t rank = 0; rank < size() && rank < record.members.size(); ++rank) {
     const protocol::RunMember& from = record.members[rank];
-    if (from.incarnation == 0) continue;  // Nobody held the rank.
+    if (from.incarnation == 0) continue;  // No worker held the rank.
     Member& member = members_[rank];
     Move(&member, MemberEvent::kContinued);
     member.heard = now;

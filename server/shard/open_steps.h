@@ -1,6 +1,5 @@
-// OpenSteps: the bundles of the two steps to which lockstep ranks may
-// contribute: the open step, and the next one, none of whose bundles closes
-// before that step is open. Not thread-safe.
+// OpenSteps: the bundles of the two steps to which lockstep ranks may contribute: the open step and
+// the next one. No bundle of the next step closes before that step is open. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +17,8 @@ namespace sluice::server {
 
 class OpenSteps {
  public:
-  // Begins with `step`. All arguments must outlive this object. `elements`
-  // limits the memory for sums that is kept for reuse.
+  // Begins with `step`. All arguments must outlive this object. `elements` limits the memory for
+  // sums that is kept for reuse.
   OpenSteps(const ShardOptions* options, const std::vector<BundleLayout>* bundles, uint64_t step,
             size_t elements);
 
@@ -37,16 +36,14 @@ class OpenSteps {
   OpenBundle* Find(uint64_t step, uint32_t bundle) const {
     return (step == step_ ? open_ : next_)[bundle].get();
   }
-  // Opens the bundle if it is not open yet. It waits for the members of its
-  // step.
+  // Opens the bundle if it is not open yet. It waits for the members of its step.
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle, const ClosingRule& rule);
   // Makes the bundle wait for the present members in both steps.
   void AwaitMembers(uint32_t bundle, const ClosingRule& rule);
   // Forgets that contributions of the rank are unanswered.
   void ForgetUnanswered(uint32_t rank);
 
-  // Records that the sum of a bundle of the open step was forwarded. The bundle
-  // stays open.
+  // Records that the sum of a bundle of the open step was forwarded. The bundle stays open.
   void HandOver(uint32_t bundle) { handed_[bundle] = true; }
   bool IsHandedOver(uint32_t bundle) const { return handed_[bundle]; }
   // Closes a bundle of the open step, and returns it.
@@ -61,7 +58,7 @@ class OpenSteps {
   const std::vector<BundleLayout>& layouts_;
   SumPool sums_;  // Declared before the bundles, which use its memory.
   uint64_t step_;
-  Bundles open_;  // Of the open step. Null before an arrival and once closed.
+  Bundles open_;  // Bundles of the open step. Null before an arrival and once closed.
   Bundles next_;
   std::vector<bool> closed_;  // By bundle, for the open step.
   std::vector<bool> handed_;  // By bundle, for the open step.

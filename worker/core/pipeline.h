@@ -305,7 +305,7 @@ class Pipeline {
   size_t bundles_unresolved_ = 0;
   std::vector<GradientView> gradients_;  // By tensor, of the open step.
   std::vector<bool> ready_;              // By tensor.
-  TensorArrivals arrivals_;              // Of the open or last step.
+  TensorArrivals arrivals_;              // Results of the open or last step.
   std::vector<ShardState> shards_;
   ReplayBuffer kept_;
   uint64_t durable_step_ = 0;     // From the last Release.

@@ -17,7 +17,7 @@ enum class ResultUse {
 
 // One chunk. Owned by the Pipeline; valid until its next step starts.
 struct ResultPart {
-  size_t offset = 0;  // Of the chunk in the tensor, in elements.
+  size_t offset = 0;  // Offset of the chunk in the tensor, in elements.
   size_t count = 0;
   bool from_zero = false;              // The frames replace the values, and are not added to them.
   absl::Span<const std::byte> frames;  // One or two, or none if n = 0.

@@ -332,7 +332,7 @@ TEST_F(ElasticRosterTest, RemovedMembersTakeTheirResidualsWithThem) {
   EXPECT_EQ(roster_.lost_residual_energy(), 2.5);
   EXPECT_EQ(roster_.PresentRanks(), Ranks({0, 2}));
   Await(1, 9);
-  EXPECT_EQ(roster_.Replaceable(now_), Ranks({1})) << "nobody holds the rank";
+  EXPECT_EQ(roster_.Replaceable(now_), Ranks({1})) << "no worker holds the rank";
   roster_.SeatLate(1, now_);
   EXPECT_TRUE(roster_[1].late_joiner);
   EXPECT_FALSE(roster_[1].has_reported);

@@ -12,19 +12,9 @@ using ::testing::HasSubstr;
 
 // Returns a shard with density 50 % from step 1 on, and 25 % from step 4 of the slowest rank on.
 ShardOptions PlannedShard(uint32_t shard = 0) {
-  ShardOptions options = SmallShard(2, "topk:10%");
-  options.mode = job::Mode::kAsync;
+  ShardOptions options = ScheduledPlans(job::Mode::kAsync, shard);
   options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   options.parameters_agree = false;
-  options.compression.uplink = Spec("topk:10%");
-  options.control = {
-      .policy = job::PolicyKind::kSchedule,
-      .schedule = {.kind = job::ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
-  if (shard == 1) {
-    options.shard = 1;
-    for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
-    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
-  }
   return options;
 }
 

@@ -80,7 +80,7 @@ TEST(CheckpointNaming, ASuccessorTakesUpTheCheckpointOfItsPredecessor) {
   effects.clear();
   naming.Announce(8, true, &effects);
   EXPECT_THAT(effects, IsEmpty());
-  // Whoever asks now may not know of it.
+  // A process that asks now may not know of the named checkpoint.
   EXPECT_EQ(naming.Name(7, 7), 8u);
   naming.Announce(8, true, &effects);
   naming.Announce(8, true, &effects);

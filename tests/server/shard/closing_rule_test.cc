@@ -103,7 +103,7 @@ TEST_F(ClosingRuleTest, NamesTheBundlesWithAQuorumInTheOrderInWhichTheyGotIt) {
 
 TEST_F(ClosingRuleTest, AnElasticBundleWaitsForTheMembersOfItsStep) {
   options_.elastic = true;
-  options_.incarnations[1] = 0;  // Nobody holds rank 1 yet.
+  options_.incarnations[1] = 0;  // No worker holds rank 1 yet.
   ClosingRule rule = Rule();
   const auto bundle = Bundle();
   rule.AwaitMembers(kWeights, 4, bundle.get());

@@ -11,22 +11,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Plans with density 50 % from step 1 on, and 25 % from step 4 on.
-ShardOptions ScheduledPlans(job::Mode mode, uint32_t shard = 0) {
-  ShardOptions options = SmallShard(2, "topk:10%");
-  options.mode = mode;
-  options.compression.uplink = Spec("topk:10%");
-  options.control = {
-      .policy = job::PolicyKind::kSchedule,
-      .schedule = {.kind = job::ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
-  if (shard == 1) {
-    options.shard = 1;
-    for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
-    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
-  }
-  return options;
-}
-
 // A schedule and the parts of a shard that it changes.
 struct PlannedParts {
   explicit PlannedParts(ShardOptions of)

@@ -53,6 +53,23 @@ inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "non
   return options;
 }
 
+// Returns SmallShard with plans: density 50 % from step 1 on, and 25 % from step 4 on. Shard 0 is
+// empty if `shard` is 1.
+inline ShardOptions ScheduledPlans(job::Mode mode, uint32_t shard = 0) {
+  ShardOptions options = SmallShard(2, "topk:10%");
+  options.mode = mode;
+  options.compression.uplink = Spec("topk:10%");
+  options.control = {
+      .policy = job::PolicyKind::kSchedule,
+      .schedule = {.kind = job::ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
+  if (shard == 1) {
+    options.shard = 1;
+    for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
+    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
+  }
+  return options;
+}
+
 // Returns the contribution of `rank` to a bundle of SmallShard. All elements are `value`.
 inline protocol::ExchangeRequest Contribution(uint32_t rank, uint64_t step, uint32_t bundle,
                                               float value) {
