@@ -6,17 +6,10 @@
 #include "server/shard/async_shard.h"
 
 namespace sluice::server {
-namespace {
-
-// A rank's clock is invalid if it is this far ahead of a checkpoint.
-constexpr uint64_t kAheadMax = uint64_t{1} << 40;
-
-}  // namespace
-
 uint64_t AsyncShard::NameCheckpoint(uint64_t minimum_step) {
-  const uint64_t furthest = *std::max_element(reached_.begin(), reached_.end());
-  return checkpoints_.Name(minimum_step, std::max(checkpoints_.EarliestAfter(furthest),
-                                                  checkpoints_.EarliestAfter(open_step())));
+  return checkpoints_.Name(minimum_step,
+                           std::max(checkpoints_.EarliestAfter(clocks_.furthest_reached()),
+                                    checkpoints_.EarliestAfter(open_step())));
 }
 
 // Announces a checkpoint after the second step beyond the furthest rank's. No rank has begun the
@@ -25,9 +18,9 @@ uint64_t AsyncShard::NameCheckpoint(uint64_t minimum_step) {
 // only when all ranks have finished the previous one on all shards. A rank has done so once it
 // begins a later step.
 void AsyncShard::AnnounceCheckpoint(Effects* out) {
-  const auto [least, furthest] = std::minmax_element(reached_.begin(), reached_.end());
   const uint64_t last = checkpoints_.last_named();
-  checkpoints_.Announce(checkpoints_.EarliestAfter(*furthest), last == 0 || *least > last, out);
+  checkpoints_.Announce(checkpoints_.EarliestAfter(clocks_.furthest_reached()),
+                        last == 0 || clocks_.least_reached() > last, out);
 }
 
 void AsyncShard::WriteSnapshots(Effects* out) {
@@ -39,66 +32,27 @@ void AsyncShard::WriteSnapshots(Effects* out) {
 }
 
 std::shared_ptr<const protocol::ShardSnapshot> AsyncShard::Snapshot(uint64_t step) {
-  MoveThresholds();
+  publisher_.MoveThresholds();
   std::shared_ptr<protocol::ShardSnapshot> snapshot =
-      SaveParts(options_, downlink_, plan_.aggregators, plan_.replica);
+      SaveParts(options_, *publisher_.downlink(), plan_.aggregators, plan_.replica);
   snapshot->step = step;
   snapshot->plans = plans_.Copies();
-  for (size_t bundle = 0; bundle < states_.size(); ++bundle) {
-    snapshot->versions.push_back(plan_.bundles[bundle].version);
-    for (const Place& place : states_[bundle].places) snapshot->clocks.push_back(place.next - 1);
-  }
+  for (const BundleLayout& bundle : plan_.bundles) snapshot->versions.push_back(bundle.version);
+  snapshot->clocks = clocks_.Save();
   return snapshot;
-}
-
-absl::Status AsyncShard::CheckClocks(const protocol::ShardSnapshot& snapshot) const {
-  const bool same_ranks =
-      options_.restored_ranks == 0 || options_.restored_ranks == options_.incarnations.size();
-  const size_t wanted = states_.size() * options_.incarnations.size();
-  if (same_ranks && snapshot.clocks.size() != wanted) {
-    return absl::InvalidArgumentError(absl::StrCat("it has ", snapshot.clocks.size(),
-                                                   " clocks of ranks, expected ", wanted,
-                                                   ": was its job in another mode?"));
-  }
-  for (const uint64_t clock : snapshot.clocks) {
-    if (clock >= snapshot.step && clock - snapshot.step < kAheadMax) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("a rank's clock is ", clock, ", in a checkpoint after step ", snapshot.step));
-  }
-  for (uint32_t bundle = 0; bundle < states_.size(); ++bundle) {
-    if (plan_.bundles[bundle].buffers) continue;
-    const uint64_t version = snapshot.versions[bundle];
-    if (version >= 1 && version <= Updates(bundle) + 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat("bundle ", bundle, " is at version ", version,
-                                                   " after ", Updates(bundle), " updates"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status AsyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   // The chunks were saved with the codecs of the newest plan.
   absl::Status fits = plans_.Restore(snapshot);
   if (!fits.ok()) return fits;
-  fits = RestoreParts(snapshot, options_, states_.size(), &downlink_, plan_.aggregators,
+  fits = RestoreParts(snapshot, options_, bundles(), publisher_.downlink(), plan_.aggregators,
                       &plan_.replica);
-  if (fits.ok()) fits = CheckClocks(snapshot);
+  if (fits.ok()) fits = clocks_.CheckRestorable(snapshot);
+  if (fits.ok()) fits = publisher_.CheckVersions(snapshot.versions);
   if (!fits.ok()) return fits;
-  const size_t ranks = options_.incarnations.size();
-  // If the number of ranks has changed, all ranks begin after the checkpoint's step.
-  const bool same_ranks = options_.restored_ranks == 0 || options_.restored_ranks == ranks;
-  for (size_t bundle = 0; bundle < states_.size(); ++bundle) {
-    BundleState& state = states_[bundle];
-    state.begun = true;
-    plan_.bundles[bundle].version = snapshot.versions[bundle];
-    state.oldest = snapshot.versions[bundle];
-    for (size_t rank = 0; same_ranks && rank < ranks; ++rank) {
-      state.places[rank].next = snapshot.clocks[bundle * ranks + rank] + 1;
-    }
-    state.least = options_.first_step;
-    if (!same_ranks) continue;
-    state.least = state.places[0].next;
-    for (const Place& place : state.places) state.least = std::min(state.least, place.next);
-  }
+  clocks_.Restore(snapshot);
+  publisher_.Resume(snapshot.versions);
   return absl::OkStatus();
 }
 
@@ -115,9 +69,7 @@ void AsyncShard::MakePlans(Effects* out) {
 void AsyncShard::Measured(const StepMeasurements& measured) {
   if (!plans_.makes_plans()) return;
   StepMeasurements adapted = measured;
-  const double frames =
-      static_cast<double>(brought_) / static_cast<double>(std::max<uint64_t>(brought_in_, 1));
-  brought_ = brought_in_ = 0;
+  const double frames = publisher_.TakePublicationsPerResult();
   if (frames > 1) ScaleTransfers(1, 1 / frames, &adapted);
   plans_.Measured(adapted);
 }

@@ -1,0 +1,138 @@
+#include "server/shard/rank_clocks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/shard/shard_fixture.h"
+
+namespace sluice::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Returns the options of a job in mode `ssp` with two ranks, whose first step is 5.
+ShardOptions SspOptions(uint32_t staleness) {
+  ShardOptions options = SmallShard(2);
+  options.mode = job::Mode::kSsp;
+  options.staleness = staleness;
+  options.first_step = 5;
+  return options;
+}
+
+TEST(RankClocks, TheOpenStepIsTheLowestClock) {
+  const ShardOptions options = SspOptions(1);
+  RankClocks clocks(&options, 2);
+  EXPECT_EQ(clocks.open_step(), 5u);
+  clocks.Advance(0, 0, 5);
+  clocks.Advance(0, 1, 5);
+  EXPECT_EQ(clocks.next(0, 1), 6u);
+  EXPECT_EQ(clocks.least(0), 6u);
+  EXPECT_EQ(clocks.least(1), 5u);
+  EXPECT_EQ(clocks.open_step(), 5u);
+  clocks.Advance(1, 0, 5);
+  EXPECT_EQ(clocks.least(1), 5u);
+  clocks.Advance(1, 1, 5);
+  EXPECT_EQ(clocks.open_step(), 6u);
+}
+
+TEST(RankClocks, TheFirstStepFollowsTheExchangeOfParameters) {
+  ShardOptions options = SspOptions(1);
+  options.parameters_agree = false;
+  RankClocks clocks(&options, 1);
+  EXPECT_EQ(clocks.open_step(), 0u);
+  clocks.Advance(0, 0, 0);
+  EXPECT_EQ(clocks.next(0, 0), 5u);
+  EXPECT_EQ(clocks.open_step(), 0u);
+}
+
+TEST(RankClocks, AShardWithoutBundlesIsAtTheFirstStep) {
+  const ShardOptions options = SspOptions(1);
+  EXPECT_EQ(RankClocks(&options, 0).open_step(), 5u);
+}
+
+TEST(RankClocks, AResultWaitsForTheRanksThatAreTooFarBehind) {
+  const ShardOptions options = SspOptions(2);
+  RankClocks clocks(&options, 1);
+  EXPECT_TRUE(clocks.IsWithinBound(0, 0));
+  EXPECT_TRUE(clocks.IsWithinBound(0, 6));
+  EXPECT_FALSE(clocks.IsWithinBound(0, 7));
+  clocks.Advance(0, 0, 5);
+  EXPECT_FALSE(clocks.IsWithinBound(0, 7));
+  clocks.Advance(0, 1, 5);
+  EXPECT_TRUE(clocks.IsWithinBound(0, 7));
+}
+
+TEST(RankClocks, OnlyModesWithABoundHoldAResult) {
+  ShardOptions options = SspOptions(0);
+  EXPECT_FALSE(RankClocks(&options, 1).IsWithinBound(0, 5));
+  EXPECT_TRUE(RankClocks(&options, 1).IsWithinBound(0, 0));
+  options.mode = job::Mode::kAsync;
+  EXPECT_TRUE(RankClocks(&options, 1).IsWithinBound(0, 1000));
+}
+
+TEST(RankClocks, RememberTheHighestRequestOfEachRank) {
+  const ShardOptions options = SspOptions(1);
+  RankClocks clocks(&options, 1);
+  EXPECT_EQ(clocks.furthest_reached(), 0u);
+  clocks.Reach(0, 9);
+  clocks.Reach(0, 6);
+  EXPECT_EQ(clocks.furthest_reached(), 9u);
+  EXPECT_EQ(clocks.least_reached(), 0u);
+  clocks.Reach(1, 7);
+  EXPECT_EQ(clocks.least_reached(), 7u);
+  clocks.ForgetRequests(0);
+  EXPECT_EQ(clocks.furthest_reached(), 7u);
+  EXPECT_EQ(clocks.least_reached(), 0u);
+}
+
+TEST(RankClocks, GoOnFromASnapshot) {
+  const ShardOptions options = SspOptions(1);
+  RankClocks saved(&options, 2);
+  saved.Advance(0, 0, 5);
+  saved.Advance(1, 0, 5);
+  saved.Advance(1, 1, 5);
+  saved.Advance(1, 1, 6);
+  protocol::ShardSnapshot snapshot;
+  snapshot.step = 4;
+  snapshot.clocks = saved.Save();
+  EXPECT_THAT(snapshot.clocks, ElementsAre(5, 4, 5, 6));
+  RankClocks restored(&options, 2);
+  ASSERT_EQ(restored.CheckRestorable(snapshot), absl::OkStatus());
+  restored.Restore(snapshot);
+  EXPECT_EQ(restored.next(0, 0), 6u);
+  EXPECT_EQ(restored.next(1, 1), 7u);
+  EXPECT_EQ(restored.least(0), 5u);
+  EXPECT_EQ(restored.least(1), 6u);
+}
+
+TEST(RankClocks, OfAnotherNumberOfRanksBeginAtTheFirstStep) {
+  ShardOptions options = SspOptions(1);
+  options.restored_ranks = 3;
+  RankClocks clocks(&options, 1);
+  protocol::ShardSnapshot snapshot;
+  snapshot.step = 4;
+  snapshot.clocks = {4, 8, 9};
+  ASSERT_EQ(clocks.CheckRestorable(snapshot), absl::OkStatus());
+  clocks.Restore(snapshot);
+  EXPECT_EQ(clocks.next(0, 1), 5u);
+  EXPECT_EQ(clocks.open_step(), 5u);
+}
+
+TEST(RankClocks, RefuseASnapshotThatDoesNotFit) {
+  const ShardOptions options = SspOptions(1);
+  const RankClocks clocks(&options, 1);
+  protocol::ShardSnapshot snapshot;
+  snapshot.step = 4;
+  snapshot.clocks = {4};
+  EXPECT_THAT(clocks.CheckRestorable(snapshot).message(),
+              HasSubstr("1 clocks of ranks, expected 2"));
+  snapshot.clocks = {4, 3};
+  EXPECT_THAT(clocks.CheckRestorable(snapshot).message(),
+              HasSubstr("clock is 3, in a checkpoint after step 4"));
+  snapshot.clocks = {uint64_t{1} << 41, 4};
+  EXPECT_EQ(clocks.CheckRestorable(snapshot).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice::server
