@@ -21,9 +21,7 @@ std::vector<bool> BuffersOf(absl::Span<const BundleLayout> bundles) {
 absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   absl::StatusOr<ShardLayout> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
-  if (options.quorum > 0) {
-    plan->reserved_bytes += sizeof(Admitted) * plan->bundles.size() * options.incarnations.size();
-  }
+  plan->reserved_bytes += RankTable::ReservedBytes(options, plan->bundles.size());
   if (options.elastic) {
     plan->reserved_bytes += sizeof(uint64_t) * plan->bundles.size() * options.incarnations.size();
   }
@@ -54,7 +52,7 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       reserved_bytes_(plan.reserved_bytes),
       gate_(&options_, &stats_),
       bundles_(std::move(plan.bundles)),
-      ranks_(options_.incarnations.size()),
+      ranks_(&options_, bundles_.size()),
       coder_(&options_, plan.downlink, std::move(plan.aggregators), std::move(plan.replica)),
       plans_(&options_, std::move(plan.downlink), coder_.downlink(), coder_.replica()),
       sink_(&options_, static_cast<uint32_t>(bundles_.size())),
@@ -63,9 +61,6 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       checkpoints_(&options_),
       closing_(&options_, BuffersOf(bundles_)) {
   stats_.elements = plan.trained;
-  if (options_.quorum > 0) {
-    admitted_.assign(bundles_.size(), std::vector<Admitted>(ranks_.size()));
-  }
 }
 
 absl::Status SyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
@@ -88,8 +83,8 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
   Effects out;
   closing_.Advance(now);
   if (!gate_.Pass(stream, exchange, &out)) return out;
-  RankState& rank = ranks_[exchange.sender.rank];
-  furthest_step_ = std::max(furthest_step_, exchange.step);
+  const uint32_t rank = exchange.sender.rank;
+  ranks_.NoteStep(exchange.step);
   if (IsAhead(exchange)) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), &out);
     return out;
@@ -109,7 +104,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
   // Runs before any admission, because an admission may close the checkpoint's step.
   checkpoints_.Learn(exchange.checkpoint_step, steps_.step(), &out);
   plans_.Record(exchange, PositionOf(exchange));
-  rank.reached = std::max(rank.reached, exchange.step);
+  ranks_.Reach(rank, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
   if (steps_.IsClosed(exchange.step, exchange.bundle)) {
     HandleClosed(stream, std::move(exchange), &out);
@@ -119,10 +114,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
     Admit(stream, std::move(exchange), now, &out);
   }
   // Runs after the answer, because a request may acknowledge a step and ask for it again.
-  if (acked_step > rank.acked) {
-    rank.acked = acked_step;
-    ForgetResults();
-  }
+  if (ranks_.Acknowledge(rank, acked_step)) ForgetResults();
   return out;
 }
 
@@ -180,7 +172,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   open = steps_.FindOrOpen(exchange.step, exchange.bundle, closing_);
   if (joins) BecomeMember(exchange.bundle, rank, exchange.step);
   CountIn(exchange);
-  if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
+  if (options_.quorum > 0) ranks_.SetAdmitted(exchange.bundle, rank, {exchange.step, checksum});
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
@@ -192,11 +184,16 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   if (due) Close(exchange.bundle, out);
   if (due && !sink_.forwards()) {
     AdvanceSteps(out);
-  } else if (MayStayUnanswered(ranks_[rank], stream, bytes)) {
-    ranks_[rank].unanswered += bytes;
+  } else if (!sink_.forwards() && !options_.replay &&
+             ranks_.MayStayUnanswered(rank, stream, bytes)) {
+    // The first contribution on a stream is answered, so that its sender learns the process's
+    // identity. Contributions that may have to be resent are answered. Forwarded contributions are
+    // answered too: the parent job's results arrive only when the whole step closes, and the sender
+    // may need credit before.
+    ranks_.AddUnanswered(rank, bytes);
     open->SetUnanswered(rank, bytes);
   } else {
-    ranks_[rank].answered = stream;
+    ranks_.NoteAnswer(rank, stream);
     gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
   }
 }
@@ -232,15 +229,6 @@ void SyncShard::CountIn(const protocol::ExchangeRequest& exchange) {
   stats_.bytes_in += protocol::TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   gate_.Accept(exchange.sender.rank);
-}
-
-// Returns true if a contribution needs no PENDING. The first contribution on a stream is answered,
-// so that its sender learns the process's identity. Contributions that may have to be resent are
-// answered. Forwarded contributions are answered too: the parent job's results arrive only when the
-// whole step closes, and the sender may need credit before.
-bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const {
-  return options_.unanswered_bytes > 0 && !sink_.forwards() && rank.answered == stream &&
-         !options_.replay && rank.unanswered + bytes <= options_.unanswered_bytes;
 }
 
 uint64_t SyncShard::NeededFrom(const protocol::ExchangeRequest& exchange) const {

@@ -17,6 +17,7 @@
 #include "server/shard/open_bundle.h"
 #include "server/shard/open_steps.h"
 #include "server/shard/plan_schedule.h"
+#include "server/shard/rank_table.h"
 #include "server/shard/request_fence.h"
 #include "server/shard/result_sink.h"
 #include "server/shard/shard.h"
@@ -61,18 +62,6 @@ class SyncShard final : public Shard {
  private:
   friend class ShardLogPeer;  // Defined in tests/server/shard/shard_log_peer.h.
 
-  struct RankState {
-    StreamId answered = 0;    // The stream of the last answer to this rank.
-    uint64_t unanswered = 0;  // Bytes; see ShardOptions::unanswered_bytes.
-    uint64_t acked = 0;       // Highest step that the present holder has acknowledged.
-    uint64_t reached = 0;     // Highest step in a request of the present holder.
-    uint64_t inherited = 0;   // An earlier holder may have contributed up to this step.
-  };
-  // With a quorum: the last admitted contribution of a rank to a bundle. Earlier steps are repeats.
-  struct Admitted {
-    uint64_t step = 0;
-    uint32_t checksum = 0;
-  };
   using Effects = std::vector<ShardEffect>;
 
   void AnnounceCheckpoint(Effects* out);
@@ -110,7 +99,6 @@ class SyncShard final : public Shard {
                         const protocol::ExchangeReply& result, Effects* out);
   void RefuseWork(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
   void CloseComplete(Effects* out);
-  bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
   std::unique_ptr<OpenBundle> RemoveOpen(uint32_t bundle);
   // Does the work on a bundle of the open step and publishes its result. `given` is the parent
@@ -134,20 +122,16 @@ class SyncShard final : public Shard {
   ShardStats stats_;
   RequestFence gate_;
   std::vector<BundleLayout> bundles_;
-  std::vector<RankState> ranks_;
+  RankTable ranks_;
   BundleCoder coder_;
   PlanSchedule plans_;
   ResultSink sink_;
   OpenSteps steps_;
   bool noticed_ = false;  // Tick has reported late ranks of the open step.
   CheckpointNaming checkpoints_;
-  // Used with a quorum, by bundle and rank.
-  std::vector<std::vector<Admitted>> admitted_;
   ClosingRule closing_;
   bool members_changed_ = false;  // Waiting bundles may have become complete.
-  // Highest step of all requests, including requests that came too early.
-  uint64_t furthest_step_ = 0;
-  uint64_t released_step_ = 0;  // The highest step passed to ReleaseResults.
+  uint64_t released_step_ = 0;    // The highest step passed to ReleaseResults.
 };
 
 }  // namespace sluice::server

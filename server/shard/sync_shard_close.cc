@@ -49,7 +49,7 @@ std::unique_ptr<OpenBundle> SyncShard::RemoveOpen(uint32_t bundle) {
   closing_.Forget(bundle, *open);
   stats_.held_bytes -= open->held_bytes();
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    ranks_[rank].unanswered -= open->unanswered(rank);
+    ranks_.RemoveUnanswered(rank, open->unanswered(rank));
   }
   return open;
 }
@@ -81,24 +81,22 @@ void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out
   std::move(result.effects.begin(), result.effects.end(), std::back_inserter(*out));
   CountClosed(bundle, *open, result);
   // A rank may still ask for the results of the last step that it requested, and of later ones.
-  uint64_t needed_from = steps_.step();
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    // A rank that is no member is too far behind; it must join again.
-    if (!closing_.IsMember(bundle, rank, steps_.step())) continue;
-    needed_from = std::min(needed_from, ranks_[rank].reached);
-  }
+  // A rank that is no member is too far behind; it must join again.
+  const auto is_member = [&](uint32_t rank) {
+    return closing_.IsMember(bundle, rank, steps_.step());
+  };
   const std::shared_ptr<const protocol::ExchangeReply> answer =
       sink_.Publish(work, std::move(result),
                     {.generation = gate_.generation(),
                      .plan_id = plans_.coded_by(),
                      .checkpoint_step = checkpoints_.AnnouncedIn(steps_.step()),
                      .plan = plans_.AnnouncedIn(steps_.step(), bundle, plans_.coded_by()),
-                     .needed_from = needed_from});
+                     .needed_from = ranks_.LowestReached(steps_.step(), is_member)});
   // Other ranks get the result when they contribute, because a contribution in flight may be lost.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
     // The predecessor of a rank that is no member contributed.
-    if (!closing_.IsMember(bundle, rank, steps_.step())) continue;
+    if (!is_member(rank)) continue;
     SendResult(gate_.stream(rank), answer, out);
   }
 }
@@ -161,7 +159,7 @@ void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::Exch
 // workers may have finished the step with results of its predecessor. In that case the announcement
 // waits until workers need this shard's own results.
 void SyncShard::AnnounceCheckpoint(Effects* out) {
-  const bool is_ready = !options_.replay || furthest_step_ <= steps_.step();
+  const bool is_ready = !options_.replay || ranks_.furthest_step() <= steps_.step();
   checkpoints_.Announce(checkpoints_.EarliestAfter(steps_.step()), is_ready, out);
 }
 

@@ -15,9 +15,7 @@ absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t>
       gate_.SetMembership(generation, std::move(incarnations));
   if (!replaced.ok()) return replaced.status();
   for (const uint32_t rank : *replaced) {
-    // The new holder has not received any result and has no stream.
-    ranks_[rank] = RankState();
-    ranks_[rank].inherited = steps_.next_step();
+    ranks_.Replace(rank, steps_.next_step());
     steps_.ForgetUnanswered(rank);
     Vacate(rank);
   }
@@ -31,10 +29,8 @@ void SyncShard::ReleaseResults(uint64_t durable_step) {
 }
 
 void SyncShard::ForgetResults() {
-  std::optional<uint64_t> step;
-  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (gate_.present(rank)) step = std::min(step.value_or(ranks_[rank].acked), ranks_[rank].acked);
-  }
+  std::optional<uint64_t> step =
+      ranks_.LowestAcked([this](uint32_t rank) { return gate_.present(rank); });
   if (options_.replay_bytes > 0) step = std::min(step.value_or(0), released_step_);
   if (step.value_or(0) > 0) sink_.log().ForgetUpTo(*step);
 }
@@ -50,7 +46,7 @@ bool SyncShard::IsAhead(const protocol::ExchangeRequest& exchange) const {
 
 bool SyncShard::HasArrived(const protocol::ExchangeRequest& exchange) const {
   if (options_.quorum > 0 &&
-      exchange.step > admitted_[exchange.bundle][exchange.sender.rank].step) {
+      exchange.step > ranks_.admitted(exchange.bundle, exchange.sender.rank).step) {
     return false;
   }
   if (steps_.IsClosed(exchange.step, exchange.bundle)) return true;
@@ -104,7 +100,7 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
     return;
   }
   // Two plans may encode a contribution (such as a skip) identically but its result differently.
-  const bool repairs = exchange.step <= ranks_[exchange.sender.rank].inherited;
+  const bool repairs = ranks_.MayBeInherited(exchange);
   if (repairs && says_bytes && options_.control.measures() &&
       exchange.plan_id != result->record.plan_id) {
     GiveUpReplay(stream, exchange,
@@ -125,12 +121,12 @@ void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;
   }
-  const RankState& rank = ranks_[exchange.sender.rank];
+  const bool was_applied = exchange.step <= ranks_.acked(exchange.sender.rank);
   std::string why =
       absl::StrCat(PlaceOf(exchange), ": the step is over, and its result is no longer kept; step ",
                    steps_.step(), " is open");
   const bool learns = !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
-  if (learns && exchange.step > rank.acked) {
+  if (learns && !was_applied) {
     absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
                     " on: this worker is too far behind to catch up, and joins again with the "
                     "newest checkpoint; if this repeats, raise "
@@ -138,7 +134,7 @@ void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest
     gate_.ShutOut(stream, exchange, std::move(why), out);
     return;
   }
-  if (exchange.step <= rank.inherited && exchange.step > rank.acked) {
+  if (ranks_.MayBeInherited(exchange) && !was_applied) {
     absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
                     " on; raise checkpoint.replay_limit, or lower checkpoint.interval");
     GiveUpReplay(stream, exchange, std::move(why), out);
@@ -153,7 +149,7 @@ void SyncShard::RefuseOtherBytes(StreamId stream, const protocol::ExchangeReques
                                  uint32_t had, uint32_t got, Effects* out) {
   const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
                                              ", now ", absl::Hex(got, absl::kZeroPad8), ")");
-  if (exchange.step > ranks_[exchange.sender.rank].inherited) {
+  if (!ranks_.MayBeInherited(exchange)) {
     gate_.Refuse(stream, exchange,
                  absl::InvalidArgumentError(
                      absl::StrCat(PlaceOf(exchange), ": was sent before with other bytes ",
@@ -181,7 +177,7 @@ void SyncShard::GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& e
 // True if the rank's predecessor may have contributed to the step. That contribution stays, and the
 // newcomer's skip adds nothing.
 bool SyncShard::IsStoodFor(const protocol::ExchangeRequest& exchange) const {
-  return options_.elastic && exchange.step <= ranks_[exchange.sender.rank].inherited;
+  return options_.elastic && ranks_.MayBeInherited(exchange);
 }
 
 // Answers a newcomer that replays closed steps. The open step in the answer is beyond the replayed
@@ -210,7 +206,7 @@ void SyncShard::RefuseWork(StreamId stream, const protocol::ExchangeRequest& exc
 void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
                            const protocol::ExchangeReply& result, Effects* out) {
   const uint32_t rank = exchange.sender.rank;
-  const Admitted last = admitted_[exchange.bundle][rank];
+  const RankTable::Admitted last = ranks_.admitted(exchange.bundle, rank);
   const bool known = exchange.step <= last.step;
   if (!known && exchange.keys_only) {
     gate_.AskFor(stream, exchange, exchange.step, out);
@@ -226,7 +222,7 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
     ++stats_.repeats;
   } else {
     CountIn(exchange);
-    admitted_[exchange.bundle][rank] = {exchange.step, checksum};
+    ranks_.SetAdmitted(exchange.bundle, rank, {exchange.step, checksum});
     // A skip for a closed step changes nothing, and buffers count only in their own step.
     if (!exchange.skip && !bundles_[exchange.bundle].buffers) {
       AddLate(std::move(exchange), checksum);
