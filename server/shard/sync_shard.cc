@@ -16,6 +16,15 @@ std::vector<bool> BuffersOf(absl::Span<const BundleLayout> bundles) {
   return buffers;
 }
 
+// Limits the result log to the memory that the layout and the windows leave.
+void LimitLog(const ShardLayout& plan, ShardOptions* options) {
+  const uint64_t left = options->max_memory - plan.reserved_bytes - WindowBytes(*options);
+  if (options->replay_bytes > 0) {
+    options->log = {.bytes = std::min(options->replay_bytes, left), .steps = kNoStepLimit};
+  }
+  if (options->quorum > 0) options->log.bytes = std::min(options->log.bytes, left);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
@@ -27,14 +36,7 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   }
   const absl::Status room = CheckMemory(options, *plan);
   if (!room.ok()) return room;
-  if (options.replay_bytes > 0) {
-    const uint64_t left = options.max_memory - plan->reserved_bytes - WindowBytes(options);
-    options.log = {.bytes = std::min(options.replay_bytes, left), .steps = kNoStepLimit};
-  }
-  if (options.quorum > 0) {
-    options.log.bytes = std::min(options.log.bytes,
-                                 options.max_memory - plan->reserved_bytes - WindowBytes(options));
-  }
+  LimitLog(*plan, &options);
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
   const absl::Status plans = shard->plans_.Prepare(shard->bundles_.size());
@@ -53,6 +55,7 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       gate_(&options_, &stats_),
       bundles_(std::move(plan.bundles)),
       ranks_(&options_, bundles_.size()),
+      answers_(&options_, &stats_, &gate_, &ranks_, &bundles_),
       coder_(&options_, plan.downlink, std::move(plan.aggregators), std::move(plan.replica)),
       plans_(&options_, std::move(plan.downlink), coder_.downlink(), coder_.replica()),
       sink_(&options_, static_cast<uint32_t>(bundles_.size())),
@@ -86,7 +89,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
   const uint32_t rank = exchange.sender.rank;
   ranks_.NoteStep(exchange.step);
   if (IsAhead(exchange)) {
-    gate_.AskFor(stream, exchange, NeededFrom(exchange), &out);
+    answers_.Ask(stream, exchange, steps_.step(), &out);
     return out;
   }
   absl::Status valid = CheckAddress(exchange);
@@ -94,7 +97,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
     valid = CheckPayload(options_, bundles_[exchange.bundle], exchange, HasArrived(exchange));
   }
   if (absl::IsAborted(valid)) {
-    GiveUpReplay(stream, exchange, std::string(valid.message()), &out);
+    answers_.GiveUpReplay(stream, exchange, std::string(valid.message()), &out);
     return out;
   }
   if (!valid.ok()) {
@@ -149,24 +152,23 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   const uint32_t checksum = protocol::BundleChecksum(exchange.frames);
   const bool joins = !closing_.IsMember(exchange.bundle, rank, exchange.step);
   if (joins && !exchange.skip) {
-    RefuseWork(stream, exchange, out);
+    answers_.NotAwaited(stream, exchange, out);
     return;
   }
   OpenBundle* open = steps_.Find(exchange.step, exchange.bundle);
   if (open != nullptr && open->arrived(rank)) {
     if (open->checksum(rank) != checksum && !IsStoodFor(exchange)) {
-      RefuseOtherBytes(stream, exchange, open->checksum(rank), checksum, out);
+      answers_.OtherBytes(stream, exchange, open->checksum(rank), checksum, out);
       return;
     }
-    ++stats_.repeats;
-    gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
+    answers_.Repeat(stream, exchange, out);
     if (!joins) return;
     BecomeMember(exchange.bundle, rank, exchange.step);
     CloseComplete(out);
     return;
   }
   if (OverMemory(exchange)) {
-    AnswerBusy(stream, exchange, now, out);
+    answers_.Busy(stream, exchange, Waited(now), out);
     return;
   }
   open = steps_.FindOrOpen(exchange.step, exchange.bundle, closing_);
@@ -184,17 +186,8 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   if (due) Close(exchange.bundle, out);
   if (due && !sink_.forwards()) {
     AdvanceSteps(out);
-  } else if (!sink_.forwards() && !options_.replay &&
-             ranks_.MayStayUnanswered(rank, stream, bytes)) {
-    // The first contribution on a stream is answered, so that its sender learns the process's
-    // identity. Contributions that may have to be resent are answered. Forwarded contributions are
-    // answered too: the parent job's results arrive only when the whole step closes, and the sender
-    // may need credit before.
-    ranks_.AddUnanswered(rank, bytes);
-    open->SetUnanswered(rank, bytes);
   } else {
-    ranks_.NoteAnswer(rank, stream);
-    gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
+    answers_.Admitted(stream, exchange, bytes, open, out);
   }
 }
 
@@ -205,21 +198,13 @@ bool SyncShard::OverMemory(const protocol::ExchangeRequest& exchange) const {
          options_.max_memory;
 }
 
-void SyncShard::AnswerBusy(StreamId stream, const protocol::ExchangeRequest& exchange,
-                           absl::Time now, Effects* out) {
-  ++stats_.refused_busy;
+absl::Duration SyncShard::Waited(absl::Time now) const {
   absl::Duration waited;
   for (uint32_t bundle = 0; bundle < bundles(); ++bundle) {
     const OpenBundle* const open = steps_.Find(steps_.step(), bundle);
     if (open != nullptr) waited = std::max(waited, now - open->first_arrival());
   }
-  auto answer = std::make_shared<protocol::ExchangeReply>();
-  answer->outcome = protocol::Outcome::kBusy;
-  answer->step = exchange.step;
-  answer->bundle = exchange.bundle;
-  answer->retry_after_ms = static_cast<uint32_t>(std::clamp<int64_t>(
-      absl::ToInt64Milliseconds(waited / 8), options_.busy_retry_ms, options_.busy_retry_ms_max));
-  out->push_back(SendReply{stream, std::move(answer)});
+  return waited;
 }
 
 void SyncShard::CountIn(const protocol::ExchangeRequest& exchange) {
@@ -229,10 +214,6 @@ void SyncShard::CountIn(const protocol::ExchangeRequest& exchange) {
   stats_.bytes_in += protocol::TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   gate_.Accept(exchange.sender.rank);
-}
-
-uint64_t SyncShard::NeededFrom(const protocol::ExchangeRequest& exchange) const {
-  return options_.replay ? steps_.step() : exchange.step;
 }
 
 // Makes the rank a member from this step on, because it is in time for this step.

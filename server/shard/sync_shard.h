@@ -6,9 +6,7 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "server/shard/bundle_work.h"
@@ -22,6 +20,7 @@
 #include "server/shard/result_sink.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
+#include "server/shard/sync_answers.h"
 
 namespace sluice::server {
 
@@ -78,11 +77,6 @@ class SyncShard final : public Shard {
   bool IsAhead(const protocol::ExchangeRequest& exchange) const;
   void HandleKeys(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
   void HandleClosed(StreamId stream, protocol::ExchangeRequest exchange, Effects* out);
-  void HandleForgotten(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
-  void RefuseOtherBytes(StreamId stream, const protocol::ExchangeRequest& exchange, uint32_t had,
-                        uint32_t got, Effects* out);
-  void GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& exchange, std::string why,
-                    Effects* out);
   ClosingRule::Step OpenStepFacts() const;
   bool IsDue(uint32_t bundle) const;
   void CloseDue(Effects* out);
@@ -97,7 +91,6 @@ class SyncShard final : public Shard {
   bool IsStoodFor(const protocol::ExchangeRequest& exchange) const;
   void AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
                         const protocol::ExchangeReply& result, Effects* out);
-  void RefuseWork(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
   void CloseComplete(Effects* out);
   void Close(uint32_t bundle, Effects* out);
   std::unique_ptr<OpenBundle> RemoveOpen(uint32_t bundle);
@@ -110,12 +103,8 @@ class SyncShard final : public Shard {
   void AdvanceSteps(Effects* out);
   void ForgetResults();
   bool OverMemory(const protocol::ExchangeRequest& exchange) const;
-  void AnswerBusy(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
-                  Effects* out);
-  void SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeReply> answer,
-                  Effects* out);
-  // Returns the step from which the receiver of a NEED must resend.
-  uint64_t NeededFrom(const protocol::ExchangeRequest& exchange) const;
+  // Returns how long the open step has waited.
+  absl::Duration Waited(absl::Time now) const;
 
   const ShardOptions options_;
   uint64_t reserved_bytes_ = 0;  // Bytes for sums and residuals.
@@ -123,6 +112,7 @@ class SyncShard final : public Shard {
   RequestFence gate_;
   std::vector<BundleLayout> bundles_;
   RankTable ranks_;
+  SyncAnswers answers_;
   BundleCoder coder_;
   PlanSchedule plans_;
   ResultSink sink_;

@@ -9,6 +9,19 @@
 #include "server/shard/sync_shard.h"
 
 namespace sluice::server {
+namespace {
+
+Notice BundleWaits(uint64_t step, uint32_t bundle, absl::Duration waited,
+                   const std::vector<uint32_t>& missing) {
+  return {.text = absl::StrCat("step ", step, ", bundle ", bundle, " has waited ",
+                               absl::FormatDuration(absl::Floor(waited, absl::Seconds(1))),
+                               missing.empty()
+                                   ? " for newcomers: no member of the previous step is left"
+                                   : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
+          .fields = {.event = "bundle_waits", .step = step}};
+}
+
+}  // namespace
 
 // A checkpoint cannot contain waiting work, and the log must not evict results that a late rank
 // still needs.
@@ -97,7 +110,7 @@ void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out
     if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
     // The predecessor of a rank that is no member contributed.
     if (!is_member(rank)) continue;
-    SendResult(gate_.stream(rank), answer, out);
+    answers_.Result(gate_.stream(rank), answer, out);
   }
 }
 
@@ -144,15 +157,6 @@ void SyncShard::AdvanceSteps(Effects* out) {
   }
 }
 
-void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeReply> answer,
-                           Effects* out) {
-  stats_.bytes_out += ResultBytes(*answer);
-  if (answer->record.n > 0) {
-    stats_.dense_bytes_out += sizeof(float) * bundles_[answer->bundle].elements;
-  }
-  out->push_back(SendReply{stream, std::move(answer)});
-}
-
 // Called before a bundle of the open step closes. Every worker needs the result of that bundle to
 // finish the step. Therefore all workers know of the checkpoint before the next step, and all
 // shards learn of it from the workers' requests of the next step. If this shard replays steps,
@@ -180,16 +184,11 @@ std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   if (noticed_) return out;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
     const OpenBundle* const open = steps_.Find(steps_.step(), bundle);
-    if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
+    if (open == nullptr) continue;
+    const absl::Duration waited = now - open->first_arrival();
+    if (waited < options_.straggler_notice) continue;
     noticed_ = true;
-    const std::vector<uint32_t> missing = open->MissingRanks();
-    out.push_back(
-        Notice{.text = absl::StrCat(
-                   "step ", steps_.step(), ", bundle ", bundle, " has waited ",
-                   absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
-                   missing.empty() ? " for newcomers: no member of the previous step is left"
-                                   : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
-               .fields = {.event = "bundle_waits", .step = steps_.step()}});
+    out.push_back(BundleWaits(steps_.step(), bundle, waited, open->MissingRanks()));
     break;
   }
   return out;

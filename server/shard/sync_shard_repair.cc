@@ -3,9 +3,9 @@
 // steps from the data that workers kept. Late work of a rank joins an open step. A newcomer is
 // answered until it is a member.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/shard/sync_shard.h"
 
 namespace sluice::server {
@@ -59,27 +59,31 @@ void SyncShard::HandleKeys(StreamId stream, const protocol::ExchangeRequest& exc
   const OpenBundle* open = steps_.Find(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank) ||
       !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
-    gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
+    answers_.Ask(stream, exchange, steps_.step(), out);
     return;
   }
   const uint32_t had = open->checksum(exchange.sender.rank);
   const uint32_t got = protocol::BundleChecksum(exchange);
   if (!exchange.checksums.empty() && got != had && !IsStoodFor(exchange)) {
-    RefuseOtherBytes(stream, exchange, had, got, out);
+    answers_.OtherBytes(stream, exchange, had, got, out);
     return;
   }
-  ++stats_.repeats;
-  gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
+  answers_.Repeat(stream, exchange, out);
 }
 
 void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange, Effects* out) {
   std::shared_ptr<const protocol::ExchangeReply> result =
       sink_.log().Find(exchange.step, exchange.bundle);
+  const bool is_member = closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
   if (result == nullptr) {
-    HandleForgotten(stream, exchange, out);
+    answers_.NoResult(stream, exchange,
+                      {.open_step = steps_.step(),
+                       .kept_from = sink_.log().complete_from(),
+                       .is_member = is_member},
+                      out);
     return;
   }
-  if (!closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
+  if (!is_member) {
     AnswerLateJoiner(stream, exchange, *result, out);
     return;
   }
@@ -96,82 +100,18 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
   const uint32_t got = protocol::BundleChecksum(exchange);
   const bool says_bytes = !exchange.keys_only || !exchange.checksums.empty();
   if (got != had && says_bytes && !IsStoodFor(exchange)) {
-    RefuseOtherBytes(stream, exchange, had, got, out);
+    answers_.OtherBytes(stream, exchange, had, got, out);
     return;
   }
   // Two plans may encode a contribution (such as a skip) identically but its result differently.
   const bool repairs = ranks_.MayBeInherited(exchange);
   if (repairs && says_bytes && options_.control.measures() &&
       exchange.plan_id != result->record.plan_id) {
-    GiveUpReplay(stream, exchange,
-                 absl::StrCat(PlaceOf(exchange), ": is coded by plan ", exchange.plan_id,
-                              ", and the result was by plan ", result->record.plan_id,
-                              "; all processes that knew this shard's plan are lost"),
-                 out);
+    answers_.OtherPlan(stream, exchange, result->record.plan_id, out);
     return;
   }
   ++stats_.repeats;
-  SendResult(stream, std::move(result), out);
-}
-
-void SyncShard::HandleForgotten(StreamId stream, const protocol::ExchangeRequest& exchange,
-                                Effects* out) {
-  // The step precedes this process. A worker without open work asks whether data was lost.
-  if (options_.replay && exchange.step < options_.first_step) {
-    gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
-    return;
-  }
-  const bool was_applied = exchange.step <= ranks_.acked(exchange.sender.rank);
-  std::string why =
-      absl::StrCat(PlaceOf(exchange), ": the step is over, and its result is no longer kept; step ",
-                   steps_.step(), " is open");
-  const bool learns = !closing_.IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
-  if (learns && !was_applied) {
-    absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
-                    " on: this worker is too far behind to catch up, and joins again with the "
-                    "newest checkpoint; if this repeats, raise "
-                    "checkpoint.replay_limit, or lower checkpoint.interval");
-    gate_.ShutOut(stream, exchange, std::move(why), out);
-    return;
-  }
-  if (ranks_.MayBeInherited(exchange) && !was_applied) {
-    absl::StrAppend(&why, ", and results are kept from step ", sink_.log().complete_from(),
-                    " on; raise checkpoint.replay_limit, or lower checkpoint.interval");
-    GiveUpReplay(stream, exchange, std::move(why), out);
-    return;
-  }
-  // A late repeat of an applied contribution does not count as an invalid request of the rank.
-  ++stats_.refused_invalid;
-  gate_.Answer(stream, exchange, protocol::Outcome::kInvalid, std::move(why), out);
-}
-
-void SyncShard::RefuseOtherBytes(StreamId stream, const protocol::ExchangeRequest& exchange,
-                                 uint32_t had, uint32_t got, Effects* out) {
-  const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
-                                             ", now ", absl::Hex(got, absl::kZeroPad8), ")");
-  if (!ranks_.MayBeInherited(exchange)) {
-    gate_.Refuse(stream, exchange,
-                 absl::InvalidArgumentError(
-                     absl::StrCat(PlaceOf(exchange), ": was sent before with other bytes ",
-                                  checksums, "; a retry must repeat the bytes")),
-                 out);
-    return;
-  }
-  GiveUpReplay(stream, exchange,
-               absl::StrCat(PlaceOf(exchange),
-                            ": the worker that holds the rank now sent other "
-                            "bytes than its predecessor ",
-                            checksums,
-                            ": training is not deterministic, so the rank cannot be repaired in "
-                            "place"),
-               out);
-}
-
-void SyncShard::GiveUpReplay(StreamId stream, const protocol::ExchangeRequest& exchange,
-                             std::string why, Effects* out) {
-  ++stats_.not_reproducible;
-  gate_.Answer(stream, exchange, protocol::Outcome::kBusy, "", out);
-  out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});
+  answers_.Result(stream, std::move(result), out);
 }
 
 // True if the rank's predecessor may have contributed to the step. That contribution stays, and the
@@ -185,21 +125,11 @@ bool SyncShard::IsStoodFor(const protocol::ExchangeRequest& exchange) const {
 void SyncShard::AnswerLateJoiner(StreamId stream, const protocol::ExchangeRequest& exchange,
                                  const protocol::ExchangeReply& result, Effects* out) {
   if (!exchange.skip && !exchange.keys_only) {
-    RefuseWork(stream, exchange, out);
+    answers_.NotAwaited(stream, exchange, out);
     return;
   }
-  auto answer = std::make_shared<protocol::ExchangeReply>(result);
-  answer->open_step = std::max(steps_.step(), StepAfter(options_, exchange.step));
-  SendResult(stream, std::move(answer), out);
-}
-
-void SyncShard::RefuseWork(StreamId stream, const protocol::ExchangeRequest& exchange,
-                           Effects* out) {
-  gate_.Refuse(
-      stream, exchange,
-      InvalidRequest(exchange,
-                     "is work of a newcomer that no step waits for: it has to skip for now"),
-      out);
+  answers_.ResultAt(stream, result, std::max(steps_.step(), StepAfter(options_, exchange.step)),
+                    out);
 }
 
 // Handles a contribution whose bundle has closed without it. `result` is the result of that bundle.
@@ -215,7 +145,7 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
   const uint32_t checksum = protocol::BundleChecksum(exchange);
   const bool says_bytes = !exchange.keys_only || !exchange.checksums.empty();
   if (exchange.step == last.step && says_bytes && checksum != last.checksum) {
-    RefuseOtherBytes(stream, exchange, last.checksum, checksum, out);
+    answers_.OtherBytes(stream, exchange, last.checksum, checksum, out);
     return;
   }
   if (known) {
@@ -229,9 +159,7 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
     }
   }
   // The answer contains the step that is open now. The rank may skip the steps before that.
-  auto answer = std::make_shared<protocol::ExchangeReply>(result);
-  answer->open_step = steps_.step();
-  SendResult(stream, std::move(answer), out);
+  answers_.ResultAt(stream, result, steps_.step(), out);
 }
 
 // Adds late work to the oldest open step of its bundle, even if that step already has work of the
