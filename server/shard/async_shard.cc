@@ -1,7 +1,5 @@
 #include "server/shard/async_shard.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
   }
   absl::StatusOr<ShardLayout> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
-  const uint64_t bytes_of_rank = sizeof(uint64_t) + sizeof(Place);  // Its clock and its RESULT.
+  const uint64_t bytes_of_rank = sizeof(uint64_t) + sizeof(Latest);  // Clock and RESULT.
   plan->reserved_bytes += plan->aggregators.size() * compress::kFrameHeaderSize +
                           plan->bundles.size() * options.incarnations.size() * bytes_of_rank;
   const absl::Status room = CheckMemory(options, *plan);
@@ -45,10 +43,10 @@ AsyncShard::AsyncShard(ShardOptions options, ShardLayout plan)
       plans_(&options_, plan_.downlink, publisher_.downlink(), &plan_.replica),
       next_plan_(options_.first_step),
       clocks_(&options_, plan_.bundles.size()),
-      places_(plan_.bundles.size()),
+      latest_(plan_.bundles.size()),
       checkpoints_(&options_) {
   stats_.elements = plan_.trained;
-  for (std::vector<Place>& places : places_) places.resize(options_.incarnations.size());
+  for (std::vector<Latest>& of_ranks : latest_) of_ranks.resize(options_.incarnations.size());
 }
 
 absl::Status AsyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
@@ -57,7 +55,7 @@ absl::Status AsyncShard::SetMembership(uint32_t generation, std::vector<uint64_t
   if (!replaced.ok()) return replaced.status();
   for (const uint32_t rank : *replaced) {
     clocks_.ForgetRequests(rank);
-    for (std::vector<Place>& places : places_) places[rank].waiting.reset();
+    for (std::vector<Latest>& of_ranks : latest_) of_ranks[rank].waiting.reset();
   }
   return absl::OkStatus();
 }
@@ -142,7 +140,7 @@ std::unique_ptr<protocol::ExchangeReply> AsyncShard::AnswerTo(
 void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
                        Effects* out) {
   const uint32_t bundle = exchange.bundle;
-  Place& place = OwnPlace(exchange);
+  Latest& latest = LatestOf(exchange);
   const BundleLayout& plan = plan_.bundles[bundle];
   gate_.Accept(exchange.sender.rank);
   ++stats_.contributions;
@@ -150,19 +148,19 @@ void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchang
   if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
   stats_.bytes_in += protocol::TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
-  place.last = {.rank = exchange.sender.rank,
-                .origin_step = exchange.step,
-                .checksum = protocol::BundleChecksum(exchange.frames),
-                .skipped = exchange.skip};
-  place.n = exchange.skip ? 0 : 1;
-  place.rate = 0;
-  place.staleness = 0;
+  latest.included = {.rank = exchange.sender.rank,
+                     .origin_step = exchange.step,
+                     .checksum = protocol::BundleChecksum(exchange.frames),
+                     .skipped = exchange.skip};
+  latest.n = exchange.skip ? 0 : 1;
+  latest.rate = 0;
+  latest.staleness = 0;
   if (exchange.step == 0) {
     if (!exchange.skip) publisher_.Begin(exchange);
   } else if (!exchange.skip) {
-    Update(exchange, &place, out);
+    Update(exchange, &latest, out);
   }
-  if (place.n == 0 && !plan.buffers && exchange.step > 0) ++stats_.empty_bundles;
+  if (latest.n == 0 && !plan.buffers && exchange.step > 0) ++stats_.empty_bundles;
   clocks_.Advance(bundle, exchange.sender.rank, exchange.step);
   // A rank past the first step has received the initial buffers.
   if (clocks_.least(bundle) > options_.first_step) publisher_.DropBuffers(bundle);
@@ -172,7 +170,7 @@ void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchang
 }
 
 // Sums and checks the whole bundle first, because a partly applied update could not be undone.
-void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place, Effects* out) {
+void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* latest, Effects* out) {
   BundleLayout& plan = plan_.bundles[exchange.bundle];
   const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
   const uint64_t version_now = publisher_.Updates(exchange.bundle) + 1;
@@ -189,8 +187,8 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place,
     if (finite.ok()) finite = publisher_.downlink()->Check(plan.locals[i], part);
   }
   if (!finite.ok()) {
-    place->last.skipped = true;
-    place->n = 0;
+    latest->included.skipped = true;
+    latest->n = 0;
     ++stats_.overflowed_bundles;
     out->push_back(
         Notice{.text = absl::StrCat(PlaceOf(exchange), ": was left out (", finite.message(), ")"),
@@ -199,18 +197,18 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place,
                           .step = exchange.step}});
     return;
   }
-  place->staleness = version_now - publisher_.BaseOf(exchange);
-  place->rate = exchange.rate;
-  if (options_.staleness_aware_lr) place->rate /= static_cast<float>(1 + place->staleness);
-  ++stats_.staleness_counts[BucketOf(kStalenessBounds, static_cast<double>(place->staleness))];
-  stats_.staleness_total += place->staleness;
+  latest->staleness = version_now - publisher_.BaseOf(exchange);
+  latest->rate = exchange.rate;
+  if (options_.staleness_aware_lr) latest->rate /= static_cast<float>(1 + latest->staleness);
+  ++stats_.staleness_counts[BucketOf(kStalenessBounds, static_cast<double>(latest->staleness))];
+  stats_.staleness_total += latest->staleness;
   absl::Span<const float> gradient = sum_;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    plan_.replica->Update(plan.locals[i], place->rate, gradient.first(plan.counts[i]));
+    plan_.replica->Update(plan.locals[i], latest->rate, gradient.first(plan.counts[i]));
     gradient.remove_prefix(plan.counts[i]);
   }
   // Publishes when the number of unpublished updates reaches the number of ranks.
-  if (publisher_.Unpublished(exchange.bundle) >= places_[exchange.bundle].size()) {
+  if (publisher_.Unpublished(exchange.bundle) >= latest_[exchange.bundle].size()) {
     PublishBundle(exchange.bundle, out);
   }
 }
@@ -218,18 +216,18 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Place* place,
 // Answers a contribution that has just closed. Repeats of older ones are recorded as skipped.
 void AsyncShard::AnswerRequest(StreamId stream, const protocol::ExchangeRequest& exchange,
                                absl::Time now, Effects* out) {
-  const Place& place = OwnPlace(exchange);
+  const Latest& latest = LatestOf(exchange);
   std::unique_ptr<protocol::ExchangeReply> answer = AnswerTo(exchange);
   const uint32_t checksum = protocol::BundleChecksum(exchange);
   const bool last =
-      exchange.step == place.last.origin_step &&
+      exchange.step == latest.included.origin_step &&
       clocks_.next(exchange.bundle, exchange.sender.rank) > 0 &&
-      (checksum == place.last.checksum || (exchange.keys_only && exchange.checksums.empty()));
+      (checksum == latest.included.checksum || (exchange.keys_only && exchange.checksums.empty()));
   if (last) {
-    answer->record.included = {place.last};
-    answer->record.n = place.n;
-    answer->record.rate = place.rate;
-    answer->staleness = place.staleness;
+    answer->record.included = {latest.included};
+    answer->record.n = latest.n;
+    answer->record.rate = latest.rate;
+    answer->staleness = latest.staleness;
   } else {
     answer->record.included = {{.rank = exchange.sender.rank,
                                 .origin_step = exchange.step,
@@ -250,20 +248,20 @@ void AsyncShard::Respond(StreamId stream, const protocol::ExchangeRequest& excha
     SendNewest(stream, std::move(answer), absl::ZeroDuration(), out);
     return;
   }
-  Place& place = OwnPlace(exchange);
-  if (place.waiting == nullptr) place.waits_since = now;
-  place.waiting = std::move(answer);
+  Latest& latest = LatestOf(exchange);
+  if (latest.waiting == nullptr) latest.waits_since = now;
+  latest.waiting = std::move(answer);
   gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
 }
 
 void AsyncShard::AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out) {
-  for (uint32_t rank = 0; rank < places_[bundle].size(); ++rank) {
-    Place& place = places_[bundle][rank];
-    if (place.waiting == nullptr || !MayAnswer(bundle, place.waiting->step)) continue;
-    std::unique_ptr<protocol::ExchangeReply> answer = std::move(place.waiting);
+  for (uint32_t rank = 0; rank < latest_[bundle].size(); ++rank) {
+    Latest& latest = latest_[bundle][rank];
+    if (latest.waiting == nullptr || !MayAnswer(bundle, latest.waiting->step)) continue;
+    std::unique_ptr<protocol::ExchangeReply> answer = std::move(latest.waiting);
     // If the rank has no stream, it will ask again.
     if (gate_.stream(rank) == 0) continue;
-    SendNewest(gate_.stream(rank), std::move(answer), now - place.waits_since, out);
+    SendNewest(gate_.stream(rank), std::move(answer), now - latest.waits_since, out);
   }
 }
 

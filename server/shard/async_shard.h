@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,8 +61,8 @@ class AsyncShard final : public Shard {
   using Effects = std::vector<ShardEffect>;
 
   // The last contribution of one rank to one bundle, and its RESULT.
-  struct Place {
-    protocol::Included last;  // The contribution, as recorded.
+  struct Latest {
+    protocol::Included included;  // The contribution, as results record it.
     uint32_t n = 0;
     float rate = 0;
     uint64_t staleness = 0;
@@ -74,15 +73,15 @@ class AsyncShard final : public Shard {
 
   AsyncShard(ShardOptions options, ShardLayout plan);
 
-  Place& OwnPlace(const protocol::ExchangeRequest& exchange) {
-    return places_[exchange.bundle][exchange.sender.rank];
+  Latest& LatestOf(const protocol::ExchangeRequest& exchange) {
+    return latest_[exchange.bundle][exchange.sender.rank];
   }
   absl::Status CheckRequest(const protocol::ExchangeRequest& exchange) const;
   void MakePlans(Effects* out);
 
   void Close(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
              Effects* out);
-  void Update(const protocol::ExchangeRequest& exchange, Place* place, Effects* out);
+  void Update(const protocol::ExchangeRequest& exchange, Latest* latest, Effects* out);
   // Returns the RESULT for a request, without record and parameters.
   std::unique_ptr<protocol::ExchangeReply> AnswerTo(
       const protocol::ExchangeRequest& exchange) const;
@@ -110,9 +109,9 @@ class AsyncShard final : public Shard {
   PlanSchedule plans_;
   uint64_t next_plan_;  // Shard 0: the next step for which it makes a plan.
   RankClocks clocks_;
-  std::vector<std::vector<Place>> places_;  // By bundle and rank.
-  std::vector<float> sum_;                  // The contribution that is being applied.
-  bool diverged_ = false;                   // The alarm was sent.
+  std::vector<std::vector<Latest>> latest_;  // By bundle and rank.
+  std::vector<float> sum_;                   // The contribution that is being applied.
+  bool diverged_ = false;                    // The alarm was sent.
   CheckpointNaming checkpoints_;
 };
 

@@ -1,11 +1,12 @@
 // Implements checkpoints and plans of a shard whose ranks do not wait for each other.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "server/shard/async_shard.h"
 
 namespace sluice::server {
+
 uint64_t AsyncShard::NameCheckpoint(uint64_t minimum_step) {
   return checkpoints_.Name(minimum_step,
                            std::max(checkpoints_.EarliestAfter(clocks_.furthest_reached()),
