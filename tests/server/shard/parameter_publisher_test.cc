@@ -159,6 +159,25 @@ TEST(ParameterPublisher, GoesOnFromTheVersionsOfACheckpoint) {
   EXPECT_EQ(shard.publisher.BaseOf(exchange), 2u);
 }
 
+TEST(ParameterPublisher, MovesTheThresholdsOnceAllTrainedBundlesHavePublished) {
+  for (const bool has_buffers : {false, true}) {
+    ShardOptions options = SmallShard(2, "topk:50%");
+    options.layout.bundles[0][0].buffers = has_buffers;  // Bundle 1 is trained.
+    PublisherUnderTest shard(std::move(options));
+    const auto before = shard.publisher.downlink()->Save().groups;
+    for (uint32_t bundle = has_buffers ? 1 : 0; bundle < 2; ++bundle) {
+      shard.publisher.Begin(Contribution(0, 0, bundle, 8));
+      for (const uint32_t local : shard.layout.bundles[bundle].locals) {
+        const std::vector<float> gradient = {1, 2, 4};
+        shard.layout.replica->Update(
+            local, 1, absl::MakeSpan(gradient).first(shard.layout.downlink[local].count));
+      }
+      ASSERT_EQ(shard.publisher.Publish(bundle), absl::OkStatus());
+    }
+    EXPECT_NE(shard.publisher.downlink()->Save().groups, before) << has_buffers;
+  }
+}
+
 TEST(ParameterPublisher, BringsBuffersOnlyInStepZero) {
   ShardOptions options = SmallShard(2);
   options.layout.bundles[0][0].buffers = true;
@@ -176,6 +195,7 @@ TEST(ParameterPublisher, BringsBuffersOnlyInStepZero) {
   ShardStats stats;
   shard.publisher.CountIn(&stats);
   EXPECT_EQ(stats.held_bytes, protocol::TotalBytes(first.frames));
+  EXPECT_EQ(stats.log_limit, 2 * compress::kFrameHeaderSize + 4 * sizeof(float));
   shard.publisher.DropBuffers(0);
   stats = {};
   shard.publisher.CountIn(&stats);

@@ -63,10 +63,15 @@ TEST(RankClocks, AResultWaitsForTheRanksThatAreTooFarBehind) {
   EXPECT_TRUE(clocks.IsWithinBound(0, 7));
 }
 
+TEST(RankClocks, TheParametersOfStepZeroWaitForNoRank) {
+  ShardOptions options = SspOptions(0);
+  options.parameters_agree = false;
+  EXPECT_TRUE(RankClocks(&options, 1).IsWithinBound(0, 0));
+}
+
 TEST(RankClocks, OnlyModesWithABoundHoldAResult) {
   ShardOptions options = SspOptions(0);
   EXPECT_FALSE(RankClocks(&options, 1).IsWithinBound(0, 5));
-  EXPECT_TRUE(RankClocks(&options, 1).IsWithinBound(0, 0));
   options.mode = job::Mode::kAsync;
   EXPECT_TRUE(RankClocks(&options, 1).IsWithinBound(0, 1000));
 }

@@ -204,6 +204,15 @@ TEST(SyncAnswers, ANewcomerThatNeedsALostResultIsShutOut) {
   EXPECT_EQ(shard.fence.FenceReason(SkipOf(0, 7, 0).sender), "");
 }
 
+TEST(SyncAnswers, ANewcomerThatRepeatsAnAcknowledgedStepStays) {
+  AnswersUnderTest shard;
+  shard.ranks.Acknowledge(1, 6);
+  shard.answers.NoResult(kStream, SkipOf(1, 6, 0),
+                         {.open_step = 9, .kept_from = 8, .is_member = false}, &shard.effects);
+  EXPECT_EQ(shard.Answer().outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(shard.fence.FenceReason(SkipOf(1, 7, 0).sender), "");
+}
+
 TEST(SyncAnswers, AReplayingShardAsksAboutStepsBeforeIt) {
   ShardOptions options = SmallShard(2);
   options.replay = true;
