@@ -21,6 +21,17 @@ if(SLUICE_SANITIZE)
   target_compile_options(sluice_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
+# Makes a memory error of a shipped program harder to exploit. tests/packaging/hardening.py checks the programs.
+if(SLUICE_HARDEN AND NOT SLUICE_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+  add_compile_options(-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    add_compile_options(-fcf-protection=full)
+  endif()
+  add_link_options(LINKER:-z,relro,-z,now,-z,noexecstack)
+  include(CheckPIESupported)
+  check_pie_supported(LANGUAGES CXX)
+endif()
 if(SLUICE_FUZZ)
   # Instruments all of our code for the fuzzer's coverage, not only the fuzzer's own files.
   add_compile_options(-fsanitize=fuzzer-no-link)
