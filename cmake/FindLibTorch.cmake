@@ -40,6 +40,5 @@ if(LibTorch_FOUND AND NOT TARGET sluice::libtorch)
       -Wl,--push-state,--no-as-needed ${LIBTORCH_CUDA} ${LIBTORCH_C10_CUDA} -Wl,--pop-state)
   endif()
   # torch_cpu finds cudart and cupti beside itself at run time. They are not needed at link time.
-  target_link_options(sluice_libtorch INTERFACE
-    -Wl,-rpath,${LIBTORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
+  target_link_options(sluice_libtorch INTERFACE -Wl,--allow-shlib-undefined)
 endif()
