@@ -40,7 +40,11 @@ def with_spread(values: list[float], form: str) -> str:
 
 
 def amount(value: float) -> str:
-    return "not reached" if math.isinf(value) else plot.number(value)
+    return "-" if math.isnan(value) else "not reached" if math.isinf(value) else plot.number(value)
+
+
+def times(values: list[float]) -> str:
+    return f"{figures.mean(values):.3g}x" if values else "-"
 
 
 def of_reports(records: list[dict], key: str) -> list[float]:
@@ -136,18 +140,20 @@ class Report:
         baseline = [] if baseline is None or baseline is found else baseline
         nats = figures.differences(found, baseline, "test_loss")
         points = [100 * each for each in figures.differences(found, baseline, "test_accuracy")]
-        times = [figures.to_target(record, goal, self.cost) for record in found]
+        costs = [figures.to_target(record, goal, self.cost) for record in found]
         rate = found[0]["trial"]["rate"]
         row = [f"`{method}`", *([rate, str(rates)] if rate else []), finished(found), with_spread(figures.final_losses(found), ".4f"),
                with_spread(nats, "+.4f"), with_spread([100 * each for each in of_reports(found, "test_accuracy")], ".2f"), with_spread(points, "+.2f"),
-               *(f"{figures.mean(of_reports(found, key)):.3g}x" for key in ("ratio_up", "ratio_down")),
-               f"{sum(math.isfinite(each) for each in times)} of {len(times)}", amount(figures.median_to_target(found, goal, self.cost))]
+               *(times(of_reports(found, key)) for key in ("ratio_up", "ratio_down")),
+               f"{sum(math.isfinite(each) for each in costs)} of {len(costs)}", amount(figures.median_to_target(found, goal, self.cost))]
         if self.with_times:
-            row.append(f"{figures.mean(of_reports(found, 'train_seconds')):.1f}")
+            row.append(with_spread(of_reports(found, "train_seconds"), ".1f"))
         return row + (self.money(found) if self.prices else [])
 
     def money(self, found: list[dict]) -> list[str]:
         done = [record for record in found if record["state"] == "ok"]
+        if not done:
+            return ["-"] * (2 if self.with_times else 1)
         moved = figures.mean([record["cost"]["bytes_up"] + record["cost"]["bytes_down"] for record in done])
         hours = figures.mean([record["report"]["train_seconds"] * record["report"]["workers"] / 3600 for record in done])
         sums = [moved / 1e9 * self.prices["egress_per_gb"], hours * self.prices["accelerator_per_hour"]]
@@ -197,9 +203,9 @@ class Report:
         rows = []
         for group, methods in figures.grouped(records).items():
             for method, found in methods.items():
-                times = [record["report"]["exchange_ms"]["median"] for record in found if record["state"] == "ok"]
+                took = [record["report"]["exchange_ms"]["median"] for record in found if record["state"] == "ok"]
                 rows.append([title_of(group), f"`{method}`", finished(found), *(amount(figures.mean(of_reports(found, key))) for key in ("bytes_up", "bytes_down")),
-                             *([with_spread(times, ".1f")] if self.with_times else [])])
+                             *([with_spread(took, ".1f")] if self.with_times else [])])
         return ["## Exchanges\n", table(["set", "method", "finished", "bytes up", "bytes down"] + (["ms, median"] if self.with_times else []), rows)]
 
     def ddp(self, records: list[dict]) -> list[str]:
@@ -207,9 +213,9 @@ class Report:
         for group, methods in figures.grouped(records).items():
             for method, found in methods.items():
                 done = [record["report"]["rows"][0] for record in found if record["state"] == "ok"]
-                times = [each["exchange_ms"]["median"] for each in done]
+                took = [each["exchange_ms"]["median"] for each in done]
                 rows.append([title_of(group), f"`{method}`", finished(found), amount(figures.mean([each["bytes_sent"] for each in done])),
-                             *([with_spread(times, ".1f")] if self.with_times else [])])
+                             *([with_spread(took, ".1f")] if self.with_times else [])])
         return ["## DistributedDataParallel\n", table(["set", "method", "finished", "bytes sent"] + (["ms, median"] if self.with_times else []), rows)]
 
     def failures(self) -> list[str]:

@@ -114,7 +114,7 @@ class Page(unittest.TestCase):
         self.assertTrue(page.startswith(report.GENERATED))
         self.assertIn("12 trials: 6 finished, 0 failed, 0 exceeded the time limit, 0 were not possible on this machine, and 6 have not been run.", page)
         self.assertIn("took 6.00 hours and 3.00 processor hours", page)
-        self.assertIn("| `sparse` | low | 1 | 3 of 3 | 0.5000 ± 0.1000 | +0.0000 ± 0.1000 | 50.00 ± 10.00 | +0.00 ± 10.00 | 2x | 3x | 2 of 3 | 3 | 7200.0 |", page)
+        self.assertIn("| `sparse` | low | 1 | 3 of 3 | 0.5000 ± 0.1000 | +0.0000 ± 0.1000 | 50.00 ± 10.00 | +0.00 ± 10.00 | 2x | 3x | 2 of 3 | 3 | 7200.0 ± 0.0 |", page)
         self.assertEqual(set(charts), {"made-up-m.svg", "made-up-profile.svg"})
 
     def test_a_busy_machine_gives_a_page_without_times(self):
@@ -128,6 +128,16 @@ class Page(unittest.TestCase):
         self.assertIn("| kind=train model=m method=sparse link=unshaped rate=low seed=1 | failed | status 1: no memory |", page)
         self.assertIn("| `sparse` | low | 1 | 0 of 1 | - |", page)
         self.assertIn("not reached", page)
+        self.assertNotIn("nan", page)
+
+    def test_a_set_without_any_result_has_a_page(self):
+        failed = {"state": "failed", "report": None, "curve": [], "reason": "status 1"}
+        for kind in experiment.KINDS:
+            page, charts = self.page([{**record(), **failed, "trial": {**record()["trial"], "kind": kind}}], prices={"currency": "EUR", "egress_per_gb": 1,
+                                                                                                         "accelerator_per_hour": 1})
+            self.assertIn("0 of 1", page)
+            self.assertNotIn("nan", page)
+            self.assertEqual(charts, {})
 
     def test_other_kinds_of_trials_have_tables(self):
         shared = {"state": "ok", "others": 0.0}
