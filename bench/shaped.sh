@@ -2,12 +2,13 @@
 # Gives each worker and each shard its own network namespace behind a link that is shaped in both directions, like a
 # separate machine. A bridge joins all links. Runs `sluice bench exchange` there, or any other command.
 #
-# usage: bench/shaped.sh --workers N --shards K --rate RATE [--delay TIME] [--bin DIR] -- [ARGUMENTS OF bench exchange]
-#        bench/shaped.sh --workers N --shards K --rate RATE [--delay TIME] --exec COMMAND [ARGUMENT...]
+# usage: bench/shaped.sh --workers N --shards K --rate RATE [--up-rate RATE] [--delay TIME] [--bin DIR] -- [ARGUMENTS OF bench exchange]
+#        bench/shaped.sh --workers N --shards K --rate RATE [--up-rate RATE] [--delay TIME] --exec COMMAND [ARGUMENT...]
 #        bench/shaped.sh --set RATE [--of PID]
 #
 #   --rate RATE    rate of every link in each direction: 200mbit, 1gbit, 2.5gbit (kbit, mbit, gbit; decimal). "none"
 #                  disables shaping.
+#   --up-rate RATE a lower rate at which workers send, as on a home's link; --set gives both directions one rate
 #   --delay TIME   one-way delay between any two processes: 500us, 5ms (needs a kernel with netem)
 #   --bin DIR      folder of sluice and sluice-server (default: build/release/bin)
 #   --exec         run this command instead, in the bridge's namespace, with this environment:
@@ -54,13 +55,15 @@ shape_device() {  # shape_device NAMESPACE DEVICE RATE PARENT
   fi
 }
 
-set_rate() {  # Both directions: a process sends through eth0 and receives through its port of the bridge.
-  local name parent
+set_rate() {  # set_rate RATE [UP_RATE]. A process sends through eth0 and receives through its port of the bridge.
+  local name parent sent
   for name in $(ip netns list | awk '$1 != "bridge" {print $1}'); do
     parent=root
     if tc -n "$name" qdisc show dev eth0 | grep -q netem; then parent='parent 1:1'; fi
+    sent=$1
+    if [[ $name = w* ]]; then sent=${2:-$1}; fi
     # shellcheck disable=SC2086  # Two words.
-    shape_device "$name" eth0 "$1" $parent
+    shape_device "$name" eth0 "$sent" $parent
     shape_device bridge "to-$name" "$1" root
   done
 }
@@ -94,7 +97,7 @@ make_links() {
         { echo "this kernel has no netem, so links cannot have a --delay" >&2; return 1; }
     done
   fi
-  set_rate "$rate"
+  set_rate "$rate" "$up_rate"
 }
 
 hosts() {  # hosts PREFIX COUNT
@@ -188,7 +191,7 @@ run_outside() {
   # In a separate session, so that a terminal's Ctrl-C reaches only this process, which forwards it once. If this process
   # is killed, the kernel kills `unshare`, therefore the first process inside, and therefore all others.
   env --default-signal=INT,QUIT setsid setpriv --pdeathsig KILL "${apart[@]}" -- \
-    bash "$self" --inside $$ "$mode" "$workers" "$shards" "$rate" "$delay" "$bin" "$@" <&0 &
+    bash "$self" --inside $$ "$mode" "$workers" "$shards" "$rate" "$up_rate" "$delay" "$bin" "$@" <&0 &
   local inside=$! signal
   for signal in INT TERM HUP; do
     # shellcheck disable=SC2064
@@ -217,11 +220,11 @@ check_count() {  # check_count OPTION VALUE
 }
 
 PATH=$PATH:/usr/sbin:/sbin
-workers='' shards='' rate='' delay=none bin=$(dirname "$self")/../build/release/bin mode='' to_set='' of=''
+workers='' shards='' rate='' up_rate='' delay=none bin=$(dirname "$self")/../build/release/bin mode='' to_set='' of=''
 case "${1:-}" in
   --inside)  # Not for users: `run_outside` starts this.
-    outer=$2 mode=$3 workers=$4 shards=$5 rate=$6 delay=$7 bin=$8
-    shift 8
+    outer=$2 mode=$3 workers=$4 shards=$5 rate=$6 up_rate=$7 delay=$8 bin=$9
+    shift 9
     run_inside "$@" ;;
   --set-inside) set_rate "$2"; exit ;;
   "" | -h | --help) usage; [ -n "${1:-}" ] || exit 2; exit 0 ;;
@@ -230,12 +233,13 @@ while [ $# -gt 0 ] && [ -z "$mode" ]; do
   case "$1" in
     --) mode=exchange; shift; break ;;
     --exec) mode='exec'; shift; break ;;
-    --workers | --shards | --rate | --delay | --bin | --set | --of)
+    --workers | --shards | --rate | --up-rate | --delay | --bin | --set | --of)
       [ $# -ge 2 ] || fail 2 "$1 needs a value"
       case "$1" in
         --workers) check_count "$1" "$2"; workers=$2 ;;
         --shards) check_count "$1" "$2"; shards=$2 ;;
         --rate) check_rate "$2"; rate=$2 ;;
+        --up-rate) check_rate "$2"; up_rate=$2 ;;
         --delay)
           [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms|s)$ ]] || fail 2 "\"$2\" is not a time: use one like 500us or 5ms"
           delay=$2

@@ -20,7 +20,7 @@ AXES = ("kind", "model", "method", "link", "workers", "rate", "seed")
 KEYS = {"name", "question", "seeds", "time_limit", "baseline", "target", "parts"}
 PART_KEYS = {"kind", "models", "methods", "links", "workers", "seeds", "time_limit", "arguments", "set"}
 ENTRY_KEYS = {"job", "set", "arguments", "rates", "only"}
-LINK_KEYS = {"rate", "delay"}
+LINK_KEYS = {"rate", "up_rate", "delay"}
 
 
 class Wrong(ValueError):
@@ -85,10 +85,12 @@ def link_words(kind: str, link: dict, workers: int | None, shards: int) -> tuple
     if not link:
         return [], []
     if kind == "train":
-        if "delay" in link:
-            raise Wrong("`sluice run` has links without delay: use the kind `exchange` for a link with `delay`")
+        if set(link) != {"rate"}:
+            raise Wrong("`sluice run` has links with a `rate` only: use the kind `exchange` for a link with `up_rate` or `delay`")
         return [], ["--link-rate", link["rate"]]
     words = ["{root}/bench/shaped.sh", "--workers", str(workers), "--shards", str(shards), "--rate", link.get("rate", "none")]
+    if "up_rate" in link:
+        words += ["--up-rate", link["up_rate"]]
     if "delay" in link:
         words += ["--delay", link["delay"]]
     return (words + ["--exec"] if kind == "ddp" else words + ["--bin", "{bin}", "--"]), []

@@ -194,6 +194,15 @@ def check_set(shaped):
     assert gone.returncode == 2 and "is not a running shaped.sh" in gone.stderr, gone
 
 
+def check_up_rate(shaped):
+    """Only what workers send has the lower rate."""
+    script = "for n in w0 w1 s0 bridge; do tc -n $n qdisc | sed s/^/$n./; done"
+    done = subprocess.run(shaped_command(shaped, "--up-rate", "110mbit", "--exec", "bash", "-c", script, rate="500mbit"),
+                          stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
+    rates = [(line.partition(".")[0], re.search(r" rate (\w+) ", line)[1]) for line in done.stdout.splitlines() if " tbf " in line]
+    assert sorted(rates) == [("bridge", "500Mbit")] * 3 + [("s0", "500Mbit"), ("w0", "110Mbit"), ("w1", "110Mbit")], rates
+
+
 def check_arguments(shaped):
     for arguments, expected in ((["--workers", "2"], "are needed"), (["--rate", "1gb"], '"1gb" is not a rate'),
                                 (["--shards", "0"], '--shards must be a number from 1 to 250, not "0"'),
@@ -248,8 +257,8 @@ def main():
         return 77
     assert probe.returncode == 0, probe.stderr
     begin = time.monotonic()
-    for check, arguments in ((check_arguments, ()), (check_endings, ()), (check_set, ()), (check_rates, ()),
-                             (check_exchange, (sys.argv[2],))):
+    for check, arguments in ((check_arguments, ()), (check_endings, ()), (check_set, ()), (check_up_rate, ()),
+                             (check_rates, ()), (check_exchange, (sys.argv[2],))):
         check(shaped, *arguments)
         print(f"{check.__name__} is done after {time.monotonic() - begin:.1f} s", flush=True)
     return 0
