@@ -105,11 +105,11 @@ class Report:
         text = (f"{len(self.tested.trials)} trials: {states['ok']} finished, {states['failed']} failed, {states['timeout']} exceeded the time limit, "
                 f"{states['unavailable']} were not possible on this machine, and {absent} have not been run.")
         moved = sum(record["cost"][key] or 0 for record in self.records for key in ("bytes_up", "bytes_down"))
-        text += f" All trials together moved {moved / 1e9:.2f} GB"
+        costs = [f"moved {moved / 1e9:.2f} GB"] if moved else []
         if self.with_times:
             wall, cpu = (sum(record["cost"][key] for record in self.records) for key in ("wall_seconds", "cpu_seconds"))
-            text += f" and took {wall / 3600:.2f} hours and {cpu / 3600:.2f} processor hours"
-        return text + ".\n"
+            costs.append(f"took {wall / 3600:.2f} hours and {cpu / 3600:.2f} processor hours")
+        return text + (f" All trials together {' and '.join(costs)}." if costs else "") + "\n"
 
     def training(self, records: list[dict]) -> list[str]:
         baseline, target = self.tested.baseline, self.tested.target

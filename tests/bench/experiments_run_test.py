@@ -4,15 +4,19 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/experiments"))
 import experiment  # noqa: E402
+sys.path.insert(0, str(ROOT / "scripts"))
+import experiment_data  # noqa: E402
 
 RUN = ROOT / "bench/experiments/run.py"
 LIMIT = 30  # Seconds after which a state that does not come fails a test.
@@ -216,10 +220,42 @@ class Keys(unittest.TestCase):
             for method in (tested.baseline, tested.target):
                 self.assertIn(method, {None, *(trial.method for trial in tested.trials)})
 
+    def words(self, part):
+        return experiment.parse(YAML.partition("  - kind")[0].replace("LIMIT", "60") + part, "e.yaml").trials[0].words
+
+    def test_links_are_shaped_around_exchanges_and_inside_of_training(self):
+        part = "  - {kind: KIND, workers: [4], models: {m: {job: examples/fashion-mnist.yaml}}, methods: {a: {}}, links: {l: {rate: 9mbit, MORE}}}\n"
+        words = self.words(part.replace("KIND", "exchange").replace("MORE", "up_rate: 3mbit, delay: 5ms"))
+        self.assertEqual(words[:13], ("{root}/bench/shaped.sh", "--workers", "4", "--shards", "2", "--rate", "9mbit", "--up-rate", "3mbit", "--delay",
+                                      "5ms", "--bin", "{bin}"))
+        words = self.words(part.replace("KIND", "train").replace(", MORE", ""))
+        self.assertEqual(words[words.index("--link-rate") + 1], "9mbit")
+        with self.assertRaisesRegex(experiment.Wrong, "a `rate` only"):
+            self.words(part.replace("KIND", "train").replace("MORE", "delay: 5ms"))
+
     def test_the_matrix_ends_within_eight_hours(self):
         trials = experiment.load("matrix").trials
         self.assertLessEqual(sum(trial.time_limit for trial in trials), 8 * 3600)
         self.assertEqual(len([trial for trial in trials if trial.kind == "train"]), 3 * 6 * 4 * 3)
+
+
+class Data(unittest.TestCase):
+    def test_columns_of_letters_are_read_in_order(self):
+        count = experiment_data.LETTERS
+        columns = [[(at + row) % 16 for row in range(count)] for at in range(17)]
+        data = b"RDX2 and more" + struct.pack(f">2I{count}i", 0x30D, count, *columns[0]) + b"names of the levels"
+        data += b"".join(struct.pack(f">2I{count}d", 0x0E, count, *column) for column in columns[1:])
+        self.assertEqual([list(column) for column in experiment_data.letter_columns(data)], columns)
+        with self.assertRaisesRegex(ValueError, "is missing"):
+            experiment_data.letter_columns(data[:-8 * count - 8] + b"x" * 16)
+
+    def test_images_are_png_files_with_the_given_pixels(self):
+        data = experiment_data.png([bytes([1, 2, 3]), bytes([4, 5, 6])])
+        self.assertEqual((data[:8], struct.unpack(">2I", data[16:24])), (b"\x89PNG\r\n\x1a\n", (3, 2)))
+        start = data.index(b"IDAT")
+        size, = struct.unpack(">I", data[start - 4:start])
+        self.assertEqual(zlib.decompress(data[start + 4:start + 4 + size]), bytes([0, 1, 2, 3, 0, 4, 5, 6]))
+        self.assertEqual(struct.unpack(">I", data[start + 4 + size:start + 8 + size])[0], zlib.crc32(data[start:start + 4 + size]))
 
 
 if __name__ == "__main__":
