@@ -6,13 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/process_usage.h"
+#include "net/grpc/grpc_status.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/wire/exchange_messages.h"
 
 namespace sluice::server {
 namespace {
 
-constexpr uint32_t kNotStartedRetryMs = 100;
 // The ticker's longest pause. The ticker can be woken earlier.
 constexpr absl::Duration kIdle = absl::Seconds(1);
 
@@ -134,8 +134,8 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
   waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback, ranks repeat steps.
   links_.Rewind();
   links_.SetPresent(start.incarnations);
-  job_uid_ = start.job_uid;
-  if (!ended_.empty()) Deliver(shard_->End(ended_));
+  term_.BindTo(start.job_uid);
+  if (term_.ended()) Deliver(shard_->End(term_.end_reason()));
   LogStart(start, clock_->Now() - begun_at);
   return absl::OkStatus();
 }
@@ -217,22 +217,10 @@ void ShardHost::ReportPlan(const protocol::CompressionPlan& plan) const {
 absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_running) {
   MutexLock lock(&mutex_);
   AwaitCopied();
-  if (job_uid_ != 0 && job_uid_ != start.job_uid) {
-    return absl::FailedPreconditionError("this server already works for another run");
-  }
-  if (start.term < term_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job is in term ", term_,
-                     " here; a coordinator that was replaced asks for term ", start.term));
-  }
-  if (start.term == term_ && start.coordinator_incarnation < coordinator_incarnation_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("term ", start.term, " is led by a later coordinator (incarnation ",
-                     coordinator_incarnation_, ", not ", start.coordinator_incarnation,
-                     "); end the earlier one"));
-  }
+  const absl::Status may_start = term_.MayStart(start);
+  if (!may_start.ok()) return may_start;
   if (shard_ != nullptr && shard_->options().term == start.term) {
-    coordinator_incarnation_ = start.coordinator_incarnation;
+    term_.MoveTo(start);
     *is_running = true;
     const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
     if (set.ok()) links_.SetPresent(start.incarnations);
@@ -244,8 +232,7 @@ absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_r
     Deliver(shard_->Suspend(start.term, ""));
     shard_.reset();
   }
-  term_ = start.term;
-  coordinator_incarnation_ = start.coordinator_incarnation;
+  term_.MoveTo(start);
   return absl::OkStatus();
 }
 
@@ -270,9 +257,8 @@ void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
   MutexLock lock(&mutex_);
   AwaitCopied();
   // The command may be repeated after the term's Start. That core already has the right term.
-  if (term < term_ || (shard_ != nullptr && shard_->options().term >= term)) return;
-  term_ = term;
-  suspended_ = std::string(reason);
+  if (term < term_.term() || (shard_ != nullptr && shard_->options().term >= term)) return;
+  term_.Suspend(term, reason);
   if (shard_ == nullptr) return;
   Deliver(shard_->Suspend(term, reason));
   shard_.reset();
@@ -303,7 +289,8 @@ void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t bef
 
 absl::Status ShardHost::CheckSender(const protocol::Sender& sender) const {
   MutexLock lock(&mutex_);
-  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
+  const absl::Status withdrawn = term_.Withdrawn();
+  if (!withdrawn.ok()) return withdrawn;
   if (shard_ == nullptr) return absl::UnavailableError("no job has started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
@@ -340,7 +327,7 @@ void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publicati
 void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
   AwaitCopied();
-  ended_ = std::string(reason);
+  term_.End(reason);
   if (shard_ != nullptr) Deliver(shard_->End(reason));
 }
 
@@ -351,13 +338,9 @@ void ShardHost::SetIncarnation(uint64_t incarnation) {
 
 void ShardHost::Withdraw(absl::string_view reason) {
   MutexLock lock(&mutex_);
-  withdrawn_ = true;
-  ended_ = std::string(reason);
-  for (const auto& [stream, output] : outputs_) output->Close(Withdrawn());
-}
-
-grpc::Status ShardHost::Withdrawn() const {
-  return {grpc::StatusCode::UNAVAILABLE, absl::StrCat("this server is ending: ", ended_)};
+  term_.Withdraw(reason);
+  const grpc::Status status = net::ToGrpc(term_.Withdrawn());
+  for (const auto& [stream, output] : outputs_) output->Close(status);
 }
 
 // The heartbeat thread calls this and must not wait for a copy. The next heartbeat ticks again.
@@ -404,9 +387,10 @@ void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
                        const RequestArrival& arrival) {
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
-  if (withdrawn_) {
+  const absl::Status withdrawn = term_.Withdrawn();
+  if (!withdrawn.ok()) {
     const auto output = outputs_.find(stream);
-    if (output != outputs_.end()) output->second->Close(Withdrawn());
+    if (output != outputs_.end()) output->second->Close(net::ToGrpc(withdrawn));
     return;
   }
   if (copying_) {
@@ -445,7 +429,7 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
-  Send(stream, std::make_shared<const protocol::ExchangeReply>(AnswerWithoutCore(exchange)));
+  Send(stream, std::make_shared<const protocol::ExchangeReply>(term_.AnswerWithoutCore(exchange)));
 }
 
 // Scales this shard's measurements to the job. Workers send to all shards at once over one link, so
@@ -459,25 +443,6 @@ void ShardHost::ForwardMeasurements() {
   const double whole = 1 / ShareOfElements(shard_->options());
   ScaleTransfers(whole, whole, &*measured);
   shard_->Measured(*measured);
-}
-
-protocol::ExchangeReply ShardHost::AnswerWithoutCore(
-    const protocol::ExchangeRequest& exchange) const {
-  protocol::ExchangeReply answer;
-  answer.step = exchange.step;
-  answer.bundle = exchange.bundle;
-  if (!ended_.empty()) {
-    answer.outcome = protocol::Outcome::kFenced;
-    answer.message = ended_;
-  } else if (exchange.sender.term < term_) {
-    answer.outcome = protocol::Outcome::kFenced;
-    answer.term = term_;
-    answer.message = suspended_;
-  } else {
-    answer.outcome = protocol::Outcome::kBusy;
-    answer.retry_after_ms = kNotStartedRetryMs;
-  }
-  return answer;
 }
 
 void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why) {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/status.h>
 
 #include <deque>
 #include <functional>
@@ -27,6 +26,7 @@
 #include "protocol/stage_times.h"
 #include "server/control/plan_bytes.h"
 #include "server/coordinator/link_tracker.h"
+#include "server/rpc/host_term.h"
 #include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
@@ -186,9 +186,6 @@ class ShardHost {
   absl::Status ReportUnusable(const protocol::StartShard& start, const absl::Status& why);
   void Report(const ShardEvent& news);
   void ForwardMeasurements() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  protocol::ExchangeReply AnswerWithoutCore(const protocol::ExchangeRequest& exchange) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  grpc::Status Withdrawn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const SendReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Requires a trace. `encoding` is in processor seconds of this call.
   void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
@@ -207,13 +204,7 @@ class ShardHost {
   // Null before Start, and from Suspend to the next Start.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
   Restore restore_ ABSL_GUARDED_BY(mutex_);
-  uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // The current run; 0 if there is none yet.
-  uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest term received.
-  // The highest incarnation received of a coordinator that began or took over the term.
-  uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::string suspended_ ABSL_GUARDED_BY(mutex_);  // The reason for the suspension.
-  std::string ended_ ABSL_GUARDED_BY(mutex_);      // The answer to requests while there is no core.
-  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
+  HostTerm term_ ABSL_GUARDED_BY(mutex_);
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 until the coordinator has given a number.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   uint64_t answer_bytes_max_ ABSL_GUARDED_BY(mutex_) = kAnswerBytesMin;  // Limit of each output.

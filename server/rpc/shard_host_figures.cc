@@ -10,7 +10,9 @@ bool ShardHost::started() const {
 
 ShardHost::Work ShardHost::work() const {
   MutexLock lock(&mutex_);
-  return {.job_uid = job_uid_, .term = term_, .running = shard_ != nullptr && ended_.empty()};
+  return {.job_uid = term_.job_uid(),
+          .term = term_.term(),
+          .running = shard_ != nullptr && !term_.ended()};
 }
 
 ShardStats ShardHost::Stats() const {
