@@ -77,7 +77,7 @@ ShardHost::~ShardHost() {
   // All streams are closed by now. The lock is only for the thread sanitizer, which cannot see that
   // gRPC's own locks already ensure this.
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   shard_.reset();
   outputs_.clear();
   last_answer_.reset();
@@ -127,8 +127,10 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
       Shard::Create(OptionsOf(start, *std::move(layout), std::move(snapshot)));
   if (!shard.ok()) return shard.status();
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   shard_ = *std::move(shard);
+  // Changes that wait for a copy hold no more memory than the windows of all ranks.
+  gate_.LimitBytes(shard_->options().window_bytes * shard_->options().incarnations.size());
   answer_bytes_max_ = AnswerBytesMax(shard_->options());
   for (const auto& [stream, output] : outputs_) output->LimitBytes(answer_bytes_max_);
   waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback, ranks repeat steps.
@@ -177,7 +179,8 @@ ShardOptions ShardHost::OptionsOf(const protocol::StartShard& start, protocol::L
           .restore = std::move(snapshot),
           .restored_ranks = start.restore_world_size,
           .stages = &stages_,
-          .run_copy = [this](absl::FunctionRef<void()> copy) { RunCopy(copy); }};
+          .run_copy = [this](absl::FunctionRef<void()> copy)
+                          ABSL_NO_THREAD_SAFETY_ANALYSIS { RunCopy(copy); }};
 }
 
 void ShardHost::LogStart(const protocol::StartShard& start, absl::Duration took) const {
@@ -216,7 +219,7 @@ void ShardHost::ReportPlan(const protocol::CompressionPlan& plan) const {
 // Prepares the host for the core of start.term, or returns why that is impossible.
 absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_running) {
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   const absl::Status may_start = term_.MayStart(start);
   if (!may_start.ok()) return may_start;
   if (shard_ != nullptr && shard_->options().term == start.term) {
@@ -225,7 +228,7 @@ absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_r
     const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
     if (set.ok()) links_.SetPresent(start.incarnations);
     Deliver(shard_->Tick(clock_->Now()));
-    DoPutOff();
+    gate_.DoPutOff();
     return set;
   }
   if (shard_ != nullptr) {
@@ -255,7 +258,7 @@ absl::Status ShardHost::ClaimFolder() const {
 
 void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   // The command may be repeated after the term's Start. That core already has the right term.
   if (term < term_.term() || (shard_ != nullptr && shard_->options().term >= term)) return;
   term_.Suspend(term, reason);
@@ -271,7 +274,7 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   }
   if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   // If there is no core, this shard's part was damaged, and the job will roll back further.
   if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
@@ -299,34 +302,34 @@ absl::Status ShardHost::CheckSender(const protocol::Sender& sender) const {
 absl::Status ShardHost::SetMembership(uint32_t generation,
                                       const std::vector<uint64_t>& incarnations) {
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   if (shard_ == nullptr) return absl::OkStatus();
   const absl::Status set = shard_->SetMembership(generation, incarnations);
   if (set.ok()) links_.SetPresent(incarnations);
   Deliver(shard_->Tick(clock_->Now()));  // Closes bundles that waited for workers that have left.
-  DoPutOff();
+  gate_.DoPutOff();
   return set;
 }
 
 void ShardHost::ReleaseResults(uint64_t durable_step) {
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   if (shard_ != nullptr) shard_->ReleaseResults(durable_step);
 }
 
 void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publications) {
   MutexLock lock(&mutex_);
   for (const Publication& publication : publications) {
-    AwaitCopied();
+    gate_.Await(&mutex_);
     if (shard_ == nullptr || shard_->options().term != term) return;
     Deliver(shard_->Publish(publication));
-    DoPutOff();
+    gate_.DoPutOff();
   }
 }
 
 void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
-  AwaitCopied();
+  gate_.Await(&mutex_);
   term_.End(reason);
   if (shard_ != nullptr) Deliver(shard_->End(reason));
 }
@@ -346,9 +349,18 @@ void ShardHost::Withdraw(absl::string_view reason) {
 // The heartbeat thread calls this and must not wait for a copy. The next heartbeat ticks again.
 void ShardHost::Tick() {
   MutexLock lock(&mutex_);
-  if (shard_ == nullptr || copying_) return;
+  if (shard_ == nullptr || gate_.copying()) return;
   Deliver(shard_->Tick(clock_->Now()));
-  DoPutOff();
+  gate_.DoPutOff();
+}
+
+// The core calls this function while the host calls the core with the lock held.
+void ShardHost::RunCopy(absl::FunctionRef<void()> copy) {
+  gate_.Run(&mutex_, [&] {
+    if (options_.before_copy) options_.before_copy();
+    copy();
+  });
+  tick_sooner_.SignalAll();
 }
 
 // Ticks when the core requests it. Heartbeats are too rare to apply straggler_timeout on time.
@@ -356,10 +368,10 @@ void ShardHost::RunTicks() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     const absl::Time now = clock_->Now();
-    next_tick_ = shard_ == nullptr || copying_ ? absl::InfiniteFuture() : shard_->tick_due();
+    next_tick_ = shard_ == nullptr || gate_.copying() ? absl::InfiniteFuture() : shard_->tick_due();
     if (next_tick_ <= now) {
       Deliver(shard_->Tick(now));
-      DoPutOff();
+      gate_.DoPutOff();
     } else {
       tick_sooner_.WaitFor(&mutex_, std::min(next_tick_ - now, kIdle));
     }
@@ -380,7 +392,7 @@ void ShardHost::Closed(StreamId stream) {
     ranks_.erase(stream);
     if (shard_ != nullptr) shard_->StreamClosed(stream);
   };
-  if (!PutOff(0, &forget)) forget();
+  if (!gate_.PutOff(&mutex_, 0, &forget)) forget();
 }
 
 void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
@@ -393,17 +405,17 @@ void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
     if (output != outputs_.end()) output->second->Close(net::ToGrpc(withdrawn));
     return;
   }
-  if (copying_) {
+  if (gate_.copying()) {
     const auto waiting = std::make_shared<protocol::ExchangeRequest>(std::move(exchange));
     std::function<void()> handle =
         [this, stream, waiting, arrival]()
             ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
-    if (PutOff(bytes, &handle)) return;
+    if (gate_.PutOff(&mutex_, bytes, &handle)) return;
     handle();
   } else {
     HandleLocked(stream, std::move(exchange), arrival);
   }
-  DoPutOff();
+  gate_.DoPutOff();
 }
 
 void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,

@@ -6,7 +6,6 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +25,7 @@
 #include "protocol/stage_times.h"
 #include "server/control/plan_bytes.h"
 #include "server/coordinator/link_tracker.h"
+#include "server/rpc/copy_gate.h"
 #include "server/rpc/host_term.h"
 #include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
@@ -159,11 +159,7 @@ class ShardHost {
   };
 
   void RunTicks();
-  // Defined in shard_host_copy.cc.
-  void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunCopy(absl::FunctionRef<void()> copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,
                     const RequestArrival& arrival) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MoveToTerm(const protocol::StartShard& start, bool* is_running);
@@ -221,12 +217,7 @@ class ShardHost {
   std::shared_ptr<const protocol::ExchangeReply> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
 
-  // The core is being copied and must not change.
-  bool copying_ ABSL_GUARDED_BY(mutex_) = false;
-  mutable CondVar copied_;
-  // Changes deferred during a copy, in order. The copying thread makes them with the lock held.
-  std::deque<std::function<void()>> put_off_ ABSL_GUARDED_BY(mutex_);
-  uint64_t put_off_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  CopyGate gate_ ABSL_GUARDED_BY(mutex_);  // While it copies the core, the core must not change.
 
   CondVar tick_sooner_;
   // Time of the ticker's next tick.
