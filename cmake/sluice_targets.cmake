@@ -127,7 +127,12 @@ function(sluice_test name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${ARG_DEFINES} ${SLUICE_SANITIZER_DEFINES})
   sluice_unity(${name})
-  # Precompiled headers fit only targets with the same optimization.
+  # Precompiled headers fit only targets with the same optimization and the same kind of position-independent code.
+  # Libraries have -fPIC, and CMake gives -fPIE to programs.
+  if(CMAKE_POSITION_INDEPENDENT_CODE)
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIC)
+  endif()
   if(ARG_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})
   elseif(NOT ARG_OPTIMIZED)

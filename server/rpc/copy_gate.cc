@@ -17,11 +17,11 @@ void CopyGate::Await(Mutex* mutex) {
   while (copying_) copied_.Wait(mutex);
 }
 
-bool CopyGate::PutOff(Mutex* mutex, uint64_t bytes, std::function<void()>* change) {
+bool CopyGate::Defer(Mutex* mutex, uint64_t bytes, std::function<void()>* change) {
   while (copying_) {
-    if (bytes == 0 || put_off_bytes_ + bytes <= bytes_max_) {
-      put_off_bytes_ += bytes;
-      put_off_.push_back(std::move(*change));
+    if (bytes == 0 || deferred_bytes_ + bytes <= bytes_max_) {
+      deferred_bytes_ += bytes;
+      deferred_.push_back(std::move(*change));
       return true;
     }
     copied_.Wait(mutex);
@@ -29,13 +29,13 @@ bool CopyGate::PutOff(Mutex* mutex, uint64_t bytes, std::function<void()>* chang
   return false;
 }
 
-void CopyGate::DoPutOff() {
-  while (!put_off_.empty()) {
-    const std::function<void()> change = std::move(put_off_.front());
-    put_off_.pop_front();
+void CopyGate::RunDeferred() {
+  while (!deferred_.empty()) {
+    const std::function<void()> change = std::move(deferred_.front());
+    deferred_.pop_front();
     change();
   }
-  put_off_bytes_ = 0;
+  deferred_bytes_ = 0;
 }
 
 }  // namespace sluice::server

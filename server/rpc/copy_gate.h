@@ -26,17 +26,17 @@ class CopyGate {
   // Defers a change of the core if a copy is being made. Otherwise returns false and leaves
   // `change` as it is; the caller makes the change now. Waits only if the deferred bytes would
   // exceed the limit. A change of 0 bytes never waits.
-  bool PutOff(Mutex* mutex, uint64_t bytes, std::function<void()>* change)
+  bool Defer(Mutex* mutex, uint64_t bytes, std::function<void()>* change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Makes the deferred changes in order. The copying thread calls this before it releases the lock.
   // A change may run another copy; further changes are then deferred behind the remaining ones.
-  void DoPutOff();
+  void RunDeferred();
 
  private:
   bool copying_ = false;
   CondVar copied_;
-  std::deque<std::function<void()>> put_off_;
-  uint64_t put_off_bytes_ = 0;
+  std::deque<std::function<void()>> deferred_;
+  uint64_t deferred_bytes_ = 0;
   uint64_t bytes_max_ = 0;
 };
 

@@ -228,7 +228,7 @@ absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_r
     const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
     if (set.ok()) links_.SetPresent(start.incarnations);
     Deliver(shard_->Tick(clock_->Now()));
-    gate_.DoPutOff();
+    gate_.RunDeferred();
     return set;
   }
   if (shard_ != nullptr) {
@@ -307,7 +307,7 @@ absl::Status ShardHost::SetMembership(uint32_t generation,
   const absl::Status set = shard_->SetMembership(generation, incarnations);
   if (set.ok()) links_.SetPresent(incarnations);
   Deliver(shard_->Tick(clock_->Now()));  // Closes bundles that waited for workers that have left.
-  gate_.DoPutOff();
+  gate_.RunDeferred();
   return set;
 }
 
@@ -323,7 +323,7 @@ void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publicati
     gate_.Await(&mutex_);
     if (shard_ == nullptr || shard_->options().term != term) return;
     Deliver(shard_->Publish(publication));
-    gate_.DoPutOff();
+    gate_.RunDeferred();
   }
 }
 
@@ -351,7 +351,7 @@ void ShardHost::Tick() {
   MutexLock lock(&mutex_);
   if (shard_ == nullptr || gate_.copying()) return;
   Deliver(shard_->Tick(clock_->Now()));
-  gate_.DoPutOff();
+  gate_.RunDeferred();
 }
 
 // The core calls this function while the host calls the core with the lock held.
@@ -371,7 +371,7 @@ void ShardHost::RunTicks() {
     next_tick_ = shard_ == nullptr || gate_.copying() ? absl::InfiniteFuture() : shard_->tick_due();
     if (next_tick_ <= now) {
       Deliver(shard_->Tick(now));
-      gate_.DoPutOff();
+      gate_.RunDeferred();
     } else {
       tick_sooner_.WaitFor(&mutex_, std::min(next_tick_ - now, kIdle));
     }
@@ -392,7 +392,7 @@ void ShardHost::Closed(StreamId stream) {
     ranks_.erase(stream);
     if (shard_ != nullptr) shard_->StreamClosed(stream);
   };
-  if (!gate_.PutOff(&mutex_, 0, &forget)) forget();
+  if (!gate_.Defer(&mutex_, 0, &forget)) forget();
 }
 
 void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
@@ -410,12 +410,12 @@ void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
     std::function<void()> handle =
         [this, stream, waiting, arrival]()
             ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
-    if (gate_.PutOff(&mutex_, bytes, &handle)) return;
+    if (gate_.Defer(&mutex_, bytes, &handle)) return;
     handle();
   } else {
     HandleLocked(stream, std::move(exchange), arrival);
   }
-  gate_.DoPutOff();
+  gate_.RunDeferred();
 }
 
 void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,

@@ -21,10 +21,10 @@ class CopyGateTest : public ::testing::Test {
     return [this, number] { made_.push_back(number); };
   }
   // Defers a change of `bytes` from within a copy, which runs without the lock.
-  bool PutOff(int number, uint64_t bytes) {
+  bool Defer(int number, uint64_t bytes) {
     MutexLock lock(&mutex_);
     std::function<void()> change = Change(number);
-    return gate_.PutOff(&mutex_, bytes, &change);
+    return gate_.Defer(&mutex_, bytes, &change);
   }
 
   Mutex mutex_;
@@ -33,10 +33,10 @@ class CopyGateTest : public ::testing::Test {
 };
 
 TEST_F(CopyGateTest, WithoutACopyTheCallerMakesItsChange) {
-  EXPECT_FALSE(PutOff(1, 100));
+  EXPECT_FALSE(Defer(1, 100));
   MutexLock lock(&mutex_);
   std::function<void()> change = Change(2);
-  EXPECT_FALSE(gate_.PutOff(&mutex_, 0, &change));
+  EXPECT_FALSE(gate_.Defer(&mutex_, 0, &change));
   change();
   EXPECT_THAT(made_, ElementsAre(2)) << "the gate leaves the change to its caller";
 }
@@ -45,14 +45,14 @@ TEST_F(CopyGateTest, ChangesOfACopyAreMadeAfterwardsInOrder) {
   MutexLock lock(&mutex_);
   gate_.LimitBytes(100);
   gate_.Run(&mutex_, [this] {
-    EXPECT_TRUE(PutOff(1, 60));
-    EXPECT_TRUE(PutOff(2, 40));
-    EXPECT_TRUE(PutOff(3, 0)) << "a change without bytes never waits";
+    EXPECT_TRUE(Defer(1, 60));
+    EXPECT_TRUE(Defer(2, 40));
+    EXPECT_TRUE(Defer(3, 0)) << "a change without bytes never waits";
     EXPECT_THAT(made_, IsEmpty());
   });
   EXPECT_FALSE(gate_.copying());
   EXPECT_THAT(made_, IsEmpty());
-  gate_.DoPutOff();
+  gate_.RunDeferred();
   EXPECT_THAT(made_, ElementsAre(1, 2, 3));
 }
 
@@ -63,13 +63,13 @@ TEST_F(CopyGateTest, AChangeThatCopiesDefersOthersBehindTheRemainingOnes) {
     MutexLock inner(&mutex_);
     std::function<void()> copies = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       made_.push_back(1);
-      gate_.Run(&mutex_, [this] { EXPECT_TRUE(PutOff(3, 1)); });
+      gate_.Run(&mutex_, [this] { EXPECT_TRUE(Defer(3, 1)); });
     };
-    EXPECT_TRUE(gate_.PutOff(&mutex_, 1, &copies));
+    EXPECT_TRUE(gate_.Defer(&mutex_, 1, &copies));
     std::function<void()> second = Change(2);
-    EXPECT_TRUE(gate_.PutOff(&mutex_, 1, &second));
+    EXPECT_TRUE(gate_.Defer(&mutex_, 1, &second));
   });
-  gate_.DoPutOff();
+  gate_.RunDeferred();
   EXPECT_THAT(made_, ElementsAre(1, 2, 3));
 }
 
@@ -82,15 +82,15 @@ TEST_F(CopyGateTest, AChangeBeyondTheLimitWaitsForTheCopyAndIsNotDeferred) {
       begun.set_value();
       end.get_future().wait();
     });
-    gate_.DoPutOff();
+    gate_.RunDeferred();
   });
   begun.get_future().wait();
-  EXPECT_TRUE(PutOff(1, 100));
+  EXPECT_TRUE(Defer(1, 100));
   std::future<bool> deferred = std::async(std::launch::async, [&] {
     MutexLock lock(&mutex_);
     asking.set_value();
     std::function<void()> change = Change(2);
-    return gate_.PutOff(&mutex_, 1, &change);
+    return gate_.Defer(&mutex_, 1, &change);
   });
   asking.get_future().wait();
   {
@@ -106,8 +106,8 @@ TEST_F(CopyGateTest, BytesAreFreeAgainOnceTheChangesAreMade) {
   MutexLock lock(&mutex_);
   gate_.LimitBytes(100);
   for (int copy = 0; copy < 2; ++copy) {
-    gate_.Run(&mutex_, [this, copy] { EXPECT_TRUE(PutOff(copy, 100)); });
-    gate_.DoPutOff();
+    gate_.Run(&mutex_, [this, copy] { EXPECT_TRUE(Defer(copy, 100)); });
+    gate_.RunDeferred();
   }
   EXPECT_THAT(made_, ElementsAre(0, 1));
 }
