@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compress/frame.h"
 
 namespace sluice::worker {
 namespace {
@@ -25,30 +24,20 @@ std::string BundleName(uint32_t shard, uint32_t bundle, uint64_t step) {
 Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
       trained_(protocol::TrainedTensors(options_.table)),
+      index_(options_.layout, options_.table.size()),
+      check_(options_),
+      inputs_(options_, index_, trained_),
+      results_(options_, index_, trained_),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
       catching_up_(options_.late_joiner),
-      arrivals_(options_.layout, options_.table.size()),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
-  const protocol::Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
   Check(options_.buffer_sync_interval > 0, "the interval between buffer exchanges is positive");
-  first_chunk_.assign(options_.table.size() + 1, static_cast<uint32_t>(layout.chunks.size()));
-  position_.resize(layout.chunks.size());
-  for (size_t id = layout.chunks.size(); id-- > 0;) {
-    first_chunk_[layout.chunks[id].tensor] = static_cast<uint32_t>(id);
-  }
-  shards_.resize(layout.bundles.size());
+  shards_.resize(options_.layout.bundles.size());
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    shards_[shard].flights.resize(layout.bundles[shard].size());
-    shards_[shard].versions.resize(layout.bundles[shard].size());
-    bundles_ += layout.bundles[shard].size();
-    for (const protocol::Bundle& bundle : layout.bundles[shard]) {
-      trained_bundles_ += bundle.buffers ? 0 : 1;
-      for (uint32_t i = 0; i < bundle.chunks.size(); ++i) position_[bundle.chunks[i]] = i;
-    }
+    shards_[shard].flights.resize(options_.layout.bundles[shard].size());
+    bundles_ += options_.layout.bundles[shard].size();
   }
-  gradients_.resize(options_.table.size());
-  ready_.resize(options_.table.size());
 }
 
 absl::Status Pipeline::SetPlans(absl::Span<const protocol::CompressionPlan> plans) {
@@ -80,38 +69,19 @@ uint64_t Pipeline::bytes_in_flight() const {
 }
 
 void Pipeline::StartStep() {
-  Check(!open_ && !encoding_, "one step at a time");
+  Check(!open_ && !inputs_.task_out(), "one step at a time");
   step_ = next_step_;
-  buffers_due_ = AreBuffersDue(step_);
   if (options_.lockstep) plans_.ForgetBefore(step_);
   plan_ = options_.lockstep ? plans_.At(step_) : plans_.newest();
   next_step_ = step_ == 0 ? options_.first_step : step_ + 1;
   open_ = true;
-  skipped_ = false;
-  bundles_to_encode_ = buffers_due_ ? bundles_ : trained_bundles_;
   bundles_unresolved_ = bundles_;
-  bundles_skipped_here_ = 0;
-  first_skipped_tensor_.clear();
-  first_skipped_buffer_.clear();
-  ready_.assign(ready_.size(), false);
-  arrivals_.StartStep();
-  for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    ShardState& state = shards_[shard];
-    for (size_t bundle = 0; bundle < state.flights.size(); ++bundle) {
-      BundleState& flight = state.flights[bundle];
-      std::vector<std::string> published =
-          std::move(flight.results.empty() ? flight.published : flight.results);
-      const bool taken = flight.taken;
-      flight = BundleState();
-      // Step 0 published parameters, which encoders do not observe.
-      const bool parameters = step_ == options_.first_step && !options_.parameters_agree;
-      if (!taken && !parameters && options_.lockstep) {
-        flight.published = std::move(published);
-      }
-      flight.chunks_missing =
-          static_cast<uint32_t>(options_.layout.bundles[shard][bundle].chunks.size());
-    }
-    state.next_encoding = 0;
+  inputs_.StartStep(step_, AreBuffersDue(step_));
+  // Step 0 published parameters, which encoders do not observe.
+  const bool parameters = step_ == options_.first_step && !options_.parameters_agree;
+  results_.StartStep(/*observed=*/options_.lockstep && !parameters);
+  for (ShardState& state : shards_) {
+    state.flights.assign(state.flights.size(), Flight());
     // Resends of earlier steps come first.
     if (state.replay.step == 0) state.next_send = 0;
   }
@@ -128,9 +98,8 @@ bool Pipeline::AreBuffersDue(uint64_t step) const {
 
 void Pipeline::SkipBuffers(Effects* effects) {
   for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
-    ShardState& state = shards_[shard];
-    while (state.next_encoding < state.flights.size()) {
-      SetExchange(shard, state.next_encoding++, /*skip=*/true, {});
+    while (const std::optional<uint32_t> bundle = inputs_.PassOver(shard)) {
+      SetExchange(shard, *bundle, /*skip=*/true, {});
     }
     SendMore(shard, effects);
   }
@@ -145,32 +114,7 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient
                      ": this worker has joined a job that is further and does not wait for it "
                      "yet: skip steps while steps_behind is not 0"));
   }
-  if (tensor >= options_.table.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tensor ", tensor, " was submitted, but the job has ", options_.table.size(), " tensors"));
-  }
-  const protocol::TensorInfo& info = options_.table[tensor];
-  if (gradient.size != info.elements()) {
-    return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size,
-                                                   " elements was submitted for ", ToString(info)));
-  }
-  if (tensor >= trained_ && !buffers_due_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("buffer ", info.name, " was submitted, but buffers are not averaged in step ",
-                     step_, ": submit them only if BuffersDue returns true"));
-  }
-  if (skipped_ || ready_[tensor]) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        info.name, " was submitted ", skipped_ ? "after this worker skipped" : "twice in", " step ",
-        step_, skipped_ ? "" : ": submit each tensor once, when its gradient is final"));
-  }
-  ready_[tensor] = true;
-  gradients_[tensor] = gradient;
-  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const protocol::Chunk& chunk = options_.layout.chunks[id];
-    --shards_[chunk.shard].flights[chunk.bundle].chunks_missing;
-  }
-  return absl::OkStatus();
+  return inputs_.Submit(tensor, gradient);
 }
 
 absl::Status Pipeline::SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) {
@@ -180,24 +124,14 @@ absl::Status Pipeline::SetWeight(uint32_t shard, uint32_t bundle, uint32_t contr
                                                       " was done: set it before the last "
                                                       "tensor of its bundle is submitted"));
   }
-  if (shard >= shards_.size() || bundle >= shards_[shard].flights.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a weight was set for bundle ", bundle,
-                                                   " of shard ", shard, ", which does not exist"));
-  }
-  shards_[shard].flights[bundle].weight = contributions;
-  return absl::OkStatus();
+  return inputs_.SetWeight(shard, bundle, contributions);
 }
 
 absl::Status Pipeline::SkipStep(Effects* effects) {
   if (!status_.ok()) return status_;
   Check(open_, "a skip belongs to a step");
-  if (skipped_ || std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("step ", step_, " cannot be skipped: ",
-                     skipped_ ? "it was skipped already" : "a tensor of it was submitted"));
-  }
-  skipped_ = true;
-  bundles_to_encode_ = 0;
+  absl::Status skipped = inputs_.Skip();
+  if (!skipped.ok()) return skipped;
   for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
     for (uint32_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
       SetExchange(shard, bundle, /*skip=*/true, {});
@@ -208,57 +142,28 @@ absl::Status Pipeline::SkipStep(Effects* effects) {
 }
 
 std::optional<EncodeTask> Pipeline::NextEncoding() {
-  if (!open_ || skipped_ || encoding_ || !status_.ok()) return std::nullopt;
-  // Shards take turns, so that all of them have work from the start.
-  const ShardState* best = nullptr;
-  for (const ShardState& state : shards_) {
-    if (state.next_encoding == state.flights.size()) continue;
-    if (state.flights[state.next_encoding].chunks_missing > 0) continue;
-    if (best == nullptr || state.next_encoding < best->next_encoding) best = &state;
-  }
-  if (best == nullptr) return std::nullopt;
-  encoding_ = true;
-  EncodeTask task;
-  task.step = step_;
-  task.shard = static_cast<uint32_t>(best - shards_.data());
-  task.bundle = best->next_encoding;
-  task.last_of_step = bundles_to_encode_ == 1;
-  task.chunks = options_.layout.bundles[task.shard][task.bundle].chunks;
-  for (const uint32_t id : task.chunks) {
-    const protocol::Chunk& chunk = options_.layout.chunks[id];
-    task.gradients.push_back(gradients_[chunk.tensor].Part(chunk.offset, chunk.count));
-  }
-  task.published = best->flights[best->next_encoding].published;
-  task.plan = plan_;
-  task.nothing = best->flights[best->next_encoding].weight == 0;
+  if (!open_ || !status_.ok()) return std::nullopt;
+  std::optional<EncodeTask> task = inputs_.NextTask();
+  if (!task.has_value()) return std::nullopt;
+  task->published = results_.published(task->shard, task->bundle);
+  task->plan = plan_;
   return task;
 }
 
 void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
-  Check(encoding_, "a task was taken before");
-  encoding_ = false;
-  if (!status_.ok()) return;
-  if (!encoded.failure.ok()) return Fail(std::move(encoded.failure), effects);
-  ShardState& state = shards_[encoded.shard];
-  Check(encoded.step == step_ && encoded.bundle == state.next_encoding, "tasks come back as taken");
-  state.flights[encoded.bundle].published.clear();
-  ++state.next_encoding;
-  --bundles_to_encode_;
-  const bool refused = encoded.skipped && state.flights[encoded.bundle].weight > 0;
-  if (refused) {
-    const bool buffer = encoded.skipped_tensor >= trained_;
-    if (!buffer) ++bundles_skipped_here_;
-    std::string& first = buffer ? first_skipped_buffer_ : first_skipped_tensor_;
-    if (first.empty()) first = options_.table[encoded.skipped_tensor].name;
-  }
+  Check(inputs_.task_out(), "a task was taken before");
+  if (status_.ok() && !encoded.failure.ok()) Fail(std::move(encoded.failure), effects);
+  if (!status_.ok()) return inputs_.DropTask();
+  inputs_.Encoded(encoded);
+  results_.DropPublished(encoded.shard, encoded.bundle);
   SetExchange(encoded.shard, encoded.bundle, encoded.skipped, std::move(encoded.frames));
   SendMore(encoded.shard, effects);
-  if (bundles_to_encode_ == 0 && !buffers_due_) SkipBuffers(effects);
+  if (inputs_.OnlyBuffersLeft()) SkipBuffers(effects);
 }
 
 void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
                            std::vector<std::string> frames) {
-  BundleState& flight = shards_[shard].flights[bundle];
+  Flight& flight = shards_[shard].flights[bundle];
   flight.bytes = protocol::TotalBytes(frames);
   flight.checksum = protocol::BundleChecksum(frames);
   auto exchange = std::make_shared<protocol::ExchangeRequest>();
@@ -271,9 +176,9 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   // A worker that re-executes steps may know a checkpoint far ahead of its own step.
   const bool near = checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + kNamedAhead;
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
-  exchange->base_version = shards_[shard].versions[bundle];
+  exchange->base_version = results_.version(shard, bundle);
   exchange->rate = rate_;
-  exchange->weight = skip ? 1 : flight.weight;
+  exchange->weight = skip ? 1 : inputs_.weight(shard, bundle);
   exchange->plan_id = plan_ == nullptr ? 0 : plan_->id;
   if (options_.lockstep && bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
   if (!options_.lockstep && shard > 0 && exchange->plan_id != shards_[shard].told_plan) {
@@ -285,15 +190,14 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   flight.phase = Phase::kToSend;
 }
 
-Pipeline::BundleState& Pipeline::FlightToSend(ShardState* state, uint32_t bundle) const {
-  BundleState& flight = state->flights[bundle];
+Pipeline::Flight& Pipeline::FlightToSend(ShardState* state, uint32_t bundle) const {
+  Flight& flight = state->flights[bundle];
   if (state->replay.step == 0) return flight;
   const bool is_open = state->replay.step == step_ && open_;
   return is_open && flight.phase != Phase::kResolved ? flight : state->replay.flights[bundle];
 }
 
-Pipeline::BundleState* Pipeline::FindFlight(ShardState* state, uint64_t step,
-                                            uint32_t bundle) const {
+Pipeline::Flight* Pipeline::FindFlight(ShardState* state, uint64_t step, uint32_t bundle) const {
   if (state->replay.step != 0 && state->replay.step == step &&
       state->replay.flights[bundle].phase != Phase::kResolved) {
     return &state->replay.flights[bundle];
@@ -304,8 +208,7 @@ Pipeline::BundleState* Pipeline::FindFlight(ShardState* state, uint64_t step,
 
 bool Pipeline::Unresolved(const ShardState& state) const {
   if (state.replay.step != 0) return true;
-  return open_ &&
-         std::any_of(state.flights.begin(), state.flights.end(), [](const BundleState& flight) {
+  return open_ && std::any_of(state.flights.begin(), state.flights.end(), [](const Flight& flight) {
            return flight.phase != Phase::kGathering && flight.phase != Phase::kResolved;
          });
 }
@@ -315,7 +218,7 @@ void Pipeline::SendMore(uint32_t shard, Effects* effects) {
   if (state.paused || state.replay.asking) return;
   if (!open_ && state.replay.step == 0) return;
   for (; state.next_send < state.flights.size(); ++state.next_send) {
-    BundleState& flight = FlightToSend(&state, state.next_send);
+    Flight& flight = FlightToSend(&state, state.next_send);
     if (flight.phase == Phase::kGathering) return;
     if (flight.phase != Phase::kToSend) continue;
     const uint64_t bytes = state.bytes_in_flight + flight.bytes;
@@ -327,7 +230,7 @@ void Pipeline::SendMore(uint32_t shard, Effects* effects) {
   }
 }
 
-void Pipeline::SendAgain(ShardState* state, uint32_t bundle, BundleState* flight) const {
+void Pipeline::SendAgain(ShardState* state, uint32_t bundle, Flight* flight) const {
   if (flight->phase == Phase::kSent) state->bytes_in_flight -= flight->bytes;
   flight->phase = Phase::kToSend;
   // If the flight is of a later step than the one being resent, the stream sends it later.
@@ -337,9 +240,9 @@ void Pipeline::SendAgain(ShardState* state, uint32_t bundle, BundleState* flight
 void Pipeline::StreamReset(uint32_t shard, Effects* effects) {
   if (!status_.ok()) return;
   ShardState& state = shards_[shard];
-  for (std::vector<BundleState>* flights : {&state.flights, &state.replay.flights}) {
+  for (std::vector<Flight>* flights : {&state.flights, &state.replay.flights}) {
     for (uint32_t bundle = 0; bundle < flights->size(); ++bundle) {
-      BundleState& flight = (*flights)[bundle];
+      Flight& flight = (*flights)[bundle];
       if (flight.phase != Phase::kSent && flight.phase != Phase::kAdmitted) continue;
       SendAgain(&state, bundle, &flight);
     }
@@ -381,7 +284,7 @@ void Pipeline::Answer(uint32_t shard, protocol::ExchangeReply answer, Effects* e
     absl::Status same = CheckRepeat(shard, answer);
     if (!same.ok()) return Fail(std::move(same), effects);
   }
-  BundleState* const flight = FindFlight(&state, answer.step, answer.bundle);
+  Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (flight == nullptr || flight->phase == Phase::kGathering) {
     const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
     // This BUSY may answer the question on a new stream. It does not show whether the process is
@@ -449,8 +352,12 @@ absl::Status Pipeline::Fenced(uint32_t shard, const protocol::ExchangeReply& ans
 
 void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* effects) {
   ShardState& state = shards_[shard];
-  BundleState& flight = state.flights[answer.bundle];
-  absl::Status valid = CheckResult(shard, flight, answer);
+  Flight& flight = state.flights[answer.bundle];
+  absl::Status valid = check_.Check(shard,
+                                    {.checksum = flight.checksum,
+                                     .version = results_.version(shard, answer.bundle),
+                                     .catching_up = catching_up_},
+                                    answer);
   // Takes plans only from results of the open step: answers to a predecessor may be far ahead.
   if (valid.ok()) valid = RecordPlan(shard, answer);
   if (!valid.ok()) {
@@ -467,37 +374,52 @@ void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* 
     kept->result_checksum = answer.record.result_checksum;
     kept->announced = answer.plan;
   }
-  flight.record = std::move(answer.record);
-  flight.exact = answer.exact;
-  flight.staleness = answer.staleness;
-  flight.open_step = answer.open_step;
-  flight.results = std::move(answer.results);
-  state.versions[answer.bundle] = answer.version;
-  for (const uint32_t chunk : options_.layout.bundles[shard][answer.bundle].chunks) {
-    arrivals_.Add(options_.layout.chunks[chunk].tensor);
-  }
+  results_.Add(shard, std::move(answer));
   SendMore(shard, effects);
   if (--bundles_unresolved_ > 0) return;
   open_ = false;
-  catching_up_ = catching_up_ && !WasInTime();
+  // If every bundle was still open when this worker's contribution arrived, every later step waits
+  // for this worker.
+  catching_up_ = catching_up_ && !results_.InTime(step_);
   effects->push_back(StepDone{step_});
 }
 
-// Returns true if every bundle was still open when this worker's contribution arrived. Every later
-// step then waits for this worker.
-bool Pipeline::WasInTime() const {
-  return std::all_of(shards_.begin(), shards_.end(), [this](const ShardState& state) {
-    return std::all_of(state.flights.begin(), state.flights.end(),
-                       [this](const BundleState& flight) { return flight.open_step == step_; });
-  });
+absl::Status Pipeline::RecordPlan(uint32_t shard, const protocol::ExchangeReply& answer) {
+  if (answer.plan == nullptr) return absl::OkStatus();
+  absl::Status fits = check_.CheckPlan(shard, answer);
+  if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
+  // Shard 0's current plan overrides the plan from a checkpoint.
+  if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
+  if (fits.ok()) return fits;
+  return absl::InvalidArgumentError(
+      absl::StrCat("compression plan ", answer.plan->id, " is invalid: ", fits.message()));
+}
+
+StepResult Pipeline::Result() const {
+  StepResult result = results_.Summary(step_);
+  inputs_.AddSkippedTo(&result);
+  result.checkpoint_due = step_ > 0 && step_ == checkpoint_step_;
+  result.plan = plan_;
+  if (catching_up_) result.steps_behind = std::max(result.steps_behind, uint64_t{1});
+  return result;
+}
+
+absl::StatusOr<std::vector<ResultPart>> Pipeline::Parts(uint32_t tensor, size_t elements,
+                                                        ResultUse use) const {
+  absl::StatusOr<std::vector<ResultPart>> parts = results_.Parts(tensor, elements, use);
+  Check(!parts.ok() || !open_ || IsReady(tensor), "the results of the tensor have arrived");
+  return parts;
+}
+
+std::vector<Published> Pipeline::TakePublished() {
+  Check(!open_ && !inputs_.task_out(), "results are whole when the step is done");
+  // Step 0 published parameters, which encoders do not observe.
+  if (step_ == 0 || !options_.lockstep) return {};
+  return results_.TakePublished();
 }
 
 std::optional<uint32_t> Pipeline::MissingTensor() const {
-  if (!open_ || skipped_) return std::nullopt;
-  const auto end = ready_.begin() + (buffers_due_ ? ready_.size() : trained_);
-  const auto missing = std::find(ready_.begin(), end, false);
-  if (missing == end) return std::nullopt;
-  return static_cast<uint32_t>(missing - ready_.begin());
+  return open_ ? inputs_.MissingTensor() : std::nullopt;
 }
 
 void Pipeline::Fail(absl::Status status, Effects* effects) {

@@ -32,7 +32,7 @@ void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
   if (!status_.ok() || kept_.from() == 0) return;
   ShardState& state = shards_[shard];
   state.replay = Replay();
-  for (BundleState& flight : state.flights) {
+  for (Flight& flight : state.flights) {
     if (flight.phase == Phase::kSent || flight.phase == Phase::kAdmitted) {
       flight.phase = Phase::kToSend;
     }
@@ -72,7 +72,7 @@ bool Pipeline::HandleNeed(uint32_t shard, const protocol::ExchangeReply& answer,
     BeginReplay(shard, from, effects);
     return true;
   }
-  const BundleState* const flight = FindFlight(&state, answer.step, answer.bundle);
+  const Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (from == answer.step && flight != nullptr) return false;
   if (from > answer.step && flight != nullptr) {
     Fail(RollbackError(absl::StrCat("shard ", shard, " was restarted from a checkpoint ",
@@ -117,10 +117,10 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
   ShardState& state = shards_[shard];
   Replay& replay = state.replay;
   state.next_send = 0;
-  replay.flights.assign(state.flights.size(), BundleState());
+  replay.flights.assign(state.flights.size(), Flight());
   const bool is_open = replay.step == step_ && open_;
   for (uint32_t bundle = 0; bundle < replay.flights.size(); ++bundle) {
-    BundleState& flight = replay.flights[bundle];
+    Flight& flight = replay.flights[bundle];
     flight.phase = Phase::kResolved;
     if (is_open && state.flights[bundle].phase != Phase::kResolved) continue;
     const ReplayBuffer::Entry* const kept = kept_.Find(shard, replay.step, bundle);
@@ -159,7 +159,7 @@ std::shared_ptr<const protocol::ExchangeRequest> Pipeline::SentAgain(
 void Pipeline::ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects) {
   ShardState& state = shards_[shard];
   Replay& replay = state.replay;
-  BundleState& flight = replay.flights[bundle];
+  Flight& flight = replay.flights[bundle];
   if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
   flight.phase = Phase::kResolved;
   flight.exchange.reset();

@@ -1,56 +1,46 @@
-// Checks of the results that shards send to a Pipeline.
+#include "worker/core/result_check.h"
+
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compress/frame.h"
 #include "job/control_spec.h"
-#include "worker/core/pipeline.h"
+#include "protocol/compression_plan.h"
 
 namespace sluice::worker {
 
-absl::Status Pipeline::RecordPlan(uint32_t shard, const protocol::ExchangeReply& answer) {
+absl::Status ResultCheck::CheckPlan(uint32_t shard, const protocol::ExchangeReply& answer) const {
   if (answer.plan == nullptr) return absl::OkStatus();
-  absl::Status fits;
-  if (!options_.makes_plans) {
-    fits = absl::InvalidArgumentError("the job makes none");
-  } else if (shard != 0 ||
-             (options_.lockstep && answer.plan->effective_step != answer.step + job::kPlanDelay)) {
-    fits = absl::InvalidArgumentError(
+  if (!options_.makes_plans) return absl::InvalidArgumentError("the job makes none");
+  if (shard != 0 ||
+      (options_.lockstep && answer.plan->effective_step != answer.step + job::kPlanDelay)) {
+    return absl::InvalidArgumentError(
         absl::StrCat("it comes from shard ", shard, " with a result of step ", answer.step,
                      ", and begins with step ", answer.plan->effective_step));
   }
-  if (fits.ok()) fits = protocol::CheckPlan(*answer.plan, options_.compression, options_.table);
-  if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
-  // Shard 0's current plan overrides the plan from a checkpoint.
-  if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
-  if (fits.ok()) return fits;
-  return absl::InvalidArgumentError(
-      absl::StrCat("compression plan ", answer.plan->id, " is invalid: ", fits.message()));
+  return protocol::CheckPlan(*answer.plan, options_.compression, options_.table);
 }
 
-absl::Status Pipeline::CheckResult(uint32_t shard, const BundleState& flight,
-                                   const protocol::ExchangeReply& answer) const {
-  const absl::Status record = CheckRecord(flight, answer);
+absl::Status ResultCheck::Check(uint32_t shard, const Own& own,
+                                const protocol::ExchangeReply& answer) const {
+  const absl::Status record = CheckRecord(own, answer);
   if (!record.ok()) return record;
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
   const size_t wanted = answer.record.n == 0 ? 0 : chunks.size();
   if (!options_.lockstep) {
-    const absl::Status steps =
-        CheckSteps(shards_[shard].versions[answer.bundle], chunks.size(), answer);
-    if (!steps.ok()) return steps;
+    const absl::Status versions = CheckVersions(own.version, chunks.size(), answer);
+    if (!versions.ok()) return versions;
   } else if (answer.results.size() != wanted) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", answer.results.size(), " frames, wanted ", wanted));
   }
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const protocol::Chunk& chunk = options_.layout.chunks[chunks[i]];
-    absl::Status frame =
-        compress::ValidateFrames(protocol::FrameBytes(answer.results[i]), chunk.count);
-    if (frame.ok() && !compress::DecodeAlone(protocol::FrameBytes(answer.results[i]))) {
-      frame = absl::InvalidArgumentError("no mean can be read from its format alone");
-    }
+    const absl::Status frame = CheckFrame(answer.results[i], chunk);
     if (frame.ok()) continue;
     return absl::Status(frame.code(),
                         absl::StrCat("frame ", i, ", for ", options_.table[chunk.tensor].name,
@@ -62,19 +52,26 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const BundleState& flight,
                                              checksum, answer.record.result_checksum));
 }
 
+absl::Status ResultCheck::CheckFrame(const std::string& frames,
+                                     const protocol::Chunk& chunk) const {
+  const absl::Status valid = compress::ValidateFrames(protocol::FrameBytes(frames), chunk.count);
+  if (!valid.ok() || compress::DecodeAlone(protocol::FrameBytes(frames))) return valid;
+  return absl::InvalidArgumentError("no mean can be read from its format alone");
+}
+
 // Without lockstep: checks that the answer continues from this worker's version.
-absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
-                                  const protocol::ExchangeReply& answer) const {
+absl::Status ResultCheck::CheckVersions(uint64_t own_version, size_t chunks,
+                                        const protocol::ExchangeReply& answer) const {
   const size_t found = answer.results.size();
   if (found != chunks && (found > 0 || answer.exact)) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", found, " frames, wanted ", chunks, answer.exact ? "" : " or none"));
   }
-  const bool leads_on = found == 0     ? answer.version == own_version
-                        : answer.exact ? answer.version >= std::max(own_version, uint64_t{1})
-                                       : answer.base_version == own_version && own_version > 0 &&
-                                             answer.version > own_version;
-  if (leads_on) return absl::OkStatus();
+  const bool continues = found == 0     ? answer.version == own_version
+                         : answer.exact ? answer.version >= std::max(own_version, uint64_t{1})
+                                        : answer.base_version == own_version && own_version > 0 &&
+                                              answer.version > own_version;
+  if (continues) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "it leads from version ", answer.base_version, " to ", answer.version,
       answer.exact ? " with all parameters" : "", ", and this worker is at ", own_version));
@@ -82,7 +79,7 @@ absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
 
 // Checks one entry of a record. Entries are in (rank, step) order. Each entry belongs to the
 // record's step or, with a quorum, to an earlier step.
-absl::Status Pipeline::CheckPlace(const protocol::ClosingRecord& record, size_t i) const {
+absl::Status ResultCheck::CheckIncluded(const protocol::ClosingRecord& record, size_t i) const {
   const protocol::Included& included = record.included[i];
   const auto place = [](const protocol::Included& of) {
     return std::pair(of.rank, of.origin_step);
@@ -101,8 +98,7 @@ absl::Status Pipeline::CheckPlace(const protocol::ClosingRecord& record, size_t 
                                                  " for step ", included.origin_step));
 }
 
-absl::Status Pipeline::CheckRecord(const BundleState& flight,
-                                   const protocol::ExchangeReply& answer) const {
+absl::Status ResultCheck::CheckRecord(const Own& own, const protocol::ExchangeReply& answer) const {
   const protocol::ClosingRecord& record = answer.record;
   if (record.step != answer.step || record.bundle != answer.bundle ||
       record.term != options_.sender.term) {
@@ -111,22 +107,22 @@ absl::Status Pipeline::CheckRecord(const BundleState& flight,
                      " in term ", record.term, ", wanted term ", options_.sender.term));
   }
   uint32_t contributed = 0;
-  bool own = false;
+  bool lists_self = false;
   for (size_t i = 0; i < record.included.size(); ++i) {
     const protocol::Included& included = record.included[i];
-    const absl::Status placed = CheckPlace(record, i);
-    if (!placed.ok()) return placed;
+    const absl::Status valid = CheckIncluded(record, i);
+    if (!valid.ok()) return valid;
     if (!included.skipped) contributed += included.weight;
     if (included.rank != options_.sender.rank || included.origin_step != record.step) continue;
-    own = true;
+    lists_self = true;
     // While this worker catches up, the checksum may belong to its predecessor's contribution.
-    if (included.checksum != flight.checksum && !catching_up_) {
+    if (included.checksum != own.checksum && !own.catching_up) {
       return absl::DataLossError(
           absl::StrFormat("its record says this worker sent checksum %08x, it sent %08x",
-                          included.checksum, flight.checksum));
+                          included.checksum, own.checksum));
     }
   }
-  if (!own && !options_.quorum && !catching_up_) {
+  if (!lists_self && !options_.quorum && !own.catching_up) {
     return absl::InvalidArgumentError(
         absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
   }

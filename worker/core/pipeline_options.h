@@ -1,0 +1,47 @@
+// PipelineOptions: what a Pipeline and its parts know about the job and this worker.
+#pragma once
+
+#include <cstdint>
+
+#include "protocol/compression_spec.h"
+#include "protocol/exchange.h"
+#include "protocol/layout.h"
+#include "protocol/tensor_table.h"
+
+namespace sluice::worker {
+
+struct PipelineOptions {
+  protocol::TensorTable table;
+  protocol::Layout layout;
+  protocol::Sender sender;
+  uint32_t world_size = 1;
+  uint64_t first_step = 1;
+  // If false, step 0, the parameter agreement, precedes first_step.
+  bool parameters_agree = true;
+  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // In steps.
+  // If false, every worker runs at its own pace. A result then updates this worker's parameters to
+  // the newest version. It is empty, or contains the frames of several publications or the
+  // parameters. Buffers are exchanged in step 0 only, and codecs observe nothing.
+  bool lockstep = true;
+  // A step may close without this worker, whose late work then counts in a later step.
+  bool quorum = false;
+  // Workers join and leave. Results name the participants.
+  bool elastic = false;
+  // This worker joins a job that is ahead of it. The worker must skip every step until all shards
+  // have received its part of one step in time. Until then, results may exclude the worker.
+  bool late_joiner = false;
+  // In a rack, the number of workers of the whole job, because a result covers all racks.
+  // With 0 (no rack), a result covers the ranks in its record.
+  uint32_t rack_of = 0;
+  // Limit on the bytes of frames sent to a shard and not yet admitted. One bundle is always
+  // allowed.
+  uint64_t window_bytes = 16 << 20;
+  // Bytes of frames of earlier steps, kept until Release to resend to a restarted shard. The oldest
+  // steps are evicted first. 0 keeps none.
+  uint64_t replay_bytes = 0;
+  // Shard 0 makes plans, which change the codecs of `compression`.
+  bool makes_plans = false;
+  protocol::CompressionSpec compression{};
+};
+
+}  // namespace sluice::worker

@@ -1,0 +1,145 @@
+#include "worker/core/step_inputs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace sluice::worker {
+
+StepInputs::StepInputs(const PipelineOptions& options, const ChunkIndex& index, uint32_t trained)
+    : options_(options),
+      index_(index),
+      trained_(trained),
+      gradients_(options.table.size()),
+      ready_(options.table.size()),
+      shards_(options.layout.bundles.size()) {}
+
+void StepInputs::StartStep(uint64_t step, bool buffers_due) {
+  step_ = step;
+  buffers_due_ = buffers_due;
+  skipped_ = false;
+  to_encode_ = 0;
+  bundles_skipped_ = 0;
+  first_skipped_tensor_.clear();
+  first_skipped_buffer_.clear();
+  ready_.assign(ready_.size(), false);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    ShardInputs& shard = shards_[i];
+    const std::vector<protocol::Bundle>& bundles = options_.layout.bundles[i];
+    shard.next = 0;
+    shard.weight.assign(bundles.size(), 1);
+    shard.chunks_missing.clear();
+    for (const protocol::Bundle& bundle : bundles) {
+      shard.chunks_missing.push_back(static_cast<uint32_t>(bundle.chunks.size()));
+      if (buffers_due || !bundle.buffers) ++to_encode_;
+    }
+  }
+}
+
+absl::Status StepInputs::Submit(uint32_t tensor, const GradientView& gradient) {
+  if (tensor >= options_.table.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor, " was submitted, but the job has ", options_.table.size(), " tensors"));
+  }
+  const protocol::TensorInfo& info = options_.table[tensor];
+  if (gradient.size != info.elements()) {
+    return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size,
+                                                   " elements was submitted for ", ToString(info)));
+  }
+  if (tensor >= trained_ && !buffers_due_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", info.name, " was submitted, but buffers are not averaged in step ",
+                     step_, ": submit them only if BuffersDue returns true"));
+  }
+  if (skipped_ || ready_[tensor]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        info.name, " was submitted ", skipped_ ? "after this worker skipped" : "twice in", " step ",
+        step_, skipped_ ? "" : ": submit each tensor once, when its gradient is final"));
+  }
+  ready_[tensor] = true;
+  gradients_[tensor] = gradient;
+  for (const protocol::Chunk& chunk : index_.Of(tensor)) {
+    --shards_[chunk.shard].chunks_missing[chunk.bundle];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepInputs::SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) {
+  if (shard >= shards_.size() || bundle >= options_.layout.bundles[shard].size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a weight was set for bundle ", bundle,
+                                                   " of shard ", shard, ", which does not exist"));
+  }
+  shards_[shard].weight[bundle] = contributions;
+  return absl::OkStatus();
+}
+
+absl::Status StepInputs::Skip() {
+  if (skipped_ || std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step_, " cannot be skipped: ",
+                     skipped_ ? "it was skipped already" : "a tensor of it was submitted"));
+  }
+  skipped_ = true;
+  to_encode_ = 0;
+  return absl::OkStatus();
+}
+
+std::optional<EncodeTask> StepInputs::NextTask() {
+  if (skipped_ || encoding_) return std::nullopt;
+  // Shards take turns, so that all of them have work from the start.
+  const ShardInputs* best = nullptr;
+  for (const ShardInputs& shard : shards_) {
+    if (shard.next == shard.chunks_missing.size() || shard.chunks_missing[shard.next] > 0) continue;
+    if (best == nullptr || shard.next < best->next) best = &shard;
+  }
+  if (best == nullptr) return std::nullopt;
+  encoding_ = true;
+  EncodeTask task;
+  task.step = step_;
+  task.shard = static_cast<uint32_t>(best - shards_.data());
+  task.bundle = best->next;
+  task.last_of_step = to_encode_ == 1;
+  task.nothing = best->weight[best->next] == 0;
+  task.chunks = options_.layout.bundles[task.shard][task.bundle].chunks;
+  for (const uint32_t id : task.chunks) {
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
+    task.gradients.push_back(gradients_[chunk.tensor].Part(chunk.offset, chunk.count));
+  }
+  return task;
+}
+
+void StepInputs::Encoded(const EncodedBundle& encoded) {
+  Check(encoding_, "a task was taken before");
+  ShardInputs& shard = shards_[encoded.shard];
+  Check(encoded.step == step_ && encoded.bundle == shard.next, "tasks come back as taken");
+  encoding_ = false;
+  ++shard.next;
+  --to_encode_;
+  if (!encoded.skipped || shard.weight[encoded.bundle] == 0) return;
+  const bool buffer = encoded.skipped_tensor >= trained_;
+  if (!buffer) ++bundles_skipped_;
+  std::string& first = buffer ? first_skipped_buffer_ : first_skipped_tensor_;
+  if (first.empty()) first = options_.table[encoded.skipped_tensor].name;
+}
+
+std::optional<uint32_t> StepInputs::PassOver(uint32_t shard) {
+  if (shards_[shard].next == shards_[shard].chunks_missing.size()) return std::nullopt;
+  return shards_[shard].next++;
+}
+
+std::optional<uint32_t> StepInputs::MissingTensor() const {
+  if (skipped_) return std::nullopt;
+  const auto end = ready_.begin() + (buffers_due_ ? ready_.size() : trained_);
+  const auto missing = std::find(ready_.begin(), end, false);
+  if (missing == end) return std::nullopt;
+  return static_cast<uint32_t>(missing - ready_.begin());
+}
+
+void StepInputs::AddSkippedTo(StepResult* result) const {
+  result->bundles_skipped_here = bundles_skipped_;
+  result->first_skipped_tensor = first_skipped_tensor_;
+  result->first_skipped_buffer = first_skipped_buffer_;
+}
+
+}  // namespace sluice::worker
