@@ -104,6 +104,15 @@ if(SLUICE_SANITIZE MATCHES "thread")
   list(APPEND SLUICE_SANITIZER_DEFINES SLUICE_THREAD_SANITIZED)
 endif()
 
+# Lets a program reuse the precompiled headers of a library: both need the same kind of position-independent code.
+# CMake gives -fPIC to libraries and -fPIE to programs.
+function(sluice_use_library_code_model target)
+  if(CMAKE_POSITION_INDEPENDENT_CODE)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+endfunction()
+
 # sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [SHARDS n] [PRECOMPILED
 # t] [OPTIMIZED] [SINGLE_THREADED]): one GoogleTest program and one ctest entry, or `n` entries with a part of the
 # tests each.
@@ -127,12 +136,8 @@ function(sluice_test name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${ARG_DEFINES} ${SLUICE_SANITIZER_DEFINES})
   sluice_unity(${name})
-  # Precompiled headers fit only targets with the same optimization and the same kind of position-independent code.
-  # Libraries have -fPIC, and CMake gives -fPIE to programs.
-  if(CMAKE_POSITION_INDEPENDENT_CODE)
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${name} PRIVATE -fPIC)
-  endif()
+  sluice_use_library_code_model(${name})
+  # Precompiled headers fit only targets with the same optimization.
   if(ARG_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})
   elseif(NOT ARG_OPTIMIZED)
