@@ -167,12 +167,15 @@ class DisruptedJob:
         return f"{name} by {hours} h"
 
     def start_second_shard(self):
-        """Starts a second process of a shard on another port. The first process must end."""
+        """Starts a second process of a shard on another port. The process that attached first must end. That may be the second one, if
+        the first has not attached yet."""
         name = self.victim(SHARDS[1])
-        old = self.job.running.pop(name)
-        self.superseded.append(old)
+        first = self.job.running.pop(name)
         self.start(name, listen=free_port())
-        self.wait_until(lambda: old.poll() is not None, f"the older process of {name} has ended")
+        second = self.job.running.pop(name)  # Until it is clear which of the two stays, the supervisor restarts neither.
+        self.superseded += [first, second]
+        self.wait_until(lambda: first.poll() is not None or second.poll() is not None, f"one of two processes of {name} has ended")
+        self.job.running[name] = second if first.poll() is not None else first
         return name
 
     def finish(self):
