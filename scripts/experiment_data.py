@@ -24,7 +24,7 @@ HASHES = {"dataset-fashion-mnist": "39e172fe32dd318ebb3e512220c3beea2fa47d7e20ba
           "r-cran-mlbench": "2f1127f7b5e7d08703b13b52ef1976a0c355a7660d6ac575e29b87b13921bc06",
           "python3-sklearn": "ca0c6be401d14871c7e93cfdd8d1f561595dc65e6e2ad2501d568aee7f7efc58",
           "openclipart-png": "f07f1545a2970c2cf3fa339bc2405da1a95cf2b1827bfa05bf73eb1c20291c02"}
-# Of the prepared sets, so that two machines train on the same bytes.
+# These are the hashes of the prepared sets. Two machines with equal hashes train on the same bytes.
 TEXT_BYTES = 4_404_412
 LETTERS, LETTERS_TRAINED = 20_000, 16_000  # The last 4,000 are the customary test set.
 DIGITS, DIGITS_TRAINED = 1797, 1437

@@ -39,7 +39,7 @@ class Trial:
     seed: int
     time_limit: float
     words: tuple[str, ...]
-    job_hash: str = ""  # Of the job file's text.
+    job_hash: str = ""  # The hash of the job file's text.
 
     def axes(self) -> dict:
         return {axis: getattr(self, axis) for axis in AXES}

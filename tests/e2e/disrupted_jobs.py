@@ -65,7 +65,7 @@ class DisruptedJob:
         self.job.settings.append(f"checkpoint.dir={self.job.checkpoints}")
         self.chance, self.counts, self.restarts = chance, collections.Counter(), collections.Counter()
         self.workers = [f"worker-{rank}" for rank in range(3 if mode == "quorum" else 2)]
-        self.links, self.superseded = {}, []
+        self.links = {}
         for name, port in [*((name, self.job.ports[0]) for name in (*self.workers, SHARDS[1])), *zip(("to-0", "to-1"), self.job.ports)]:
             self.links[name] = Link(port)
             cleanups.callback(self.links[name].close)
@@ -173,7 +173,6 @@ class DisruptedJob:
         first = self.job.running.pop(name)
         self.start(name, listen=free_port())
         second = self.job.running.pop(name)  # Until it is clear which of the two stays, the supervisor restarts neither.
-        self.superseded += [first, second]
         self.wait_until(lambda: first.poll() is not None or second.poll() is not None, f"one of two processes of {name} has ended")
         self.job.running[name] = second if first.poll() is not None else first
         return name

@@ -205,8 +205,9 @@ class Pipeline {
   const uint32_t trained_;  // Number of trained tensors; the tensors after them are buffers.
   const ChunkIndex index_;
   const ResultCheck check_;
-  StepInputs inputs_;    // Of the open or last step.
-  StepResults results_;  // Of the open or last step.
+  // Inputs and results belong to the open step, or to the last one if none is open.
+  StepInputs inputs_;
+  StepResults results_;
   uint64_t next_step_;
   float rate_ = 0;
   protocol::PlanHistory plans_;

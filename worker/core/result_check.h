@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "protocol/exchange.h"
@@ -14,8 +15,8 @@ class ResultCheck {
  public:
   // What this worker knows about a bundle when its result arrives.
   struct Own {
-    uint32_t checksum = 0;     // Of the frames that the worker sent.
-    uint64_t version = 0;      // From the bundle's last result; 0 if unknown.
+    uint32_t checksum = 0;     // Checksum of the frames that the worker sent.
+    uint64_t version = 0;      // Version that the bundle's last result gave; 0 if unknown.
     bool catching_up = false;  // The worker joined late, and the shard may not wait for it yet.
   };
 

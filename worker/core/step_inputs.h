@@ -38,7 +38,7 @@ class StepInputs {
   void Encoded(const EncodedBundle& encoded);
   // Records that the task which is out failed or no longer matters.
   void DropTask() { encoding_ = false; }
-  // Returns true once all bundles that carry tensors are encoded, in a step without buffers.
+  // Returns true if the step exchanges no buffers and all bundles of trained tensors are encoded.
   bool OnlyBuffersLeft() const { return to_encode_ == 0 && !buffers_due_; }
   // Returns the shard's next bundle to encode, and counts it as encoded; nullopt after the last.
   std::optional<uint32_t> PassOver(uint32_t shard);
