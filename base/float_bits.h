@@ -3,9 +3,10 @@
 // kernels can use them too.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
+
+#include "base/device_functions.h"
 
 namespace sluice {
 
@@ -33,7 +34,7 @@ constexpr uint16_t ToHalf(float x) {
   // subnormal halves.
   const uint32_t subnormal =
       std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000;
-  const uint32_t half = magnitude < 0x38800000 ? subnormal : std::min(normal, uint32_t{0x7BFF});
+  const uint32_t half = magnitude < 0x38800000 ? subnormal : Min(normal, uint32_t{0x7BFF});
   return static_cast<uint16_t>(half | ((bits & kSignBit) >> 16));
 }
 
@@ -55,7 +56,7 @@ constexpr uint16_t ToBfloat(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t magnitude = bits & ~kSignBit;
   const uint32_t rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16;
-  return static_cast<uint16_t>(std::min(rounded, uint32_t{0x7F7F}) | ((bits & kSignBit) >> 16));
+  return static_cast<uint16_t>(Min(rounded, uint32_t{0x7F7F}) | ((bits & kSignBit) >> 16));
 }
 
 constexpr float FromBfloat(uint16_t bfloat) { return std::bit_cast<float>(uint32_t{bfloat} << 16); }
@@ -66,11 +67,11 @@ inline constexpr uint32_t kLargestShortBits = 0x7F7FFF00;
 constexpr float ToShortFloat(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7F + ((bits >> 8) & 1)) & ~uint32_t{0xFF};
-  return std::bit_cast<float>(std::min(rounded, kLargestShortBits));
+  return std::bit_cast<float>(Min(rounded, kLargestShortBits));
 }
 constexpr float ToShortFloatUp(float x) {
   const uint32_t rounded = (std::bit_cast<uint32_t>(x) + 0xFF) & ~uint32_t{0xFF};
-  return std::bit_cast<float>(std::min(rounded, kLargestShortBits));
+  return std::bit_cast<float>(Min(rounded, kLargestShortBits));
 }
 
 }  // namespace sluice

@@ -33,11 +33,15 @@ flags=(-std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -arch=native -lineinf
 out=build/gpu
 mkdir -p "$out"
 say "building with $nvcc"
+"$nvcc" "${flags[@]}" -o "$out/cuda_codec_bench" bench/cuda_codec_bench.cu & bench=$!
 "$nvcc" "${flags[@]}" -o "$out/kernel_check" tests/compress/gpu/device/kernel_check.cu
-"$nvcc" "${flags[@]}" -o "$out/cuda_codec_bench" bench/cuda_codec_bench.cu
+wait "$bench"
 
 say "kernels against the processor"
 "$out/kernel_check"
+
+say "speed"
+"$out/cuda_codec_bench" "${1:-100}"
 
 sanitizer=$root/bin/compute-sanitizer
 if [ ! -x "$sanitizer" ]; then sanitizer=$(command -v compute-sanitizer || true); fi
@@ -49,9 +53,6 @@ if [ -n "$sanitizer" ]; then
 else
   say "no compute-sanitizer in $root/bin: left out"
 fi
-
-say "speed"
-"$out/cuda_codec_bench" "${1:-100}"
 
 if [ ! -e .deps/libtorch/lib/libtorch_cuda.so ]; then
   say "no LibTorch for GPUs in .deps (scripts/setup.sh --cuda): nothing was trained"

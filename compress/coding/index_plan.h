@@ -1,14 +1,14 @@
 // Selects the coding of a list of numbers from sums over the numbers, and computes the sizes of the
 // coding's planes. The encoders on a processor and on a GPU share this code. docs/wire-format.md
-// defines the rules. float_bits.h explains why the functions are constexpr.
+// defines the rules. base/float_bits.h explains why the functions are constexpr.
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
+#include "base/device_functions.h"
 #include "compress/simd/positions.h"
 
 namespace sluice::compress {
@@ -34,11 +34,8 @@ constexpr RicePlan ChooseRice(size_t count, uint32_t largest, Shifted shifted) {
   if (count == 0) return {};
   const uint64_t sum = shifted(0);
   // For geometric numbers with this mean, the best parameter is near log2(0.69 * mean).
-  const int middle = static_cast<int>(std::bit_width((sum + count) * 11 / 16 / count));
-  // This is a local constant because std::min takes an address, and constants have no address on a
-  // GPU.
-  const int most = kRiceParameterMax;
-  const int widest = std::min(static_cast<int>(std::bit_width(largest)), most);
+  const int middle = BitWidth((sum + count) * 11 / 16 / count);
+  const int widest = Min(BitWidth(largest), kRiceParameterMax);
   RicePlan best{.parameter = 0, .unary_bits = sum + count};
   uint64_t best_bits = best.unary_bits;
   const int candidates[] = {middle - 2, middle - 1, middle, widest};
@@ -116,14 +113,14 @@ class PositionChoice {
 template <class Sums>
 constexpr uint32_t OfferRice(size_t kept, uint64_t sum, Sums& sums, PositionChoice* choice) {
   choice->Offer(0, sum + kept);
-  const int middle = static_cast<int>(std::bit_width((sum + kept) * 11 / 16 / kept));
-  const int shift = std::max(middle - 3, 0);
+  const int middle = BitWidth((sum + kept) * 11 / 16 / kept);
+  const int shift = Max(middle - 3, 0);
   const QuotientSums quotients = sums.Quotients(shift);
   const bool thirds = (quotients.largest >> shift) <= kLargestForThree;
   for (size_t i = 0; i < kDivisorCount; ++i) {
     const bool by_three = DivisorAt(i) % 3 == 0;
     if (by_three && !thirds) continue;
-    const int parameter = shift + std::countr_zero(DivisorAt(i));
+    const int parameter = shift + CountTrailingZeros(DivisorAt(i));
     if (parameter > (by_three ? kThirdsParameterMax : kRiceParameterMax)) continue;
     choice->Offer((by_three ? kThirdsFirst : 0) + parameter, quotients.sums[i] + kept);
   }
@@ -143,12 +140,11 @@ constexpr void OfferCodes(size_t kept, uint64_t sum, uint32_t largest, bool all,
   const auto offer = [&](int width) {
     choice->Offer(kCodesFirst + width, sums.Codes(width, largest) * static_cast<uint64_t>(width));
   };
-  const int widest = kCodeWidthMax;
-  offer(std::min(static_cast<int>(std::bit_width(uint64_t{largest} + 1)), widest));
+  offer(Min(BitWidth(uint64_t{largest} + 1), kCodeWidthMax));
   if (!all) return;
   choice->Offer(kCodesFirst + 1, sum + kept);
-  const int middle = static_cast<int>(std::bit_width((sum + kept) / kept));
-  for (int width = std::max(middle, 2); width <= std::min(middle + 2, widest); ++width) {
+  const int middle = BitWidth((sum + kept) / kept);
+  for (int width = Max(middle, 2); width <= Min(middle + 2, kCodeWidthMax); ++width) {
     offer(width);
   }
 }

@@ -3,9 +3,10 @@
 // same results.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+
+#include "base/device_functions.h"
 
 namespace sluice::compress {
 
@@ -56,7 +57,7 @@ void PackThirds(const uint32_t* numbers, size_t count, int shift, uint8_t* out);
 inline constexpr size_t kRiceBlock = 16;
 inline constexpr int kBlockParameterMax = 15;
 constexpr int BlockParameter(uint32_t sum) {
-  const int width = static_cast<int>(std::bit_width(sum / static_cast<uint32_t>(2 * kRiceBlock)));
+  const int width = BitWidth(sum / static_cast<uint32_t>(2 * kRiceBlock));
   return width < kBlockParameterMax ? width : kBlockParameterMax;
 }
 struct BlockSizes {

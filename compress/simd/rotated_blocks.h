@@ -3,13 +3,13 @@
 // functions are constexpr for the reason in float_bits.h.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <limits>
 
+#include "base/device_functions.h"
 #include "base/float_bits.h"
 #include "base/random.h"
 
@@ -42,13 +42,14 @@ constexpr float RotatedMagnitude(int bits, uint32_t index) {
 // possible, followed by at most one of each smaller size. The remaining elements, fewer than
 // kRotatedMin, are not rotated.
 constexpr size_t RotatedBlockSize(size_t left) {
-  return left < kRotatedMax ? std::bit_floor(left) : size_t{kRotatedMax};
+  return left < kRotatedMax ? BitFloor(left) : size_t{kRotatedMax};
 }
 constexpr size_t RotatedCount(size_t count) { return count - count % kRotatedMin; }
 // Returns the number of blocks that precede element `at`, which is also the number of blocks in a
 // chunk of `at` elements.
 constexpr size_t RotatedBlocks(size_t at) {
-  return at / kRotatedMax + static_cast<size_t>(std::popcount(at % kRotatedMax / kRotatedMin));
+  return at / kRotatedMax +
+         static_cast<size_t>(PopCount(static_cast<uint32_t>(at % kRotatedMax / kRotatedMin)));
 }
 
 // Layout of a payload: the key of the signs; a byte with the number of bits per code and, from bit

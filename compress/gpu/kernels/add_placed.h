@@ -3,6 +3,7 @@
 // bits; all other data is at known offsets. The caller must have validated the payloads.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/add_sparse.h"
 #include "compress/gpu/kernels/placed.h"
 
@@ -25,9 +26,8 @@ class PlacedPlanes {
     const uint32_t kept =
         presence_ == nullptr
             ? places_
-            : SumOf(block, static_cast<uint32_t>(BytesFor(places_)), [this](uint32_t i) {
-                return static_cast<uint32_t>(std::popcount(presence_[i]));
-              });
+            : SumOf(block, static_cast<uint32_t>(BytesFor(places_)),
+                    [this](uint32_t i) { return static_cast<uint32_t>(PopCount(presence_[i])); });
     return values_.ReadCodes(rest_, kept);
   }
   // Calls add(place, index of the value, value) for each value that is not 0.

@@ -9,6 +9,7 @@
 // are not aligned.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/sparse.h"
 #include "compress/gpu/kernels/ternary.h"
 
@@ -50,11 +51,10 @@ constexpr void FindOnes(Block& block, const uint8_t* plane, uint32_t bytes, uint
     return bits;
   };
   ForEachSum(
-      block, (bytes + 3) / 4,
-      [&](uint32_t i) { return static_cast<uint32_t>(std::popcount(word(i))); },
+      block, (bytes + 3) / 4, [&](uint32_t i) { return static_cast<uint32_t>(PopCount(word(i))); },
       [&](uint32_t i, uint32_t before) {
         for (uint32_t bits = word(i); bits != 0; bits &= bits - 1) {
-          ends[before++] = 32 * i + static_cast<uint32_t>(std::countr_zero(bits));
+          ends[before++] = 32 * i + static_cast<uint32_t>(CountTrailingZeros(bits));
         }
       });
 }
@@ -85,7 +85,7 @@ class PositionPlanes {
                        [&](uint32_t i) {
                          const auto size = static_cast<uint32_t>(kRiceBlock);
                          return static_cast<uint32_t>(
-                             RemainderBytes(std::min(size, kept_ - i * size), Parameter(i)));
+                             RemainderBytes(Min(size, kept_ - i * size), Parameter(i)));
                        },
                        [&](uint32_t i, uint32_t before) { scratch_.offsets[i] = before; });
   }

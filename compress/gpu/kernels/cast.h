@@ -3,6 +3,7 @@
 // of four times that size.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/short_float.h"
@@ -24,7 +25,7 @@ struct ToBf16 {
   static constexpr uint16_t Encode(float x) { return ToBfloat(x); }
   static constexpr uint16_t EncodeAtRandom(float x, uint32_t draw) {
     const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & ~kSignBit;
-    const uint32_t code = std::min((magnitude + (draw & 0xFFFF)) >> 16, uint32_t{0x7F7F});
+    const uint32_t code = Min((magnitude + (draw & 0xFFFF)) >> 16, uint32_t{0x7F7F});
     return static_cast<uint16_t>(code | (bits & kSignBit) >> 16);
   }
   static constexpr float Decode(uint16_t code) { return FromBfloat(code); }

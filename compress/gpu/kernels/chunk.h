@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "compress/gpu/kernels/numbers.h"
@@ -74,6 +75,14 @@ struct LowRankMatrix {
   // The other factor: first the result of the last step, then the result for the next step.
   float* q = nullptr;
 };
+
+// Calls fn(0), fn(1), ..., fn(kCount - 1) without a loop. An array that is indexed by the argument
+// stays in registers.
+template <int kCount, class Fn>
+constexpr void Unrolled(Fn fn) {
+  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) { (fn(kIndex), ...); }
+  (std::make_integer_sequence<int, kCount>{});
+}
 
 // Calls fn(at) for each run of kRun elements of a tile that belongs to a thread; `at` is the first
 // element of the run. The chunk's last run may be incomplete.

@@ -3,6 +3,7 @@
 // byte i mod h and begins at bit b floor(i / h) (docs/wire-format.md).
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
@@ -17,7 +18,7 @@ constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / 
 // normal number.
 constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
   const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
-  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
+  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(Min(up, uint32_t{largest}));
 }
 
 inline constexpr float kLargestFloat = std::bit_cast<float>(kInfinityBits - 1);
@@ -56,7 +57,7 @@ struct Lane {
     uint32_t largest = 0;
     for (int plane = 0; plane < kPlanes; ++plane) {
       acc[plane] = LoadAcc<Gradient, kRun>(chunk, block + At(lane, plane));
-      for (const float x : acc[plane].at) largest = std::max(largest, MagnitudeBits(x));
+      for (const float x : acc[plane].at) largest = Max(largest, MagnitudeBits(x));
     }
     return largest;
   }
@@ -73,7 +74,7 @@ struct Lane {
       const int code = static_cast<int>(round(exact, index));
       x -= static_cast<float>(code) * scale;
       stored = static_cast<int8_t>(code);
-      largest = std::max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
+      largest = Max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
     });
     return largest;
   }
@@ -154,7 +155,7 @@ constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
 template <int kBits>
 constexpr int CodeOf(const Chunk& chunk, const uint8_t* codes, uint32_t at) {
   const uint32_t first = at / kCodeBlock * kCodeBlock;
-  const uint32_t count = std::min(kCodeBlock, chunk.count - first);
+  const uint32_t count = Min(kCodeBlock, chunk.count - first);
   return CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
 }
 

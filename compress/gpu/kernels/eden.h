@@ -3,9 +3,9 @@
 // tile one after another, in shared memory, in one pass over device memory.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/simd/rotated_blocks.h"
@@ -221,7 +221,7 @@ struct EncodeEden {
       if (!rotated.Has(thread)) return;
       acc[thread] = LoadAcc<Gradient, kRun>(chunk, at + thread * kRun);
       for (const float x : acc[thread].at) {
-        largest[thread] = std::max(largest[thread], MagnitudeBits(x));
+        largest[thread] = Max(largest[thread], MagnitudeBits(x));
       }
     });
     const float normalizer = PowerThatNormalizes(block.Max(largest));

@@ -3,6 +3,7 @@
 // kernel is faster if the address of the codes is a multiple of 4.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/linear.h"
 
@@ -72,7 +73,7 @@ struct EncodeIntSum {
       if (at >= chunk.count) return;
       most[thread] = lanes[thread].template Load<Gradient>(chunk, at, thread % kWarp);
       // With exponent 0, all values are zero, so any scale is correct.
-      const uint32_t used = std::max(Used(chunk, at, first), uint8_t{1});
+      const uint32_t used = Max(Used(chunk, at, first), uint8_t{1});
       lanes[thread].Quantize(at, thread % kWarp, std::bit_cast<float>(used << 23),
                              std::bit_cast<float>((254 - used) << 23),
                              static_cast<float>(IntSum<kBits>::kMost),

@@ -2,6 +2,7 @@
 // as 0. With kAccumulate, the kernel also writes acc to the residual.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
@@ -27,7 +28,7 @@ struct Largest {
       for (uint32_t at = thread * kRun; at < kTile; at += kThreads * kRun) {
         const auto acc = LoadAcc<Gradient, kRun>(chunk, tile.first + at);
         if (kAccumulate) StoreResidual<kRun>(acc, chunk, tile.first + at);
-        for (const float x : acc.at) most[thread] = std::max(most[thread], MagnitudeBits(x));
+        for (const float x : acc.at) most[thread] = Max(most[thread], MagnitudeBits(x));
       }
     });
     const uint32_t total = block.Max(most);

@@ -9,9 +9,9 @@
 //   6. SubtractProduct: subtracts the decoded matrix from the residual.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 
+#include "base/device_functions.h"
 #include "compress/coding/low_rank.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
@@ -75,7 +75,7 @@ struct MultiplyByColumns {
     const float scale = PowerThatNormalizes(work.largest[tile.chunk]);
     const auto row_of = [&](int thread) { return tile.first + thread / kSumLanes; };
     for (uint32_t first = 0; first < work.rank; first += kAtOnce) {
-      const uint32_t columns = std::min(work.rank - first, uint32_t{kAtOnce});
+      const uint32_t columns = Min(work.rank - first, uint32_t{kAtOnce});
       block.ForEach([&](int thread) {
         float sums[kAtOnce] = {};
         if (row_of(thread) < matrix.rows) {
@@ -201,7 +201,7 @@ struct MultiplyByRows {
       const uint32_t column = tile.first + thread;
       if (column >= matrix.columns) return;
       for (uint32_t first = 0; first < work.rank; first += kAtOnce) {
-        const uint32_t together = std::min(work.rank - first, uint32_t{kAtOnce});
+        const uint32_t together = Min(work.rank - first, uint32_t{kAtOnce});
         const float* const p = matrix.p + first * matrix.rows;
         float sums[kAtOnce] = {};
         for (uint32_t row = 0; row < matrix.rows; ++row) {
@@ -248,7 +248,7 @@ struct RefreshColumns {
     });
     block.Sync();
     float most = 0;
-    for (uint32_t k = 0; k < work.rank; ++k) most = std::max(most, SumOfLanes(shared.lanes[k]));
+    for (uint32_t k = 0; k < work.rank; ++k) most = Max(most, SumOfLanes(shared.lanes[k]));
     for (uint32_t k = 0; k < work.rank; ++k) {
       const bool was_replaced = (work.replaced[index] >> k & 1) != 0;
       if (!was_replaced && SumOfLanes(shared.lanes[k]) > kLostColumn * most) continue;

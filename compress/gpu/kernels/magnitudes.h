@@ -4,6 +4,7 @@
 // encodes.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
@@ -32,7 +33,7 @@ struct SampleMagnitudes {
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = chunks[index];
     const uint32_t groups = (chunk.count + kGroup - 1) / kGroup;
-    const uint32_t stride = std::min(strides[index], groups);
+    const uint32_t stride = Min(strides[index], groups);
     block.ForEach([&](int thread) {
       for (uint32_t i = thread; i < kBins; i += kThreads) shared.counts[i] = 0;
     });
@@ -41,7 +42,7 @@ struct SampleMagnitudes {
       // One warp handles each group.
       for (uint64_t pick = thread / kWarp; pick * stride < groups; pick += kThreads / kWarp) {
         const uint64_t first = pick * stride;
-        const uint64_t among = std::min<uint64_t>(stride, groups - first);
+        const uint64_t among = Min<uint64_t>(stride, groups - first);
         const auto group = static_cast<uint32_t>(first + CounterRandom(first).Below(among));
         const uint32_t at = group * kGroup + thread % kWarp * kRun;
         const auto acc = LoadAcc<Gradient, kRun, true>(chunk, at);

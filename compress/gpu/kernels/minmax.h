@@ -4,6 +4,7 @@
 // may be at any address; the kernels are faster if the address of the codes is a multiple of 4.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/codes.h"
 
@@ -22,7 +23,7 @@ constexpr float FromOrder(uint32_t order) {
 constexpr uint16_t BfloatBelow(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0xFFFF) == 0 || (bits & kSignBit) == 0) return static_cast<uint16_t>(bits >> 16);
-  return static_cast<uint16_t>(std::min((bits >> 16) + 1, uint32_t{0xFF7F}));
+  return static_cast<uint16_t>(Min((bits >> 16) + 1, uint32_t{0xFF7F}));
 }
 
 template <int kBits>
@@ -75,8 +76,8 @@ struct MinMaxCoder {
       largest[thread] = least[thread] = 0;
       lanes[thread].ForEach(first, thread % kWarp, [&](float x, const int8_t&, uint32_t i) {
         if (i >= chunk.count) return;
-        largest[thread] = std::max(largest[thread], OrderOf(x));
-        least[thread] = std::max(least[thread], ~OrderOf(x));
+        largest[thread] = Max(largest[thread], OrderOf(x));
+        least[thread] = Max(least[thread], ~OrderOf(x));
       });
     });
     block.MaxOfWarp(largest);

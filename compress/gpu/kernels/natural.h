@@ -3,6 +3,7 @@
 // then writes the planes of all blocks, one after another. The payload may be at any address.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/plane_blocks.h"
@@ -70,8 +71,8 @@ struct EncodeNatural {
         for (int j = 0; j < kRun; ++j) {
           run.at[j] = Encode(IndexedRandom(chunk.own_key).At(first + i + j), &acc.at[j]);
           const uint32_t level = run.at[j] & 0xFF;
-          largest[thread] = std::max(largest[thread], level);
-          lacking[thread] = std::max(lacking[thread], level == 0 ? 0 : 255 - level);
+          largest[thread] = Max(largest[thread], level);
+          lacking[thread] = Max(lacking[thread], level == 0 ? 0 : 255 - level);
         }
         StoreRun<kRun>(run, codes + chunk.first_element, first + i, chunk.count);
         StoreResidual<kRun>(acc, chunk, first + i);
@@ -86,7 +87,7 @@ struct EncodeNatural {
       const uint32_t smallest = lacking[thread] == 0 ? 0 : 255 - lacking[thread];
       const uint32_t span = smallest == 0 ? 0 : largest[thread] - smallest + 1;
       *layout.Smallest(first / kPlaneBlock) = static_cast<uint8_t>(smallest);
-      *layout.Width(first / kPlaneBlock) = static_cast<uint8_t>(std::bit_width(span));
+      *layout.Width(first / kPlaneBlock) = static_cast<uint8_t>(BitWidth(span));
     });
   }
 
@@ -97,7 +98,7 @@ struct EncodeNatural {
 
   // The probability of a carry out of the mantissa preserves the mean.
   static constexpr uint16_t Encode(uint32_t draw, float* acc) {
-    const uint32_t level = std::min((MagnitudeBits(*acc) + (draw >> 9)) >> 23, uint32_t{254});
+    const uint32_t level = Min((MagnitudeBits(*acc) + (draw >> 9)) >> 23, uint32_t{254});
     const uint16_t code = PlaneCode(level, *acc);
     // The shift moves the sign to its place in a float.
     *acc -= std::bit_cast<float>(uint32_t{code} << 23);

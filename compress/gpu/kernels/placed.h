@@ -3,6 +3,7 @@
 // the places of a chunk. FinishPlaced, with a block of threads per chunk, writes the payload.
 #pragma once
 
+#include "base/device_functions.h"
 #include "base/random.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/planes.h"
@@ -46,7 +47,7 @@ struct PickLargest {
       }
     });
     block.Sync();
-    const uint32_t size = uint32_t{1} << bits, own = std::min(size, kEach);
+    const uint32_t size = uint32_t{1} << bits, own = Min(size, kEach);
     block.ForEach([&](int thread) {
       for (uint32_t first = thread * kEach; first < (thread + 1) * kEach; first += own) {
         Best best{0, first};
@@ -54,7 +55,7 @@ struct PickLargest {
           // Threads start at different elements, because elements of different threads with the
           // same index are in the same memory bank.
           const uint32_t at = first + (i + thread) % own;
-          best = std::max(best, Best{MagnitudeBits(shared.acc[at]), at});
+          best = Max(best, Best{MagnitudeBits(shared.acc[at]), at});
         }
         shared.best[thread] = best;
         if (size <= kEach) Keep(tile, chunk, shared, best);
@@ -66,7 +67,7 @@ struct PickLargest {
       const uint32_t threads = size / kEach;
       if (thread % threads != 0) return;
       Best best = shared.best[thread];
-      for (uint32_t i = 1; i < threads; ++i) best = std::max(best, shared.best[thread + i]);
+      for (uint32_t i = 1; i < threads; ++i) best = Max(best, shared.best[thread + i]);
       Keep(tile, chunk, shared, best);
     });
   }

@@ -2,6 +2,7 @@
 // signs, then each bit of the levels. A plane of c elements has ceil(c / 8) bytes.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/chunk.h"
 
 namespace sluice::compress::gpu {
@@ -19,7 +20,7 @@ constexpr uint32_t PlaneBlocks(uint32_t count) { return (count + kPlaneBlock - 1
 
 // Returns the size of a plane of the block that contains element `at`.
 constexpr uint32_t PlaneBytes(uint32_t count, uint32_t at) {
-  return (std::min(kPlaneBlock, count - at / kPlaneBlock * kPlaneBlock) + 7) / 8;
+  return (Min(kPlaneBlock, count - at / kPlaneBlock * kPlaneBlock) + 7) / 8;
 }
 
 // Writes one byte of each plane; the planes are `bytes` apart. Levels above 0 are stored relative

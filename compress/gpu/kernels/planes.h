@@ -2,6 +2,7 @@
 // by a single thread, so planes may begin at any byte and no atomic operations are needed.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/coding/index_plan.h"
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/scan.h"
@@ -28,7 +29,7 @@ constexpr void WritePacked(Block& block, uint32_t count, int width, uint8_t* out
   if (width == 0) return;
   block.ForEach([&](int thread) {
     for (uint32_t i = 8 * thread; i < count; i += 8 * kThreadsOf<Block>) {
-      PackRun(i, std::min(count - i, uint32_t{8}), width, out + uint64_t{i} / 8 * width, number);
+      PackRun(i, Min(count - i, uint32_t{8}), width, out + uint64_t{i} / 8 * width, number);
     }
   });
 }

@@ -3,6 +3,7 @@
 // rule of compress/coding/index_plan.h, and the planes.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/planes.h"
 
 namespace sluice::compress::gpu {
@@ -17,7 +18,7 @@ struct Gaps {
   // Returns the number of gaps in a block, which is at most kRiceBlock.
   constexpr uint32_t BlockSize(uint32_t block) const {
     const auto size = static_cast<uint32_t>(kRiceBlock);
-    return std::min(size, kept - block * size);
+    return Min(size, kept - block * size);
   }
   constexpr int Parameter(uint32_t block) const {
     uint32_t sum = 0;
@@ -44,7 +45,7 @@ struct GapSums {
       most[thread] = 0;
       for (auto& sum : sums) sum[thread] = 0;
       for (uint32_t i = thread; i < gaps.kept; i += kThreadsOf<Block>) {
-        most[thread] = std::max(most[thread], gaps.at[i]);
+        most[thread] = Max(most[thread], gaps.at[i]);
         for (size_t j = 0; j < kDivisorCount; ++j) {
           sums[j][thread] += (gaps.at[i] >> shift) / DivisorAt(j);
         }

@@ -3,6 +3,7 @@
 // the planes of each block. The payload may be at any address.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/codes.h"
 #include "compress/gpu/kernels/plane_blocks.h"
@@ -60,24 +61,24 @@ struct EncodeQsgd {
     };
     block.ForEach([&](int thread) {
       largest[thread] = 0;
-      for (int run = 0; run < kRuns; ++run) {
+      Unrolled<kRuns>([&](int run) {
         auto& acc = elements[thread].acc[run];
         acc = LoadAcc<Gradient, kRun>(chunk, at(thread, run));
-        for (const float x : acc.at) largest[thread] = std::max(largest[thread], MagnitudeBits(x));
-      }
+        for (const float x : acc.at) largest[thread] = Max(largest[thread], MagnitudeBits(x));
+      });
     });
     block.MaxOfWarp(largest);
     block.ForEach([&](int thread) {
       constexpr float kMost = Qsgd<kBits>::kMost;
       const uint16_t step =
           ScaleFor(std::bit_cast<float>(largest[thread]) / kMost, LargestScale(kMost));
-      for (int run = 0; run < kRuns; ++run) {
+      Unrolled<kRuns>([&](int run) {
         const uint32_t first = at(thread, run);
-        if (first >= chunk.count) continue;
+        if (first >= chunk.count) return;
         if (first == 0) chunk.payload[0] = kBits;
         if (first % kPlaneBlock == 0) StoreBytes<2>(step, Qsgd<kBits>::Step(chunk, first));
         Write(chunk, first, FromBfloat(step), &elements[thread].acc[run]);
-      }
+      });
     });
   }
 
@@ -89,7 +90,7 @@ struct EncodeQsgd {
     Run<uint16_t, kRun> codes;
     for (int j = 0; j < kRun; ++j) {
       float& x = acc->at[j];
-      const float exact = std::min(Magnitude(x) * inverse, Qsgd<kBits>::kMost);
+      const float exact = Min(Magnitude(x) * inverse, Qsgd<kBits>::kMost);
       const auto level = static_cast<uint32_t>(RoundAtRandom(exact, random.At(first + j)));
       codes.at[j] = PlaneCode(level, x);
       x -= Qsgd<kBits>::Value(codes.at[j], step);

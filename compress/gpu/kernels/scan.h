@@ -1,9 +1,9 @@
 // Operations of a block of threads on consecutive numbers: sums, maxima, prefix sums.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 
 namespace sluice::compress::gpu {
@@ -29,7 +29,7 @@ constexpr uint32_t LargestOf(Block& block, uint32_t count, Number number) {
   block.ForEach([&](int thread) {
     most[thread] = 0;
     for (uint32_t i = thread; i < count; i += kThreadsOf<Block>) {
-      most[thread] = std::max(most[thread], number(i));
+      most[thread] = Max(most[thread], number(i));
     }
   });
   return block.Max(most);

@@ -2,8 +2,7 @@
 // equal those of compress/simd/cast.cc.
 #pragma once
 
-#include <algorithm>
-
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/numbers.h"
 
 namespace sluice::compress::gpu {
@@ -46,7 +45,7 @@ struct ShortFloat {
 
  private:
   static constexpr uint32_t Cut(uint32_t magnitude, uint32_t up) {
-    return std::min((magnitude + up - kRebase) >> kDrop, kLargest);
+    return Min((magnitude + up - kRebase) >> kDrop, kLargest);
   }
 };
 

@@ -4,6 +4,7 @@
 // zeros.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/scan.h"
@@ -32,7 +33,7 @@ struct SignLayout {
         zeros_at(signs_at + (elements + 7) / 8) {}
 
   constexpr uint32_t Elements(uint32_t block) const {
-    return std::min(kSignElements, count - block * kSignElements);
+    return Min(kSignElements, count - block * kSignElements);
   }
 
   uint32_t count, blocks, scales, marks_at, signs_at, zeros_at;
@@ -87,8 +88,8 @@ struct EncodeSign {
       block.Ballot(none);
       block.ForEach([&](int thread) {
         if (word == 0) means[thread] = {};
-        means[thread].negatives += static_cast<uint32_t>(std::popcount(below[thread]));
-        means[thread].zeros += static_cast<uint32_t>(std::popcount(none[thread]));
+        means[thread].negatives += static_cast<uint32_t>(PopCount(below[thread]));
+        means[thread].zeros += static_cast<uint32_t>(PopCount(none[thread]));
         if (static_cast<uint32_t>(thread % kWarp) != word) return;
         negative[thread] = below[thread];
         zero[thread] = none[thread];
@@ -157,7 +158,7 @@ struct EncodeSign {
     }
     if (means.above == 0) zero |= ~negative;
     const uint32_t begin = first + lane * kWarp;
-    const uint32_t bits = begin >= chunk.count ? 0 : std::min(chunk.count - begin, uint32_t{32});
+    const uint32_t bits = begin >= chunk.count ? 0 : Min(chunk.count - begin, uint32_t{32});
     const uint32_t real = bits == 32 ? ~uint32_t{0} : (uint32_t{1} << bits) - 1;
     uint8_t* const signs = chunk.payload + layout.signs_at + begin / 8;
     for (uint32_t i = 0; 8 * i < bits; ++i) signs[i] = static_cast<uint8_t>(negative >> (8 * i));
@@ -252,12 +253,10 @@ struct AddSign {
     const uint8_t* const marks = chunk.payload + layout.marks_at;
     // Number of planes of zeros in the earlier blocks, all of which are complete.
     const uint32_t before = SumOf(block, (first + 31) / 32, [&](uint32_t i) {
-      return static_cast<uint32_t>(
-          std::popcount(MarksOf(marks, 32 * i, std::min(first - 32 * i, 32u))));
+      return static_cast<uint32_t>(PopCount(MarksOf(marks, 32 * i, Min(first - 32 * i, 32u))));
     });
     // One bit for each block of the tile.
-    const uint32_t own =
-        MarksOf(marks, first, std::min(layout.blocks - first, kTile / kSignElements));
+    const uint32_t own = MarksOf(marks, first, Min(layout.blocks - first, kTile / kSignElements));
     block.ForEach([&](int thread) {
       ForEachRun<1>(tile, chunk, thread,
                     [&](uint32_t at) { chunk.sum[at] += Value(chunk, layout, own, before, at); });
@@ -284,7 +283,7 @@ struct AddSign {
                                uint32_t before, uint32_t at) {
     const uint32_t in_tile = at % kTile / kSignElements;
     if ((own >> in_tile & 1) != 0) {
-      const uint32_t rank = static_cast<uint32_t>(std::popcount(own & ((1u << in_tile) - 1)));
+      const uint32_t rank = static_cast<uint32_t>(PopCount(own & ((1u << in_tile) - 1)));
       const uint8_t* const plane =
           chunk.payload + layout.zeros_at + (before + rank) * (kSignElements / 8);
       if (Bit(plane, at % kSignElements) != 0) return 0;

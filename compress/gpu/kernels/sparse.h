@@ -8,6 +8,7 @@
 //      residual. It reads only the kept elements.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/codes.h"
 #include "compress/gpu/kernels/positions.h"
@@ -50,8 +51,8 @@ struct Ranks {
       uint32_t rank = first;
       for (int i = 0; i < Elements::kRun; ++i) {
         const uint32_t bits = ballots[plane * Elements::kRun + i][thread];
-        rank += static_cast<uint32_t>(std::popcount(bits & before));
-        first += static_cast<uint32_t>(std::popcount(bits));
+        rank += static_cast<uint32_t>(PopCount(bits & before));
+        first += static_cast<uint32_t>(PopCount(bits));
       }
       for (int i = 0; i < Elements::kRun; ++i) {
         if ((ballots[plane * Elements::kRun + i][thread] >> lane & 1) != 0) fn(rank++, plane, i);
@@ -220,7 +221,7 @@ constexpr Levels ChooseLevels(Block& block, ValuesScratch& scratch, const float*
   block.ForEach([&](int thread) {
     most[thread] = 0;
     for (uint32_t i = thread; i < kept; i += kThreads) {
-      most[thread] = std::max(most[thread], MagnitudeBits(values[i]));
+      most[thread] = Max(most[thread], MagnitudeBits(values[i]));
     }
     if (!Values::kMean || thread >= ValuesScratch::kLanes) return;
     double sum = 0;

@@ -3,6 +3,7 @@
 // elements and writes the payload.
 #pragma once
 
+#include "base/device_functions.h"
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/sparse.h"
 
@@ -109,7 +110,7 @@ struct EncodeTernary {
   static constexpr uint32_t ScaleCode(double sum, uint32_t kept) {
     const auto bits = std::bit_cast<uint32_t>(static_cast<float>(sum / static_cast<double>(kept)));
     constexpr uint32_t kHalf = (1 << (kTernaryShift - 1)) - 1;
-    return std::min((bits + kHalf + ((bits >> kTernaryShift) & 1)) >> kTernaryShift, kTernaryMax);
+    return Min((bits + kHalf + ((bits >> kTernaryShift) & 1)) >> kTernaryShift, kTernaryMax);
   }
 };
 
