@@ -1,5 +1,6 @@
 # CUDA programs, with SLUICE_CUDA. sluice_cuda_program(NAME SOURCE main.cu) builds ${build}/bin/NAME from one source
-# and its headers. sluice_cuda_object(OUT SOURCE file.cu) builds an object file and sets OUT to its path. nvcc runs as
+# and its headers. sluice_cuda_object(OUT SOURCE file.cu) builds an object file and sets OUT to its path.
+# sluice_cuda_check(NAME SOURCE file.cu SCRIPT file.py) is a target that runs a script on the source's PTX code. nvcc runs as
 # a custom command, because CMake 3.25's CUDA support does not know that CUDA 13 supports C++20. Reads CUDA_ROOT
 # (cache or environment). The default is the copy that scripts/setup.sh --nvcc unpacks into .deps/.
 
@@ -58,4 +59,16 @@ function(sluice_cuda_object out)
     COMMENT "Building CUDA object ${name}"
     VERBATIM)
   set(${out} ${object} PARENT_SCOPE)
+endfunction()
+
+function(sluice_cuda_check name)
+  cmake_parse_arguments(ARG "" "SOURCE;SCRIPT" "" ${ARGN})
+  set(ptx ${CMAKE_CURRENT_BINARY_DIR}/${name}.ptx)
+  list(GET SLUICE_CUDA_ARCHITECTURES 0 architecture)
+  add_custom_target(${name}
+    COMMAND ${SLUICE_NVCC} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -arch=compute_${architecture} -I ${PROJECT_SOURCE_DIR}
+      -ptx -o ${ptx} ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE}
+    COMMAND python3 ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${ptx}
+    COMMENT "Checking device code"
+    VERBATIM)
 endfunction()

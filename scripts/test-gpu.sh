@@ -48,7 +48,7 @@ if [ ! -x "$sanitizer" ]; then sanitizer=$(command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
   for tool in memcheck racecheck initcheck synccheck; do
     say "compute-sanitizer $tool"
-    "$sanitizer" --tool "$tool" --error-exitcode 1 "$out/kernel_check"
+    "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 1 "$out/kernel_check"
   done
 else
   say "no compute-sanitizer in $root/bin: left out"
