@@ -1,12 +1,10 @@
 // Functions of the standard library that nvcc compiles wrongly in device code, without a warning.
 // Code that also runs on a GPU calls these instead.
 //
-//   - std::min and std::max take references. A constant has no address on a GPU, and a reference to
-//   one
-//     becomes an instruction that stops the kernel.
-//   - Functions of <bit> for 64 bits, and std::countr_zero for any size, call built-in functions of
-//   the
-//     host's compiler that nvcc does not know. The call disappears, and the result is 0.
+// std::min and std::max take references. A constant has no address on a GPU, and nvcc compiles a
+// reference to one into an instruction that stops the kernel. The functions of <bit> for 64 bits,
+// and std::countr_zero for any size, call built-in functions of the host's compiler that nvcc does
+// not know. It drops the call, and the result is 0.
 #pragma once
 
 #include <bit>
