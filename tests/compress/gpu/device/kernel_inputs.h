@@ -80,9 +80,9 @@ class StepLayout {
     }
     return inputs;
   }
-  // Returns memory filled with gradients and residuals that have heavy tails like real ones. Some
-  // chunks have special values.
-  std::vector<uint8_t> Fill() const {
+  // Returns memory filled with gradients and residuals that have heavy tails like real ones. With
+  // `special`, most chunks have special values instead.
+  std::vector<uint8_t> Fill(bool special = true) const {
     std::vector<uint8_t> memory(size_);
     for (size_t i = 0; i < counts_.size(); ++i) {
       auto* const gradient = reinterpret_cast<float*>(memory.data() + gradients_[i]);
@@ -90,8 +90,9 @@ class StepLayout {
       for (uint32_t j = 0; j < counts_[i]; ++j) {
         // The lower half of each value is 0, so that the value is also finite if it is read as
         // 16-bit numbers.
-        gradient[j] = FromBfloat(ToBfloat(Value(i, CounterRandom(1, i, j).Uniform(), j)));
-        residual[j] = Value(i, CounterRandom(2, i, j).Uniform(), j + 1);
+        gradient[j] =
+            FromBfloat(ToBfloat(Value(special ? i : 0, CounterRandom(1, i, j).Uniform(), j)));
+        residual[j] = Value(special ? i : 0, CounterRandom(2, i, j).Uniform(), j + 1);
       }
       reinterpret_cast<float*>(memory.data() + thresholds)[i] = ToShortFloat(0.05f);
       reinterpret_cast<uint32_t*>(memory.data() + places)[i] = (counts_[i] + 19) / 20;
@@ -106,6 +107,20 @@ class StepLayout {
       reinterpret_cast<float*>(memory.data() + exponents)[i] = static_cast<float>(i * 37 % 260);
     }
     return memory;
+  }
+
+  // Sets the threshold of all chunks so that the share `density` of the first chunk's elements is
+  // above it.
+  void SetThresholds(double density, std::vector<uint8_t>* memory) const {
+    const auto* const gradient = reinterpret_cast<const float*>(memory->data() + gradients_[0]);
+    const auto* const residual = reinterpret_cast<const float*>(memory->data() + residuals_[0]);
+    std::vector<float> magnitudes(counts_[0]);
+    for (size_t i = 0; i < magnitudes.size(); ++i)
+      magnitudes[i] = Magnitude(gradient[i] + residual[i]);
+    const auto at = magnitudes.begin() + static_cast<ptrdiff_t>((1 - density) * magnitudes.size());
+    std::nth_element(magnitudes.begin(), at, magnitudes.end());
+    auto* const first = reinterpret_cast<float*>(memory->data() + thresholds);
+    std::fill(first, first + counts_.size(), ToShortFloat(*at));
   }
 
   size_t size() const { return size_; }

@@ -23,7 +23,7 @@ class FiberBlock {
     const T& operator[](int) const { return value_; }
 
    private:
-    T value_;
+    T value_{};  // Compilers cannot see that each thread writes it first.
   };
 
   FiberBlock(FiberTeam& team, int thread) : team_(team), thread_(thread) {}
