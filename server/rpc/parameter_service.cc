@@ -6,23 +6,32 @@
 #include "base/process_usage.h"
 #include "protocol/wire/exchange_messages.h"
 #include "protocol/wire/link_message.h"
+#include "server/rpc/queued_stream.h"
 #include "server/rpc/refused_call.h"
 
 namespace sluice::server {
 namespace {
 
+using ExchangeStream = QueuedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
+
 // The stream of one worker. Messages are handled on the reading thread, one after another.
-class ExchangeCall final : public ExchangeOutput {
+class ExchangeCall final : public ExchangeStream, public AnswerOutput {
  public:
   ExchangeCall(grpc::CallbackServerContext* context, const ParameterService::Limits& limits,
                ShardHost* host)
-      : ExchangeOutput(context,
-                       {.messages = limits.answers_max, .bytes = ShardHost::kAnswerBytesMin}),
+      : ExchangeStream(context,
+                       {.messages = limits.answers_max, .bytes = AnswerStreams::kBytesMin}),
         message_bytes_max_(limits.message_bytes_max),
         host_(host),
         id_(host->Open(this)) {
     Begin();
   }
+
+  void Send(std::shared_ptr<const grpc::ByteBuffer> message, uint64_t size) override {
+    ExchangeStream::Send(std::move(message), size);
+  }
+  void LimitBytes(uint64_t bytes) override { ExchangeStream::LimitBytes(bytes); }
+  void Close(const grpc::Status& status) override { ExchangeStream::Close(status); }
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {

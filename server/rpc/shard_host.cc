@@ -8,29 +8,13 @@
 #include "base/process_usage.h"
 #include "net/grpc/grpc_status.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
-#include "protocol/wire/exchange_messages.h"
+#include "server/rpc/shard_start.h"
 
 namespace sluice::server {
 namespace {
 
 // The ticker's longest pause. The ticker can be woken earlier.
 constexpr absl::Duration kIdle = absl::Seconds(1);
-
-// Returns the limit for the bytes of waiting answers of one stream. A rank that reads slowly may
-// have asked for the results of two steps (the open one and a replayed one) and for one window's
-// worth of other answers. An element's result takes at most 8 bytes, including its position.
-uint64_t AnswerBytesMax(const ShardOptions& options) {
-  constexpr uint64_t kOfElement = 8;
-  constexpr uint64_t kOfChunk = 64;
-  constexpr uint64_t kOfBundle = 512;
-  constexpr uint64_t kOfRank = 32;  // For the record of each bundle.
-  uint64_t results = 0;
-  for (const protocol::Bundle& bundle : options.layout.bundles[options.shard]) {
-    results += kOfBundle + kOfRank * options.incarnations.size() + kOfChunk * bundle.chunks.size() +
-               kOfElement * bundle.elements;
-  }
-  return std::max(options.window_bytes, ShardHost::kAnswerBytesMin) + 2 * results;
-}
 
 double EncodeSeconds(const protocol::StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
@@ -46,12 +30,14 @@ double WorkSeconds(const protocol::StageTimes& stages) {
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     : options_(std::move(options)),
       folder_(protocol::PartsFolder(options_.job.checkpoint, options_.shard)),
+      reader_(options_.job.checkpoint, options_.shard, options_.job.server.rejoin_timeout, clock),
       clock_(clock),
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread),
       waits_(job::RankLimit(options_.job)),
       links_(job::RankLimit(options_.job),
-             job::InLockstep(options_.job.mode) && options_.job.quorum == 0) {
+             job::InLockstep(options_.job.mode) && options_.job.quorum == 0),
+      trace_(options_.trace) {
   if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](protocol::CheckpointPart part) {
@@ -79,9 +65,7 @@ ShardHost::~ShardHost() {
   MutexLock lock(&mutex_);
   gate_.Await(&mutex_);
   shard_.reset();
-  outputs_.clear();
-  last_answer_.reset();
-  last_bytes_.reset();
+  streams_ = AnswerStreams();
 }
 
 void ShardHost::ReportTo(std::function<void(const ShardEvent&)> listener) {
@@ -96,21 +80,8 @@ void ShardHost::Report(const ShardEvent& news) {
 
 absl::Status ShardHost::Start(const protocol::StartShard& start) {
   const absl::Time begun_at = clock_->Now();
-  if (start.incarnations.size() != job::RankLimit(options_.job)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the coordinator names ", start.incarnations.size(), " ranks, the job file ",
-                     job::RankLimit(options_.job)));
-  }
-  absl::StatusOr<protocol::Layout> layout =
-      protocol::BuildLayout(start.table, options_.job.shards, start.layout,
-                            protocol::WholeRows(options_.job.compression, start.table));
+  absl::StatusOr<protocol::Layout> layout = LayoutFor(options_.job, options_.shard, start);
   if (!layout.ok()) return layout.status();
-  if (options_.job.checkpoint.enabled() && layout->bundles[options_.shard].empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are fewer chunks than shards: shard ", options_.shard,
-                     " holds nothing and would never receive a checkpoint; lower `shards` or "
-                     "compression.chunk_bytes"));
-  }
   const absl::Status claimed = BeginClaim(start);
   if (!claimed.ok()) return claimed;
   bool is_running = false;
@@ -118,7 +89,8 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
   if (!begun.ok() || is_running) return begun;
   std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   if (start.restore_step > 0) {
-    absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> read = RestoreOwnSnapshot(start);
+    absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> read = reader_.Read(start);
+    if (absl::IsDataLoss(read.status())) ReportUnusable(start, read.status());
     if (!read.ok()) return read.status();
     snapshot = *std::move(read);
   }
@@ -131,8 +103,7 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
   shard_ = *std::move(shard);
   // Changes that wait for a copy hold no more memory than the windows of all ranks.
   gate_.LimitBytes(shard_->options().window_bytes * shard_->options().incarnations.size());
-  answer_bytes_max_ = AnswerBytesMax(shard_->options());
-  for (const auto& [stream, output] : outputs_) output->LimitBytes(answer_bytes_max_);
+  streams_.LimitBytes(AnswerBytesMax(shard_->options()));
   waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback, ranks repeat steps.
   links_.Rewind();
   links_.SetPresent(start.incarnations);
@@ -144,66 +115,31 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
 
 ShardOptions ShardHost::OptionsOf(const protocol::StartShard& start, protocol::Layout layout,
                                   std::shared_ptr<const protocol::ShardSnapshot> snapshot) {
-  const protocol::CheckpointSpec& checkpoint = options_.job.checkpoint;
-  const bool replays = checkpoint.enabled() && job::WhyNoReplay(options_.job).empty();
-  return {.shard = options_.shard,
-          .table = start.table,
-          .layout = std::move(layout),
-          .compression = options_.job.compression,
-          .control = options_.job.control,
-          .mode = options_.job.mode,
-          .staleness = options_.job.staleness,
-          .staleness_aware_lr = options_.job.staleness_aware_lr,
-          .rule = job::ShardOptimizer(options_.job),
-          .rule_momentum = job::ShardMomentum(options_.job, start.table),
-          .momentum = job::MomentumRangeOf(options_.job),
-          .job_uid = start.job_uid,
-          .term = start.term,
-          .generation = start.generation,
-          .server_incarnation = incarnation(),
-          .incarnations = start.incarnations,
-          .first_step = start.first_step,
-          .parameters_agree = start.parameters_agree,
-          .quorum = options_.job.quorum,
-          .straggler_timeout = options_.job.straggler_timeout,
-          .elastic = options_.job.membership == job::Membership::kElastic,
-          .buffer_sync_interval = options_.job.buffer_sync_interval,
-          .weights = options_.job.weights,
-          .forwards_sums = options_.job.rack_of > 0,
-          .window_bytes = start.window_bytes,
-          .max_memory = options_.job.server.max_memory,
-          .log = {},
-          .replay_bytes = replays ? checkpoint.replay_limit : 0,
-          .replay = start.replay,
-          .unanswered_bytes = start.window_bytes / 4,
-          .restore = std::move(snapshot),
-          .restored_ranks = start.restore_world_size,
-          .stages = &stages_,
-          .run_copy = [this](absl::FunctionRef<void()> copy)
-                          ABSL_NO_THREAD_SAFETY_ANALYSIS { RunCopy(copy); }};
+  ShardOptions options =
+      ShardOptionsFor(options_.job, options_.shard, start, std::move(layout), std::move(snapshot));
+  options.server_incarnation = incarnation();
+  options.stages = &stages_;
+  options.run_copy = [this](absl::FunctionRef<void()> copy)
+                         ABSL_NO_THREAD_SAFETY_ANALYSIS { RunCopy(copy); };
+  return options;
 }
 
 void ShardHost::LogStart(const protocol::StartShard& start, absl::Duration took) const {
   const ShardStats stats = shard_->Stats();
-  logger_.Info("job ", options_.job.name, ": ", stats.elements, " elements in ", shard_->bundles(),
-               " bundles, ", options_.job.workers, " workers",
-               start.restore_step == 0
-                   ? ""
-                   : absl::StrCat(", from the checkpoint after step ", start.restore_step,
-                                  ", term ", start.term, ", read in ",
-                                  absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))),
-               start.replay ? absl::StrCat("; replays from step ", start.first_step,
-                                           " with the state that the workers kept")
-                            : "");
+  logger_.Info(DescribeStart(options_.job, start, stats, shard_->bundles(), took));
   const std::shared_ptr<const protocol::CompressionPlan> plan = shard_->plan();
   if (options_.shard == 0 && plan != nullptr) ReportPlan(*plan);
-  const protocol::CheckpointSpec& checkpoint = options_.job.checkpoint;
-  const bool replays = checkpoint.enabled() && job::WhyNoReplay(options_.job).empty();
-  if (replays && stats.log_limit < checkpoint.replay_limit) {
-    logger_.Warning("keeps ", stats.log_limit, " bytes of results for restarted ",
-                    "workers, not checkpoint.replay_limit (", checkpoint.replay_limit,
-                    "): server.max_memory leaves no more; raise it, or lower replay_limit");
-  }
+  const std::string warning = ReplayWarning(options_.job, stats);
+  if (!warning.empty()) logger_.Warning(warning);
+}
+
+// Tells the coordinator that the job must continue from an earlier checkpoint.
+void ShardHost::ReportUnusable(const protocol::StartShard& start, const absl::Status& why) {
+  Report(protocol::CheckpointPart{.term = start.term,
+                                  .step = start.restore_step,
+                                  .name = protocol::ShardPartName(options_.shard, start.term),
+                                  .error = std::string(why.message()),
+                                  .unreadable = true});
 }
 
 void ShardHost::ReportPlan(const protocol::CompressionPlan& plan) const {
@@ -342,8 +278,7 @@ void ShardHost::SetIncarnation(uint64_t incarnation) {
 void ShardHost::Withdraw(absl::string_view reason) {
   MutexLock lock(&mutex_);
   term_.Withdraw(reason);
-  const grpc::Status status = net::ToGrpc(term_.Withdrawn());
-  for (const auto& [stream, output] : outputs_) output->Close(status);
+  streams_.CloseAll(net::ToGrpc(term_.Withdrawn()));
 }
 
 // The heartbeat thread calls this and must not wait for a copy. The next heartbeat ticks again.
@@ -378,18 +313,16 @@ void ShardHost::RunTicks() {
   }
 }
 
-StreamId ShardHost::Open(ExchangeOutput* output) {
+StreamId ShardHost::Open(AnswerOutput* output) {
   MutexLock lock(&mutex_);
-  outputs_.emplace(++last_stream_, output);
-  output->LimitBytes(answer_bytes_max_);
-  return last_stream_;
+  return streams_.Open(output);
 }
 
 void ShardHost::Closed(StreamId stream) {
   MutexLock lock(&mutex_);
-  outputs_.erase(stream);
+  streams_.Closed(stream);
   std::function<void()> forget = [this, stream]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    ranks_.erase(stream);
+    streams_.Forget(stream);
     if (shard_ != nullptr) shard_->StreamClosed(stream);
   };
   if (!gate_.Defer(&mutex_, 0, &forget)) forget();
@@ -401,8 +334,7 @@ void ShardHost::Handle(StreamId stream, protocol::ExchangeRequest exchange,
   MutexLock lock(&mutex_);
   const absl::Status withdrawn = term_.Withdrawn();
   if (!withdrawn.ok()) {
-    const auto output = outputs_.find(stream);
-    if (output != outputs_.end()) output->second->Close(net::ToGrpc(withdrawn));
+    streams_.Close(stream, net::ToGrpc(withdrawn));
     return;
   }
   if (gate_.copying()) {
@@ -423,7 +355,7 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
     const uint32_t rank = exchange.sender.rank;
-    ranks_[stream] = rank;
+    streams_.SetRank(stream, rank);
     if (arrival.link.has_value() && shard_->FenceReason(exchange.sender).empty()) {
       links_.Report(rank, arrival.up, *arrival.link);
       ForwardMeasurements();
@@ -434,9 +366,11 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
       links_.Arrived(rank, exchange.step, came, now - came);
     }
     const TraceTags tags{.step = exchange.step, .bundle = exchange.bundle};
-    const double encoded = options_.trace == nullptr ? 0 : EncodeSeconds(stages_);
+    const double encoded = trace_.on() ? EncodeSeconds(stages_) : 0;
     const std::vector<ShardEffect> effects = shard_->Handle(stream, std::move(exchange), now);
-    if (options_.trace != nullptr) TraceHandled(tags, now, EncodeSeconds(stages_) - encoded);
+    if (trace_.on()) {
+      trace_.Handled(tags, now, clock_->Now(), EncodeSeconds(stages_) - encoded);
+    }
     Deliver(effects);
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
@@ -468,20 +402,20 @@ void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::str
 }
 
 void ShardHost::NoteAnswer(const SendReply& reply) {
-  const auto rank = ranks_.find(reply.stream);
-  if (rank == ranks_.end() || reply.answer->outcome == protocol::Outcome::kPending) return;
+  const std::optional<uint32_t> rank = streams_.RankOf(reply.stream);
+  if (!rank.has_value() || reply.answer->outcome == protocol::Outcome::kPending) return;
   const protocol::ExchangeReply& answer = *reply.answer;
   if (answer.outcome == protocol::Outcome::kResult) {
-    if (options_.trace != nullptr) TraceResult(answer);
-    waits_.Answered(rank->second, answer.step, answer.bundle, clock_->Now());
+    if (trace_.on()) trace_.Answered(answer);
+    waits_.Answered(*rank, answer.step, answer.bundle, clock_->Now());
   } else {
-    waits_.Refused(rank->second, answer.step, answer.bundle);
+    waits_.Refused(*rank, answer.step, answer.bundle);
   }
 }
 
 void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   if (effects.empty()) return;
-  const absl::Time begin = options_.trace == nullptr ? absl::Time() : clock_->Now();
+  const absl::Time begin = trace_.on() ? clock_->Now() : absl::Time();
   const protocol::StageSpan sending(&stages_, protocol::Stage::kSend);
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<SendReply>(&effect)) {
@@ -504,21 +438,13 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       options_.on_alarm(alarm->text);
     }
   }
-  last_answer_.reset();
-  last_bytes_.reset();
-  if (options_.trace != nullptr) options_.trace->Span("send", begin, clock_->Now());
+  streams_.ForgetAnswer();
+  if (trace_.on()) trace_.Sent(begin, clock_->Now());
 }
 
 void ShardHost::Send(StreamId stream,
                      const std::shared_ptr<const protocol::ExchangeReply>& answer) {
-  const auto output = outputs_.find(stream);
-  if (output == outputs_.end()) return;
-  if (answer != last_answer_) {
-    last_bytes_ = std::make_shared<const grpc::ByteBuffer>(protocol::ExchangeReplyToBytes(
-        answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
-    last_answer_ = answer;
-  }
-  output->second->Send(last_bytes_, last_bytes_->Length());
+  streams_.Send(stream, answer, incarnation_, clock_->Now());
 }
 
 }  // namespace sluice::server

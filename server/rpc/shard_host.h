@@ -4,10 +4,7 @@
 // a large copy does not let the lease expire, but changes of the core wait. Thread-safe.
 #pragma once
 
-#include <grpcpp/support/byte_buffer.h>
-
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,17 +22,17 @@
 #include "protocol/stage_times.h"
 #include "server/control/plan_bytes.h"
 #include "server/coordinator/link_tracker.h"
+#include "server/rpc/answer_streams.h"
 #include "server/rpc/copy_gate.h"
 #include "server/rpc/host_term.h"
+#include "server/rpc/part_reader.h"
 #include "server/rpc/parts_claim.h"
-#include "server/rpc/queued_stream.h"
+#include "server/rpc/shard_trace.h"
 #include "server/rpc/snapshot_writer.h"
 #include "server/shard/rank_waits.h"
 #include "server/shard/shard.h"
 
 namespace sluice::server {
-
-using ExchangeOutput = QueuedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // How a request arrived.
 struct RequestArrival {
@@ -48,10 +45,6 @@ struct RequestArrival {
 
 class ShardHost {
  public:
-  // Maximum bytes of answers that may wait on one stream before the shard has its part of the job.
-  // Later limits are not lower.
-  static constexpr uint64_t kAnswerBytesMin = 1 << 20;
-
   struct Options {
     uint32_t shard = 0;
     job::JobSpec job;
@@ -118,7 +111,7 @@ class ShardHost {
   void Tick();
 
   // `output` must stay valid until Closed.
-  StreamId Open(ExchangeOutput* output);
+  StreamId Open(AnswerOutput* output);
   void Closed(StreamId stream);
   void Handle(StreamId stream, protocol::ExchangeRequest exchange,
               const RequestArrival& arrival = {});
@@ -150,14 +143,6 @@ class ShardHost {
   TraceFile* trace() const { return options_.trace; }
 
  private:
-  // The checkpoint that is being read or that will be read again.
-  struct Restore {
-    uint64_t step = 0;  // 0 if there is none.
-    uint32_t term = 0;
-    absl::Time since;
-    std::string trouble{};  // Why the last attempt failed.
-  };
-
   void RunTicks();
   void RunCopy(absl::FunctionRef<void()> copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,
@@ -170,53 +155,34 @@ class ShardHost {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogStart(const protocol::StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fails with UNAVAILABLE if the disk is unavailable and server.rejoin_timeout has not passed.
-  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> RestoreOwnSnapshot(
-      const protocol::StartShard& start);
-  protocol::DiskWait NowAtDisk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ReadOwnSnapshot(
-      const protocol::StartShard& start) const;
-  absl::StatusOr<protocol::CheckpointPart> FindOwnPart(const protocol::StartShard& start) const;
+  protocol::DiskWait NowAtDisk() const;
   // With store `shards`: claims the folder, so that all of its parts belong to one run.
   absl::Status BeginClaim(const protocol::StartShard& start) const;
-  absl::Status ReportUnusable(const protocol::StartShard& start, const absl::Status& why);
+  void ReportUnusable(const protocol::StartShard& start, const absl::Status& why);
   void Report(const ShardEvent& news);
   void ForwardMeasurements() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const SendReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Requires a trace. `encoding` is in processor seconds of this call.
-  void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TraceResult(const protocol::ExchangeReply& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(StreamId stream, const std::shared_ptr<const protocol::ExchangeReply>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const std::string folder_;  // Folder for this shard's parts of checkpoints.
+  PartReader reader_;         // Called with or without mutex_.
   const Clock* const clock_;
   const Logger logger_;
   protocol::StageTimes stages_;
   mutable Mutex mutex_;
   // Null before Start, and from Suspend to the next Start.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
-  Restore restore_ ABSL_GUARDED_BY(mutex_);
   HostTerm term_ ABSL_GUARDED_BY(mutex_);
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 until the coordinator has given a number.
-  std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
-  uint64_t answer_bytes_max_ ABSL_GUARDED_BY(mutex_) = kAnswerBytesMin;  // Limit of each output.
-  std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Streams that sent a request.
+  AnswerStreams streams_ ABSL_GUARDED_BY(mutex_);
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
   LinkTracker links_ ABSL_GUARDED_BY(mutex_);
   // The value of WorkSeconds(stages_) when links_ last measured a step.
   double worked_s_ ABSL_GUARDED_BY(mutex_) = 0;
-  // For traces: arrival of the first contribution to each open bundle, by (step, bundle).
-  std::map<std::pair<uint64_t, uint32_t>, absl::Time> first_arrivals_ ABSL_GUARDED_BY(mutex_);
-  absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // Arrival of the last contribution.
-  StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The last answer sent, with its bytes. A result goes to all ranks but is serialized only once.
-  std::shared_ptr<const protocol::ExchangeReply> last_answer_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
-
+  ShardTrace trace_ ABSL_GUARDED_BY(mutex_);
   CopyGate gate_ ABSL_GUARDED_BY(mutex_);  // While it copies the core, the core must not change.
 
   CondVar tick_sooner_;

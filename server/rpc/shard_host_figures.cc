@@ -43,6 +43,12 @@ protocol::ShardHealthReport ShardHost::Health() const {
           .disk_wait = NowAtDisk()};
 }
 
+protocol::DiskWait ShardHost::NowAtDisk() const {
+  const protocol::DiskWait reading = reader_.NowAtDisk();
+  if (!reading.what.empty() || writer_ == nullptr) return reading;
+  return writer_->NowAtDisk();
+}
+
 LinkStats ShardHost::Links() const {
   MutexLock lock(&mutex_);
   return links_.Stats();

@@ -1,7 +1,6 @@
-// Writes the trace events of ShardHost.
-#include <algorithm>
+#include "server/rpc/shard_trace.h"
 
-#include "server/rpc/shard_host.h"
+#include <algorithm>
 
 namespace sluice::server {
 namespace {
@@ -12,23 +11,21 @@ constexpr size_t kTracedBundlesMax = 1 << 16;
 }  // namespace
 
 // Summing and encoding alternate for each chunk, but the trace shows one span after the other.
-void ShardHost::TraceHandled(const TraceTags& tags, absl::Time begin, double encoding) {
-  const absl::Time end = clock_->Now();
+void ShardTrace::Handled(const TraceTags& tags, absl::Time begin, absl::Time end, double encoding) {
   const absl::Time summed = std::max(begin, end - absl::Seconds(encoding));
-  options_.trace->Span("sum", begin, summed, tags);
-  if (summed < end) options_.trace->Span("encode", summed, end, tags);
+  file_->Span("sum", begin, summed, tags);
+  if (summed < end) file_->Span("encode", summed, end, tags);
   handled_at_ = begin;
   if (first_arrivals_.size() < kTracedBundlesMax) {
     first_arrivals_.try_emplace({*tags.step, *tags.bundle}, begin);
   }
 }
 
-void ShardHost::TraceResult(const protocol::ExchangeReply& answer) {
+void ShardTrace::Answered(const protocol::ExchangeReply& answer) {
   const auto first = first_arrivals_.find({answer.step, answer.bundle});
   if (first == first_arrivals_.end()) return;  // The result is traced only once.
-  options_.trace->Overlapping("wait", answer.bundle, first->second,
-                              std::max(first->second, handled_at_),
-                              {.step = answer.step, .bundle = answer.bundle});
+  file_->Overlapping("wait", answer.bundle, first->second, std::max(first->second, handled_at_),
+                     {.step = answer.step, .bundle = answer.bundle});
   first_arrivals_.erase(first);
 }
 
