@@ -20,8 +20,9 @@ from ._means import POLL_SECONDS, finish_step, write_mean
 from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
+from ._staging import Staging
 from ._state import Resuming
-from ._tensors import Row, describe, element_type, laid_out, sha256, to_host
+from ._tensors import Row, describe, laid_out, sha256, to_host
 from ._world import World
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Session(Reporting, Resuming):
         self.status_page = next((shard.status_page for shard in shards if shard.shard == 0), None)
         self._core: _sluice.Session | None = core
         self._job = core.job()
+        self._staging = Staging(core)
         self._shards = list(shards)
         self._token = token
         self._hosts = list(hosts)  # The host of each rank; empty if the servers were running already.
@@ -89,8 +91,7 @@ class Session(Reporting, Resuming):
         self._loaded: Mapping[str, Any] | None = None  # What `load_state_dict` got before the session joined.
         self._restored = b""  # What this rank gave to `save_checkpoint` before.
         self._rolled_back = False  # The job goes on from a checkpoint, in new sessions.
-        # In mode local_sgd: the parameters of the last exchange, as the core wrote them. All ranks have the same bits.
-        self._published: list[torch.Tensor] = []
+        self._published: list[torch.Tensor] = []  # In mode local_sgd: the parameters of the last exchange, as the core wrote them.
         self._run_report = RunReport(rank)
         _open[id(self)] = self
 
@@ -200,13 +201,14 @@ class Session(Reporting, Resuming):
                 values after the last exchange minus its present ones.
             scale: Each element is multiplied by it.
         """
-        core = self._live()
+        self._live()
         row = self._rows[tensor]
 
         def hand_over() -> None:
-            host = to_host(gradient, row)
+            staged = self._staging.holds(gradient)
+            host = gradient if staged else to_host(gradient, row)
             self._held.append((tensor, host))
-            core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale)
+            (self._staging.submit if staged else self._staging.submit_here)(tensor, host, row, scale)
 
         self._located(hand_over, f"{self._quantity} of {row[0]}")
 
@@ -225,10 +227,11 @@ class Session(Reporting, Resuming):
         """
         core = self._live()
         names = f" of {self._rows[self._held[-1][0]][0]} and {len(self._held) - 1} more" if self._held else ""
+        self._located(lambda: self._staging.drain(self._drain_log), f"exchange{names}")
         if not self._skips:
             self._located(lambda: self._buffers.submit(core), "buffers")
         self._skips = False
-        self._last = self._located(lambda: finish_step(core, self._rows, means or {}, self._drain_log), f"exchange{names}")
+        self._last = self._located(lambda: finish_step(core, self._staging, self._rows, means or {}, self._drain_log), f"exchange{names}")
         self._held.clear()
         if self._last.buffers_averaged:
             self._located(lambda: self._buffers.apply(core), "buffers")
@@ -260,7 +263,7 @@ class Session(Reporting, Resuming):
         """
         core = self._live()
         row = self._rows[tensor]
-        self._located(lambda: write_mean(core, tensor, row, mean, scale), f"mean of {row[0]}")
+        self._located(lambda: write_mean(core, self._staging, tensor, row, mean, scale), f"mean of {row[0]}")
 
     def apply_update(self, tensor: int, parameters: torch.Tensor) -> None:
         """Adds the shards' update to the parameters of the last exchange, in mode ``local_sgd``. After `wait`.
@@ -323,13 +326,14 @@ class Session(Reporting, Resuming):
     def _end(self, core: _sluice.Session) -> None:
         for shard in self._shards:
             # The shard tells the other ranks first.
-            for _ in shard.wait(2.0 if self.joined else 0.0):
-                pass
+            list(shard.wait(2.0 if self.joined else 0.0))
             shard.end()
         if self._token is not None:
             self._token.close()
         self._drain_log(core)
+        self._staging.end()
         core.close()
+        self._staging.free()
         _open.pop(id(self), None)
 
     def __enter__(self) -> Session:

@@ -67,17 +67,24 @@ def _laid_as(tensor: torch.Tensor, row: Row) -> bool:
     return not row[2] or all(a == b for a, b, n in zip(strides, row[2], shape, strict=True) if n != 1)
 
 
-def new(row: Row, dtype: torch.dtype) -> torch.Tensor:
+def new(row: Row, dtype: torch.dtype, *, pinned: bool = False) -> torch.Tensor:
     """Returns memory of the host for a tensor as the row of the table says."""
     import torch
 
     if row[2]:
-        return torch.empty_strided(row[1], row[2], dtype=dtype)
-    return torch.empty(row[1], dtype=dtype)
+        return torch.empty_strided(row[1], row[2], dtype=dtype, pin_memory=pinned)
+    return torch.empty(row[1], dtype=dtype, pin_memory=pinned)
 
 
-def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
-    """Returns the tensor itself where the core can read it, else a copy in the host's memory that the core can read.
+def host_type(tensor: torch.Tensor) -> torch.dtype:
+    """Returns the type in which the core reads or writes the tensor's values: its own if the core can, else float32."""
+    import torch
+
+    return tensor.dtype if tensor.dtype in _core_types() else torch.float32
+
+
+def check_gradient(tensor: torch.Tensor, row: Row) -> None:
+    """Checks that a tensor can be the gradient of a parameter.
 
     Raises:
         SluiceError: The tensor is sparse, or has another shape than the parameter.
@@ -92,10 +99,19 @@ def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
         )
     if (list(tensor.shape) or [1]) != row[1]:
         raise SluiceError(f"the gradient of {row[0]} has shape {tuple(tensor.shape)}, wanted {tuple(row[1])}", code="INVALID_ARGUMENT")
-    readable = tensor.dtype in _core_types()
-    if readable and _laid_as(tensor, row):
+
+
+def to_host(tensor: torch.Tensor, row: Row) -> torch.Tensor:
+    """Returns the tensor itself where the core can read it, else a copy in the host's memory that the core can read.
+
+    Raises:
+        SluiceError: The tensor is sparse, or has another shape than the parameter.
+    """
+    check_gradient(tensor, row)
+    dtype = host_type(tensor)
+    if tensor.dtype == dtype and _laid_as(tensor, row):
         return tensor
-    copy = new(row, tensor.dtype if readable else torch.float32)
+    copy = new(row, dtype)
     copy.copy_(tensor.detach().reshape(row[1]))
     return copy
 
@@ -113,11 +129,8 @@ def laid_out(tensor: torch.Tensor, row: Row) -> torch.Tensor:
 
 def target_of(tensor: torch.Tensor, row: Row) -> torch.Tensor:
     """Returns where the core writes the mean: the tensor itself where it can, else a new tensor to copy from."""
-    import torch
-
-    if tensor.dtype not in _core_types():
-        return new(row, torch.float32)
-    return tensor if _laid_as(tensor, row) else new(row, tensor.dtype)
+    dtype = host_type(tensor)
+    return tensor if tensor.dtype == dtype and _laid_as(tensor, row) else new(row, dtype)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
