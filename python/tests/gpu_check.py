@@ -23,6 +23,16 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import sluice
+import sluice._session
+from sluice._staging import Staging
+from sluice._tensors import Row, new
+
 PATIENCE = 55.0  # Seconds for everything.
 STEPS = 6
 MEASURED = 10
@@ -60,174 +70,186 @@ def start_ranks(arguments: argparse.Namespace) -> int:
     return 1 if any(codes) else 0
 
 
-def run_rank(folder: str, *, cpu: bool) -> None:
-    """Runs all checks as one rank."""
-    faulthandler.dump_traceback_later(PATIENCE - 5.0, exit=True)
-    import torch
-    import torch.distributed as dist
-    from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
+RANK = int(os.environ.get("RANK", "0"))
+CPU = "--cpu" in sys.argv
+_began = time.perf_counter()
 
-    import sluice
-    import sluice._session
-    from sluice._staging import Staging
 
-    began = time.perf_counter()
-    rank = int(os.environ["RANK"])
-    device = torch.device("cpu") if cpu else torch.device("cuda", 0)
-    torch.backends.cudnn.deterministic = True
+def say(text: str) -> None:
+    print(f"{time.perf_counter() - _began:6.1f} s  {text}", flush=True)
 
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - began:6.1f} s  {text}", flush=True)
 
-    class Ended:
-        def synchronize(self) -> None:
-            pass
+class Ended:
+    def synchronize(self) -> None:
+        pass
 
-    class Pretended:
-        """A device whose memory is the host's."""
 
-        def holds(self, tensor: Any) -> bool:
-            return True
+class Pretended:
+    """A device whose memory is the host's."""
 
-        def new(self, row: Any, dtype: Any) -> Any:
-            from sluice._tensors import new
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return True
 
-            return new(row, dtype)
+    def new(self, row: Row, dtype: torch.dtype) -> torch.Tensor:
+        return new(row, dtype)
 
-        def fetch(self, source: Any, host: Any, after: Any) -> Any:
-            host.copy_(source)
-            return Ended()
+    def fetch(self, source: torch.Tensor, host: torch.Tensor, after: Any) -> Ended:
+        host.copy_(source)
+        return Ended()
 
-        def store(self, host: Any, target: Any) -> Any:
-            target.copy_(host)
-            return Ended()
+    def store(self, host: torch.Tensor, target: torch.Tensor) -> Ended:
+        target.copy_(host)
+        return Ended()
 
-    class Counted(Staging):
-        """Staging that counts what went through it."""
 
-        submitted = 0
-        written = 0
+class Counted(Staging):
+    """Staging that counts what went through it."""
 
-        def __init__(self, core: Any) -> None:
-            super().__init__(core, Pretended() if cpu else None)
+    submitted = 0
+    written = 0
 
-        def submit(self, *arguments: Any) -> None:
-            Counted.submitted += 1
-            super().submit(*arguments)
+    def __init__(self, core: Any) -> None:
+        super().__init__(core, Pretended() if CPU else None)
 
-        def write_mean(self, *arguments: Any) -> None:
-            Counted.written += 1
-            super().write_mean(*arguments)
+    def submit(self, *arguments: Any) -> None:
+        Counted.submitted += 1
+        super().submit(*arguments)
 
-    class Blocking(Staging):
-        """Copies as any other tensor's: the host waits for each."""
+    def write_mean(self, *arguments: Any) -> None:
+        Counted.written += 1
+        super().write_mean(*arguments)
 
-        def holds(self, tensor: Any) -> bool:
-            return False
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Conv2d(3, 8, 3, padding=1)
-            self.middle = nn.Linear(8 * 64, 200)
-            self.norm = nn.LayerNorm(200)
-            self.last = nn.Linear(200, 10)
-            self.scale = nn.Parameter(torch.ones(()))
+class Blocking(Staging):
+    """The host waits for each copy."""
 
-        def forward(self, x: Any) -> Any:
-            x = self.first(x).relu().flatten(1)
-            return self.last(self.norm(self.middle(x)).relu()) * self.scale
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return False
 
-    def begin(staging: type[Staging]) -> Any:
-        sluice._session.Staging = staging  # type: ignore[misc]
-        return sluice.init(uplink="int8", downlink="int8", quiet=True)
 
-    def train(kind: str, dtype: Any, staging: type[Staging]) -> tuple[list[Any], list[float]]:
-        torch.manual_seed(3)
-        model: Any = Model().to(device, dtype).to(memory_format=torch.channels_last)
-        session = begin(staging)
-        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-        if kind == "ddp":
-            model = DistributedDataParallel(model)
-            sluice.attach(model, session=session)
-        else:
-            optimizer = sluice.DistributedOptimizer(optimizer, model.named_parameters(), session=session)
-        generator = torch.Generator().manual_seed(17 + rank)
-        losses = []
-        for _ in range(STEPS):
-            x = torch.randn(64, 3, 8, 8, generator=generator).to(device, dtype)
-            optimizer.zero_grad()
-            loss = (model(x).float() - x.float().mean()).square().mean()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.detach())
-        session.close()
-        return [p.detach().clone() for p in model.parameters()], [float(loss) for loss in losses]
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.middle = nn.Linear(8 * 64, 200)
+        self.norm = nn.LayerNorm(200)
+        self.last = nn.Linear(200, 10)
+        self.scale = nn.Parameter(torch.ones(()))
 
-    def check(kind: str, dtype: Any) -> None:
-        before = (Counted.submitted, Counted.written)
-        staged, losses = train(kind, dtype, Counted)
-        counts = (Counted.submitted - before[0], Counted.written - before[1])
-        blocking, _ = train(kind, dtype, Blocking)
-        differ = sum(not torch.equal(a, b) for a, b in zip(staged, blocking, strict=True))
-        worst = max(float((a.double() - b.double()).abs().max()) for a, b in zip(staged, blocking, strict=True))
-        say(f"{kind} {dtype}: {differ} of {len(staged)} tensors differ, worst {worst:.3g}; losses {losses[0]:.5f} to {losses[-1]:.5f}; staged {counts}")
-        wanted = STEPS * len(staged)
-        assert counts == (wanted, wanted), f"{counts} gradients and means were staged, wanted {wanted} of each"
-        assert differ == 0, "staging and blocking copies give different parameters"
-        assert all(loss == loss for loss in losses), f"losses {losses}"
-        assert losses[-1] != losses[0], "nothing was trained"
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.first(x).relu().flatten(1)
+        return self.last(self.norm(self.middle(x)).relu()) * self.scale
 
-    def measure(name: str, staging: type[Staging]) -> None:
-        width, layers, batch = (64, 4, 8) if cpu else (1024, 24, 4096)
-        torch.manual_seed(3)
-        parts = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
-        model: Any = nn.Sequential(*parts).to(device)
-        session = begin(staging)
-        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+
+def device() -> torch.device:
+    return torch.device("cpu") if CPU else torch.device("cuda", 0)
+
+
+def begin(staging: type[Staging]) -> sluice.Session:
+    sluice._session.Staging = staging  # type: ignore[misc]
+    return sluice.init(uplink="int8", downlink="int8", quiet=True)
+
+
+def train(kind: str, dtype: torch.dtype, staging: type[Staging]) -> tuple[list[torch.Tensor], list[float]]:
+    """Returns the final parameters and the losses."""
+    torch.manual_seed(3)
+    model: Any = Model().to(device(), dtype).to(memory_format=torch.channels_last)
+    session = begin(staging)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    if kind == "ddp":
+        model = DistributedDataParallel(model)
         sluice.attach(model, session=session)
-        spent = {"submit": 0.0, "wait": 0.0}
+    else:
+        optimizer = sluice.DistributedOptimizer(optimizer, model.named_parameters(), session=session)
+    generator = torch.Generator().manual_seed(17 + RANK)
+    losses = []
+    for _ in range(STEPS):
+        x = torch.randn(64, 3, 8, 8, generator=generator).to(device(), dtype)
+        optimizer.zero_grad()
+        loss = (model(x).float() - x.float().mean()).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    session.close()
+    return [p.detach().clone() for p in model.parameters()], [float(loss) for loss in losses]
 
-        def timed(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*arguments: Any) -> Any:
-                start = time.perf_counter()
-                try:
-                    return call(*arguments)
-                finally:
-                    spent[what] += time.perf_counter() - start
 
-            return run
+def check(kind: str, dtype: torch.dtype) -> None:
+    """Trains with staging and with blocking copies, and compares."""
+    before = (Counted.submitted, Counted.written)
+    staged, losses = train(kind, dtype, Counted)
+    counts = (Counted.submitted - before[0], Counted.written - before[1])
+    blocking, _ = train(kind, dtype, Blocking)
+    differ = sum(not torch.equal(a, b) for a, b in zip(staged, blocking, strict=True))
+    worst = max(float((a.double() - b.double()).abs().max()) for a, b in zip(staged, blocking, strict=True))
+    say(f"{kind} {dtype}: {differ} of {len(staged)} tensors differ, worst {worst:.3g}; losses {losses[0]:.5f} to {losses[-1]:.5f}; staged {counts}")
+    wanted = STEPS * len(staged)
+    assert counts == (wanted, wanted), f"{counts} gradients and means were staged, wanted {wanted} of each"
+    assert differ == 0, "staging and blocking copies give different parameters"
+    assert all(loss == loss for loss in losses), f"losses {losses}"
+    assert losses[-1] != losses[0], "nothing was trained"
 
-        session.submit = timed("submit", session.submit)
-        session.wait = timed("wait", session.wait)
-        x = torch.randn(batch, width, device=device)
-        rows: list[tuple[float, float, float, float]] = []
-        for _ in range(WARM_UP + MEASURED):
-            for key in spent:
-                spent[key] = 0.0
-            if not cpu:
-                torch.cuda.synchronize()
-                marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-                marks[0].record()
-            start = time.perf_counter()
-            model.zero_grad()
-            model(x).square().mean().backward()
-            returned = time.perf_counter() - start
-            on_device = returned
-            if not cpu:
-                marks[1].record()
-                torch.cuda.synchronize()
-                on_device = marks[0].elapsed_time(marks[1]) / 1e3
-            rows.append((spent["submit"], spent["wait"], returned, on_device))
-        figures = [1e3 * statistics.median(column) for column in zip(*rows[WARM_UP:], strict=True)]
-        count = sum(p.numel() for p in model.parameters())
-        say(f"{name:9} {count / 1e6:6.1f} M" + "".join(f" {figure:12.2f}" for figure in figures))
-        session.close()
 
-    if not cpu:
+def timed(spent: dict[str, float], what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `call`, which adds its time to `spent`."""
+
+    def run(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return call(*arguments)
+        finally:
+            spent[what] += time.perf_counter() - start
+
+    return run
+
+
+def timed_step(model: Any, x: torch.Tensor) -> tuple[float, float]:
+    """Returns the seconds until the backward pass returns, and until the device is done."""
+    if not CPU:
+        torch.cuda.synchronize()
+        marks: list[Any] = [torch.cuda.Event(enable_timing=True) for _ in range(2)]  # type: ignore[no-untyped-call]
+        marks[0].record()
+    start = time.perf_counter()
+    model.zero_grad()
+    model(x).square().mean().backward()
+    returned = time.perf_counter() - start
+    if CPU:
+        return returned, returned
+    marks[1].record()
+    torch.cuda.synchronize()
+    return returned, marks[0].elapsed_time(marks[1]) / 1e3
+
+
+def measure(name: str, staging: type[Staging]) -> None:
+    """Prints a row of the table of times."""
+    width, layers, batch = (64, 4, 8) if CPU else (1024, 24, 4096)
+    torch.manual_seed(3)
+    parts = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
+    session: Any = begin(staging)
+    model: Any = DistributedDataParallel(nn.Sequential(*parts).to(device()), gradient_as_bucket_view=True)
+    sluice.attach(model, session=session)
+    spent: dict[str, float] = {}
+    session.submit = timed(spent, "submit", session.submit)
+    session.wait = timed(spent, "wait", session.wait)
+    x = torch.randn(batch, width, device=device())
+    rows = []
+    for _ in range(WARM_UP + MEASURED):
+        spent.update(submit=0.0, wait=0.0)
+        times = timed_step(model, x)
+        rows.append((spent["submit"], spent["wait"], *times))
+    figures = [1e3 * statistics.median(column) for column in zip(*rows[WARM_UP:], strict=True)]
+    count = sum(p.numel() for p in model.parameters())
+    say(f"{name:9} {count / 1e6:6.1f} M" + "".join(f" {figure:12.2f}" for figure in figures))
+    session.close()
+
+
+def run_rank(folder: str) -> int:
+    """Runs all checks as one rank. Returns how many failed."""
+    faulthandler.dump_traceback_later(PATIENCE - 5.0, exit=True)
+    torch.backends.cudnn.deterministic = True
+    if not CPU:
         say(f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}, PyTorch {torch.__version__}, {os.cpu_count()} processors")
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=RANK, world_size=2)
     failed = 0
     for kind in ("ddp", "optimizer"):
         for dtype in (torch.float32, torch.bfloat16):
@@ -242,9 +264,7 @@ def run_rank(folder: str, *, cpu: bool) -> None:
     measure("staged", Counted)
     dist.destroy_process_group()
     faulthandler.cancel_dump_traceback_later()
-    sys.stdout.flush()
-    if failed:
-        os._exit(1)
+    return failed
 
 
 def main() -> None:
@@ -255,11 +275,14 @@ def main() -> None:
     if arguments.folder is None:
         sys.exit(start_ranks(arguments))
     try:
-        run_rank(arguments.folder, cpu=arguments.cpu)
+        failed = run_rank(arguments.folder)
     except BaseException:
         traceback.print_exc()
+        failed = 1
+    if failed:
+        sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(1)  # The other rank must not be waited for.
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-// ShardHost: runs a shard's core behind one lock. It also holds the streams for the core's effects
-// and writes the shard's parts of job checkpoints. A rollback replaces the core with a restored
-// one. The lock is free while the core is copied for a snapshot: statistics stay available, so that
-// a large copy does not let the lease expire, but changes of the core wait. Thread-safe.
+// ShardHost: runs a shard's core behind one lock, and carries out the core's effects: AnswerStreams
+// sends answers, PartReader and SnapshotWriter read and write the shard's parts of job checkpoints.
+// A rollback replaces the core with a restored one. The lock is free while the core is copied for a
+// snapshot: statistics stay available, so that a large copy does not let the lease expire, but
+// changes of the core wait. Thread-safe.
 #pragma once
 
 #include <functional>
