@@ -26,6 +26,7 @@ class Event(Protocol):
 
     def synchronize(self) -> None:
         """Waits on the host until the device has reached the point."""
+        ...
 
 
 class Device(Protocol):
@@ -33,15 +34,19 @@ class Device(Protocol):
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Returns whether the tensor lies in a device's memory."""
+        ...
 
     def new(self, row: Row, dtype: torch.dtype) -> torch.Tensor:
         """Returns pinned memory of the host for a tensor as the row says."""
+        ...
 
     def fetch(self, source: torch.Tensor, host: torch.Tensor, after: Event | None) -> Event:
         """Starts a copy into `host` that waits for the compute stream's present work and for `after`. Returns its end."""
+        ...
 
     def store(self, host: torch.Tensor, target: torch.Tensor) -> Event:
         """Starts a copy into `target` as part of the compute stream. Returns its end."""
+        ...
 
 
 class Cuda:
