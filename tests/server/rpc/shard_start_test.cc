@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "server/rpc/answer_streams.h"
 
 namespace sluice::server {
@@ -34,10 +35,13 @@ class ShardStartTest : public ::testing::Test {
 };
 
 TEST_F(ShardStartTest, RefusesAnotherNumberOfRanks) {
-  start_.incarnations = {100};
-  const absl::Status refused = LayoutFor(job_, 0, start_).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("names 1 ranks, the job file 2"));
+  for (const size_t ranks : {1, 3}) {
+    start_.incarnations.assign(ranks, 100);
+    const absl::Status refused = LayoutFor(job_, 0, start_).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused));
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr(absl::StrCat("names ", ranks, " ranks, the job file 2")));
+  }
 }
 
 TEST_F(ShardStartTest, AnIdleShardIsRefusedOnlyInAJobWithCheckpoints) {
@@ -51,11 +55,13 @@ TEST_F(ShardStartTest, AnIdleShardIsRefusedOnlyInAJobWithCheckpoints) {
 
 TEST_F(ShardStartTest, TheCoreGetsTheTermAndTheJob) {
   job_.straggler_timeout = absl::Milliseconds(7);
+  job_.quorum = 1;
   const ShardOptions options = OptionsOf(0);
   EXPECT_EQ(options.term, 4u);
   EXPECT_EQ(options.first_step, 9u);
   EXPECT_EQ(options.incarnations, start_.incarnations);
   EXPECT_EQ(options.straggler_timeout, absl::Milliseconds(7));
+  EXPECT_EQ(options.quorum, 1u);
   EXPECT_EQ(options.restored_ranks, 2u);
   EXPECT_EQ(options.unanswered_bytes, start_.window_bytes / 4);
 }
