@@ -1,6 +1,6 @@
 // Measures the memory throughput of each codec's kernels against a copy from device to device in
-// the same run. Thresholds keep 1 % of fp32
-// elements; `thresh. of fp16` reads the same memory as fp16 and keeps far more.
+// the same run. Thresholds keep 1 % of fp32 elements. The case `thresh. of fp16` reads the same
+// memory as fp16 and keeps far more.
 //
 // usage: cuda_codec_bench [million elements]      default 100; exits 77 if there is no GPU
 #include <algorithm>

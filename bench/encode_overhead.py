@@ -2,7 +2,7 @@
 """Measures the additional time of an exchange per step: one worker and one server, with and without exchanges, in turn.
 
 The run without exchanges uses mode local_sgd, whose only exchange is in the run's last step. The additional time is encoding,
-decoding and waiting that backward does not hide. On a GPU the goal is 3 % with encode_location=device (docs/gpu.md).
+decoding and waiting that backward does not hide. On a GPU the goal is 3 % with encode_location=device; an H100 needed 40 % (docs/gpu.md).
 
 usage: bench/encode_overhead.py [--model resnet50] [--uplink topk:1%] [--encode-location device,host] [--set KEY=VALUE ...] [--pairs 5]
 """

@@ -1,4 +1,4 @@
-"""Gradients on a GPU: they reach the core, and their means come back, without a wait for the GPU's compute stream."""
+"""Copies gradients from a GPU to the core, and means back, without a wait for the GPU's compute stream."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from . import _sluice
 
-_POLL_SECONDS = 0.05  # So often a thread that waits for copies lets a signal act.
-_COPY_SECONDS = 600.0  # A copy that takes longer counts as lost: the device hangs.
+_POLL_SECONDS = 0.05  # The interval at which a thread that waits for copies handles signals.
+_COPY_SECONDS = 600.0  # If copies take longer, the device is assumed to hang.
 
 
 class Event(Protocol):
@@ -33,7 +33,7 @@ class Device(Protocol):
     """What staging needs of GPUs. Tests have a fake one."""
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Returns whether the tensor lies in a device's memory."""
+        """Returns whether the tensor is in a device's memory."""
         ...
 
     def new(self, row: Row, dtype: torch.dtype) -> torch.Tensor:
@@ -109,14 +109,14 @@ class _Buffer:
 
 @dataclasses.dataclass
 class _Copy:
-    """A gradient on its way to the core."""
+    """A copy that has started, of a gradient that the core does not have yet."""
 
     tensor: int
     name: str
     buffer: _Buffer
     end: Event
     scale: float
-    source: torch.Tensor  # Held so that the device's memory is not used anew before the copy has ended.
+    source: torch.Tensor  # This reference keeps PyTorch from reusing the memory before the copy has ended.
 
 
 class Staging:
@@ -143,7 +143,7 @@ class Staging:
         return self._device.holds(tensor)
 
     def submit(self, tensor: int, gradient: torch.Tensor, row: Row, scale: float) -> None:
-        """Starts the copy of a gradient, which goes to the core later. Does not wait.
+        """Starts the copy of a gradient. A thread passes it to the core when the copy has ended. Does not wait.
 
         Raises:
             SluiceError: The gradient cannot be exchanged, or an earlier one could not be handed over.
@@ -161,7 +161,7 @@ class Staging:
             self._thread.start()
 
     def submit_here(self, tensor: int, host: torch.Tensor, _: Row, scale: float) -> None:
-        """Hands a gradient over that lies in the host's memory as the row says."""
+        """Passes the core a gradient that is in host memory, with the strides of the row. Does not copy it."""
         with self._handing_over:
             self._core.submit(tensor, host.data_ptr(), host.numel(), element_type(host), scale)
 

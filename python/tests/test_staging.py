@@ -30,7 +30,7 @@ class FakeCopy:
         self._over.set()
 
     def synchronize(self) -> None:
-        assert self._over.wait(60.0), "nobody has ended the copy"
+        assert self._over.wait(60.0), "the test did not end the copy"
         if self.error is not None:
             raise self.error
 

@@ -169,7 +169,7 @@ class ShardHost {
 
   const Options options_;
   const std::string folder_;  // Folder for this shard's parts of checkpoints.
-  PartReader reader_;         // Called with or without mutex_.
+  PartReader reader_;         // Has a lock of its own, taken after mutex_.
   const Clock* const clock_;
   const Logger logger_;
   protocol::StageTimes stages_;
