@@ -61,6 +61,10 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags) {
                   "probes that cannot do TLS")
       ->type_name("HOST:PORT");
   app::AddTransportFlags(app, &flags->transport);
+  app->add_option("--role-file", flags->transport.role_file,
+                  "File with the roles of clients, by token or by name in a certificate: lines of "
+                  "ROLE token TOKEN, ROLE name NAME or ROLE anyone [every client has all roles]")
+      ->type_name("FILE");
   app->add_flag("--allow-anonymous", flags->allow_anonymous,
                 "Let any client that reaches --listen join, although it is not loopback and there "
                 "is neither --token-file nor --tls-ca");

@@ -28,6 +28,7 @@ sets=(
   tls.enabled=true,tls.existingSecret=certificate
   tls.enabled=true,tls.certManager.issuerRef.name=ca
   auth.existingSecret=token,auth.allowAnonymous=false
+  auth.existingSecret=token,auth.serverSecret=servers,auth.allowAnonymous=false
   worker.persistence.enabled=true
   worker.persistence.enabled=true,job.checkpoint.store=path
   worker.shm.sizeLimit=1Gi,worker.runtimeClassName=nvidia

@@ -69,7 +69,7 @@ absl::StatusOr<DoctorFindings> DoctorService::Wait(absl::Duration patience) {
 }
 
 grpc::Status DoctorService::Enter(const grpc::ServerContext& call, Method method) {
-  if (grpc::Status may = transport_->MayCall(call); !may.ok()) return may;
+  if (grpc::Status may = transport_->MayCall(call, std::nullopt); !may.ok()) return may;
   const auto found = call.client_metadata().find(kDoctorSecret);
   const bool known = found != call.client_metadata().end() &&
                      absl::string_view(found->second.data(), found->second.size()) == secret_;
@@ -83,7 +83,7 @@ grpc::Status DoctorService::Enter(const grpc::ServerContext& call, Method method
 
 grpc::Status DoctorService::Begin(grpc::ServerContext* call, const v1::DoctorBeginRequest* request,
                                   v1::DoctorBeginReply* reply) {
-  if (grpc::Status may = transport_->MayCall(*call); !may.ok()) return may;
+  if (grpc::Status may = transport_->MayCall(*call, std::nullopt); !may.ok()) return may;
   const std::string peer = net::AddressOfPeer(call->peer());
   MutexLock lock(&mutex_);
   if (begun_) {

@@ -66,16 +66,20 @@ std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> ShowBeare
       kHeader, [token = std::move(token)] { return absl::StrCat(kScheme, token->Own()); });
 }
 
+absl::string_view BearerOf(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) {
+  const auto found = metadata.find(kHeader);
+  if (metadata.count(kHeader) != 1) return "";
+  absl::string_view value(found->second.data(), found->second.size());
+  return absl::ConsumePrefix(&value, kScheme) ? value : "";
+}
+
 grpc::Status CheckBearer(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
                          TokenFile* token) {
-  const auto found = metadata.find(kHeader);
-  if (found == metadata.end()) {
+  if (metadata.count(kHeader) == 0) {
     return {grpc::StatusCode::UNAUTHENTICATED,
             "this job's servers want its token: give --token-file with the job's file"};
   }
-  absl::string_view value(found->second.data(), found->second.size());
-  if (metadata.count(kHeader) != 1 || !absl::ConsumePrefix(&value, kScheme) ||
-      !token->Accepts(value)) {
+  if (!token->Accepts(BearerOf(metadata))) {
     return {grpc::StatusCode::UNAUTHENTICATED,
             "the received token is not this job's: check that --token-file is the same file here "
             "and on the servers"};

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "net/grpc/token_file.h"
 
 namespace sluice::net {
@@ -16,6 +17,10 @@ namespace sluice::net {
 // Adds the current token to each call of a channel.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> ShowBearer(
     std::shared_ptr<TokenFile> token);
+
+// Returns the token in the metadata of a received call. Returns an empty string if there is none or
+// the metadata has another form.
+absl::string_view BearerOf(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata);
 
 // Checks the metadata of a received call. Returns UNAUTHENTICATED if it has no token or a wrong
 // one.

@@ -28,6 +28,22 @@ absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
 
 }  // namespace
 
+std::string TokenProblem(absl::string_view token) {
+  if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax) {
+    return absl::StrCat("has ", token.size(), " bytes; it needs ", kTokenBytesMin, " to ",
+                        kTokenBytesMax, ": `openssl rand -hex 32` makes one");
+  }
+  if (!std::all_of(token.begin(), token.end(), IsTokenByte)) {
+    return "has bytes other than visible ASCII: `openssl rand -hex 32` makes one";
+  }
+  return "";
+}
+
+bool IsSameToken(absl::string_view known, absl::string_view token) {
+  return known.size() == token.size() &&
+         CRYPTO_memcmp(known.data(), token.data(), token.size()) == 0;
+}
+
 absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
                                                      absl::string_view path) {
   std::vector<std::string> tokens;
@@ -44,13 +60,7 @@ absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
           "is one too many: a file has at most two, the new one and the old one, each on its own "
           "line");
     }
-    if (line.size() < kTokenBytesMin || line.size() > kTokenBytesMax) {
-      return refused(absl::StrCat("has ", line.size(), " bytes; it needs ", kTokenBytesMin, " to ",
-                                  kTokenBytesMax, ": `openssl rand -hex 32` makes one"));
-    }
-    if (!std::all_of(line.begin(), line.end(), IsTokenByte)) {
-      return refused("has bytes other than visible ASCII: `openssl rand -hex 32` makes one");
-    }
+    if (const std::string problem = TokenProblem(line); !problem.empty()) return refused(problem);
   }
   if (!tokens.empty()) return tokens;
   return absl::InvalidArgumentError(
@@ -68,10 +78,7 @@ std::string TokenFile::Own() { return Read().front(); }
 
 bool TokenFile::Accepts(absl::string_view token) {
   bool accepted = false;
-  for (const std::string& known : Read()) {
-    accepted |= known.size() == token.size() &&
-                CRYPTO_memcmp(known.data(), token.data(), token.size()) == 0;
-  }
+  for (const std::string& known : Read()) accepted |= IsSameToken(known, token);
   return accepted;
 }
 

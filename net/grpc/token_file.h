@@ -16,6 +16,13 @@ namespace sluice::net {
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 4096;
 
+// Returns what is wrong with a token, as "has 6 bytes; ...", or an empty string. The result never
+// contains the token.
+std::string TokenProblem(absl::string_view token);
+
+// Returns whether the tokens are equal. Takes the same time for all tokens of the same length.
+bool IsSameToken(absl::string_view known, absl::string_view token);
+
 // Returns the one or two tokens in a file's text. Errors are INVALID_ARGUMENT and name `path` and
 // the line, but never contain the tokens.
 absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,

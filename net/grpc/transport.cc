@@ -14,6 +14,7 @@
 #include "net/grpc/connection_reason.h"
 #include "net/grpc/grpc_weakness.h"
 #include "net/grpc/host_port.h"
+#include "net/grpc/role_file.h"
 #include "net/grpc/tls_files.h"
 #include "net/grpc/token_file.h"
 
@@ -26,8 +27,9 @@ constexpr unsigned kRereadSeconds = 1;  // Time until a changed certificate take
 
 class FileTransport final : public Transport {
  public:
-  FileTransport(TransportOptions options, std::shared_ptr<TokenFile> token)
-      : options_(std::move(options)), token_(std::move(token)) {
+  FileTransport(TransportOptions options, std::shared_ptr<TokenFile> token,
+                std::shared_ptr<RoleFile> roles)
+      : options_(std::move(options)), token_(std::move(token)), roles_(std::move(roles)) {
     if (!options_.tls()) return;
     provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
         options_.tls_key, options_.tls_cert, options_.tls_ca, kRereadSeconds);
@@ -36,7 +38,8 @@ class FileTransport final : public Transport {
   std::shared_ptr<grpc::Channel> Dial(const std::string& address) const override;
   std::shared_ptr<grpc::Channel> DialForQuestions(const std::string& address) const override;
   std::shared_ptr<grpc::ServerCredentials> ToListen() const override;
-  grpc::Status MayCall(const grpc::ServerContextBase& call) const override;
+  grpc::Status MayCall(const grpc::ServerContextBase& call,
+                       std::optional<Method> method) const override;
   std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const override;
   absl::Status MayListen(absl::string_view address, bool allow_anonymous) const override;
   std::string WarningFor(absl::string_view address) const override;
@@ -53,9 +56,37 @@ class FileTransport final : public Transport {
 
   const TransportOptions options_;
   const std::shared_ptr<TokenFile> token_;  // Null if the process has no token.
+  const std::shared_ptr<RoleFile> roles_;   // Null if every client has all roles.
   const InProcessSecret in_process_;
   std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
 };
+
+// Returns the names in the client's certificate. Without mutual TLS there are none.
+std::vector<std::string> CertificateNames(const grpc::ServerContextBase& call) {
+  std::vector<std::string> names;
+  const std::shared_ptr<const grpc::AuthContext> context = call.auth_context();
+  if (context == nullptr || !context->IsPeerAuthenticated()) return names;
+  for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
+    for (const grpc::string_ref& name : context->FindPropertyValues(property)) {
+      names.emplace_back(name.data(), name.size());
+    }
+  }
+  return names;
+}
+
+grpc::Status CheckRoles(Roles roles, std::optional<Method> method) {
+  if (roles.empty()) {
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            "the servers' --role-file gives this client no role: give --token-file, or --tls-cert, "
+            "with a token or a certificate that the file names"};
+  }
+  if (!method.has_value()) return grpc::Status::OK;
+  const MethodTraits& traits = TraitsOf(*method);
+  if (roles.HasAnyOf(traits.roles)) return grpc::Status::OK;
+  return {grpc::StatusCode::PERMISSION_DENIED,
+          absl::StrCat(traits.path.value(), " needs the role ", ToString(traits.roles),
+                       "; the servers' --role-file gives this client ", ToString(roles))};
+}
 
 void Watch(const TransportOptions& files, tls::TlsCredentialsOptions* options) {
   if (!files.tls_ca.empty()) options->watch_root_certs();
@@ -83,8 +114,14 @@ std::shared_ptr<grpc::ServerCredentials> FileTransport::ToListen() const {
   return credentials;
 }
 
-grpc::Status FileTransport::MayCall(const grpc::ServerContextBase& call) const {
-  if (token_ == nullptr || in_process_.IsShownIn(call.client_metadata())) return grpc::Status::OK;
+grpc::Status FileTransport::MayCall(const grpc::ServerContextBase& call,
+                                    std::optional<Method> method) const {
+  if (in_process_.IsShownIn(call.client_metadata())) return grpc::Status::OK;
+  if (roles_ != nullptr) {
+    const absl::string_view token = BearerOf(call.client_metadata());
+    return CheckRoles(roles_->RolesOf(token, CertificateNames(call)), method);
+  }
+  if (token_ == nullptr) return grpc::Status::OK;
   return CheckBearer(call.client_metadata(), token_.get());
 }
 
@@ -133,7 +170,8 @@ absl::Status FileTransport::MayListen(absl::string_view address, bool allow_anon
     return absl::InvalidArgumentError(
         "--tls-ca: a server with TLS also needs its own certificate: --tls-cert and --tls-key");
   }
-  if (mutual() || token_ != nullptr || allow_anonymous || IsLoopback(address)) {
+  if (mutual() || token_ != nullptr || roles_ != nullptr || allow_anonymous ||
+      IsLoopback(address)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -157,7 +195,7 @@ std::string FileTransport::ListenWarning(absl::string_view address) const {
 }  // namespace
 
 std::shared_ptr<const Transport> Transport::Plain() {
-  return std::make_shared<FileTransport>(TransportOptions(), nullptr);
+  return std::make_shared<FileTransport>(TransportOptions(), nullptr, nullptr);
 }
 
 absl::StatusOr<std::shared_ptr<const Transport>> Transport::Open(const TransportOptions& options,
@@ -169,7 +207,13 @@ absl::StatusOr<std::shared_ptr<const Transport>> Transport::Open(const Transport
     if (!opened.ok()) return opened.status();
     token = *std::move(opened);
   }
-  return std::make_shared<FileTransport>(options, std::move(token));
+  std::shared_ptr<RoleFile> roles;
+  if (!options.role_file.empty()) {
+    absl::StatusOr<std::unique_ptr<RoleFile>> opened = RoleFile::Open(options.role_file, logger);
+    if (!opened.ok()) return opened.status();
+    roles = *std::move(opened);
+  }
+  return std::make_shared<FileTransport>(options, std::move(token), std::move(roles));
 }
 
 }  // namespace sluice::net

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
+#include "net/grpc/role.h"
 #include "net/grpc/transport_options.h"
 
 namespace grpc {
@@ -51,9 +53,12 @@ class Transport {
   virtual std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const = 0;
 
   // Returns UNAUTHENTICATED if `call` has no valid token and does not come through DialInProcess.
+  // With a role file, returns UNAUTHENTICATED if the client has no role, and PERMISSION_DENIED if
+  // none of its roles may call `method`. Without a method, any role is enough.
   // gRPC's own hook for this check (AuthMetadataProcessor) is not used: before gRPC 1.53, it
   // terminates the process if a client sends the header grpclb_client_stats.
-  virtual grpc::Status MayCall(const grpc::ServerContextBase& call) const = 0;
+  virtual grpc::Status MayCall(const grpc::ServerContextBase& call,
+                               std::optional<Method> method) const = 0;
   // Fails with INVALID_ARGUMENT if a server must not listen on `address`, because files are missing
   // or because any host could join and `allow_anonymous` is false.
   virtual absl::Status MayListen(absl::string_view address, bool allow_anonymous) const = 0;

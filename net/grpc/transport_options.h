@@ -12,6 +12,8 @@ struct TransportOptions {
   std::string tls_key;   // PEM: the private key of the certificate.
   std::string tls_ca;    // PEM: the trusted CAs. A server with CAs requires client certificates.
   std::string token_file;
+  // Only on servers: the roles of the clients (role_file.h). Empty: every client has all roles.
+  std::string role_file{};
 
   // Returns the options as command-line flags for another process.
   std::vector<std::string> Arguments() const {

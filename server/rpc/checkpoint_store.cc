@@ -108,8 +108,8 @@ class CheckpointStore::Unnamed {
   bool fits_ = false;
 };
 
-grpc::Status CheckpointStore::LetIn(const grpc::ServerContext& context) const {
-  grpc::Status may = transport_->MayCall(context);
+grpc::Status CheckpointStore::LetIn(const grpc::ServerContext& context, net::Method method) const {
+  grpc::Status may = transport_->MayCall(context, method);
   if (may.ok() && options_.on_member) options_.on_member(context.peer());
   return may;
 }
@@ -126,7 +126,7 @@ bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
 grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
                                       grpc::ServerReader<v1::PutPartRequest>* reader,
                                       v1::PutPartReply* reply) {
-  if (const grpc::Status may = LetIn(*context); !may.ok()) return may;
+  if (const grpc::Status may = LetIn(*context, net::Method::kPutPart); !may.ok()) return may;
   v1::PutPartRequest first;
   {
     const Unnamed unnamed(this);
@@ -214,7 +214,7 @@ absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(
 grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
                                       const v1::GetPartRequest* request,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
-  if (const grpc::Status may = LetIn(*context); !may.ok()) return may;
+  if (const grpc::Status may = LetIn(*context, net::Method::kGetPart); !may.ok()) return may;
   const Transfer transfer(this, "", /*rank=*/0);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
   return net::ToGrpc(Send(*request, writer));

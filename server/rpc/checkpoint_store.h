@@ -49,7 +49,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
                        grpc::ServerWriter<v1::GetPartReply>* writer) override;
 
  private:
-  grpc::Status LetIn(const grpc::ServerContext& context) const;
+  grpc::Status LetIn(const grpc::ServerContext& context, net::Method method) const;
 
   class Transfer;  // Counts a transfer against transfers_max.
   class Unnamed;   // Counts a call against unnamed_max.

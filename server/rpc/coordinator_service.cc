@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "net/grpc/grpc_status.h"
+#include "net/grpc/host_port.h"
 #include "protocol/wire/common_messages.h"
 #include "protocol/wire/membership_messages.h"
 #include "protocol/wire/shard_messages.h"
@@ -147,7 +148,10 @@ class AttachCall final : public ControlOutput {
 grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context,
                                                    const v1::JoinRequest* request,
                                                    v1::JoinReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kJoin)) {
+    return refusal;
+  }
   absl::StatusOr<protocol::WorkerJoin> join = protocol::JoinFromProto(*request);
   if (!join.ok()) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -160,7 +164,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerContext* context,
                                                         const v1::HeartbeatRequest* request,
                                                         v1::HeartbeatReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kHeartbeat)) {
+    return refusal;
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<protocol::WorkerHeartbeat> heartbeat =
       protocol::HeartbeatFromProto(*request);
@@ -180,7 +187,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext* context,
                                                     const v1::LeaveRequest* request,
                                                     v1::LeaveReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kLeave)) {
+    return refusal;
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<protocol::WorkerLeave> leave = protocol::LeaveFromProto(*request);
   if (!leave.ok()) {
@@ -196,7 +206,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReportCheckpointRequest* request,
     v1::ReportCheckpointReply* /*reply*/) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kReportCheckpoint)) {
+    return refusal;
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(net::ToGrpc(host_->WorkerPart(protocol::SenderFromProto(request->sender()),
                                                 protocol::CheckedPartFromProto(request->part()))));
@@ -206,8 +219,13 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
 grpc::ServerUnaryReactor* CoordinatorService::RequestCheckpoint(
     grpc::CallbackServerContext* context, const v1::RequestCheckpointRequest* request,
     v1::RequestCheckpointReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kRequestCheckpoint)) {
+    return refusal;
+  }
   const absl::Status here = CheckJobName(request->job_name());
+  logger_.Info("audit: ", net::AddressOfPeer(context->peer()), " requested a checkpoint",
+               here.ok() ? "" : absl::StrCat(", which was refused: ", here.message()));
   if (here.ok()) return new CheckpointCall(host_, reply);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(net::ToGrpc(here));
@@ -223,7 +241,10 @@ absl::Status CoordinatorService::CheckJobName(absl::string_view asked) const {
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerContext* context,
                                                         const v1::GetStatusRequest* request,
                                                         v1::GetStatusReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kGetStatus)) {
+    return refusal;
+  }
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::Status here = CheckJobName(request->job_name());
   if (here.ok()) StatusToProto(host_->Status(), host_->Report().warnings, reply);
@@ -234,7 +255,10 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* ControlService::Enter(grpc::CallbackServerContext* context,
                                                 const v1::EnterRequest* /*request*/,
                                                 v1::EnterReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kEnter)) {
+    return refusal;
+  }
   const absl::StatusOr<uint64_t> number = host_->NumberShard();
   if (number.ok()) reply->set_server_incarnation(*number);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -244,7 +268,7 @@ grpc::ServerUnaryReactor* ControlService::Enter(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<v1::ShardReport, v1::ShardCommand>* ControlService::Attach(
     grpc::CallbackServerContext* context) {
-  const grpc::Status may = transport_->MayCall(*context);
+  const grpc::Status may = transport_->MayCall(*context, net::Method::kAttach);
   if (!may.ok()) return new RefusedStream<v1::ShardReport, v1::ShardCommand>(may);
   return new AttachCall(context, host_);  // The object deletes itself.
 }

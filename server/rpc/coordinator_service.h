@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/log.h"
 #include "net/grpc/transport.h"
 #include "server/rpc/coordinator_host.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
@@ -14,8 +15,10 @@ namespace sluice::server {
 
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  CoordinatorService(CoordinatorHost* host, std::shared_ptr<const net::Transport> transport)
-      : host_(host), transport_(std::move(transport)) {}
+  // `logger` gets a line for each call that commands the job.
+  CoordinatorService(CoordinatorHost* host, std::shared_ptr<const net::Transport> transport,
+                     Logger logger)
+      : host_(host), transport_(std::move(transport)), logger_(std::move(logger)) {}
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request, v1::JoinReply* reply) override;
@@ -39,6 +42,7 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
 
   CoordinatorHost* const host_;
   const std::shared_ptr<const net::Transport> transport_;
+  const Logger logger_;
 };
 
 class ControlService final : public v1::ShardControl::CallbackService {

@@ -48,13 +48,13 @@ class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
     grpc::ServerContextBase* const call = info->server_context();
-    const grpc::Status may = transport_->MayCall(*call);
+    const absl::string_view method = info->method();
+    const grpc::Status may = transport_->MayCall(*call, net::FindMethod(method));
     if (may.ok()) {
       const std::string address = net::AddressOfPeer(call->peer());
       if (!address.empty()) acceptor_->Admit(address);
       return nullptr;
     }
-    const absl::string_view method = info->method();
     // Answers of the reflection service would disclose the methods.
     if (absl::StartsWith(method, "/grpc.reflection.")) call->TryCancel();
     return new Refuse(may, absl::StartsWith(method, "/grpc.health."));  // gRPC owns the object.

@@ -102,7 +102,7 @@ class ExchangeCall final : public ExchangeStream, public AnswerOutput {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  const grpc::Status may = transport_->MayCall(*context);
+  const grpc::Status may = transport_->MayCall(*context, net::Method::kExchange);
   if (!may.ok()) return new RefusedStream<grpc::ByteBuffer, grpc::ByteBuffer>(may);
   return new ExchangeCall(context, limits_, host_);  // The object deletes itself.
 }
@@ -110,7 +110,10 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::E
 grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext* context,
                                                      const v1::GetUsageRequest* /*request*/,
                                                      v1::GetUsageReply* reply) {
-  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kGetUsage)) {
+    return refusal;
+  }
   reply->set_processor_seconds(CpuSecondsOfThisProcess());
   reply->set_peak_rss_bytes(PeakRssOfThisProcess());
   const protocol::StageSeconds seconds = host_->stages()->Seconds();

@@ -9,8 +9,8 @@ namespace sluice::server {
 
 // Returns null if the caller may make this call.
 inline grpc::ServerUnaryReactor* RefusalOf(grpc::CallbackServerContext* context,
-                                           const net::Transport& transport) {
-  const grpc::Status status = transport.MayCall(*context);
+                                           const net::Transport& transport, net::Method method) {
+  const grpc::Status status = transport.MayCall(*context, method);
   if (status.ok()) return nullptr;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(status);

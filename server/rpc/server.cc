@@ -156,7 +156,7 @@ class GrpcServer final : public Server {
       coordinator_ = std::make_unique<CoordinatorHost>(std::move(coordinator), std::move(folder),
                                                        options_.upper, clock, logger_);
       coordinator_service_ =
-          std::make_unique<CoordinatorService>(coordinator_.get(), options_.transport);
+          std::make_unique<CoordinatorService>(coordinator_.get(), options_.transport, logger_);
       control_service_ = std::make_unique<ControlService>(coordinator_.get(), options_.transport);
     }
   }

@@ -25,6 +25,7 @@ bool IsFinal(const grpc::Status& status) {
     case grpc::StatusCode::INVALID_ARGUMENT:
     case grpc::StatusCode::ALREADY_EXISTS:
     case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::UNIMPLEMENTED:
       return true;
     default:

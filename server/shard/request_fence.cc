@@ -32,12 +32,14 @@ RequestFence::RequestFence(const ShardOptions* options, ShardStats* stats)
       incarnations_(options->incarnations),
       ranks_(incarnations_.size()) {}
 
+// The reasons contain neither the run's number nor a worker's incarnation: whoever knows both can
+// send as that worker.
 std::string RequestFence::FenceReason(const protocol::Sender& sender) const {
   if (!ended_.empty()) return ended_;
   if (sender.job_uid != options_.job_uid) {
-    return absl::StrCat("shard ", options_.shard, " serves job ", absl::Hex(options_.job_uid),
-                        ", not ", absl::Hex(sender.job_uid),
-                        "; this worker belongs to an earlier run, start it again");
+    return absl::StrCat("shard ", options_.shard,
+                        " serves another run of the job; this worker belongs to an earlier run, "
+                        "start it again");
   }
   if (sender.term != options_.term) {
     return absl::StrCat("the job is in term ", options_.term, ", not ", sender.term);
@@ -52,14 +54,12 @@ std::string RequestFence::FenceReason(const protocol::Sender& sender) const {
                         " ranks");
   }
   if (incarnations_[sender.rank] == 0) {
-    return absl::StrCat("rank ", sender.rank, " was taken from incarnation ",
-                        absl::Hex(sender.incarnation),
-                        ", which was silent or gave up, and no worker holds it now; join again");
+    return absl::StrCat("rank ", sender.rank,
+                        " was taken from its worker, which was silent or gave up, and no worker "
+                        "holds it now; join again");
   }
   if (sender.incarnation != incarnations_[sender.rank]) {
-    return absl::StrCat("rank ", sender.rank, " is held by another worker (incarnation ",
-                        absl::Hex(incarnations_[sender.rank]), ", not ",
-                        absl::Hex(sender.incarnation), ")");
+    return absl::StrCat("rank ", sender.rank, " is held by another worker");
   }
   return ranks_[sender.rank].fenced;
 }

@@ -11,8 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
 #include "server/rpc/server.h"
 #include "sluice/v1/checkpoint_store.pb.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
@@ -25,7 +28,9 @@
 namespace sluice {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -88,6 +93,7 @@ class SecurityTest : public ::testing::Test {
                                .listen = "127.0.0.1:0",
                                .coordinator = shard == 0 ? "" : servers_[0]->address(),
                                .transport = std::move(transport),
+                               .log = log_,
                                .software_version = "1",
                                .job_uid = 77},
                               &clock_);
@@ -118,6 +124,7 @@ class SecurityTest : public ::testing::Test {
   net::TestCa ca_;
   net::TestCa other_ca_;
   SteadyClock clock_;
+  LogOptions log_;
   std::vector<std::unique_ptr<server::Server>> servers_;
 };
 
@@ -201,21 +208,6 @@ TEST_F(SecurityTest, NoMethodIsToBeHadWithoutTheToken) {
                   .ok());
 }
 
-TEST_F(SecurityTest, ATokenIsChangedInThreeStepsWithoutARefusal) {
-  folder_.Write("client-token", kToken);
-  StartServer(0, 1, Open(Files("", "", "token")));
-  const std::shared_ptr<const net::Transport> client = Open(Files("", "", "client-token"));
-  EXPECT_TRUE(Ask(client).ok());
-  folder_.Write("token", kToken + "\n" + kNewToken);
-  EXPECT_TRUE(Ask(client).ok());
-  folder_.Write("client-token", kNewToken + "\n" + kToken);
-  EXPECT_TRUE(Ask(client).ok());
-  folder_.Write("token", kNewToken);
-  EXPECT_TRUE(Ask(client).ok());
-  folder_.Write("client-token", kToken);
-  EXPECT_EQ(Ask(client).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-}
-
 // A session with a single rank, so the mean of a gradient equals the gradient.
 class Training {
  public:
@@ -244,6 +236,114 @@ class Training {
  private:
   std::unique_ptr<worker::Session> session_;
 };
+
+// Every role's client calls every method of Sluice's services. The table of methods, and nothing
+// else, must decide which calls are refused.
+TEST_F(SecurityTest, ARoleMayCallTheMethodsOfItsRowOnly) {
+  std::string lines;
+  for (const auto& entry : net::NamesOf(net::Role{})) {
+    const std::string token = absl::StrCat(entry.name, std::string(16, '-'));
+    folder_.Write(std::string(entry.name), token);
+    absl::StrAppend(&lines, entry.name, " token ", token, "\n");
+  }
+  net::TransportOptions files = Files("", "", "server");
+  files.role_file = folder_.Write("roles", lines);
+  StartServer(0, 1, Open(files));
+  size_t methods = 0;
+  for (const std::string& path : AllMethods()) {
+    const std::optional<net::Method> method = net::FindMethod(path);
+    const bool ours = absl::StartsWith(path, "/sluice.");
+    ASSERT_EQ(method.has_value(), ours) << path << " has no row in the table of methods";
+    if (!ours) continue;
+    ++methods;
+    for (const auto& entry : net::NamesOf(net::Role{})) {
+      const grpc::Status status =
+          Call(Open(Files("", "", std::string(entry.name)))->Dial(servers_[0]->address()), path);
+      const bool refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+      EXPECT_NE(refused, net::TraitsOf(*method).roles.value().Has(entry.value))
+          << path << " as " << entry.name << ": " << status.error_message();
+      EXPECT_NE(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << path;
+    }
+    EXPECT_EQ(Call(net::Transport::Plain()->Dial(servers_[0]->address()), path).error_code(),
+              grpc::StatusCode::UNAUTHENTICATED)
+        << path;
+  }
+  EXPECT_EQ(methods, std::size(net::kMethods)) << "the server does not offer all methods";
+}
+
+TEST_F(SecurityTest, ARequestForACheckpointIsLoggedWithItsSender) {
+  Mutex mutex;
+  std::vector<std::string> lines;
+  log_.sink = [&](LogLevel, absl::string_view, absl::string_view text) {
+    MutexLock lock(&mutex);
+    lines.emplace_back(text);
+  };
+  StartServer(0, 1, Open(Files("", "", "token")));
+  const std::shared_ptr<grpc::Channel> channel =
+      Open(Files("", "", "token"))->Dial(servers_[0]->address());
+  EXPECT_EQ(Call(channel, "/sluice.v1.Coordinator/RequestCheckpoint").error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  const auto stub = v1::Coordinator::NewStub(channel);
+  v1::RequestCheckpointRequest request;
+  request.set_job_name("other");
+  grpc::ClientContext context;
+  v1::RequestCheckpointReply reply;
+  EXPECT_EQ(stub->RequestCheckpoint(&context, request, &reply).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  MutexLock lock(&mutex);
+  EXPECT_THAT(lines, Contains(MatchesRegex("audit: 127.0.0.1:[0-9]+ requested a checkpoint")));
+  EXPECT_THAT(lines, Contains(MatchesRegex("audit: 127.0.0.1:[0-9]+ requested a checkpoint, which "
+                                           "was refused: job test runs here, not other")));
+}
+
+TEST_F(SecurityTest, ANameInACertificateGivesARole) {
+  ca_.Certify("watcher", {.subject_alt_name = "DNS:watcher.example"});
+  net::TransportOptions files = Files("server", "ca");
+  files.role_file = folder_.Write("roles", "observer name watcher.example\n");
+  StartServer(0, 1, Open(files));
+  const std::string address = servers_[0]->address();
+  const std::shared_ptr<grpc::Channel> watcher = Open(Files("watcher", "ca"))->Dial(address);
+  EXPECT_TRUE(Call(watcher, "/sluice.v1.Coordinator/GetStatus").ok());
+  const grpc::Status refused = Call(watcher, "/sluice.v1.Coordinator/Leave");
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(refused.error_message(),
+            "/sluice.v1.Coordinator/Leave needs the role worker; the servers' --role-file gives "
+            "this client observer");
+  EXPECT_EQ(Call(Open(Files("client", "ca"))->Dial(address), "/sluice.v1.Coordinator/GetStatus")
+                .error_code(),
+            grpc::StatusCode::UNAUTHENTICATED)
+      << "the certificate is of the right CA, but no line has its name";
+}
+
+TEST_F(SecurityTest, AWorkerTrainsWithTheRoleWorker) {
+  folder_.Write("worker", "worker-token-0123456789");
+  net::TransportOptions files = Files("", "", "token");
+  files.role_file = folder_.Write(
+      "roles", absl::StrCat("server token ", kToken, "\nworker token worker-token-0123456789\n"));
+  for (uint32_t shard = 0; shard < 2; ++shard) StartServer(shard, 2, Open(files));
+  Training refused(Job(2), servers_[0]->address(), Open(files));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused.Join())) << "a server is no worker";
+  Training training(Job(2), servers_[0]->address(), Open(Files("", "", "worker")));
+  const absl::Status joined = training.Join();
+  ASSERT_TRUE(joined.ok()) << joined;
+  training.Step();
+  EXPECT_TRUE(training.Leave().ok());
+}
+
+TEST_F(SecurityTest, ATokenIsChangedInThreeStepsWithoutARefusal) {
+  folder_.Write("client-token", kToken);
+  StartServer(0, 1, Open(Files("", "", "token")));
+  const std::shared_ptr<const net::Transport> client = Open(Files("", "", "client-token"));
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("token", kToken + "\n" + kNewToken);
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("client-token", kNewToken + "\n" + kToken);
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("token", kNewToken);
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("client-token", kToken);
+  EXPECT_EQ(Ask(client).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
 
 TEST_F(SecurityTest, AJobWithEverythingRunsWhileTheCertificateChanges) {
   const net::TransportOptions files = Files("server", "ca", "token");

@@ -1,6 +1,9 @@
 {{/* The job file from the values, completed from the rest of the release. */}}
 {{- define "sluice.job" -}}
 {{- $job := deepCopy .Values.job -}}
+{{- if and .Values.auth.serverSecret (not .Values.auth.existingSecret) -}}
+{{- fail "auth.serverSecret needs auth.existingSecret, the workers' Secret: with roles, each worker sends a token that the key roles of auth.serverSecret names" -}}
+{{- end -}}
 {{- $workers := include "sluice.workerCount" . | int -}}
 {{- $shards := .Values.server.replicaCount -}}
 {{- if and (hasKey $job "workers") (ne (int $job.workers) (int $workers)) -}}

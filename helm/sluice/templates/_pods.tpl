@@ -102,6 +102,9 @@ readinessProbe:
 {{- end }}
 {{- include "sluice.logArgs" . }}
 {{- include "sluice.transportArgs" . }}
+{{- if .Values.auth.serverSecret }}
+- --role-file=/etc/sluice/auth/roles
+{{- end }}
 {{- if not (or .Values.tls.enabled .Values.auth.existingSecret) }}
 - --allow-anonymous
 {{- end }}
@@ -132,7 +135,7 @@ readinessProbe:
 - name: shared
   persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" .root }}}
 {{- end }}
-{{- include "sluice.transportVolumes" .root }}
+{{- include "sluice.transportVolumes" (dict "root" .root "secret" (default .root.Values.auth.existingSecret .root.Values.auth.serverSecret)) }}
 {{- end -}}
 
 {{- define "sluice.stateClaim" -}}
@@ -183,13 +186,14 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
+{{/* Argument: {root: $, secret: name of the Secret with the process's token, or ""} */}}
 {{- define "sluice.transportVolumes" -}}
-{{- if .Values.tls.enabled }}
+{{- if .root.Values.tls.enabled }}
 - name: tls
-  secret: {secretName: {{ include "sluice.tlsSecret" . }}, defaultMode: 0440}
+  secret: {secretName: {{ include "sluice.tlsSecret" .root }}, defaultMode: 0440}
 {{- end }}
-{{- if .Values.auth.existingSecret }}
+{{- if .secret }}
 - name: auth
-  secret: {secretName: {{ .Values.auth.existingSecret }}, defaultMode: 0440}
+  secret: {secretName: {{ .secret }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}

@@ -133,7 +133,7 @@ template:
       - name: shared
         persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" $root }}}
       {{- end }}
-      {{- include "sluice.transportVolumes" $root | nindent 6 }}
+      {{- include "sluice.transportVolumes" (dict "root" $root "secret" $root.Values.auth.existingSecret) | nindent 6 }}
       {{- with $worker.extraVolumes }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
