@@ -9,11 +9,14 @@
 #include "protocol/wire/membership_messages.h"
 #include "protocol/wire/shard_messages.h"
 #include "protocol/wire/tensor_table_message.h"
+#include "server/rpc/queued_stream.h"
 #include "server/rpc/refused_call.h"
 #include "server/rpc/status_reply.h"
 
 namespace sluice::server {
 namespace {
+
+using ControlStream = QueuedStream<v1::ShardReport, v1::ShardCommand>;
 
 // A StartShard carries the tensor table; the other commands are small.
 constexpr QueueLimits kCommandLimits{.messages = 64, .bytes = 2 * protocol::kTableBytesMax};
@@ -94,12 +97,17 @@ class CheckpointCall final : public WaitingCall {
 };
 
 // The Attach stream of one shard.
-class AttachCall final : public ControlOutput {
+class AttachCall final : public ControlStream, public CommandOutput {
  public:
   AttachCall(grpc::CallbackServerContext* context, CoordinatorHost* host)
-      : ControlOutput(context, kCommandLimits), host_(host), id_(host->Open(this)) {
+      : ControlStream(context, kCommandLimits), host_(host), id_(host->Open(this)) {
     Begin();
   }
+
+  void Send(std::shared_ptr<const v1::ShardCommand> message, uint64_t size) override {
+    ControlStream::Send(std::move(message), size);
+  }
+  void Close(const grpc::Status& status) override { ControlStream::Close(status); }
 
  private:
   void OnMessage(v1::ShardReport* report) override {
