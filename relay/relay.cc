@@ -14,6 +14,7 @@
 #include "job/relays.h"
 #include "relay/relay_step.h"
 #include "server/shard/descriptor_need.h"
+#include "worker/core/relay_session.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice::relay {
@@ -78,8 +79,8 @@ class RunningRelay final : public Relay, public server::ParentJob {
                    uint64_t checkpoint_step);
   void LeaveTheJob(const server::LeaveParent& leave);
   void EndSession(const absl::Status& why);
-  void SetSession(std::shared_ptr<worker::Session> session);
-  std::shared_ptr<worker::Session> session();
+  void SetSession(std::shared_ptr<worker::RelaySession> session);
+  std::shared_ptr<worker::RelaySession> session();
   void EndStep();
   void ReportUp(const server::JobStatus& rack);
   void ReportToParent(const server::JobStatus& rack);
@@ -96,7 +97,7 @@ class RunningRelay final : public Relay, public server::ParentJob {
   // The parent job has ended and sent its reason.
   bool parent_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<worker::Session> session_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<worker::RelaySession> session_ ABSL_GUARDED_BY(mutex_);
   // Step of the last named checkpoint that was passed on to the rack's servers.
   uint64_t named_below_ ABSL_GUARDED_BY(mutex_) = 0;
 
@@ -118,7 +119,7 @@ class RunningRelay final : public Relay, public server::ParentJob {
 };
 
 RunningRelay::~RunningRelay() {
-  std::shared_ptr<worker::Session> session;
+  std::shared_ptr<worker::RelaySession> session;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -185,12 +186,12 @@ ToDo RunningRelay::Pop() {
   return what;
 }
 
-std::shared_ptr<worker::Session> RunningRelay::session() {
+std::shared_ptr<worker::RelaySession> RunningRelay::session() {
   MutexLock lock(&mutex_);
   return session_;
 }
 
-void RunningRelay::SetSession(std::shared_ptr<worker::Session> session) {
+void RunningRelay::SetSession(std::shared_ptr<worker::RelaySession> session) {
   MutexLock lock(&mutex_);
   if (stopping_ && session != nullptr) session->Cut();
   session_.swap(session);
@@ -258,7 +259,7 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
     options.on_end = [this, session = ++sessions_](const absl::Status& why) {
       Push(SessionOver{session, why});
     };
-    std::shared_ptr<worker::Session> session = worker::MakeRemoteSession(std::move(options));
+    std::shared_ptr<worker::RelaySession> session = worker::MakeRelaySession(std::move(options));
     SetSession(session);
     joined = session->Join(ask.table, std::string(kHashBytes, '\0'));
     if (joined.ok() || !worker::IsRollback(joined.status())) break;
@@ -284,7 +285,7 @@ void RunningRelay::HandleSum(const SumOfShard& from) {
 absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
   const std::vector<uint32_t> ready = step_->Take(from.shard, *from.sum);
   if (step_->step() == 0) return absl::OkStatus();
-  const std::shared_ptr<worker::Session> session = this->session();
+  const std::shared_ptr<worker::RelaySession> session = this->session();
   if (!std::exchange(step_begun_, true)) buffers_due_ = session->BuffersDue();
   // The session skips buffers automatically when they are not due.
   if (step_->has_buffers(from.shard, from.sum->bundle) && !buffers_due_) return absl::OkStatus();
@@ -297,7 +298,7 @@ absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
 }
 
 absl::Status RunningRelay::FinishStep() {
-  const std::shared_ptr<worker::Session> session = this->session();
+  const std::shared_ptr<worker::RelaySession> session = this->session();
   const absl::StatusOr<worker::StepResult> result = session->Wait();
   if (!result.ok()) return result.status();
   for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
@@ -358,7 +359,7 @@ void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>
 }
 
 void RunningRelay::LeaveTheJob(const server::LeaveParent& leave) {
-  const std::shared_ptr<worker::Session> session = this->session();
+  const std::shared_ptr<worker::RelaySession> session = this->session();
   if (leave.term != term_ || session == nullptr) return;
   ReportUp(*servers_[0]->Status());
   const absl::Status left = session->Leave();
@@ -388,7 +389,7 @@ void RunningRelay::EndSession(const absl::Status& why) {
 }
 
 void RunningRelay::ReportUp(const server::JobStatus& rack) {
-  const std::shared_ptr<worker::Session> session = this->session();
+  const std::shared_ptr<worker::RelaySession> session = this->session();
   if (session == nullptr) return;
   const worker::Progress progress = ProgressOf(rack);
   if (progress.total_steps > 0) session->Report(progress);
@@ -400,7 +401,7 @@ void RunningRelay::ReportUp(const server::JobStatus& rack) {
 // Reports to the parent job that the rack itself has failed.
 void RunningRelay::ReportToParent(const server::JobStatus& rack) {
   if (std::exchange(told_up_, true)) return;
-  std::shared_ptr<worker::Session> session;
+  std::shared_ptr<worker::RelaySession> session;
   {
     MutexLock lock(&mutex_);
     if (!parent_ended_) session = session_;

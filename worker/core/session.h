@@ -256,27 +256,6 @@ class Session {
   // Gives up and reports the reason, so that the other workers end with that reason. Best effort.
   // Thread-safe: a Join, Wait or Leave in another thread ends with CANCELLED.
   virtual void Abandon(absl::string_view reason) = 0;
-
-  // The remaining methods are for relays (docs/protocol.md, "Relays").
-  //
-  // Sets the weight of this step's contribution to a bundle: the number of contributions that it
-  // sums up. With 0, the bundle is skipped, even if gradients are submitted. Call it before the
-  // last Submit of a tensor in the bundle. Applies to the open step, or to the next one if none is
-  // open.
-  virtual absl::Status SetWeight(uint32_t /*shard*/, uint32_t /*bundle*/,
-                                 uint32_t /*contributions*/) {
-    return absl::UnimplementedError("this session has no weights");
-  }
-  // Divisor of the last step's mean of a bundle. Call after Wait.
-  virtual uint32_t Contributions(uint32_t /*shard*/, uint32_t /*bundle*/) const { return 0; }
-  // Step of the last named checkpoint, which may be a future step. 0 if no checkpoint was named.
-  virtual uint64_t named_checkpoint() const { return 0; }
-  // Step of the newest complete checkpoint that this session knows. 0 if it knows none.
-  // Thread-safe.
-  virtual uint64_t durable_step() const { return 0; }
-  // Ends the session without notifying the job, as if this process had crashed. Calls in progress
-  // return CANCELLED. Thread-safe.
-  virtual void Cut() {}
 };
 
 }  // namespace sluice::worker

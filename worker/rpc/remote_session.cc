@@ -11,19 +11,15 @@
 #include "base/mutex.h"
 #include "protocol/membership.h"
 #include "protocol/wire/membership_messages.h"
+#include "worker/core/relay_session.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/joined_session.h"
 #include "worker/rpc/membership.h"
-#include "worker/rpc/restore_source.h"
+#include "worker/rpc/session_restore.h"
 
 namespace sluice::worker {
 namespace {
 
-// First pause between attempts to read a checkpoint; it doubles up to kReadAgainMax.
-constexpr absl::Duration kReadAgainMin = absl::Milliseconds(250);
-constexpr absl::Duration kReadAgainMax = absl::Seconds(2);
-// Attempts before a checkpoint is reported as damaged, because a disk or its network may fail once.
-constexpr int kDamagedTries = 2;
 // Limit for reporting that this worker gives up.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
 // A finished worker asks at least this often whether all workers have finished, because the
@@ -41,7 +37,7 @@ uint64_t RandomNonce() {
   return (uint64_t{device()} << 32) | device();
 }
 
-class RemoteSession final : public Session {
+class RemoteSession final : public RelaySession {
  public:
   explicit RemoteSession(RemoteSessionOptions options)
       : options_(Completed(std::move(options))),
@@ -146,10 +142,6 @@ class RemoteSession final : public Session {
   }
   absl::Status FailJoin(absl::Status status) { return not_joined_ = std::move(status); }
   absl::Status Restore(const Membership& membership);
-  absl::Status TryRestore(const Membership& membership);
-  absl::Status KeepTrying(const Membership& membership);
-  absl::StatusOr<SnapshotSource> FindSnapshots(const Membership& membership) const;
-  absl::Status RestoreFrom(absl::StatusOr<protocol::WorkerSnapshot> snapshot);
   absl::Status Lost(const absl::Status& status) const;
   absl::Status CheckValues(absl::Span<const absl::Span<float>> parameters) const;
   v1::JoinRequest MakeJoinRequest(const protocol::TensorTable& table,
@@ -238,63 +230,16 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const protocol::TensorTable& table,
   return info_;
 }
 
-absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& membership) const {
-  StoreClient* const store = live_->store();
-  if (store == nullptr) {
-    return FindInFolder(options_.checkpoint.dir, membership.restore_step, membership.sender,
-                        options_.elastic);
-  }
-  return SnapshotSource{
-      .step = membership.restore_step,
-      .world_size = membership.restore_world_size,
-      .states = membership.restore_parts,
-      .read = [store, timeout = options_.rejoin_timeout](const protocol::CheckpointPart& part) {
-        return store->Get(part, timeout);
-      }};
-}
-
-// Retries, because the directory may become available again and a failed read may succeed later.
-absl::Status RemoteSession::KeepTrying(const Membership& membership) {
-  const absl::Time until = options_.clock->Now() + options_.rejoin_timeout;
-  absl::Duration pause = kReadAgainMin;
-  std::string told;
-  for (int tries = 1;; ++tries) {
-    absl::Status status = TryRestore(membership);
-    const bool may_pass = absl::IsUnavailable(status) || absl::IsNotFound(status);
-    const bool again = may_pass ? options_.clock->Now() < until
-                                : absl::IsDataLoss(status) && tries < kDamagedTries;
-    if (!again) return status;
-    if (status.message() != told) {
-      told = std::string(status.message());
-      options_.logger.Warning("the checkpoint after step ", membership.restore_step,
-                              " cannot be read now: ", told, "; retrying");
-    }
-    live_->RestoreFails(status.message());
-    if (!live_->SleepFor(pause)) return live_->status();
-    pause = std::min(2 * pause, kReadAgainMax);
-  }
-}
-
-absl::Status RemoteSession::TryRestore(const Membership& membership) {
-  const absl::StatusOr<SnapshotSource> source = FindSnapshots(membership);
-  absl::Status status = source.status();
-  if (source.ok() && options_.may_restore) status = options_.may_restore(membership.restore_step);
-  if (status.ok()) {
-    status = RestoreFrom(
-        options_.elastic ? ReadElasticSnapshot(*source, membership.sender, membership.late_joiner)
-                         : ReadSnapshot(*source, membership.sender, membership.world_size));
-  }
-  if (status.ok()) {
-    info_.restored_step = membership.restore_step;
-    info_.restored_world_size = source->world_size;
-  }
-  return status;
-}
-
 absl::Status RemoteSession::Restore(const Membership& membership) {
-  const absl::Status status = KeepTrying(membership);
+  absl::StatusOr<RestoredState> restored = RestoreSession(options_, membership, live_.get());
   live_->RestoreEnded();
-  if (status.ok()) return status;
+  if (restored.ok()) {
+    info_.restored_step = membership.restore_step;
+    info_.restored_world_size = restored->world_size;
+    info_.restored = std::move(restored->trainer);
+    return absl::OkStatus();
+  }
+  const absl::Status& status = restored.status();
   if (absl::Status ended = live_->status(); !ended.ok()) return ended;
   if (IsRollback(status) || absl::IsCancelled(status)) {
     live_->Fail(status);
@@ -319,17 +264,6 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
       options_.connect_timeout);
   live_->Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
   return live_->status();
-}
-
-absl::Status RemoteSession::RestoreFrom(absl::StatusOr<protocol::WorkerSnapshot> snapshot) {
-  if (!snapshot.ok()) return snapshot.status();
-  // The state has no uplink if it is another rank's.
-  if (!snapshot->uplink.chunks.empty()) {
-    if (absl::Status status = live_->Restore(snapshot->uplink); !status.ok()) return status;
-  }
-  if (absl::Status status = live_->SetPlans(snapshot->plans); !status.ok()) return status;
-  info_.restored = std::move(snapshot->trainer);
-  return absl::OkStatus();
 }
 
 absl::Status RemoteSession::Lost(const absl::Status& status) const {
@@ -452,6 +386,10 @@ void RemoteSession::Cut() {
 }  // namespace
 
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options) {
+  return std::make_unique<RemoteSession>(std::move(options));
+}
+
+std::unique_ptr<RelaySession> MakeRelaySession(RemoteSessionOptions options) {
   return std::make_unique<RemoteSession>(std::move(options));
 }
 

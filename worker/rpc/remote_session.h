@@ -10,7 +10,11 @@
 
 namespace sluice::worker {
 
+class RelaySession;
+
 // Does not connect before Join.
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options);
+// The same session, with the methods that only a relay needs (worker/core/relay_session.h).
+std::unique_ptr<RelaySession> MakeRelaySession(RemoteSessionOptions options);
 
 }  // namespace sluice::worker
