@@ -1,7 +1,10 @@
 #include "worker/rpc/connection.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "worker/core/session.h"
 
 namespace sluice::worker {
 
@@ -45,6 +48,10 @@ absl::Status ToStatus(const grpc::Status& status, absl::string_view context,
                       const net::Transport& transport) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat(context, ": ", Reason(status, transport)));
+}
+
+absl::Status LostServer(absl::Status status, bool has_checkpoints) {
+  return has_checkpoints ? RollbackError(status.message()) : std::move(status);
 }
 
 }  // namespace sluice::worker

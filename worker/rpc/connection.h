@@ -30,4 +30,8 @@ std::string Reason(const grpc::Status& status, const net::Transport& transport);
 absl::Status ToStatus(const grpc::Status& status, absl::string_view context,
                       const net::Transport& transport);
 
+// Returns the error that ends a session after the loss of a server: a RollbackError in a job with
+// checkpoints, because the session can then join again, otherwise `status`.
+absl::Status LostServer(absl::Status status, bool has_checkpoints);
+
 }  // namespace sluice::worker

@@ -12,6 +12,7 @@
 #include "protocol/membership.h"
 #include "protocol/wire/membership_messages.h"
 #include "worker/core/relay_session.h"
+#include "worker/rpc/connection.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/joined_session.h"
 #include "worker/rpc/membership.h"
@@ -53,28 +54,28 @@ class RemoteSession final : public RelaySession {
   absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
-  bool BuffersDue() const override { return live_ != nullptr && live_->BuffersDue(); }
+  bool BuffersDue() const override { return live_ != nullptr && live_->steps().BuffersDue(); }
   bool AcceptsGpuViews() const override { return options_.device != nullptr; }
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override {
-    return live_ == nullptr ? NotJoined() : live_->ApplyOnGpu(tensors, ready);
+    return live_ == nullptr ? NotJoined() : live_->steps().ApplyOnGpu(tensors, ready);
   }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override {
-    return live_ == nullptr ? NotJoined() : live_->Submit(tensor, gradient);
+    return live_ == nullptr ? NotJoined() : live_->steps().Submit(tensor, gradient);
   }
   absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) override {
-    return live_ == nullptr ? NotJoined() : live_->SetWeight(shard, bundle, contributions);
+    return live_ == nullptr ? NotJoined() : live_->steps().SetWeight(shard, bundle, contributions);
   }
   uint32_t Contributions(uint32_t shard, uint32_t bundle) const override {
-    return live_ == nullptr ? 0 : live_->Contributions(shard, bundle);
+    return live_ == nullptr ? 0 : live_->steps().Contributions(shard, bundle);
   }
   uint64_t named_checkpoint() const override {
-    return live_ == nullptr ? 0 : live_->named_checkpoint();
+    return live_ == nullptr ? 0 : live_->steps().named_checkpoint();
   }
   uint64_t durable_step() const override {
     MutexLock lock(&mutex_);
-    return live_ == nullptr ? 0 : live_->durable_step();
+    return live_ == nullptr ? 0 : live_->steps().durable_step();
   }
-  absl::Status Skip() override { return live_ == nullptr ? NotJoined() : live_->Skip(); }
+  absl::Status Skip() override { return live_ == nullptr ? NotJoined() : live_->steps().Skip(); }
   absl::StatusOr<StepResult> Wait() override {
     absl::StatusOr<std::optional<StepResult>> result = WaitFor(absl::InfiniteDuration());
     if (!result.ok()) return result.status();
@@ -82,23 +83,25 @@ class RemoteSession final : public RelaySession {
   }
   absl::StatusOr<std::vector<ReadyTensor>> WaitForTensors(absl::Duration limit) override {
     if (live_ == nullptr) return NotJoined();
-    return live_->WaitForTensors(limit);
+    return live_->steps().WaitForTensors(limit);
   }
   absl::StatusOr<std::optional<StepResult>> WaitFor(absl::Duration limit) override {
     if (live_ == nullptr) return NotJoined();
-    return live_->WaitFor(limit);
+    return live_->steps().WaitFor(limit);
   }
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
-    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean, ResultUse::kMean);
+    return live_ == nullptr ? NotJoined() : live_->steps().Apply(tensor, mean, ResultUse::kMean);
   }
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override {
-    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, values, ResultUse::kAddend, scale);
+    return live_ == nullptr ? NotJoined()
+                            : live_->steps().Apply(tensor, values, ResultUse::kAddend, scale);
   }
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
-    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, parameters, ResultUse::kUpdate);
+    return live_ == nullptr ? NotJoined()
+                            : live_->steps().Apply(tensor, parameters, ResultUse::kUpdate);
   }
   void SetRate(float rate) override {
-    if (live_ != nullptr) live_->SetRate(rate);
+    if (live_ != nullptr) live_->steps().SetRate(rate);
   }
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
     if (live_ == nullptr) return NotJoined();
@@ -106,24 +109,24 @@ class RemoteSession final : public RelaySession {
   }
   absl::StatusOr<BundleEncoder*> EncoderBetweenSteps() override {
     if (live_ == nullptr) return NotJoined();
-    return live_->EncoderBetweenSteps();
+    return live_->steps().EncoderBetweenSteps();
   }
   void Report(const Progress& progress) override {
     MutexLock lock(&mutex_);
     if (live_ != nullptr) live_->Report(progress);
   }
   void Tested(double accuracy) override {
-    if (live_ != nullptr) live_->Tested(accuracy);
+    if (live_ != nullptr) live_->steps().Tested(accuracy);
   }
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256) override {
     if (live_ != nullptr) live_->ReportParameters(step, parameters_sha256);
   }
   TrafficCounters traffic() const override {
     MutexLock lock(&mutex_);
-    return live_ == nullptr ? TrafficCounters() : live_->traffic();
+    return live_ == nullptr ? TrafficCounters() : live_->steps().traffic();
   }
   protocol::StageSeconds stages() const override {
-    return live_ == nullptr ? protocol::StageSeconds() : live_->stages();
+    return live_ == nullptr ? protocol::StageSeconds() : live_->steps().stages();
   }
   std::optional<SessionFigures> figures() const override {
     MutexLock lock(&mutex_);
@@ -221,11 +224,11 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const protocol::TensorTable& table,
     if (absl::Status status = Restore(*membership); !status.ok()) return status;
     return info_;
   }
-  if (absl::Status status = live_->SetPlans(membership->plans); !status.ok()) {
-    live_->Fail(absl::InvalidArgumentError(
+  if (absl::Status status = live_->steps().SetPlans(membership->plans); !status.ok()) {
+    live_->steps().Fail(absl::InvalidArgumentError(
         absl::StrCat("the coordinator's answer to Join is invalid: ", status.message(),
                      "; do worker and server run the same version and job file?")));
-    return live_->status();
+    return live_->steps().status();
   }
   return info_;
 }
@@ -240,18 +243,18 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
     return absl::OkStatus();
   }
   const absl::Status& status = restored.status();
-  if (absl::Status ended = live_->status(); !ended.ok()) return ended;
+  if (absl::Status ended = live_->steps().status(); !ended.ok()) return ended;
   if (IsRollback(status) || absl::IsCancelled(status)) {
-    live_->Fail(status);
-    return live_->status();
+    live_->steps().Fail(status);
+    return live_->steps().status();
   }
   const std::string message = absl::StrCat("the checkpoint after step ", membership.restore_step,
                                            " cannot be restored: ", status.message());
   if (!absl::IsDataLoss(status)) {
     // The previous checkpoint would fail in the same way.
-    live_->Fail(absl::Status(status.code(), message));
+    live_->steps().Fail(absl::Status(status.code(), message));
     Abandon(message);
-    return live_->status();
+    return live_->steps().status();
   }
   options_.logger.Warning(message);
   const absl::Status told = coordinator_.ReportCheckpoint(
@@ -262,15 +265,15 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
        .error = std::string(status.message()),
        .unreadable = true},
       options_.connect_timeout);
-  live_->Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
-  return live_->status();
+  live_->steps().Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
+  return live_->steps().status();
 }
 
 absl::Status RemoteSession::Lost(const absl::Status& status) const {
   // A removed worker that is still alive joins again as a new one.
   const bool removed = options_.elastic && absl::IsFailedPrecondition(status);
   const bool lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || removed;
-  return lost && options_.checkpoint.enabled() ? RollbackError(status.message()) : status;
+  return lost ? LostServer(status, options_.checkpoint.enabled()) : status;
 }
 
 absl::Status RemoteSession::CheckValues(absl::Span<const absl::Span<float>> parameters) const {
@@ -289,33 +292,34 @@ absl::Status RemoteSession::CheckValues(absl::Span<const absl::Span<float>> para
 
 absl::Status RemoteSession::AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) {
   if (live_ == nullptr) return NotJoined();
-  if (info_.parameters_agree || agreed_) return live_->status();
+  if (info_.parameters_agree || agreed_) return live_->steps().status();
   agreed_ = true;
   absl::Status status = CheckValues(parameters);
   if (!status.ok()) {
-    live_->Fail(status);
-    return live_->status();
+    live_->steps().Fail(status);
+    return live_->steps().status();
   }
   const uint32_t giver = info_.members.empty() ? 0 : info_.members.front();
   if (options_.rank != giver) {
-    status = live_->Skip();
+    status = live_->steps().Skip();
   } else {
     // Last layer first, in the order of the bundles.
     for (size_t tensor = parameters.size(); tensor-- > 0 && status.ok();) {
-      status = live_->Submit(static_cast<uint32_t>(tensor), parameters[tensor]);
+      status = live_->steps().Submit(static_cast<uint32_t>(tensor), parameters[tensor]);
     }
   }
   if (!status.ok()) return status;
   const absl::StatusOr<StepResult> result = Wait();
   if (!result.ok()) return result.status();
   if (result->n_min != 1 || result->n_max != 1) {
-    live_->Fail(absl::InternalError(
+    live_->steps().Fail(absl::InternalError(
         absl::StrCat("the start parameters came from ", result->n_min, " to ", result->n_max,
                      " ranks, expected rank 0 alone: do worker and server run the same version?")));
-    return live_->status();
+    return live_->steps().status();
   }
   for (size_t tensor = 0; tensor < parameters.size() && status.ok(); ++tensor) {
-    status = live_->Apply(static_cast<uint32_t>(tensor), parameters[tensor], ResultUse::kMean);
+    status =
+        live_->steps().Apply(static_cast<uint32_t>(tensor), parameters[tensor], ResultUse::kMean);
   }
   return status;
 }
@@ -334,11 +338,11 @@ absl::Status RemoteSession::Leave() {
                             absl::FormatDuration(options_.rejoin_timeout),
                             " (server.rejoin_timeout); this worker leaves without it");
   }
-  const absl::Status status = live_->BeginLeaving();
+  const absl::Status status = live_->steps().BeginLeaving();
   if (!status.ok()) return status;
   const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");
   do {
-    if (absl::Status so_far = live_->status(); !so_far.ok()) return so_far;
+    if (absl::Status so_far = live_->steps().status(); !so_far.ok()) return so_far;
     const absl::StatusOr<v1::LeaveReply> reply =
         coordinator_.Leave(request, options_.checkpoint.enabled() ? options_.rejoin_timeout
                                                                   : options_.connect_timeout);
@@ -368,7 +372,7 @@ void RemoteSession::Abandon(absl::string_view reason) {
   }
   if (live == nullptr) return coordinator_.Cancel();
   (void)coordinator_.Leave(MakeLeaveRequest(/*finished=*/false, reason), kAbandonTimeout);
-  live->Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
+  live->steps().Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
   coordinator_.Cancel();  // Ends a Leave call in progress.
 }
 
@@ -379,7 +383,7 @@ void RemoteSession::Cut() {
     abandoned_ = true;
     live = live_.get();
   }
-  if (live != nullptr) live->Fail(absl::CancelledError("this session was cut"));
+  if (live != nullptr) live->steps().Fail(absl::CancelledError("this session was cut"));
   coordinator_.Cancel();
 }
 

@@ -47,10 +47,10 @@ absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
   if (!snapshot.ok()) return snapshot.status();
   // The state has no uplink if it is another rank's.
   if (!snapshot->uplink.chunks.empty()) {
-    const absl::Status restored = session->Restore(snapshot->uplink);
+    const absl::Status restored = session->steps().Restore(snapshot->uplink);
     if (!restored.ok()) return restored;
   }
-  const absl::Status planned = session->SetPlans(snapshot->plans);
+  const absl::Status planned = session->steps().SetPlans(snapshot->plans);
   if (!planned.ok()) return planned;
   return RestoredState{.trainer = std::move(snapshot->trainer), .world_size = source->world_size};
 }
@@ -67,8 +67,8 @@ absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options
     const absl::Status& status = restored.status();
     // The directory may become available again.
     const bool may_pass = absl::IsUnavailable(status) || absl::IsNotFound(status);
-    const bool again = may_pass ? options.clock->Now() < until
-                                : absl::IsDataLoss(status) && tries < kDamagedTries;
+    const bool again =
+        may_pass ? options.clock->Now() < until : absl::IsDataLoss(status) && tries < kDamagedTries;
     if (!again) return restored;
     if (status.message() != told) {
       told = std::string(status.message());
@@ -76,7 +76,7 @@ absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options
                              " cannot be read now: ", told, "; retrying");
     }
     session->RestoreFails(status.message());
-    if (!session->SleepFor(pause)) return session->status();
+    if (!session->steps().SleepFor(pause)) return session->steps().status();
     pause = std::min(2 * pause, kReadAgainMax);
   }
 }

@@ -1,9 +1,9 @@
-// The parts of JoinedSession in which the training thread waits for results and applies them.
+// The parts of RemoteSteps in which the training thread waits for results and applies them.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/rpc/joined_session.h"
+#include "worker/rpc/remote_steps.h"
 
 namespace sluice::worker {
 namespace {
@@ -17,16 +17,16 @@ absl::Status NotSubmitted(uint64_t step, const protocol::TensorInfo& tensor) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitFor(absl::Duration limit) {
+absl::StatusOr<std::optional<StepResult>> RemoteSteps::WaitFor(absl::Duration limit) {
   std::optional<protocol::LinkReport> times;
   absl::StatusOr<std::optional<StepResult>> result = WaitForStep(limit, &times);
   if (times.has_value()) {
-    for (const ShardLink& link : links_) link.stream->EndStep(*times);
+    for (const auto& stream : streams_) stream->EndStep(*times);
   }
   return result;
 }
 
-void JoinedSession::CheckMayWait() {
+void RemoteSteps::CheckMayWait() {
   if (status_.ok() && !begun_) {
     (void)FailLocked(absl::FailedPreconditionError("Wait was called before any Submit or Skip"));
   }
@@ -37,11 +37,11 @@ void JoinedSession::CheckMayWait() {
   }
 }
 
-absl::StatusOr<std::vector<ReadyTensor>> JoinedSession::WaitForTensors(absl::Duration limit) {
+absl::StatusOr<std::vector<ReadyTensor>> RemoteSteps::WaitForTensors(absl::Duration limit) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   CheckMayWait();
-  if (!waiting_since_.has_value()) waiting_since_ = started;
+  activity_.WaitBegan(started);
   awaits_tensors_ = true;
   std::vector<ReadyTensor> ready;
   for (;;) {
@@ -54,45 +54,40 @@ absl::StatusOr<std::vector<ReadyTensor>> JoinedSession::WaitForTensors(absl::Dur
   }
   awaits_tensors_ = false;
   if (!status_.ok() && encoding_) return ready;  // The next call returns the error.
-  const absl::Time began = *std::exchange(waiting_since_, std::nullopt);
-  last_progress_ = clock_.Now();
+  const absl::Time ended = clock_.Now();
+  const absl::Time began = activity_.WaitEnded(ended);
   if (!status_.ok()) return status_;
-  if (pipeline_.step() > 0) {
-    times_.WaitedForTensors(began, last_progress_, pipeline_.encodes());
-  }
+  if (pipeline_.step() > 0) times_.WaitedForTensors(began, ended, pipeline_.encodes());
   return ready;
 }
 
-absl::StatusOr<std::optional<StepResult>> JoinedSession::WaitForStep(
+absl::StatusOr<std::optional<StepResult>> RemoteSteps::WaitForStep(
     absl::Duration limit, std::optional<protocol::LinkReport>* times) {
   const absl::Time deadline = clock_.Now() + limit;
   MutexLock lock(&mutex_);
   CheckMayWait();
   // The encoder thread may still be reading gradients that the caller is about to change.
-  if (!waiting_since_.has_value()) waiting_since_ = clock_.Now();
+  activity_.WaitBegan(clock_.Now());
   while ((status_.ok() && pipeline_.step_open()) || encoding_) {
     if (clock_.Now() >= deadline) return std::nullopt;
     step_changed_.WaitFor(&mutex_, std::min(deadline - clock_.Now(), absl::Hours(1)));
   }
-  const absl::Time started = *std::exchange(waiting_since_, std::nullopt);
-  last_progress_ = clock_.Now();
+  const absl::Time ended = clock_.Now();
+  const absl::Time began = activity_.WaitEnded(ended);
   if (!status_.ok()) return status_;
   begun_ = false;
   has_result_ = true;
   const StepResult result = pipeline_.Result();
-  if (result.checkpoint_due && writer_ == nullptr) {
-    return FailLocked(absl::FailedPreconditionError(
-        "the servers take checkpoints, but this worker's job file has no checkpoint.dir: give all "
-        "servers and workers of a job the same one"));
+  if (absl::Status noted = checkpoints_.StepEnded(result); !noted.ok()) {
+    return FailLocked(std::move(noted));
   }
-  save_due_ = result.checkpoint_due;
-  skipped_bundles_ += result.bundles_skipped_here;
-  *times = times_.Waited(result.step, started, last_progress_);
+  activity_.Skipped(result.bundles_skipped_here);
+  *times = times_.Waited(result.step, began, ended);
   return result;
 }
 
-absl::StatusOr<std::vector<ResultPart>> JoinedSession::Results(uint32_t tensor, size_t elements,
-                                                               ResultUse use) const {
+absl::StatusOr<std::vector<ResultPart>> RemoteSteps::Results(uint32_t tensor, size_t elements,
+                                                             ResultUse use) const {
   const absl::Status may = MayApply(tensor, use);
   if (!may.ok()) return may;
   return pipeline_.Parts(tensor, elements, use);
@@ -100,8 +95,8 @@ absl::StatusOr<std::vector<ResultPart>> JoinedSession::Results(uint32_t tensor, 
 
 // The lock is free while results are decoded, so that other results arrive and other bundles are
 // encoded meanwhile. The parts are valid, because only this thread starts the next step.
-absl::Status JoinedSession::Apply(uint32_t tensor, absl::Span<float> values, ResultUse use,
-                                  float scale) {
+absl::Status RemoteSteps::Apply(uint32_t tensor, absl::Span<float> values, ResultUse use,
+                                float scale) {
   const absl::Time started = clock_.Now();
   absl::StatusOr<std::vector<ResultPart>> parts;
   {
@@ -117,7 +112,7 @@ absl::Status JoinedSession::Apply(uint32_t tensor, absl::Span<float> values, Res
   return Applied(started, parts.status());
 }
 
-absl::Status JoinedSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
+absl::Status RemoteSteps::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   absl::Status status = options_.device != nullptr
@@ -136,7 +131,7 @@ absl::Status JoinedSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void
 
 // Also rejects a mean used as an update, or the reverse, for a trained tensor. Step 0 has
 // parameters, for which both work.
-absl::Status JoinedSession::MayApply(uint32_t tensor, ResultUse use) const {
+absl::Status RemoteSteps::MayApply(uint32_t tensor, ResultUse use) const {
   if (!status_.ok()) return status_;
   if (!has_result_ && !(begun_ && pipeline_.IsReady(tensor))) {
     return absl::FailedPreconditionError("Apply was called before Wait");
@@ -145,10 +140,11 @@ absl::Status JoinedSession::MayApply(uint32_t tensor, ResultUse use) const {
   return CheckTaken(use == ResultUse::kUpdate, options_.shards_update);
 }
 
-absl::Status JoinedSession::Applied(absl::Time started, absl::Status status) {
-  last_progress_ = clock_.Now();
+absl::Status RemoteSteps::Applied(absl::Time started, absl::Status status) {
+  const absl::Time ended = clock_.Now();
+  activity_.Moved(ended);
   if (!status.ok()) return FailLocked(std::move(status));
-  if (pipeline_.step() > 0) times_.Applied(started, last_progress_);
+  if (pipeline_.step() > 0) times_.Applied(started, ended);
   return absl::OkStatus();
 }
 
