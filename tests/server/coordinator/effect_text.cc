@@ -30,13 +30,17 @@ std::string PartsText(const std::vector<protocol::CheckpointPart>& parts) {
   });
 }
 
-std::string PlacesText(const std::vector<protocol::ShardPlace>& places) {
-  return absl::StrJoin(places, " ", [](std::string* out, const protocol::ShardPlace& place) {
-    absl::StrAppend(out, place.address, "/", place.server_incarnation);
-  });
-}
-
 std::string If(bool condition, const std::string& text) { return condition ? text : ""; }
+
+std::string PlacesText(const std::vector<protocol::ShardPlace>& places) {
+  std::vector<std::string> texts;
+  for (const protocol::ShardPlace& place : places) {
+    const bool in_order = place.shard == texts.size();
+    texts.push_back(absl::StrCat(If(!in_order, absl::StrCat("shard ", place.shard, ": ")),
+                                 place.address, "/", place.server_incarnation));
+  }
+  return absl::StrJoin(texts, " ");
+}
 
 std::string TextOf(const protocol::JoinGrant& grant, EffectNames* names) {
   return absl::StrCat(
@@ -94,8 +98,8 @@ std::string TextOf(const protocol::RunRecord& record, EffectNames* names) {
   for (const protocol::RunMember& member : record.members) holders.push_back(member.incarnation);
   return absl::StrCat("record: term ", record.term, " generation ", record.generation,
                       " coordinator ", record.coordinator_incarnation,
-                      If(record.restore_step > 0, absl::StrCat(", from the checkpoint after step ",
-                                                               record.restore_step)),
+                      If(record.restore_step > 0,
+                         absl::StrCat(", from the checkpoint after step ", record.restore_step)),
                       If(!record.parameters_agree, ", parameters differ"),
                       If(!holders.empty(), absl::StrCat(", members ", HoldersText(holders, names))),
                       If(record.finished, ", finished"));
@@ -124,46 +128,45 @@ std::string TextOf(const absl::Status& error) {
 
 std::string TextOf(const CoordinatorEffect& effect, EffectNames* names) {
   return std::visit(
-      Overloaded{[&](const AnswerJoin& answer) {
-                   return absl::StrCat(names->Call(answer.token), ": ",
-                                       answer.grant.ok() ? TextOf(*answer.grant, names)
-                                                         : TextOf(answer.grant.status()));
-                 },
-                 [&](const CommandShard& command) {
-                   return absl::StrCat(names->Call(command.stream), " <- ",
-                                       TextOf(command.command, names));
-                 },
-                 [&](const RefuseShard& refusal) {
-                   return absl::StrCat(names->Call(refusal.stream), " closed: ",
-                                       TextOf(refusal.why));
-                 },
-                 [&](const PersistRun& run) { return TextOf(run.record, names); },
-                 [](const WriteCheckpoint& write) { return TextOf(write.manifest); },
-                 [](const DropCheckpoint& drop) {
-                   return absl::StrCat("remove checkpoint ", drop.step);
-                 },
-                 [&](const AnswerCheckpoint& answer) {
-                   return absl::StrCat(names->Call(answer.token), ": ",
-                                       answer.step.ok() ? absl::StrCat("checkpoint ", *answer.step)
-                                                        : TextOf(answer.step.status()));
-                 },
-                 [](const AskParent& ask) { return absl::StrCat("ask the parent: term ", ask.term); },
-                 [](const LeaveParent& leave) {
-                   return absl::StrCat("leave the parent: term ", leave.term);
-                 },
-                 [](const Notice& notice) {
-                   return absl::StrCat(notice.warning ? "warning: " : "notice: ", notice.text);
-                 }},
+      Overloaded{
+          [&](const AnswerJoin& answer) {
+            return absl::StrCat(
+                names->Call(answer.token), ": ",
+                answer.grant.ok() ? TextOf(*answer.grant, names) : TextOf(answer.grant.status()));
+          },
+          [&](const CommandShard& command) {
+            return absl::StrCat(names->Call(command.stream), " <- ",
+                                TextOf(command.command, names));
+          },
+          [&](const RefuseShard& refusal) {
+            return absl::StrCat(names->Call(refusal.stream), " closed: ", TextOf(refusal.why));
+          },
+          [&](const PersistRun& run) { return TextOf(run.record, names); },
+          [](const WriteCheckpoint& write) { return TextOf(write.manifest); },
+          [](const DropCheckpoint& drop) { return absl::StrCat("remove checkpoint ", drop.step); },
+          [&](const AnswerCheckpoint& answer) {
+            return absl::StrCat(names->Call(answer.token), ": ",
+                                answer.step.ok() ? absl::StrCat("checkpoint ", *answer.step)
+                                                 : TextOf(answer.step.status()));
+          },
+          [](const AskParent& ask) { return absl::StrCat("ask the parent: term ", ask.term); },
+          [](const LeaveParent& leave) {
+            return absl::StrCat("leave the parent: term ", leave.term);
+          },
+          [](const Notice& notice) {
+            return absl::StrCat(notice.warning ? "warning: " : "notice: ", notice.text);
+          }},
       effect);
 }
 
 std::string TextOf(const absl::StatusOr<protocol::JobState>& state, uint32_t term) {
   if (!state.ok()) return TextOf(state.status());
-  return absl::StrCat(protocol::ToString(state->phase),
-                      If(state->term != term, absl::StrCat(" term ", state->term)),
-                      If(state->durable_step > 0, absl::StrCat(" durable ", state->durable_step)),
-                      If(!state->shards.empty(), absl::StrCat(" shards ", PlacesText(state->shards))),
-                      If(!state->failure.empty(), absl::StrCat(": ", state->failure)));
+  return absl::StrCat(
+      protocol::ToString(state->phase),
+      If(state->term != term, absl::StrCat(" term ", state->term)),
+      If(state->durable_step > 0, absl::StrCat(" durable ", state->durable_step)),
+      If(!state->shards.empty(), absl::StrCat(" shards ", PlacesText(state->shards))),
+      If(!state->failure.empty(), absl::StrCat(": ", state->failure)));
 }
 
 std::vector<std::string> TextOf(const JobStatus& status) {

@@ -25,8 +25,8 @@ protocol::WorkerJoin JoinFrom(const ScenarioCommand& command, uint32_t rank) {
           .table = TableOf(command.Number("shape", 4)),
           .parameters_sha256 = command.Text("sha", "same"),
           .software_version = command.Text("version", "1"),
-          .host = "a",
-          .pid = 120 + rank};
+          .host = command.Text("host", "a"),
+          .pid = static_cast<uint32_t>(command.Number("pid", 120 + rank))};
 }
 
 protocol::ShardArrival ArrivalFrom(const ScenarioCommand& command, uint32_t shard) {

@@ -181,8 +181,7 @@ void ScenarioRun::Detach(const ScenarioCommand& command) {
 
 void ScenarioRun::Beat(const ScenarioCommand& command) {
   const protocol::WorkerHeartbeat once = HeartbeatFrom(command, &WorkerOf(command.Word(0)).last);
-  const absl::StatusOr<protocol::JobState> state =
-      coordinator_->Heartbeat(once, now_, &effects_);
+  const absl::StatusOr<protocol::JobState> state = coordinator_->Heartbeat(once, now_, &effects_);
   Collect();
   Print(absl::StrCat(command.Word(0), ": ", TextOf(state, once.sender.term)));
 }
@@ -190,8 +189,7 @@ void ScenarioRun::Beat(const ScenarioCommand& command) {
 void ScenarioRun::Health(const ScenarioCommand& command) {
   Stream& stream = StreamOf(command.Word(0));
   protocol::ShardHealthReport& health = stream.health;
-  health.highest_closed_step = command.Number("closed", health.highest_closed_step);
-  health.highest_open_step = health.highest_closed_step + 1;
+  Reach(command.Word(0), command.Number("closed", health.highest_closed_step));
   health.results_from = command.Number("results_from", health.results_from);
   coordinator_->ShardHealth(stream.id, health, now_);
   Collect();
@@ -222,8 +220,7 @@ void ScenarioRun::SendPart(bool of_worker, const std::string& sender,
 }
 
 void ScenarioRun::Part(const ScenarioCommand& command) {
-  SendPart(command.Word(0) == "worker", command.Word(1),
-           PartFrom(command, coordinator_->term()));
+  SendPart(command.Word(0) == "worker", command.Word(1), PartFrom(command, coordinator_->term()));
 }
 
 void ScenarioRun::Parts(const ScenarioCommand& command) {
@@ -287,14 +284,23 @@ void ScenarioRun::Tick(const ScenarioCommand& command) {
   Collect();
 }
 
+void ScenarioRun::Reach(const std::string& reporter, uint64_t step) {
+  if (!streams_.contains(reporter)) {
+    WorkerOf(reporter).last.progress.step = step;
+    return;
+  }
+  protocol::ShardHealthReport& health = streams_[reporter].health;
+  health.highest_closed_step = step;
+  health.highest_open_step = step + 1;
+}
+
 void ScenarioRun::Report(const std::string& reporter) {
   if (streams_.contains(reporter)) {
     const Stream& stream = streams_[reporter];
     coordinator_->ShardHealth(stream.id, stream.health, now_);
   } else if (coordinator_->phase() == protocol::JobPhase::kRunning) {
     const protocol::WorkerHeartbeat& beat = WorkerOf(reporter).last;
-    const absl::StatusOr<protocol::JobState> state =
-        coordinator_->Heartbeat(beat, now_, &effects_);
+    const absl::StatusOr<protocol::JobState> state = coordinator_->Heartbeat(beat, now_, &effects_);
     EXPECT_TRUE(state.ok()) << reporter << ": " << state.status();
   }
   Collect();
@@ -304,6 +310,9 @@ void ScenarioRun::Pass(const ScenarioCommand& command) {
   absl::Duration time;
   EXPECT_TRUE(absl::ParseDuration(command.Word(0), &time)) << command.Word(0);
   const absl::Duration tick = command.Time("every", kTick);
+  for (size_t word = 1; word < command.words() && command.Has("step"); ++word) {
+    Reach(command.Word(word), command.Number("step", 0));
+  }
   for (absl::Duration done; done < time;) {
     done += tick;
     const size_t before = lines_.size();
@@ -363,9 +372,8 @@ void ScenarioRun::Collect() {
 }
 
 void ScenarioRun::PrintState() {
-  std::string state =
-      absl::StrCat("state: ", protocol::ToString(coordinator_->phase()), " term ",
-                   coordinator_->term());
+  std::string state = absl::StrCat("state: ", protocol::ToString(coordinator_->phase()), " term ",
+                                   coordinator_->term());
   if (!coordinator_->failure().empty()) absl::StrAppend(&state, ": ", coordinator_->failure());
   if (state == state_) return;
   state_ = state;

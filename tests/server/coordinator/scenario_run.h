@@ -1,5 +1,5 @@
-// Runs the scenarios in tests/server/coordinator/scenarios: text files of commands to a coordinator,
-// each followed by the coordinator's effects.
+// Runs the scenarios in tests/server/coordinator/scenarios: text files of commands to a
+// coordinator, each followed by the coordinator's effects.
 //
 //   scenario A name
 //   job checkpoint_interval=100      Commands begin in the first column.
@@ -11,25 +11,26 @@
 // Workers, shards and calls have labels. `join 1` makes a call w1, `join 1 as=new` a call "new";
 // `attach 0` opens a stream s0. A call that was granted names the worker in later commands.
 //
-//   job KEY=VALUE...         workers, shards, checkpoint_interval, keep, replay_limit, store=shards,
-//                            start and least (elastic), stall, lockstep=no, steps_per_exchange, rack
+//   job KEY=VALUE...         workers, shards, checkpoint_interval, keep, replay_limit, stall,
+//                            store=shards, start and least (elastic), lockstep=no,
+//                            steps_per_exchange, rack
 //   restart KEY=VALUE...     a new coordinator with the last record and the complete checkpoints;
 //                            checkpoints=200,100 names others; finished=1 and members=0 change the
 //                            record
 //   start                    all workers join, all shards attach and acknowledge; prints only the
 //                            state that this leads to, but `start show` prints everything
-//   join RANK                as, nonce, sha, shape, job, hash, version
+//   join RANK                as, nonce, sha, shape, job, hash, version, host, pid
 //   cancel CALL              the caller of a join or of a request has disconnected
-//   attach SHARD             as, process, nonce, address, version, term (the process already runs it)
+//   attach SHARD             as, process, nonce, address, version, term (which the process runs)
 //   ack STREAM [KIND]        acknowledges the newest command on the stream, or the newest of a kind
 //                            (start, members); sequence=N any number; `ack all` all streams
 //   detach STREAM            the stream has closed
-//   beat WORKER              step, replay_from, stalled, restoring, residual, hash=STEP, sha, known,
-//                            part=STEP, error; wrong=run|rank|holder
+//   beat WORKER              step, replay_from, stalled, restoring, residual, hash=STEP, sha,
+//                            known, part=STEP, error; wrong=run|rank|holder
 //   health STREAM            closed, results_from
 //   leave WORKER [finished]  reason, replay_from
-//   part worker RANK STEP    as, error, unreadable, name, server, checksum: a part of a checkpoint;
-//   part shard STREAM STEP   `parts STEP` sends those of all workers and shards
+//   part worker WORKER STEP  a part of a checkpoint: error, unreadable, name, server, checksum,
+//   part shard STREAM STEP   term; `parts STEP SENDER...` sends those of workers and streams
 //   named STREAM STEP        shard 0 has named a checkpoint
 //   written STEP             the manifest is durable; error
 //   request CALL             asks for a checkpoint
@@ -37,7 +38,8 @@
 //   fail REASON              ends the job
 //   tick TIME                advances the time in one tick
 //   pass TIME REPORTER...    advances the time in ticks of a second; `every` sets another time. The
-//                            workers and streams report after each tick, as in their last report.
+//                            workers and streams report after each tick: that they have reached
+//                            step=STEP, otherwise as in their last report.
 //   status                   prints the status
 #pragma once
 
@@ -107,6 +109,7 @@ class ScenarioRun {
   void JoinRank(uint32_t rank, protocol::WorkerJoin join, const std::string& label);
   void AttachShard(const protocol::ShardArrival& arrival, const std::string& label);
   void AcknowledgeNewest(const std::string& label);
+  void Reach(const std::string& reporter, uint64_t step);
   void Report(const std::string& reporter);
   void SendPart(bool of_worker, const std::string& sender, protocol::CheckpointPart part);
   Stream& StreamOf(const std::string& label);

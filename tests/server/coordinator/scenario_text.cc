@@ -98,7 +98,7 @@ absl::Duration ScenarioCommand::Time(absl::string_view key, absl::Duration other
 
 std::vector<uint64_t> ScenarioCommand::Numbers(absl::string_view key) const {
   const std::string* const text = Find(key);
-  if (text == nullptr) return {};
+  if (text == nullptr || text->empty()) return {};
   std::vector<uint64_t> numbers;
   for (const absl::string_view number : absl::StrSplit(*text, ',')) {
     numbers.push_back(NumberOf(number, line_));
