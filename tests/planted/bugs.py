@@ -95,10 +95,10 @@ BUGS = [
         "server_rpc_tests", "ServerEnd.StaysUntilWhoAsksOncePerHeartbeatHasAsked"),
     Bug("stall_never_times_out", "server/coordinator/roster_leases.cc",
         [("heartbeat.since_progress >= options_.stall_timeout;", "heartbeat.since_progress >= 1000 * options_.stall_timeout;")],
-        "server_coordinator_tests", "StallTest.*"),
+        "server_coordinator_tests", "*Scenarios*/leases"),
     Bug("join_never_times_out", "server/coordinator/lease_watch.cc",
         [("options.rejoin_timeout : options.join_timeout;", "options.rejoin_timeout : absl::InfiniteDuration();")],
-        "server_coordinator_tests", "CoordinatorTest.WhoNeverCameIsNamed"),
+        "server_coordinator_tests", "*Scenarios*/membership"),
     Bug("lost_member_awaited_forever", "server/coordinator/lease_watch.cc", [("if (too_long) {", "if (too_long && fleet.size() > 1'000'000) {")],
         "server_coordinator_tests", "RepairTest.WhoIsLostIsAwaitedUpToTheWaitLimit"),
     # Gradients.
