@@ -22,9 +22,10 @@ std::string HoldersText(const std::vector<uint64_t>& incarnations, EffectNames* 
   return absl::StrJoin(holders, " ");
 }
 
-std::string PartsText(const std::vector<protocol::CheckpointPart>& parts) {
-  return absl::StrJoin(parts, " ", [](std::string* out, const protocol::CheckpointPart& part) {
+std::string PartsText(const std::vector<protocol::CheckpointPart>& parts, uint64_t step) {
+  return absl::StrJoin(parts, " ", [&](std::string* out, const protocol::CheckpointPart& part) {
     absl::StrAppend(out, part.name);
+    if (part.step != step) absl::StrAppend(out, " of step ", part.step);
     if (part.server > 0) absl::StrAppend(out, "@", part.server);
     if (part.checksum > 0) absl::StrAppend(out, "#", part.checksum);
   });
@@ -50,7 +51,8 @@ std::string TextOf(const protocol::JoinGrant& grant, EffectNames* names) {
       If(!grant.parameters_agree, ", parameters differ"),
       If(grant.restore_step > 0, absl::StrCat(", restores step ", grant.restore_step, " of ",
                                               grant.restore_world_size, " ranks")),
-      If(!grant.restore_parts.empty(), absl::StrCat(": ", PartsText(grant.restore_parts))),
+      If(!grant.restore_parts.empty(),
+         absl::StrCat(": ", PartsText(grant.restore_parts, grant.restore_step))),
       If(!grant.members.empty(), absl::StrCat(", members ", absl::StrJoin(grant.members, " "))),
       ", shards ", PlacesText(grant.shards));
 }
@@ -108,7 +110,7 @@ std::string TextOf(const protocol::RunRecord& record, EffectNames* names) {
 std::string TextOf(const protocol::CheckpointManifest& manifest) {
   return absl::StrCat("write checkpoint ", manifest.step, " term ", manifest.term, " of ",
                       manifest.world_size, " ranks", If(manifest.at_shards, " at the shards"), ": ",
-                      PartsText(manifest.parts));
+                      PartsText(manifest.parts, manifest.step));
 }
 
 }  // namespace
@@ -183,12 +185,21 @@ std::vector<std::string> TextOf(const JobStatus& status) {
     lines.push_back(absl::StrCat("shard ", shard.shard, shard.attached ? " attached" : " absent",
                                  If(shard.lost, ", lost"), ", step ", shard.highest_closed_step));
   }
-  const auto count = [&](absl::string_view what, uint64_t number) {
-    if (number > 0) lines.push_back(absl::StrCat(what, " ", number));
+  const auto count = [&](absl::string_view what, uint64_t number, absl::string_view last = "") {
+    if (number == 0) return;
+    lines.push_back(absl::StrCat(what, " ", number, last.empty() ? "" : ", the last one: ", last));
   };
-  count("checkpoint", status.checkpoint_step);
-  count("rollbacks", status.rollbacks);
-  count("repairs", status.repairs);
+  if (status.has_checkpoints && status.checkpoint_step == 0)
+    lines.emplace_back("no checkpoint yet");
+  if (status.checkpoint_step > 0) {
+    lines.push_back(
+        absl::StrCat("checkpoint ", status.checkpoint_step,
+                     status.checkpoint_age.has_value()
+                         ? absl::StrCat(", ", absl::FormatDuration(*status.checkpoint_age), " old")
+                         : " of an earlier coordinator"));
+  }
+  count("rollbacks", status.rollbacks, status.last_rollback);
+  count("repairs", status.repairs, status.last_repair);
   count("lost workers", status.lost_workers);
   if (status.lost_residual_energy > 0) {
     lines.push_back(absl::StrCat("lost residuals ", status.lost_residual_energy));

@@ -57,6 +57,7 @@ CoordinatorOptions OptionsFrom(const ScenarioCommand& command, CoordinatorOption
   options.stall_timeout = command.Time("stall", options.stall_timeout);
   if (command.Has("lockstep")) options.in_lockstep = command.Text("lockstep") != "no";
   options.steps_per_exchange = command.Number("steps_per_exchange", options.steps_per_exchange);
+  if (command.Has("update")) options.shards_update = command.Text("update") == "shards";
   if (command.HasWord("rack")) options.in_rack = true;
   return options;
 }

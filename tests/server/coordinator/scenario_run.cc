@@ -170,6 +170,7 @@ void ScenarioRun::Acknowledge(const ScenarioCommand& command) {
       sequence = sent.sequence;
     }
   }
+  sequence -= command.Number("before", 0);
   coordinator_->ShardAcknowledged(stream.id, sequence, now_, &effects_);
   Collect();
 }
@@ -233,13 +234,31 @@ void ScenarioRun::Parts(const ScenarioCommand& command) {
                                     .error = "",
                                     .server = static_cast<uint32_t>(at_shards ? server : 0)};
   };
-  for (size_t word = 1; word < command.words(); ++word) {
-    const std::string sender = command.Word(word);
+  std::vector<std::string> senders;
+  for (size_t word = 1; word < command.words(); ++word) senders.push_back(command.Word(word));
+  for (const std::string& sender : senders.empty() ? Present() : senders) {
     const bool of_worker = workers_.contains(sender);
     const uint32_t server =
         of_worker ? WorkerOf(sender).last.sender.rank % options_.shards : StreamOf(sender).shard;
     SendPart(of_worker, sender, part(server));
   }
+}
+
+std::vector<std::string> ScenarioRun::Present() const {
+  std::map<uint32_t, std::string> shards;
+  for (const auto& [label, stream] : streams_) {
+    std::string& newest = shards[stream.shard];
+    if (newest.empty() || streams_.at(newest).id < stream.id) newest = label;
+  }
+  std::map<uint32_t, std::string> ranks;
+  for (const auto& [label, worker] : workers_) {
+    std::string& newest = ranks[worker.grant.rank];
+    if (newest.empty() || workers_.at(newest).call < worker.call) newest = label;
+  }
+  std::vector<std::string> labels;
+  for (const auto& [shard, label] : shards) labels.push_back(label);
+  for (const auto& [rank, label] : ranks) labels.push_back(label);
+  return labels;
 }
 
 void ScenarioRun::Named(const ScenarioCommand& command) {
@@ -337,7 +356,7 @@ void ScenarioRun::Remember(CoordinatorEffect effect) {
     EXPECT_EQ(waiting_.erase(join->token), 1u) << "a call must be answered only once";
     if (!join->grant.ok()) return;
     Worker& worker = workers_[names_.Call(join->token)];
-    worker = {.grant = *std::move(join->grant), .last = {}};
+    worker = {.call = join->token, .grant = *std::move(join->grant), .last = {}};
     worker.last.sender = {.job_uid = worker.grant.job_uid,
                           .term = worker.grant.term,
                           .rank = worker.grant.rank,

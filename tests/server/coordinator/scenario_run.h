@@ -11,35 +11,37 @@
 // Workers, shards and calls have labels. `join 1` makes a call w1, `join 1 as=new` a call "new";
 // `attach 0` opens a stream s0. A call that was granted names the worker in later commands.
 //
-//   job KEY=VALUE...         workers, shards, checkpoint_interval, keep, replay_limit, stall,
-//                            store=shards, start and least (elastic), lockstep=no,
-//                            steps_per_exchange, rack
+//   job KEY=VALUE...         workers, shards, checkpoint_interval, keep, replay_limit,
+//                            store=shards, start and least (elastic), stall, lockstep=no, rack,
+//                            steps_per_exchange, why_no_replay, update=shards
 //   restart KEY=VALUE...     a new coordinator with the last record and the complete checkpoints;
-//                            checkpoints=200,100 names others; finished=1 and members=0 change the
-//                            record
+//                            checkpoints=200,100 names others; finished=1 and coordinator=N change
+//                            the record; keys of `job` change the options
 //   start                    all workers join, all shards attach and acknowledge; prints only the
 //                            state that this leads to, but `start show` prints everything
 //   join RANK                as, nonce, sha, shape, job, hash, version, host, pid
 //   cancel CALL              the caller of a join or of a request has disconnected
-//   attach SHARD             as, process, nonce, address, version, term (which the process runs)
+//   attach SHARD             as, process, nonce, address, version, term (of a process that runs)
 //   ack STREAM [KIND]        acknowledges the newest command on the stream, or the newest of a kind
-//                            (start, members); sequence=N any number; `ack all` all streams
+//                            (start, members); before=N, the number that is lower by N; sequence=N,
+//                            any number; `ack all` all streams
 //   detach STREAM            the stream has closed
 //   beat WORKER              step, replay_from, stalled, restoring, residual, hash=STEP, sha,
-//                            known, part=STEP, error; wrong=run|rank|holder
+//                            known, part=STEP, name, error; wrong=run|rank|holder
 //   health STREAM            closed, results_from
 //   leave WORKER [finished]  reason, replay_from
-//   part worker WORKER STEP  a part of a checkpoint: error, unreadable, name, server, checksum,
-//   part shard STREAM STEP   term; `parts STEP SENDER...` sends those of workers and streams
+//   part worker WORKER STEP  error, unreadable, name, server, checksum, term: a checkpoint's part
+//   part shard STREAM STEP   `parts STEP` sends those of the newest workers and streams, and
+//                            `parts STEP SENDER...` those of some
 //   named STREAM STEP        shard 0 has named a checkpoint
 //   written STEP             the manifest is durable; error
 //   request CALL             asks for a checkpoint
 //   differs STREAM RANK      the shard received different bytes in a replay; reason
 //   fail REASON              ends the job
 //   tick TIME                advances the time in one tick
-//   pass TIME REPORTER...    advances the time in ticks of a second; `every` sets another time. The
-//                            workers and streams report after each tick: that they have reached
-//                            step=STEP, otherwise as in their last report.
+//   pass TIME REPORTER...    advances the time in ticks of a second, or of every=TIME. Workers and
+//                            streams report after each tick: that they have reached step=STEP,
+//                            otherwise as in their last report.
 //   status                   prints the status
 #pragma once
 
@@ -79,6 +81,7 @@ class ScenarioRun {
     protocol::ShardHealthReport health{.results_from = 1};
   };
   struct Worker {
+    uint64_t call = 0;
     protocol::JoinGrant grant;
     protocol::WorkerHeartbeat last;
   };
@@ -112,6 +115,8 @@ class ScenarioRun {
   void Reach(const std::string& reporter, uint64_t step);
   void Report(const std::string& reporter);
   void SendPart(bool of_worker, const std::string& sender, protocol::CheckpointPart part);
+  // Returns the labels of the newest stream of each shard and of the newest worker of each rank.
+  std::vector<std::string> Present() const;
   Stream& StreamOf(const std::string& label);
   Worker& WorkerOf(const std::string& label);
   uint64_t NewCall(std::string label);
