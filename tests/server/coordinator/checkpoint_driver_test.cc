@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,32 @@ TEST_F(CheckpointDriverTest, OneRequestAsksAndAllGetTheAnswer) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(*answers[0].step, 5u);
   EXPECT_EQ(*answers[1].step, 5u);
+}
+
+TEST_F(CheckpointDriverTest, RequestsThatWaitAreLimited) {
+  for (CheckpointToken token = 1; token <= 256; ++token) {
+    driver_.Request(token, protocol::JobPhase::kRunning, &effects_);
+  }
+  EXPECT_EQ(Asked(), Steps({1})) << "shard 0 is asked only once";
+  driver_.Request(257, protocol::JobPhase::kRunning, &effects_);
+  ASSERT_EQ(effects_.size(), 1u);
+  const auto refused = EffectsOf<AnswerCheckpoint>();
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].token, 257u);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused[0].step.status()));
+  driver_.CancelRequest(3);
+  effects_.clear();
+  driver_.Request(300, protocol::JobPhase::kRunning, &effects_);
+  EXPECT_TRUE(effects_.empty()) << "the cancelled request has made room";
+  CompleteStep(5);
+  std::set<CheckpointToken> answered;
+  for (const AnswerCheckpoint& answer : EffectsOf<AnswerCheckpoint>()) {
+    EXPECT_EQ(*answer.step, 5u);
+    answered.insert(answer.token);
+  }
+  EXPECT_EQ(answered.size(), 256u);
+  EXPECT_TRUE(answered.contains(300));
+  EXPECT_FALSE(answered.contains(3));
 }
 
 TEST_F(CheckpointDriverTest, AJobThatDoesNotRunRefusesRequests) {
