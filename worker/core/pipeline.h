@@ -1,6 +1,7 @@
 // Pipeline: one worker's part in a job, step by step, as a state machine. It tracks which bundles
-// can be encoded, which may be sent and which are answered. Pure: callers pass events and receive
-// effects as values. Not thread-safe. docs/protocol.md has the rules.
+// can be encoded and which have results, and composes the contributions. A ShardSender for each
+// shard sends them. The pipeline is pure: callers pass events and receive effects as values. It is
+// not thread-safe. docs/protocol.md has the rules.
 //
 // In each step call StartStep, then either TensorReady for every tensor (buffers only when they are
 // due) or SkipStep once. While NextEncoding returns a task, encode it and pass the result to
@@ -29,6 +30,7 @@
 #include "worker/core/result_check.h"
 #include "worker/core/result_parts.h"
 #include "worker/core/session.h"
+#include "worker/core/shard_sender.h"
 #include "worker/core/step_inputs.h"
 #include "worker/core/step_results.h"
 
@@ -39,7 +41,7 @@ class Pipeline {
   using Effects = PipelineEffects;
 
   explicit Pipeline(PipelineOptions options);
-  // Its parts refer to its options.
+  // The parts of a pipeline refer to its options, so a copy would refer to those of the original.
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
@@ -48,7 +50,7 @@ class Pipeline {
   absl::Status SetPlans(absl::Span<const protocol::CompressionPlan> plans);
   // Returns the plan in effect and the announced ones, for a checkpoint after the last step.
   std::vector<protocol::CompressionPlan> KnownPlans() const { return plans_.Copies(); }
-  // Sets the learning rate from the next step on. Matters only if the shards do the updates.
+  // Sets the learning rate from the next step on. It matters only if the shards do the updates.
   void SetRate(float rate) { rate_ = rate; }
   // Starts the next step. The previous step must be done.
   void StartStep();
@@ -57,13 +59,13 @@ class Pipeline {
   // step, or it is a buffer and buffers are not due. Fails with FAILED_PRECONDITION if a late
   // joiner has to skip the step.
   absl::Status TensorReady(uint32_t tensor, const GradientView& gradient);
-  // Like Session::SetWeight, for the open step. The default is 1. Fails with INVALID_ARGUMENT if
-  // there is no such bundle.
+  // Does for the open step what Session::SetWeight describes. The default is 1. Fails with
+  // INVALID_ARGUMENT if there is no such bundle.
   absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
   // Sends every bundle as a skip. Fails with FAILED_PRECONDITION after TensorReady or SkipStep in
   // this step.
   absl::Status SkipStep(Effects* effects);
-  // Returns one task at a time: nullopt while a task is out or no bundle is complete.
+  // Returns one task at a time, and nullopt while a task is out or no bundle is complete.
   std::optional<EncodeTask> NextEncoding();
   void Encoded(EncodedBundle encoded, Effects* effects);
   // Ignores repeated answers, and results that an earlier holder of this rank requested. An invalid
@@ -84,17 +86,17 @@ class Pipeline {
   // A complete checkpoint exists after `durable_step`. No process will request this step or earlier
   // ones.
   void Release(uint64_t durable_step);
-  // Returns the oldest step from which all contributions are kept; 0 if none are kept.
-  uint64_t replay_from() const;
+  // Returns the oldest step from which all contributions are kept, or 0 if none are kept.
+  uint64_t replay_from() const { return kept_.from(); }
   uint64_t durable_step() const { return durable_step_; }
   uint64_t named_checkpoint() const { return checkpoint_step_; }
   uint64_t kept_bytes() const { return kept_.bytes(); }
-  // Bytes of frames sent and not yet admitted by their shards.
+  // Returns the bytes of frames that were sent and that the shards have not admitted yet.
   uint64_t bytes_in_flight() const;
 
   // A step is open from StartStep until its StepDone.
   bool step_open() const { return open_; }
-  // The open step, or the last one if none is open.
+  // Returns the open step, or the last one if none is open.
   uint64_t step() const { return step_; }
   uint64_t next_step() const { return next_step_; }
   // Returns whether step() (if `of_last`) or the next step exchanges buffers. All ranks agree on
@@ -103,7 +105,7 @@ class Pipeline {
   bool BuffersDue(bool of_last) const {
     return of_last ? inputs_.buffers_due() : AreBuffersDue(next_step_);
   }
-  // The first tensor that the open step still needs.
+  // Returns the first tensor that the open step still needs.
   std::optional<uint32_t> MissingTensor() const;
   const absl::Status& status() const { return status_; }
   // Returns the tensors whose results have all arrived, and that it has not returned in this step.
@@ -129,80 +131,22 @@ class Pipeline {
   const protocol::Layout& layout() const { return options_.layout; }
 
  private:
-  enum class Phase {
-    kGathering,  // Gradients or their encoding are missing.
-    kToSend,     // Encoded, and ready to be sent or resent.
-    kSent,
-    kAdmitted,
-    kResolved,
-  };
-  struct Flight {  // A bundle on its way to its shard, in one step.
-    Phase phase = Phase::kGathering;
-    uint32_t repeats_asked = 0;
-    uint64_t bytes = 0;
-    std::shared_ptr<const protocol::ExchangeRequest> exchange;  // Null once the result has arrived.
-    uint32_t checksum = 0;                                      // Checksum of its frames.
-  };
-  // A step that is resent to a replaced shard before any later step is sent.
-  struct Replay {
-    // Nothing is sent until the shard has named the first step that it lacks.
-    bool asking = false;
-    uint64_t step = 0;  // 0 while nothing is resent.
-    // By bundle. kResolved means that the bundle has an answer or need not be resent.
-    std::vector<Flight> flights;
-    size_t unresolved = 0;
-  };
-  struct SentBundle {
-    uint64_t step = 0;
-    uint32_t bundle = 0;
-  };
-  struct ShardState {
-    std::vector<Flight> flights;  // By bundle.
-    // In the step that is being sent, no bundle before this one waits to be sent.
-    uint32_t next_send = 0;
-    uint64_t bytes_in_flight = 0;
-    bool paused = false;  // Sending is paused until RetryDue.
-    Replay replay;
-    std::optional<SentBundle> last_sent;  // The last bundle in step order; ignores resends.
-    uint64_t asked_step = 0;              // The latest step passed to AskWhatIsLost.
-    uint64_t told_plan = 0;               // Without lockstep: the last plan sent to the shard.
-  };
-
   bool AreBuffersDue(uint64_t step) const;
   // In a step without buffers, skips the buffers' bundles once all trained bundles are encoded.
   void SkipBuffers(Effects* effects);
-  void SetExchange(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames);
-  // Returns the bundle of the step being resent, or of the open step if none is.
-  Flight& FlightToSend(ShardState* state, uint32_t bundle) const;
-  // Returns the bundle that the answer to (step, bundle) concerns; null if no bundle waits for it.
-  Flight* FindFlight(ShardState* state, uint64_t step, uint32_t bundle) const;
-  bool Unresolved(const ShardState& state) const;
-  void SendMore(uint32_t shard, Effects* effects);
-  void SendAgain(ShardState* state, uint32_t bundle, Flight* flight) const;
-  void PauseFor(uint32_t shard, uint32_t retry_after_ms, Effects* effects);
-  absl::Status NotSent(uint32_t shard, const protocol::ExchangeReply& answer) const;
+  // Makes the contribution to a bundle of the open step and passes it to the shard's sender.
+  void Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames,
+            Effects* effects);
+  // Takes the first result of a bundle of the open step.
   void Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* effects);
-
-  // pipeline_replay.cc
-  void AskWhatIsLost(uint32_t shard, Effects* effects);
-  void AskForLastSent(uint32_t shard, Effects* effects) const;
-  absl::Status CannotAsk(uint32_t shard, const protocol::ExchangeReply& answer) const;
-  // Returns true if the shard lacks earlier steps, or if the NEED answers an outdated request.
-  bool HandleNeed(uint32_t shard, const protocol::ExchangeReply& answer, Effects* effects);
-  void BeginReplay(uint32_t shard, uint64_t from, Effects* effects);
-  void PrepareReplay(uint32_t shard, Effects* effects);
-  std::shared_ptr<const protocol::ExchangeRequest> SentAgain(uint32_t shard,
-                                                             const ReplayBuffer::Entry& kept) const;
-  void ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects);
-  absl::Status CheckRepeat(uint32_t shard, const protocol::ExchangeReply& answer);
-  void ReleaseKept();
-
+  absl::Status CheckResult(uint32_t shard, const protocol::ExchangeReply& answer);
   absl::Status RecordPlan(uint32_t shard, const protocol::ExchangeReply& answer);
   absl::Status Fenced(uint32_t shard, const protocol::ExchangeReply& answer) const;
+  void ReleaseKept();
   void Fail(absl::Status status, Effects* effects);
 
   const PipelineOptions options_;
-  const uint32_t trained_;  // Number of trained tensors; the tensors after them are buffers.
+  const uint32_t trained_;  // The number of trained tensors; the tensors after them are buffers.
   const ChunkIndex index_;
   const ResultCheck check_;
   // Inputs and results belong to the open step, or to the last one if none is open.
@@ -211,16 +155,18 @@ class Pipeline {
   uint64_t next_step_;
   float rate_ = 0;
   protocol::PlanHistory plans_;
-  protocol::PlanHistory::Plan plan_;  // In effect in step_.
+  protocol::PlanHistory::Plan plan_;  // It is in effect in step_.
   uint64_t step_ = 0;
   bool open_ = false;
   bool catching_up_ = false;  // Some shard has not yet received a step of this worker in time.
-  size_t bundles_ = 0;        // In all shards.
+  size_t bundles_ = 0;        // The number of bundles in all shards.
   size_t bundles_unresolved_ = 0;
-  std::vector<ShardState> shards_;
   ReplayBuffer kept_;
-  uint64_t durable_step_ = 0;     // From the last Release.
-  uint64_t checkpoint_step_ = 0;  // The last named checkpoint; 0 if none.
+  std::vector<ShardSender> senders_;  // By shard. They refer to options_ and kept_.
+  // Without lockstep, this has the number of the last plan that each shard was sent.
+  std::vector<uint64_t> told_plans_;
+  uint64_t durable_step_ = 0;     // The latest step that Release has named.
+  uint64_t checkpoint_step_ = 0;  // The latest named checkpoint; 0 if none is named.
   absl::Status status_;
 };
 
