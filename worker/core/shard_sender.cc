@@ -34,8 +34,7 @@ ShardSender::ShardSender(uint32_t shard, const PipelineOptions& options, ReplayB
 void ShardSender::StartStep(uint64_t step) {
   step_ = step;
   flights_.assign(flights_.size(), Flight());
-  // Resends of earlier steps come first.
-  if (replay_.step == 0) next_send_ = 0;
+  next_send_ = 0;
 }
 
 void ShardSender::Send(std::shared_ptr<const protocol::ExchangeRequest> exchange,
@@ -90,8 +89,7 @@ void ShardSender::SendMore(Effects* effects) {
 void ShardSender::SendAgain(uint32_t bundle, Flight* flight) {
   if (flight->phase == Phase::kSent) bytes_in_flight_ -= flight->bytes;
   flight->phase = Phase::kToSend;
-  // If the flight is of a later step than the one being resent, it is sent after the replay.
-  if (&FlightToSend(bundle) == flight) next_send_ = std::min(next_send_, bundle);
+  next_send_ = std::min(next_send_, bundle);
 }
 
 void ShardSender::StreamReset(Effects* effects) {

@@ -23,7 +23,7 @@ class ShardSender {
  public:
   using Effects = PipelineEffects;
 
-  // What an answer means for the caller.
+  // This is what an answer means for the caller.
   enum class News {
     kNone,
     // The answer is the first result of a bundle in the current step. The caller checks the result
@@ -49,7 +49,7 @@ class ShardSender {
   absl::StatusOr<News> Answer(const protocol::ExchangeReply& answer, Effects* effects);
   // Call this with the answer for which Answer returned kResult.
   void Resolve(const protocol::ExchangeReply& answer, Effects* effects);
-  // The methods of Pipeline with these names describe the events.
+  // The comments on Pipeline's methods of these names describe the events.
   void StreamReset(Effects* effects);
   void RetryDue(Effects* effects);
   void ShardReplaced(Effects* effects);
@@ -70,18 +70,19 @@ class ShardSender {
     kAdmitted,
     kResolved,
   };
-  struct Flight {  // A bundle on its way to the shard, in one step.
+  // A flight is a bundle on its way to the shard in one step.
+  struct Flight {
     Phase phase = Phase::kGathering;
     uint32_t repeats_asked = 0;
     uint64_t bytes = 0;
-    std::shared_ptr<const protocol::ExchangeRequest> exchange{};  // Null once it is resolved.
-    uint32_t checksum = 0;                                        // Checksum of its frames.
+    std::shared_ptr<const protocol::ExchangeRequest> exchange{};  // It is null once resolved.
+    uint32_t checksum = 0;  // It covers the frames.
   };
-  // A step that is resent to a replaced shard before any later step is sent.
+  // A replay resends a step to a replaced shard before the sender sends any later step.
   struct Replay {
     // Nothing is sent until the shard has named the first step that it lacks.
     bool asking = false;
-    uint64_t step = 0;  // The value is 0 while nothing is resent.
+    uint64_t step = 0;  // It is 0 while nothing is resent.
     // There is one for each bundle. kResolved means that it has an answer or need not be resent.
     std::vector<Flight> flights;
     size_t unresolved = 0;
@@ -93,7 +94,7 @@ class ShardSender {
 
   // Returns the bundle of the step being resent, or of the current step if none is.
   Flight& FlightToSend(uint32_t bundle);
-  // Returns the bundle that the answer to (step, bundle) concerns; null if no bundle waits for it.
+  // Returns the bundle that the answer to (step, bundle) concerns, or null if none waits for it.
   Flight* FindFlight(uint64_t step, uint32_t bundle);
   // Returns whether the shard owes an answer to a contribution, or must still get one.
   bool HasUnanswered() const;
@@ -110,7 +111,8 @@ class ShardSender {
                                Effects* effects);
   absl::Status NotSent(const protocol::ExchangeReply& answer) const;
 
-  // shard_sender_replay.cc
+  // The file shard_sender_replay.cc defines the methods from here on.
+
   // Continues after a new stream or a pause.
   void Resume(Effects* effects);
   void AskWhatIsLost(Effects* effects);
@@ -129,7 +131,7 @@ class ShardSender {
   const uint32_t shard_;
   const PipelineOptions& options_;
   ReplayBuffer* const kept_;
-  uint64_t step_ = 0;  // This is the current step, or 0 before the first one.
+  uint64_t step_ = 0;  // It is the current step, or 0 before the first one.
   // There is one for each bundle. Before the first step, all are resolved.
   std::vector<Flight> flights_;
   // In the step that is being sent, no bundle before this one waits to be sent.
@@ -137,8 +139,8 @@ class ShardSender {
   uint64_t bytes_in_flight_ = 0;
   bool paused_ = false;  // Sending is paused until RetryDue.
   Replay replay_;
-  std::optional<SentBundle> last_sent_;  // The last bundle in step order; resends do not count.
-  uint64_t asked_step_ = 0;              // The latest step that AskWhatIsLost named.
+  std::optional<SentBundle> last_sent_;  // It is the last in step order; resends do not count.
+  uint64_t asked_step_ = 0;              // It is the latest step that AskWhatIsLost named.
 };
 
 }  // namespace sluice::worker

@@ -135,14 +135,12 @@ ShardSender::News ShardSender::EndReplay(Effects* effects) {
   return News::kReplayEnded;
 }
 
-// Returns the contribution unchanged, except that it adds the plan that shard 0's previous process
-// announced. Policies depend on measurements, so the new process cannot derive that plan again.
+// The contribution has a result. Returns it unchanged, except that it adds the plan that shard 0's
+// previous process announced. Policies depend on measurements, so the new process cannot derive
+// that plan again.
 std::shared_ptr<const protocol::ExchangeRequest> ShardSender::ForReplay(
     const ReplayBuffer::Entry& kept) const {
-  if (!options_.makes_plans || shard_ != 0 || kept.exchange->bundle != 0 ||
-      !kept.result_checksum.has_value()) {
-    return kept.exchange;
-  }
+  if (!options_.makes_plans || shard_ != 0 || kept.exchange->bundle != 0) return kept.exchange;
   auto again = std::make_shared<protocol::ExchangeRequest>(*kept.exchange);
   again->answered = true;
   again->announced = kept.announced;
