@@ -15,20 +15,6 @@ namespace {
 
 constexpr size_t kWidth = 100;  // Columns of a line, at most.
 
-// Returns `markdown` without `code` marks, and with the texts of [links](page.md) alone.
-std::string PlainText(absl::string_view markdown) {
-  std::string plain;
-  for (size_t i = 0; i < markdown.size(); ++i) {
-    if (markdown[i] == '`' || markdown[i] == '[') continue;
-    if (markdown.substr(i, 2) == "](") {
-      i = std::min(markdown.find(')', i), markdown.size());
-      continue;
-    }
-    plain += markdown[i];
-  }
-  return plain;
-}
-
 // Returns `text` in lines of at most kWidth columns, each indented by `indent`.
 std::string Wrapped(absl::string_view text, size_t indent) {
   std::string lines;
@@ -42,10 +28,40 @@ std::string Wrapped(absl::string_view text, size_t indent) {
   return lines + "\n";
 }
 
+// Both names of a type: for programs, and for the text that people read.
+struct TypeNames {
+  absl::string_view word, phrase;
+};
+
+TypeNames NamesOfType(job::KeyType type) {
+  switch (type) {
+    case job::KeyType::kSection:
+      return {"section", "section"};
+    case job::KeyType::kBoolean:
+      return {"boolean", "true or false"};
+    case job::KeyType::kWhole:
+      return {"integer", "whole number"};
+    case job::KeyType::kNumber:
+      return {"number", "number"};
+    case job::KeyType::kText:
+      return {"string", "text"};
+    case job::KeyType::kBytes:
+      return {"bytes", "bytes, such as 262144 or 256KiB"};
+    case job::KeyType::kSeconds:
+      return {"duration", "duration, such as 10s or 500ms"};
+    case job::KeyType::kCodec:
+      return {"codec", "codec, such as topk:1%+int4"};
+  }
+  return {};
+}
+
 std::vector<std::string> Facts(const job::KeyExplanation& key) {
   std::vector<std::string> facts;
-  if (key.is_section) facts.push_back(key.is_list ? "list of sections" : "section");
-  if (!key.is_section && key.is_list) facts.push_back("list");
+  // A list of words says more than "text".
+  if (key.words.empty() || key.is_list) {
+    facts.push_back(absl::StrCat("type: ", key.is_list ? "list; each entry: " : "",
+                                 NamesOfType(key.type).phrase));
+  }
   if (key.default_text == "required") {
     facts.push_back("required");
   } else if (!key.default_text.empty()) {
@@ -69,6 +85,7 @@ absl::Status AddSection(absl::string_view path, nlohmann::ordered_json* sections
   for (const job::KeyExplanation& key : *keys) {
     section.push_back({{"key", key.path},
                        {"meaning", key.meaning},
+                       {"type", NamesOfType(key.type).word},
                        {"list", key.is_list},
                        {"words", key.words},
                        {"taken_by", key.taken_by},
@@ -76,13 +93,26 @@ absl::Status AddSection(absl::string_view path, nlohmann::ordered_json* sections
                        {"range", key.limits}});
   }
   for (const job::KeyExplanation& key : *keys) {
-    if (!key.is_section) continue;
+    if (key.type != job::KeyType::kSection) continue;
     if (const absl::Status added = AddSection(key.path, sections); !added.ok()) return added;
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+std::string PlainText(absl::string_view markdown) {
+  std::string plain;
+  for (size_t i = 0; i < markdown.size(); ++i) {
+    if (markdown[i] == '`' || markdown[i] == '[') continue;
+    if (markdown.substr(i, 2) == "](") {
+      i = std::min(markdown.find(')', i), markdown.size());
+      continue;
+    }
+    plain += markdown[i];
+  }
+  return plain;
+}
 
 absl::StatusOr<std::string> FormatKey(absl::string_view path) {
   const absl::StatusOr<job::KeyExplanation> key = job::ExplainKey(path);
@@ -92,7 +122,7 @@ absl::StatusOr<std::string> FormatKey(absl::string_view path) {
     absl::StrAppend(&text, key->path, "\n", Wrapped(PlainText(key->meaning), 2));
     for (const std::string& fact : Facts(*key)) absl::StrAppend(&text, Wrapped(fact, 2));
   }
-  if (!key->is_section) return text;
+  if (key->type != job::KeyType::kSection) return text;
   const absl::StatusOr<std::vector<job::KeyExplanation>> keys = job::ExplainKeysOf(path);
   if (!keys.ok()) return keys.status();
   size_t widest = 0;

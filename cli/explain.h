@@ -8,6 +8,9 @@
 
 namespace sluice::cli {
 
+// Returns `markdown` without `code` marks, and with the texts of [links](page.md) alone.
+std::string PlainText(absl::string_view markdown);
+
 // Returns the description of the key at `path` ("optimizer.lr"), followed by the keys of the
 // section if it is one. An empty path means the whole job. Fails with NOT_FOUND for an unknown key.
 absl::StatusOr<std::string> FormatKey(absl::string_view path);

@@ -25,6 +25,7 @@
 #include "cli/codecs.h"
 #include "cli/doctor/doctor.h"
 #include "cli/explain.h"
+#include "cli/job_schema.h"
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
@@ -226,12 +227,20 @@ void AddExplain(CLI::App* app, std::function<int()>* chosen) {
       "explain", "Explain a key of the job file, or list the keys of a section");
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  explain->add_option("key", *path, "For example, optimizer.lr (default: the keys of the job)")
-      ->type_name("KEY");
+  auto schema = std::make_shared<bool>(false);
+  CLI::Option* const key =
+      explain->add_option("key", *path, "For example, optimizer.lr (default: the keys of the job)")
+          ->type_name("KEY");
   explain->add_flag("--json", *json, "Show the section and all sections in it as JSON");
-  explain->callback([chosen, path, json] {
-    *chosen = [path, json] {
-      const absl::StatusOr<std::string> text = *json ? KeysJson(*path) : FormatKey(*path);
+  explain
+      ->add_flag("--schema", *schema,
+                 "Show a JSON Schema (draft 2020-12) of job files, for editors and other checkers")
+      ->excludes(key, "--json");
+  explain->callback([chosen, path, json, schema] {
+    *chosen = [path, json, schema] {
+      const absl::StatusOr<std::string> text = *schema ? JobSchemaJson()
+                                               : *json ? KeysJson(*path)
+                                                       : FormatKey(*path);
       if (!text.ok()) {
         Console(ConsoleOfThisProcess()).Error(text.status().message());
         return kUsageError;

@@ -33,4 +33,16 @@ install(FILES ${PROJECT_BINARY_DIR}/SluiceConfig.cmake ${PROJECT_BINARY_DIR}/Slu
   DESTINATION lib/cmake/Sluice)
 configure_file(cmake/sluice.pc.in ${PROJECT_BINARY_DIR}/sluice.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/sluice.pc DESTINATION lib/pkgconfig)
+
+# The built `sluice` writes the schema, so a cross-compiled tree has none.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(SLUICE_JOB_SCHEMA ${PROJECT_BINARY_DIR}/share/job.schema.json)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share)
+  add_custom_command(OUTPUT ${SLUICE_JOB_SCHEMA}
+    COMMAND sluice explain --schema > ${SLUICE_JOB_SCHEMA}
+    DEPENDS sluice
+    COMMENT "Writing the JSON Schema of job files")
+  add_custom_target(job_schema ALL DEPENDS ${SLUICE_JOB_SCHEMA})
+  install(FILES ${SLUICE_JOB_SCHEMA} DESTINATION share/sluice)
+endif()
 install(DIRECTORY examples/ DESTINATION share/sluice/examples FILES_MATCHING PATTERN "*.yaml" PATTERN "python" EXCLUDE)

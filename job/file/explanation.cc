@@ -57,8 +57,8 @@ std::string Limits(const FieldDescriptor& field) {
 KeyExplanation Explain(const Place& place) {
   KeyExplanation key;
   key.path = place.path;
-  key.is_section = place.section != nullptr;
   if (place.field == nullptr) return key;
+  key.type = TypeOf(*place.field);
   const FieldOptions& options = place.field->options();
   key.meaning = options.GetExtension(v1::help);
   key.is_list = place.field->is_repeated();

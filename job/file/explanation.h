@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "job/file/key_type.h"
 
 namespace sluice::job {
 
@@ -14,7 +15,7 @@ namespace sluice::job {
 struct KeyExplanation {
   std::string path;                   // For example, "optimizer.lr"; empty for the whole job.
   std::string meaning;                // A sentence or a noun phrase.
-  bool is_section = false;            // The key has keys of its own.
+  KeyType type = KeyType::kSection;   // For a list, the type of each entry.
   bool is_list = false;               // The key takes a list.
   std::vector<std::string> words;     // If not empty, the key takes only these words.
   std::vector<std::string> taken_by;  // Kinds of the section that take the key; empty for all.

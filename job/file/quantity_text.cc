@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 
 namespace sluice::job {
@@ -41,7 +42,19 @@ double ParseSuffixed(absl::string_view text, absl::Span<const Suffix> suffixes) 
   return -1;
 }
 
+// Returns a pattern for a number with one of the suffixes.
+std::string PatternOf(absl::Span<const Suffix> suffixes) {
+  const auto append = [](std::string* out, const Suffix& suffix) {
+    absl::StrAppend(out, suffix.text);
+  };
+  return absl::StrCat("^[0-9.]+\\s*(", absl::StrJoin(suffixes, "|", append), ")$");
+}
+
 }  // namespace
+
+std::string BytesPattern() { return PatternOf(kByteSuffixes); }
+
+std::string SecondsPattern() { return PatternOf(kSecondSuffixes); }
 
 absl::StatusOr<uint64_t> ParseWhole(absl::string_view text) {
   const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {

@@ -19,6 +19,11 @@ absl::StatusOr<uint64_t> ParseBytes(absl::string_view text);
 // Returns seconds. Accepts, for example, "10", "10s", "500ms", "2m" or "1h".
 absl::StatusOr<double> ParseSeconds(absl::string_view text);
 
+// Return regular expressions for the texts that ParseBytes and ParseSeconds accept. The expressions
+// do not check the number's value.
+std::string BytesPattern();
+std::string SecondsPattern();
+
 // Returns the shortest text that reads back as the same number.
 std::string FormatReal(double value);
 // Returns the shortest exact text with the unit "s" and without an exponent.

@@ -72,6 +72,31 @@ std::string FormatRoundLimit(const FieldDescriptor& field, double limit) {
 
 }  // namespace
 
+KeyType TypeOf(const FieldDescriptor& field) {
+  switch (field.options().GetExtension(v1::unit)) {
+    case v1::UNIT_BYTES:
+      return KeyType::kBytes;
+    case v1::UNIT_SECONDS:
+      return KeyType::kSeconds;
+    case v1::UNIT_CODEC_SPEC:
+      return KeyType::kCodec;
+    default:
+      break;
+  }
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return KeyType::kSection;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return KeyType::kBoolean;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return KeyType::kNumber;
+    case FieldDescriptor::CPPTYPE_STRING:
+      return KeyType::kText;
+    default:
+      return KeyType::kWhole;
+  }
+}
+
 std::string JoinPath(absl::string_view path, absl::string_view key) {
   return path.empty() ? std::string(key) : absl::StrCat(path, ".", key);
 }

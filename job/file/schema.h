@@ -8,8 +8,15 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "job/file/key_type.h"
 
 namespace sluice::job {
+
+// A list in a job file has at most this many entries.
+inline constexpr size_t kMaxListEntries = 1000;
+
+// Returns the type of the key's value. For a list, returns the type of each entry.
+KeyType TypeOf(const google::protobuf::FieldDescriptor& field);
 
 // Returns the path "a.b" for "a" and "b". `path` may be empty.
 std::string JoinPath(absl::string_view path, absl::string_view key);

@@ -15,8 +15,6 @@ namespace sluice::job {
 
 class YamlMapper {
  public:
-  static constexpr size_t kMaxListEntries = 1000;
-
   // All arguments must outlive the mapper. The mapper records the place of every given key in
   // `places`.
   YamlMapper(const YamlSource* source, Places* places, Problems* problems)

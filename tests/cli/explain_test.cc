@@ -22,10 +22,19 @@ TEST(Explain, AKeyWithItsFacts) {
                            HasSubstr("only with: sgd, rmsprop\n")));
 }
 
+TEST(Explain, AKeyStatesItsTypeUnlessItsWordsDo) {
+  const absl::StatusOr<std::string> list = FormatKey("model.hidden");
+  ASSERT_TRUE(list.ok()) << list.status();
+  EXPECT_THAT(*list, HasSubstr("\n  type: list; each entry: whole number\n"));
+  const absl::StatusOr<std::string> word = FormatKey("mode");
+  ASSERT_TRUE(word.ok()) << word.status();
+  EXPECT_THAT(*word, Not(HasSubstr("type: ")));
+}
+
 TEST(Explain, ASectionListsItsKeys) {
   const absl::StatusOr<std::string> text = FormatKey("checkpoint");
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, AllOf(HasSubstr("section\n"), HasSubstr("\n  checkpoint.dir "),
+  EXPECT_THAT(*text, AllOf(HasSubstr("type: section\n"), HasSubstr("\n  checkpoint.dir "),
                            HasSubstr("\n  checkpoint.replay_limit")));
 }
 
@@ -47,6 +56,7 @@ TEST(Explain, JsonHasAllSections) {
   EXPECT_TRUE(sections.contains("control.pieces"));
   EXPECT_EQ(sections[""][0]["key"], "name");
   EXPECT_EQ(sections["checkpoint"][2]["default"], "2");
+  EXPECT_EQ(sections["checkpoint"][2]["type"], "integer");
 }
 
 TEST(Explain, AnUnknownKeyIsAnError) {

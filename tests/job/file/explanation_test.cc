@@ -21,7 +21,7 @@ TEST(Explanation, StatesDefaultWordsAndLimits) {
   const KeyExplanation workers = Explained("workers");
   EXPECT_EQ(workers.default_text, "1");
   EXPECT_EQ(workers.limits, "1 to 1024");
-  EXPECT_FALSE(workers.is_section);
+  EXPECT_EQ(workers.type, KeyType::kWhole);
   EXPECT_THAT(Explained("optimizer.location").words, ElementsAre("workers", "shards"));
   EXPECT_EQ(Explained("optimizer.lr").default_text, "required");
   EXPECT_EQ(Explained("optimizer.lr").limits, "above 0 and at most 10^6");
@@ -29,6 +29,17 @@ TEST(Explanation, StatesDefaultWordsAndLimits) {
   EXPECT_THAT(Explained("optimizer.momentum").taken_by, ElementsAre("sgd", "rmsprop"));
   EXPECT_EQ(Explained("server.window_bytes").limits, "64KiB to 4GiB");
   EXPECT_EQ(Explained("server.heartbeat_interval").limits, "0.01s to 3600s");
+}
+
+TEST(Explanation, TheUnitOfAKeyIsPartOfItsType) {
+  EXPECT_EQ(Explained("").type, KeyType::kSection);
+  EXPECT_EQ(Explained("optimizer.nesterov").type, KeyType::kBoolean);
+  EXPECT_EQ(Explained("optimizer.lr").type, KeyType::kNumber);
+  EXPECT_EQ(Explained("data.path").type, KeyType::kText);
+  EXPECT_EQ(Explained("server.max_memory").type, KeyType::kBytes);
+  EXPECT_EQ(Explained("server.lease_timeout").type, KeyType::kSeconds);
+  EXPECT_EQ(Explained("control.candidates").type, KeyType::kCodec);
+  EXPECT_EQ(Explained("control.pieces").type, KeyType::kSection);
 }
 
 TEST(Explanation, NotesCompleteWhatNumbersCannotSay) {
@@ -65,7 +76,7 @@ void ExpectMeanings(const std::string& path) {
   EXPECT_FALSE(keys->empty());
   for (const KeyExplanation& key : *keys) {
     EXPECT_NE(key.meaning, "") << key.path;
-    if (key.is_section) ExpectMeanings(key.path);
+    if (key.type == KeyType::kSection) ExpectMeanings(key.path);
   }
 }
 
