@@ -34,7 +34,7 @@ install(FILES ${PROJECT_BINARY_DIR}/SluiceConfig.cmake ${PROJECT_BINARY_DIR}/Slu
 configure_file(cmake/sluice.pc.in ${PROJECT_BINARY_DIR}/sluice.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/sluice.pc DESTINATION lib/pkgconfig)
 
-# The built `sluice` writes the schema, so a cross-compiled tree has none.
+# The built programs write the schema and the manual pages, so a cross-compiled tree has none.
 if(NOT CMAKE_CROSSCOMPILING)
   set(SLUICE_JOB_SCHEMA ${PROJECT_BINARY_DIR}/share/job.schema.json)
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/share)
@@ -44,5 +44,15 @@ if(NOT CMAKE_CROSSCOMPILING)
     COMMENT "Writing the JSON Schema of job files")
   add_custom_target(job_schema ALL DEPENDS ${SLUICE_JOB_SCHEMA})
   install(FILES ${SLUICE_JOB_SCHEMA} DESTINATION share/sluice)
+
+  set(SLUICE_MAN_PAGES ${SLUICE_PROGRAMS})
+  list(TRANSFORM SLUICE_MAN_PAGES REPLACE "(.+)" "${PROJECT_BINARY_DIR}/share/man/\\1.1")
+  add_custom_command(OUTPUT ${SLUICE_MAN_PAGES}
+    COMMAND python3 ${PROJECT_SOURCE_DIR}/tools/make_man_pages.py ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${PROJECT_VERSION}
+      ${PROJECT_BINARY_DIR}/share/man ${SLUICE_PROGRAMS}
+    DEPENDS ${SLUICE_PROGRAMS} tools/make_man_pages.py tools/make_flags_page.py
+    COMMENT "Writing the manual pages")
+  add_custom_target(man_pages ALL DEPENDS ${SLUICE_MAN_PAGES})
+  install(FILES ${SLUICE_MAN_PAGES} DESTINATION share/man/man1)
 endif()
 install(DIRECTORY examples/ DESTINATION share/sluice/examples FILES_MATCHING PATTERN "*.yaml" PATTERN "python" EXCLUDE)

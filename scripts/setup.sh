@@ -20,7 +20,7 @@ packages=(
   libgtest-dev libgmock-dev
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
   python3 python3-dev python3-pip python3-venv python3-yaml python3-jsonschema
-  python3-torch python3-torchvision python3-numpy python3-matplotlib iproute2 dataset-fashion-mnist
+  python3-torch python3-torchvision python3-numpy python3-matplotlib iproute2 groff-base dataset-fashion-mnist
 )
 torch_version=2.11.0
 stamp_text="torch $torch_version, cuda runtime 13.0.96, cupti 13.0.85"

@@ -89,9 +89,9 @@ def help_of(folder, command):
     return Help(done.stdout)
 
 
-def commands(folder):
+def commands(folder, programs=PROGRAMS):
     """(command, help) of each program and, after it, of each of its commands."""
-    waiting = [(program,) for program in PROGRAMS]
+    waiting = [(program,) for program in programs]
     while waiting:
         command = waiting.pop(0)
         text = help_of(folder, command)

@@ -60,6 +60,8 @@ def main():
         run(compiler, "-std=c++20", external / "main.cc", *flags, "-o", folder / "by_pkg_config")
         check(run(folder / "by_pkg_config", LD_LIBRARY_PATH=str(library)) == expected, "the program of pkg-config did not receive the values")
 
+        for path in (root / "bin").iterdir():
+            check((root / f"share/man/man1/{path.name}.1").exists(), f"{path.name} has no manual page")
         schema = json.loads((root / "share/sluice/job.schema.json").read_text())
         check("batch_size_per_worker" in schema["properties"], "the installed schema does not describe job files")
         run(root / "bin/sluice", "validate", root / "share/sluice/examples/fashion-mnist.yaml")
