@@ -1,14 +1,6 @@
-// Coordinator: manages the membership and state of one job; docs/protocol.md has the rules. Once
-// every rank and shard has joined, the coordinator makes generation 1 and sends it to all shards.
-// It answers the workers when all shards have acknowledged. A process that stays silent for a lease
-// ends a job without checkpoints. In a job with checkpoints, the coordinator waits for the lost
-// process and restores its state from the data that other processes keep (repair). If that data is
-// not enough, the coordinator increases the term, all processes join again, and the job continues
-// from the newest complete checkpoint (rollback). Pure: the caller passes times and random numbers,
-// and effects are returned as values. Not thread-safe.
-//
-// The coordinator receives all calls and passes them on. JobRun has the state of the run and its
-// transitions. Each other part has one task, and it sees only the JobRun.
+// Coordinator: manages the membership and state of one job; docs/protocol.md has the rules. Pure:
+// the caller passes times and random numbers, and effects are returned as values. Not thread-safe.
+// The coordinator passes calls on to its parts, which see only the JobRun.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +39,9 @@ class Coordinator {
 
   // An AnswerJoin answers the call, now or later. Calls with the same nonce come from the same
   // member; if an older call of that member still waits, the older call fails with ABORTED. In a
-  // job with checkpoints, another worker may hold the rank; then the call waits. If the holder
-  // sends a heartbeat, the call fails with ALREADY_EXISTS. If the holder has been silent for three
-  // heartbeats, the newcomer takes its place. The newcomer then replays the steps after the newest
-  // checkpoint, or the job rolls back. The Join rpc documents the other errors.
+  // job with checkpoints, a call for a rank that another worker holds waits until the holder sends
+  // a heartbeat (ALREADY_EXISTS) or has been silent for three heartbeats (the newcomer takes its
+  // place). The Join rpc documents the other errors.
   void Join(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out);
   // Forgets a caller that has disconnected. Before generation 1, this frees the caller's rank.
   void JoinCancelled(JoinToken token);

@@ -1,13 +1,66 @@
-// Tests the fields of the run record and of manifests that scenarios do not print.
+// Tests what the coordinator records about its run before other processes learn it. The scenarios
+// do not show all fields of records and manifests, nor the effects of two calls in one batch.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
-#include <variant>
+#include <vector>
 
 #include "tests/server/coordinator/repair_fixture.h"
 
 namespace sluice::server {
 namespace {
+
+using ::testing::ElementsAre;
+
+// Returns the coordinator of a run with this record.
+Coordinator CoordinatorAfter(const protocol::RunRecord& record) {
+  CoordinatorOptions options = WithRepair({.job_name = "demo",
+                                           .job_hash = 9,
+                                           .software_version = "1",
+                                           .world_size = 2,
+                                           .shards = 2,
+                                           .layout = {},
+                                           .job_uid = 1});
+  options.run = record;
+  return {std::move(options), absl::UnixEpoch()};
+}
+
+TEST_F(RepairTest, EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordinators) {
+  StartJob();
+  uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) {
+    const uint64_t number = coordinator_.NumberShard();
+    EXPECT_GT(number, last);
+    last = number;
+  }
+  protocol::RunRecord record = records_.back();
+  for (uint64_t restart = 2; restart <= 4; ++restart) {
+    Coordinator next = CoordinatorAfter(record);
+    EXPECT_EQ(next.incarnation(), restart);
+    Coordinator::Effects effects;
+    next.Begin(&effects);
+    ASSERT_TRUE(std::holds_alternative<PersistRun>(effects.front()))
+        << "the number must be durable before any process learns it";
+    const protocol::RunRecord written = std::get<PersistRun>(effects.front()).record;
+    record.coordinator_incarnation = restart;
+    EXPECT_EQ(written, record) << "no other field of the record may change";
+    const uint64_t number = next.NumberShard();
+    EXPECT_GT(number, last);
+    last = number;
+  }
+}
+
+TEST_F(RepairTest, AFinishedRunIsCountedToo) {
+  StartJob();
+  protocol::RunRecord record = records_.back();
+  record.finished = true;
+  Coordinator next = CoordinatorAfter(record);
+  Coordinator::Effects effects;
+  next.Begin(&effects);
+  record.coordinator_incarnation = 2;
+  EXPECT_EQ(std::get<PersistRun>(effects.front()).record, record);
+}
 
 TEST_F(RepairTest, TheRecordIdentifiesTheRunAndItsMembers) {
   StartJob();
@@ -61,6 +114,43 @@ TEST_F(RollbackTest, ARestartInTheNextTermKeepsOnlyTheRun) {
   EXPECT_EQ(RecordAfterARestart(WithCheckpoints(ExampleOptions()), record),
             (protocol::RunRecord{
                 .job_name = "demo", .job_uid = 77, .term = 4, .coordinator_incarnation = 2}));
+}
+
+// The job begins with two ranks of at most four. The minimum is one rank.
+class ElasticRecordTest : public RepairTest {
+ protected:
+  ElasticRecordTest() : RepairTest(Elastic()) {}
+
+  static CoordinatorOptions Elastic() {
+    CoordinatorOptions options = WithRepair(ExampleOptions());
+    options.world_size = 4;
+    options.elastic = {.start = 2, .least = 1};
+    return options;
+  }
+};
+
+// A newcomer joins and a member is lost in one batch of effects. Each generation must be recorded
+// before it is announced, because a coordinator may only forget a generation that was not
+// announced.
+TEST_F(ElasticRecordTest, EachOfTwoGenerationsInOneBatchIsRecordedBeforeItIsAnnounced) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1}, {11, 12}, absl::Seconds(9), 140);
+  Coordinator::Effects effects;
+  coordinator_.Join(3, JoinOf(2), now_, &effects);
+  now_ += absl::Seconds(1);
+  coordinator_.Tick(now_, &effects);
+  uint32_t on_disk = 0;
+  std::vector<uint32_t> told;  // The generations that both shards were told.
+  for (const CoordinatorEffect& effect : effects) {
+    if (const auto* record = std::get_if<PersistRun>(&effect)) on_disk = record->record.generation;
+    const auto* command = std::get_if<CommandShard>(&effect);
+    if (command == nullptr || !std::holds_alternative<protocol::SetMembers>(command->command))
+      continue;
+    told.push_back(std::get<protocol::SetMembers>(command->command).generation);
+    EXPECT_EQ(told.back(), on_disk);
+  }
+  EXPECT_THAT(told, ElementsAre(2, 2, 3, 3));
 }
 
 }  // namespace
