@@ -32,7 +32,7 @@
 //   leave WORKER [finished]  reason, replay_from
 //   part worker WORKER STEP  error, unreadable, name, server, checksum, term: a checkpoint's part
 //   part shard STREAM STEP   `parts STEP` sends those of the newest workers and streams, and
-//                            `parts STEP SENDER...` those of some
+//                            `parts STEP SENDER...` those of these workers and streams
 //   named STREAM STEP        shard 0 has named a checkpoint
 //   written STEP             the manifest is durable; error
 //   request CALL             asks for a checkpoint
