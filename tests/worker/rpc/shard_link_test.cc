@@ -115,6 +115,7 @@ TEST(ShardLink, AStreamToAReplacedProcessDoesNotEndTheSilence) {
   EXPECT_EQ(Lose(&link, 110), Loss::kUnreachable);
   EXPECT_TRUE(link.Answered());
   EXPECT_EQ(Lose(&link, 111), Loss::kRetryAndLog);
+  EXPECT_EQ(link.trouble(), "connection refused");
 }
 
 TEST(ShardLink, ANewProcessIsFoundByItsFirstAnswerOnly) {
@@ -138,6 +139,15 @@ TEST(ShardLink, FollowsOnlyANewerProcessAndWithoutAPause) {
   EXPECT_EQ(link.NextDue(), LinkTime(10));
   EXPECT_TRUE(link.TakeDue(LinkTime(10)).reopen);
   EXPECT_EQ(Lose(&link, 11), Loss::kRetryAndLog) << "the new stream was lost";
+}
+
+TEST(ShardLink, AStreamThatWasDownAlreadyReachesTheNewProcessWhenItOpens) {
+  ShardLink link = NewLink();
+  Lose(&link, 10);
+  EXPECT_TRUE(link.Follow(7));
+  EXPECT_TRUE(link.TakeDue(LinkTime(11)).reopen);
+  Lose(&link, 12);
+  EXPECT_EQ(link.NextDue(), LinkTime(14)) << "this loss is not the move, so there is a pause";
 }
 
 TEST(ShardLink, AProcessThatTheCoordinatorNamedStillHasToAnswer) {

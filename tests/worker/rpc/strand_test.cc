@@ -46,6 +46,26 @@ class Gate {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Stands still, and knows how often it was read. A strand reads it only when it has to wait.
+class StillClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    MutexLock lock(&mutex_);
+    ++reads_;
+    changed_.SignalAll();
+    return absl::UnixEpoch();
+  }
+  void AwaitReads(int reads) {
+    MutexLock lock(&mutex_);
+    while (reads_ < reads) changed_.Wait(&mutex_);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  mutable int reads_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 TEST(Strand, RunsOnceAtTheStartAndAfterEachWake) {
   SteadyClock clock;
   Gate gate;
@@ -55,6 +75,16 @@ TEST(Strand, RunsOnceAtTheStartAndAfterEachWake) {
   gate.AwaitRuns(2);
   strand.Wake();
   gate.AwaitRuns(3);
+}
+
+TEST(Strand, WaitsAgainAfterTheRunThatAWakeCaused) {
+  StillClock clock;
+  Gate gate;
+  Strand strand(&clock, [&] { return gate.Pass(absl::UnixEpoch() + absl::Hours(1)); });
+  clock.AwaitReads(1);
+  strand.Wake();
+  gate.AwaitRuns(2);
+  clock.AwaitReads(2);
 }
 
 TEST(Strand, AWakeDuringARunCausesAnotherRun) {
