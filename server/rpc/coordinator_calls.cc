@@ -29,7 +29,8 @@ void CoordinatorCalls::Answer(const AnswerJoin& answer, absl::Time now) {
   if (waiter == waiters_.end()) return;
   const absl::Status status = answer.grant.status();
   if (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status)) {
-    LogRefusal("worker_refused", absl::StrCat("a worker was refused: ", status.message()), now);
+    LogRefusal({.event = "worker_refused"},
+               absl::StrCat("a worker was refused: ", status.message()), now);
   }
   waiter->second->Answer(answer.grant);
   waiters_.erase(waiter);
@@ -52,7 +53,8 @@ void CoordinatorCalls::Send(const CommandShard& command) {
 }
 
 void CoordinatorCalls::Refuse(const RefuseShard& refusal, absl::Time now) {
-  LogRefusal("shard_refused", absl::StrCat("a shard was refused: ", refusal.why.message()), now);
+  LogRefusal({.event = "shard_refused"},
+             absl::StrCat("a shard was refused: ", refusal.why.message()), now);
   const auto output = outputs_.find(refusal.stream);
   if (output != outputs_.end()) output->second->Close(net::ToGrpc(refusal.why));
 }
@@ -66,11 +68,10 @@ void CoordinatorCalls::FailAll(absl::string_view reason) {
   waiters_.clear();
 }
 
-void CoordinatorCalls::LogRefusal(const std::string& event, absl::string_view text,
-                                  absl::Time now) {
-  const std::optional<uint64_t> silent = refusals_[event].Say(now);
+void CoordinatorCalls::LogRefusal(const LogFields& kind, absl::string_view text, absl::Time now) {
+  const std::optional<uint64_t> silent = refusals_[kind.event].Say(now);
   if (!silent.has_value()) return;
-  logger_.Write(LogLevel::kWarning, {.event = event},
+  logger_.Write(LogLevel::kWarning, kind,
                 *silent == 0 ? std::string(text)
                              : absl::StrCat(text, " (and ", *silent,
                                             " more since the last line of this kind)"));

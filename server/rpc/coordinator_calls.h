@@ -72,7 +72,7 @@ class CoordinatorCalls {
 
  private:
   // Limits these log lines, because a client with the job's credentials can be refused repeatedly.
-  void LogRefusal(const std::string& event, absl::string_view text, absl::Time now);
+  void LogRefusal(const LogFields& kind, absl::string_view text, absl::Time now);
 
   const Logger logger_;
   std::map<JoinToken, JoinWaiter*> waiters_;

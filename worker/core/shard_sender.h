@@ -76,7 +76,7 @@ class ShardSender {
     uint32_t repeats_asked = 0;
     uint64_t bytes = 0;
     std::shared_ptr<const protocol::ExchangeRequest> exchange{};  // It is null once resolved.
-    uint32_t checksum = 0;  // It covers the frames.
+    uint32_t checksum = 0;                                        // It covers the frames.
   };
   // A replay resends a step to a replaced shard before the sender sends any later step.
   struct Replay {
