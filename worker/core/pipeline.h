@@ -59,7 +59,7 @@ class Pipeline {
   // step, or it is a buffer and buffers are not due. Fails with FAILED_PRECONDITION if a late
   // joiner has to skip the step.
   absl::Status TensorReady(uint32_t tensor, const GradientView& gradient);
-  // Does for the open step what Session::SetWeight describes. The default is 1. Fails with
+  // Does for the open step what RelaySession::SetWeight describes. The default is 1. Fails with
   // INVALID_ARGUMENT if there is no such bundle.
   absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
   // Sends every bundle as a skip. Fails with FAILED_PRECONDITION after TensorReady or SkipStep in
