@@ -13,6 +13,8 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;  // clang 14 does not deduce it.
 
 std::string HoldersText(const std::vector<uint64_t>& incarnations, EffectNames* names) {
   std::vector<std::string> holders;
