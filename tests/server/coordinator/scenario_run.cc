@@ -256,6 +256,7 @@ std::vector<std::string> ScenarioRun::Present() const {
     if (newest.empty() || workers_.at(newest).call < worker.call) newest = label;
   }
   std::vector<std::string> labels;
+  labels.reserve(shards.size() + ranks.size());
   for (const auto& [shard, label] : shards) labels.push_back(label);
   for (const auto& [rank, label] : ranks) labels.push_back(label);
   return labels;
