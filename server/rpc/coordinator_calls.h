@@ -61,7 +61,7 @@ class CoordinatorCalls {
   ControlStreamId AddStream(CommandOutput* output);
   void ForgetStream(ControlStreamId stream) { outputs_.erase(stream); }
 
-  // These methods carry out one effect each. They answer nobody if the call or the stream is gone.
+  // These methods carry out one effect each. They do nothing if the call or the stream has ended.
   void Answer(const AnswerJoin& answer, absl::Time now);
   void Answer(const AnswerCheckpoint& answer);
   void Send(const CommandShard& command);

@@ -32,8 +32,8 @@ RequestFence::RequestFence(const ShardOptions* options, ShardStats* stats)
       incarnations_(options->incarnations),
       ranks_(incarnations_.size()) {}
 
-// The reasons contain neither the run's number nor a worker's incarnation: whoever knows both can
-// send as that worker.
+// The reasons contain neither the run's number nor a worker's incarnation. A client that knows both
+// can send as that worker.
 std::string RequestFence::FenceReason(const protocol::Sender& sender) const {
   if (!ended_.empty()) return ended_;
   if (sender.job_uid != options_.job_uid) {

@@ -117,7 +117,7 @@ TEST_F(CheckpointDriverTest, RequestsThatWaitAreLimited) {
   driver_.CancelRequest(3);
   effects_.clear();
   driver_.Request(300, protocol::JobPhase::kRunning, &effects_);
-  EXPECT_TRUE(effects_.empty()) << "the cancelled request has made room";
+  EXPECT_TRUE(effects_.empty()) << "the cancelled request no longer counts";
   CompleteStep(5);
   std::set<CheckpointToken> answered;
   for (const AnswerCheckpoint& answer : EffectsOf<AnswerCheckpoint>()) {

@@ -43,8 +43,7 @@ class RollbackTest : public CoordinatorTest {
     const auto command = commands_.find(stream);
     return command == commands_.end() ? nullptr : std::get_if<Command>(&command->second.command);
   }
-  // Returns the newest command of this type on the stream. Returns null if there was none since the
-  // last ForgetCommands.
+  // Returns the newest command of this type on the stream. Returns null if there was none.
   template <typename Command>
   const CommandShard* NewestOf(ControlStreamId stream) const {
     for (auto command = history_.rbegin(); command != history_.rend(); ++command) {
@@ -53,10 +52,6 @@ class RollbackTest : public CoordinatorTest {
       }
     }
     return nullptr;
-  }
-  void ForgetCommands() {
-    commands_.clear();
-    history_.clear();
   }
   protocol::CheckpointPart PartOf(std::string name, uint64_t step) const {
     return {.term = coordinator_.term(),
@@ -96,27 +91,8 @@ class RollbackTest : public CoordinatorTest {
     ASSERT_EQ(manifests_.back().step, step);
     Written(step);
   }
-  // Both ranks join with new nonces as Join tokens 1 and 2, and both shards acknowledge.
-  void ComeAgain() {
-    answers_.clear();
-    const uint64_t nonce = 5000 + uint64_t{100} * coordinator_.term();
-    for (uint32_t rank = 0; rank < 2; ++rank) Join(1 + rank, JoinOf(rank, nonce + rank));
-    AcknowledgeAll();
-    ASSERT_EQ(coordinator_.phase(), protocol::JobPhase::kRunning);
-  }
   void AcknowledgeAll() {
     for (const auto& [stream, command] : std::map(commands_)) Acknowledge(stream, command.sequence);
-  }
-  // Advances the time with heartbeats of all ranks except `silent_rank` (9 means none).
-  void PassWithout(uint32_t silent_rank, absl::Duration time) {
-    for (absl::Duration done; done < time; done += absl::Seconds(1)) {
-      Tick(absl::Seconds(1));
-      for (uint32_t rank = 0; rank < 2; ++rank) {
-        if (rank == silent_rank || coordinator_.phase() != protocol::JobPhase::kRunning) continue;
-        EXPECT_TRUE(Beat(BeatOf(rank)).ok());
-      }
-      for (const auto& [stream, command] : commands_) coordinator_.ShardHealth(stream, {}, now_);
-    }
   }
 };
 

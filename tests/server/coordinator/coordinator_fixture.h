@@ -68,12 +68,6 @@ class CoordinatorTest : public ::testing::Test {
     coordinator_.Tick(now_, &effects_);
     Collect();
   }
-  // Advances the time in ticks that are too short to count as a gap.
-  void Pass(absl::Duration time) {
-    for (absl::Duration done; done < time; done += absl::Milliseconds(500)) {
-      Tick(absl::Milliseconds(500));
-    }
-  }
   void StartJob() {
     Join(1, JoinOf(0));
     Join(2, JoinOf(1));
@@ -140,9 +134,6 @@ class CoordinatorTest : public ::testing::Test {
       }
     }
     effects_.clear();
-  }
-  std::string AnswerText(JoinToken token) {
-    return std::string(answers_.at(token).status().message());
   }
 
   absl::Time now_ = absl::UnixEpoch();

@@ -6,12 +6,59 @@
 #include <utility>
 #include <vector>
 
-#include "tests/server/coordinator/repair_fixture.h"
+#include "tests/server/coordinator/checkpoint_fixture.h"
 
 namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
+
+CoordinatorOptions WithRepair(CoordinatorOptions options) {
+  options = WithCheckpoints(std::move(options));
+  options.replay_limit = 1 << 20;
+  return options;
+}
+
+// A job of two ranks and two shards, whose losses are repaired in the current term.
+class RepairTest : public RollbackTest {
+ protected:
+  RepairTest() : RollbackTest(WithRepair(ExampleOptions())) {}
+  explicit RepairTest(CoordinatorOptions options) : RollbackTest(std::move(options)) {}
+
+  protocol::WorkerHeartbeat BeatOfHolder(JoinToken token, uint64_t step = 0,
+                                         uint64_t replay_from = 1) {
+    const protocol::JoinGrant& grant = *answers_.at(token);
+    protocol::WorkerHeartbeat beat;
+    beat.sender = {.job_uid = grant.job_uid,
+                   .term = grant.term,
+                   .rank = grant.rank,
+                   .incarnation = grant.incarnation,
+                   .generation = grant.generation};
+    beat.progress.step = step;
+    beat.replay_from = replay_from;
+    return beat;
+  }
+  void Health(ControlStreamId stream, uint64_t closed, uint64_t results_from = 1) {
+    coordinator_.ShardHealth(stream,
+                             {.highest_closed_step = closed,
+                              .highest_open_step = closed + 1,
+                              .results_from = results_from},
+                             now_);
+  }
+  // Advances the time. Each second, these holders and shards report.
+  void PassWith(const std::vector<JoinToken>& holders, const std::vector<ControlStreamId>& shards,
+                absl::Duration time, uint64_t step = 0) {
+    for (absl::Duration done; done < time; done += absl::Seconds(1)) {
+      Tick(absl::Seconds(1));
+      for (const JoinToken holder : holders) {
+        if (coordinator_.phase() == protocol::JobPhase::kRunning) {
+          EXPECT_TRUE(Beat(BeatOfHolder(holder, step)).ok());
+        }
+      }
+      for (const ControlStreamId shard : shards) Health(shard, step);
+    }
+  }
+};
 
 // Returns the coordinator of a run with this record.
 Coordinator CoordinatorAfter(const protocol::RunRecord& record) {

@@ -130,7 +130,7 @@ class RunWriterTest : public ::testing::Test {
   CondVar unblocked_;
   bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
   bool fails_forever_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<absl::Status> failures_ ABSL_GUARDED_BY(mutex_);  // Of the next attempts.
+  std::deque<absl::Status> failures_ ABSL_GUARDED_BY(mutex_);  // Results of the next attempts.
   std::deque<RunWrite> next_ ABSL_GUARDED_BY(mutex_);          // Writes that the listener begins.
   std::vector<absl::Time> attempts_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);

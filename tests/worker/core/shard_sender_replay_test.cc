@@ -39,7 +39,7 @@ TEST_F(ShardReplayTest, ANewProcessIsAskedBeforeAnythingIsSent) {
   EXPECT_EQ(Hear(Outcome::kNeed, 7, 0, /*need_from=*/1), News::kNone);
   EXPECT_EQ(Hear(Outcome::kBusy, 7, 0), News::kNone);
   EXPECT_THAT(effects_, IsEmpty());
-  EXPECT_TRUE(absl::IsInternal(Failure(Outcome::kBusy, 8, 0))) << "nobody asked this";
+  EXPECT_TRUE(absl::IsInternal(Failure(Outcome::kBusy, 8, 0))) << "the worker made no such request";
 }
 
 TEST_F(ShardReplayTest, WithoutKeptContributionsANewProcessIsNotAsked) {
