@@ -69,6 +69,10 @@ absl::StatusOr<std::vector<RoleLine>> ParseRoles(absl::string_view text, absl::s
       absl::StrCat(kRoleFlag, ": ", path, " gives no role; a line is `ROLE token TOKEN`"));
 }
 
+RoleFile::RoleFile(std::string path, std::vector<RoleLine> lines, Logger logger)
+    : file_(std::move(path), &ReadRoles, std::move(lines), "the previous roles stay",
+            std::move(logger)) {}
+
 absl::StatusOr<std::unique_ptr<RoleFile>> RoleFile::Open(std::string path, Logger logger) {
   absl::StatusOr<std::vector<RoleLine>> lines = ReadRoles(path);
   if (!lines.ok()) return lines.status();
@@ -78,7 +82,7 @@ absl::StatusOr<std::unique_ptr<RoleFile>> RoleFile::Open(std::string path, Logge
 
 Roles RoleFile::RolesOf(absl::string_view token, const std::vector<std::string>& names) {
   Roles roles;
-  for (const RoleLine& line : Read()) {
+  for (const RoleLine& line : file_.Read()) {
     const bool same_token = IsSameToken(line.text, token);
     const bool applies = line.kind == RoleLine::Kind::kAnyone ||
                          (line.kind == RoleLine::Kind::kToken && same_token) ||
@@ -87,17 +91,6 @@ Roles RoleFile::RolesOf(absl::string_view token, const std::vector<std::string>&
     if (applies) roles.Add(line.role);
   }
   return roles;
-}
-
-std::vector<RoleLine> RoleFile::Read() {
-  absl::StatusOr<std::vector<RoleLine>> lines = ReadRoles(path_);
-  MutexLock lock(&mutex_);
-  if (!lines.ok() && !told_) {
-    logger_.Warning(lines.status().message(), "; the previous roles stay in use");
-  }
-  told_ = !lines.ok();
-  if (lines.ok()) lines_ = *std::move(lines);
-  return lines_;
 }
 
 }  // namespace sluice::net

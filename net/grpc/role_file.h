@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
-#include "base/mutex.h"
+#include "net/grpc/reread_file.h"
 #include "net/grpc/role.h"
 
 namespace sluice::net {
@@ -51,16 +51,9 @@ class RoleFile {
   Roles RolesOf(absl::string_view token, const std::vector<std::string>& names);
 
  private:
-  RoleFile(std::string path, std::vector<RoleLine> lines, Logger logger)
-      : path_(std::move(path)), logger_(std::move(logger)), lines_(std::move(lines)) {}
-  std::vector<RoleLine> Read();
+  RoleFile(std::string path, std::vector<RoleLine> lines, Logger logger);
 
-  const std::string path_;
-  const Logger logger_;
-  Mutex mutex_;
-  std::vector<RoleLine> lines_ ABSL_GUARDED_BY(mutex_);
-  // True after a log line has reported that the file cannot be used.
-  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  RereadFile<std::vector<RoleLine>> file_;
 };
 
 }  // namespace sluice::net

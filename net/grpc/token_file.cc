@@ -67,6 +67,10 @@ absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
       absl::StrCat(kFlag, ": ", path, " is empty: `openssl rand -hex 32` makes a token"));
 }
 
+TokenFile::TokenFile(std::string path, std::vector<std::string> tokens, Logger logger)
+    : file_(std::move(path), &ReadTokens, std::move(tokens), "the previous token stays",
+            std::move(logger)) {}
+
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(std::string path, Logger logger) {
   absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path);
   if (!tokens.ok()) return tokens.status();
@@ -74,23 +78,12 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(std::string path, Log
       new TokenFile(std::move(path), *std::move(tokens), std::move(logger)));
 }
 
-std::string TokenFile::Own() { return Read().front(); }
+std::string TokenFile::Own() { return file_.Read().front(); }
 
 bool TokenFile::Accepts(absl::string_view token) {
   bool accepted = false;
-  for (const std::string& known : Read()) accepted |= IsSameToken(known, token);
+  for (const std::string& known : file_.Read()) accepted |= IsSameToken(known, token);
   return accepted;
-}
-
-std::vector<std::string> TokenFile::Read() {
-  absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path_);
-  MutexLock lock(&mutex_);
-  if (!tokens.ok() && !told_) {
-    logger_.Warning(tokens.status().message(), "; the previous token stays in use");
-  }
-  told_ = !tokens.ok();
-  if (tokens.ok()) tokens_ = *std::move(tokens);
-  return tokens_;
 }
 
 }  // namespace sluice::net

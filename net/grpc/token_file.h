@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
-#include "base/mutex.h"
+#include "net/grpc/reread_file.h"
 
 namespace sluice::net {
 
@@ -41,16 +41,9 @@ class TokenFile {
   bool Accepts(absl::string_view token);
 
  private:
-  TokenFile(std::string path, std::vector<std::string> tokens, Logger logger)
-      : path_(std::move(path)), logger_(std::move(logger)), tokens_(std::move(tokens)) {}
-  std::vector<std::string> Read();
+  TokenFile(std::string path, std::vector<std::string> tokens, Logger logger);
 
-  const std::string path_;
-  const Logger logger_;
-  Mutex mutex_;
-  std::vector<std::string> tokens_ ABSL_GUARDED_BY(mutex_);
-  // True after a log line has reported that the file cannot be used.
-  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  RereadFile<std::vector<std::string>> file_;
 };
 
 }  // namespace sluice::net
