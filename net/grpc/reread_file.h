@@ -17,11 +17,10 @@ class RereadFile {
   // Reads and checks a file.
   using Reader = absl::StatusOr<Content> (*)(const std::string& path);
 
-  // `content` is the file's content now. `what` names the content in a warning.
-  RereadFile(std::string path, Reader reader, Content content, std::string what, Logger logger)
+  // `content` is the file's content now.
+  RereadFile(std::string path, Reader reader, Content content, Logger logger)
       : path_(std::move(path)),
         reader_(reader),
-        what_(std::move(what)),
         logger_(std::move(logger)),
         content_(std::move(content)) {}
 
@@ -29,7 +28,8 @@ class RereadFile {
     absl::StatusOr<Content> content = reader_(path_);
     MutexLock lock(&mutex_);
     if (!content.ok() && !told_) {
-      logger_.Warning(content.status().message(), "; ", what_, " in use");
+      logger_.Warning(content.status().message(),
+                      "; the previous content of the file stays in use");
     }
     told_ = !content.ok();
     if (content.ok()) content_ = *std::move(content);
@@ -39,7 +39,6 @@ class RereadFile {
  private:
   const std::string path_;
   const Reader reader_;
-  const std::string what_;
   const Logger logger_;
   Mutex mutex_;
   Content content_ ABSL_GUARDED_BY(mutex_);

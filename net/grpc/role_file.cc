@@ -70,8 +70,7 @@ absl::StatusOr<std::vector<RoleLine>> ParseRoles(absl::string_view text, absl::s
 }
 
 RoleFile::RoleFile(std::string path, std::vector<RoleLine> lines, Logger logger)
-    : file_(std::move(path), &ReadRoles, std::move(lines), "the previous roles stay",
-            std::move(logger)) {}
+    : file_(std::move(path), &ReadRoles, std::move(lines), std::move(logger)) {}
 
 absl::StatusOr<std::unique_ptr<RoleFile>> RoleFile::Open(std::string path, Logger logger) {
   absl::StatusOr<std::vector<RoleLine>> lines = ReadRoles(path);

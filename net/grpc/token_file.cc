@@ -68,8 +68,7 @@ absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
 }
 
 TokenFile::TokenFile(std::string path, std::vector<std::string> tokens, Logger logger)
-    : file_(std::move(path), &ReadTokens, std::move(tokens), "the previous token stays",
-            std::move(logger)) {}
+    : file_(std::move(path), &ReadTokens, std::move(tokens), std::move(logger)) {}
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(std::string path, Logger logger) {
   absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path);
