@@ -344,8 +344,8 @@ void JobRun::ShowProgress() {
 RunFacts JobRun::Facts() const {
   RunFacts facts;
   facts.job_name = setup_.spec.name;
-  facts.mode = std::string(NameOf(setup_.spec.mode));
-  facts.ranks_agree = job::InLockstep(setup_.spec.mode);
+  facts.mode = std::string(NameOf(setup_.spec.exchange.mode));
+  facts.ranks_agree = job::InLockstep(setup_.spec.exchange.mode);
   facts.workers = setup_.spec.workers;
   facts.shards = setup_.spec.shards;
   facts.seed = setup_.spec.seed;

@@ -15,15 +15,17 @@ namespace {
 constexpr int kJobIsWrong = 2;
 
 std::string Length(const job::JobSpec& spec) {
-  if (spec.epochs > 0) return absl::StrCat(spec.epochs, spec.epochs == 1 ? " epoch" : " epochs");
-  return absl::StrCat(spec.steps, spec.steps == 1 ? " step" : " steps");
+  if (spec.training.epochs > 0)
+    return absl::StrCat(spec.training.epochs, spec.training.epochs == 1 ? " epoch" : " epochs");
+  return absl::StrCat(spec.training.steps, spec.training.steps == 1 ? " step" : " steps");
 }
 
 std::string Summary(const job::JobSpec& spec) {
-  const protocol::CompressionSpec& compression = spec.compression;
-  std::string text = absl::StrFormat(
-      "ok: %s (job hash %016x): %s, %d workers x batch %d, %d shards, %s\n", spec.name, spec.hash,
-      spec.model.name, spec.workers, spec.batch_size_per_worker, spec.shards, Length(spec));
+  const protocol::CompressionSpec& compression = spec.exchange.compression;
+  std::string text =
+      absl::StrFormat("ok: %s (job hash %016x): %s, %d workers x batch %d, %d shards, %s\n",
+                      spec.name, spec.hash, spec.model.name, spec.workers,
+                      spec.training.batch_size_per_worker, spec.shards, Length(spec));
   absl::StrAppend(&text, "uplink ", ToString(compression.uplink), ", downlink ",
                   ToString(compression.downlink));
   for (const protocol::CompressionOverride& entry : compression.overrides) {

@@ -48,22 +48,23 @@ worker::GradientView ToView(const Gradient& gradient) {
 }
 
 JobSummary Summarize(const job::JobSpec& job) {
-  const bool local = job::TraitsOf(job.mode).local_steps;
-  const bool nesterov = job.outer_optimizer == job::OuterOptimizer::kNesterov;
+  const bool local = job::TraitsOf(job.exchange.mode).local_steps;
+  const bool nesterov = job.local.outer_optimizer == job::OuterOptimizer::kNesterov;
   return {.name = job.name,
-          .mode = std::string(NameOf(job.mode)),
+          .mode = std::string(NameOf(job.exchange.mode)),
           .workers = job.workers,
           .shards = job.shards,
-          .uplink = compress::ToString(job.compression.uplink),
-          .downlink = compress::ToString(job.compression.downlink),
+          .uplink = compress::ToString(job.exchange.compression.uplink),
+          .downlink = compress::ToString(job.exchange.compression.downlink),
           .shards_update = job::ShardOptimizer(job).has_value(),
           .sends_weights = job::SendsWeights(job),
           .local_steps = job::StepsPerExchange(job),
-          .outer_optimizer = std::string(local ? NameOf(job.outer_optimizer) : ""),
-          .outer_lr = local ? job.outer_lr : 1,
-          .outer_momentum = local && nesterov ? job.outer_momentum : 0,
+          .outer_optimizer = std::string(local ? NameOf(job.local.outer_optimizer) : ""),
+          .outer_lr = local ? job.local.outer_lr : 1,
+          .outer_momentum = local && nesterov ? job.local.outer_momentum : 0,
           .checkpoints = job.checkpoint.enabled(),
-          .waits_for_all = job.quorum == 0 && job.membership == job::Membership::kFixed};
+          .waits_for_all =
+              job.exchange.quorum == 0 && job.exchange.membership == job::Membership::kFixed};
 }
 
 Joined FromJoin(const worker::JoinInfo& info) {

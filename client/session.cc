@@ -58,8 +58,7 @@ class OwnShards final : public worker::ShardUpdates {
 };
 
 absl::StatusOr<std::unique_ptr<worker::Session>> MakeLocalSession(const job::JobSpec& job) {
-  worker::LocalSessionOptions options{.compression = job.compression,
-                                      .buffer_sync_interval = job.buffer_sync_interval};
+  worker::LocalSessionOptions options{.exchange = job.exchange};
   if (const auto optimizer = job::ShardOptimizer(job); optimizer.has_value()) {
     absl::StatusOr<server::UpdateRule> rule = server::UpdateRule::Create(*optimizer);
     if (!rule.ok()) return rule.status();
@@ -83,7 +82,7 @@ absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOption
   if (!transport.ok()) return transport.status();
   worker::RemoteSessionOptions remote =
       worker::OptionsFromJob(job, options.coordinator, options.rank);
-  remote.join_timeout = absl::Seconds(options.join_timeout_seconds);
+  remote.server.join_timeout = absl::Seconds(options.join_timeout_seconds);
   remote.transport = *std::move(transport);
   remote.logger = logger;
   return worker::MakeRemoteSession(std::move(remote));

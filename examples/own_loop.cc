@@ -62,8 +62,8 @@ int main(int argc, char** argv) {
   OrExit(parallel->Join());                                                                   // +
   torch::manual_seed(1000 + rank);  // Each worker draws its own data.                            +
 
-  for (uint64_t step = 1; step <= job.steps; ++step) {
-    const at::Tensor inputs = torch::randn({job.batch_size_per_worker, 8});
+  for (uint64_t step = 1; step <= job.training.steps; ++step) {
+    const at::Tensor inputs = torch::randn({job.training.batch_size_per_worker, 8});
     const at::Tensor targets = inputs.sin().sum(/*dim=*/1, /*keepdim=*/true);
     optimizer.zero_grad();
     const at::Tensor loss = torch::mse_loss(model->forward(inputs), targets);
@@ -77,6 +77,6 @@ int main(int argc, char** argv) {
   }
 
   std::printf("parameters %s\n", absl::BytesToHexString(parallel->ParametersSha256()).c_str());
-  session->ReportParameters(job.steps, parallel->ParametersSha256());  // +
-  OrExit(session->Leave());                                            // +
+  session->ReportParameters(job.training.steps, parallel->ParametersSha256());  // +
+  OrExit(session->Leave());                                                     // +
 }

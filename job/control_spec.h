@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "compress/codec_spec.h"
 #include "job/enums.h"
+#include "protocol/job_defaults.h"
 
 namespace sluice::job {
 
@@ -78,11 +79,11 @@ struct ControlSpec {
   // computing time.
   std::vector<compress::CodecSpec> candidates{};
   std::optional<double> step_time_s{};
-  double overlap = 0.7;
+  double overlap = protocol::defaults::kControlOverlap;
   // accuracy: the metric's curve in a dense run, and the shortfall, in points, that the policy
   // tolerates before it sends more.
   std::vector<CurvePoint> reference{};
-  double tolerance = 0.5;
+  double tolerance = protocol::defaults::kControlTolerance;
 
   // Returns true if the job makes plans. Otherwise the job file's codecs apply throughout.
   bool makes_plans() const { return policy != PolicyKind::kFixed; }

@@ -74,17 +74,18 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
 // on the shards, suits the codecs. In other modes the momentum is lowered automatically
 // (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
-  if (!TraitsOf(spec.mode).local_steps || spec.outer_optimizer != OuterOptimizer::kNesterov)
+  if (!TraitsOf(spec.exchange.mode).local_steps ||
+      spec.local.outer_optimizer != OuterOptimizer::kNesterov)
     return "";
-  if (spec.outer_momentum <= kMomentumMax) return "";
+  if (spec.local.outer_momentum <= kMomentumMax) return "";
   std::vector<std::string> delaying;
-  for (const CodecUse& use : CodecsOf(spec.compression)) {
+  for (const CodecUse& use : CodecsOf(spec.exchange.compression)) {
     if (!DelaysGradients(use.codec)) continue;
     delaying.push_back(absl::StrCat(use.where, " ", ToString(use.codec)));
   }
   if (delaying.empty()) return "";
   return absl::StrCat(absl::StrJoin(delaying, " and "), delaying.size() == 1 ? " delays" : " delay",
-                      " changes of weights and outer_momentum ", spec.outer_momentum,
+                      " changes of weights and outer_momentum ", spec.local.outer_momentum,
                       " amplifies delay: use outer_momentum ", kMomentumMax,
                       " and outer_lr 1, or outer_optimizer average");
 }
@@ -105,11 +106,12 @@ absl::StatusOr<uint16_t> DefaultGrpcPort(const ServerSpec& server, uint32_t shar
 }
 
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
-  if (TraitsOf(spec.mode).local_steps && spec.outer_optimizer == OuterOptimizer::kNesterov) {
+  if (TraitsOf(spec.exchange.mode).local_steps &&
+      spec.local.outer_optimizer == OuterOptimizer::kNesterov) {
     return OptimizerSpec{.name = "sgd",
-                         .lr = spec.outer_lr,
-                         .momentum = spec.outer_momentum,
-                         .nesterov = spec.outer_momentum > 0,
+                         .lr = spec.local.outer_lr,
+                         .momentum = spec.local.outer_momentum,
+                         .nesterov = spec.local.outer_momentum > 0,
                          .location = UpdateLocation::kShards};
   }
   if (SendsWeights(spec))
@@ -119,31 +121,32 @@ std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
 }
 
 uint32_t RankLimit(const JobSpec& spec) {
-  return spec.membership == Membership::kElastic ? spec.max_workers : spec.workers;
+  return spec.exchange.membership == Membership::kElastic ? spec.max_workers : spec.workers;
 }
 
 bool SendsWeights(const JobSpec& spec) {
-  if (TraitsOf(spec.mode).local_steps) return true;
-  return !TraitsOf(spec.mode).workers_update && spec.optimizer.location == UpdateLocation::kWorkers;
+  if (TraitsOf(spec.exchange.mode).local_steps) return true;
+  return !TraitsOf(spec.exchange.mode).workers_update &&
+         spec.optimizer.location == UpdateLocation::kWorkers;
 }
 
 double ShardRate(const JobSpec& spec, double rate) {
   if (!SendsWeights(spec)) return rate;
-  return TraitsOf(spec.mode).local_steps ? spec.outer_lr : 1;
+  return TraitsOf(spec.exchange.mode).local_steps ? spec.local.outer_lr : 1;
 }
 
 uint64_t StepsPerExchange(const JobSpec& spec) {
-  return TraitsOf(spec.mode).local_steps ? spec.local_steps : 1;
+  return TraitsOf(spec.exchange.mode).local_steps ? spec.local.steps : 1;
 }
 
 std::string WhyNoReplay(const JobSpec& spec) {
-  if (spec.quorum > 0) {
+  if (spec.exchange.quorum > 0) {
     return "with a quorum, the data that workers and shards keep does not determine which workers "
            "were in a step";
   }
-  if (InLockstep(spec.mode)) return "";
+  if (InLockstep(spec.exchange.mode)) return "";
   return absl::StrCat(
-      "in mode ", NameOf(spec.mode),
+      "in mode ", NameOf(spec.exchange.mode),
       " the data that workers and shards keep does not determine the order of updates");
 }
 
@@ -151,7 +154,7 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
   std::vector<std::string> warnings = spec.file_warnings;
   std::string momentum = OuterMomentumWarning(spec);
   if (!momentum.empty()) warnings.push_back(std::move(momentum));
-  for (const CodecUse& use : CodecsOf(spec.compression)) {
+  for (const CodecUse& use : CodecsOf(spec.exchange.compression)) {
     std::string compensator = CompensatorWarning(use, spec.optimizer);
     if (!compensator.empty()) warnings.push_back(std::move(compensator));
     if (!LosesForGood(use.codec)) continue;

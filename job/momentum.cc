@@ -38,8 +38,8 @@ bool HoldsBack(const compress::CodecSpec& codec) {
 // use.
 std::vector<std::pair<std::string, compress::CodecSpec>> CodecsOf(const JobSpec& spec) {
   std::vector<std::pair<std::string, compress::CodecSpec>> codecs = {
-      {"up", spec.compression.uplink}, {"down", spec.compression.downlink}};
-  for (const protocol::CompressionOverride& entry : spec.compression.overrides) {
+      {"up", spec.exchange.compression.uplink}, {"down", spec.exchange.compression.downlink}};
+  for (const protocol::CompressionOverride& entry : spec.exchange.compression.overrides) {
     if (entry.uplink) codecs.emplace_back(absl::StrCat("up in ", entry.tensors), *entry.uplink);
     if (entry.downlink) {
       codecs.emplace_back(absl::StrCat("down in ", entry.tensors), *entry.downlink);
@@ -49,7 +49,9 @@ std::vector<std::pair<std::string, compress::CodecSpec>> CodecsOf(const JobSpec&
   return codecs;
 }
 
-bool WorkersGoOn(const JobSpec& spec) { return !InLockstep(spec.mode) && spec.workers > 1; }
+bool WorkersGoOn(const JobSpec& spec) {
+  return !InLockstep(spec.exchange.mode) && spec.workers > 1;
+}
 
 std::string Shown(double number) { return absl::StrFormat("%.3g", number); }
 
@@ -61,7 +63,7 @@ double MomentumOf(const OptimizerSpec& optimizer) {
 
 MomentumRange MomentumRangeOf(const JobSpec& spec) {
   const double base = MomentumOf(spec.optimizer);
-  if (TraitsOf(spec.mode).local_steps) return {.base = base, .coded = base};
+  if (TraitsOf(spec.exchange.mode).local_steps) return {.base = base, .coded = base};
   const std::optional<double> by_hand = spec.optimizer.delayed_momentum;
   MomentumRange range = {.base = base, .coded = std::min(base, by_hand.value_or(kCodedMomentum))};
   // If the job file sets a value, that value replaces the rule.
@@ -102,9 +104,9 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
   if (plan != nullptr) {
     return plan->momentum ? double{*plan->momentum} : std::min(range.base, range.most);
   }
-  std::vector<protocol::CompressionSpec> compressions = {spec.compression};
+  std::vector<protocol::CompressionSpec> compressions = {spec.exchange.compression};
   if (spec.relays.enabled()) {
-    compressions.push_back(spec.compression);
+    compressions.push_back(spec.exchange.compression);
     compressions.back().uplink = spec.relays.uplink;
     compressions.back().overrides.clear();
   }
@@ -126,7 +128,8 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
 }
 
 std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table) {
-  if (TraitsOf(spec.mode).local_steps || spec.optimizer.location != UpdateLocation::kShards)
+  if (TraitsOf(spec.exchange.mode).local_steps ||
+      spec.optimizer.location != UpdateLocation::kShards)
     return std::nullopt;
   return JobMomentum(spec, table);
 }
@@ -147,7 +150,7 @@ std::string MomentumNote(const JobSpec& spec) {
   const MomentumRange range = MomentumRangeOf(spec);
   const std::string name = IsAdam(spec.optimizer) ? "beta1 " : "momentum ";
   if (range.coded >= range.base && !WorkersGoOn(spec)) return "";
-  if (spec.control.makes_plans()) {
+  if (spec.exchange.control.makes_plans()) {
     const double most = std::min(range.base, range.most);
     const double least = std::min(range.coded, range.most);
     return absl::StrCat(name, least < most ? absl::StrCat(Shown(most), " to ") : "", Shown(least),
@@ -162,7 +165,8 @@ std::string MomentumNote(const JobSpec& spec) {
   }
   const double stale = std::min(momentum, range.most);
   if (range.most < range.base) {
-    reasons.push_back(absl::StrCat("mode ", NameOf(spec.mode), " with ", spec.workers, " workers"));
+    reasons.push_back(
+        absl::StrCat("mode ", NameOf(spec.exchange.mode), " with ", spec.workers, " workers"));
   }
   if (stale >= range.base) return "";
   std::string note = absl::StrCat(name, Shown(stale), " (of ", Shown(range.base),

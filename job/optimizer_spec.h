@@ -7,18 +7,19 @@
 #include <string>
 
 #include "job/enums.h"
+#include "protocol/job_defaults.h"
 
 namespace sluice::job {
 
 struct OptimizerSpec {
-  std::string name = "sgd";  // One of sgd, adam, adamw and rmsprop.
+  std::string name = protocol::defaults::kOptimizerName;  // One of sgd, adam, adamw and rmsprop.
   double lr = 0;
   double momentum = 0;
   bool nesterov = false;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double alpha = 0.99;
+  double beta1 = protocol::defaults::kOptimizerBeta1;
+  double beta2 = protocol::defaults::kOptimizerBeta2;
+  double eps = protocol::defaults::kOptimizerEps;
+  double alpha = protocol::defaults::kOptimizerAlpha;
   double weight_decay = 0;
   double clip_norm = 0;   // 0 disables clipping by norm.
   double clip_value = 0;  // 0 disables clipping by value.
@@ -29,12 +30,13 @@ struct OptimizerSpec {
 };
 
 struct LrScheduleSpec {
-  std::string name = "constant";  // One of constant, step, cosine and one_cycle.
+  std::string name =
+      protocol::defaults::kLrScheduleName;  // One of constant, step, cosine and one_cycle.
   uint64_t warmup_steps = 0;
   uint64_t step_size = 0;
-  double gamma = 0.1;
+  double gamma = protocol::defaults::kLrScheduleGamma;
   double final_lr = 0;
-  double warmup_fraction = 0.3;
+  double warmup_fraction = protocol::defaults::kLrScheduleWarmupFraction;
 };
 
 }  // namespace sluice::job

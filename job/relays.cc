@@ -39,23 +39,23 @@ uint32_t FirstRankOf(const JobSpec& job, uint32_t relay) {
 JobSpec JobOfServers(const JobSpec& job) {
   if (!job.relays.enabled()) return job;
   JobSpec above = job;
-  above.weights = std::exchange(above.relays.workers, {});
-  above.workers = static_cast<uint32_t>(above.weights.size());
+  above.part.weights = std::exchange(above.relays.workers, {});
+  above.workers = static_cast<uint32_t>(above.part.weights.size());
   above.max_workers = above.workers;
   return above;
 }
 
 JobSpec JobOfRack(const JobSpec& job, uint32_t relay) {
   JobSpec rack = job;
-  rack.rack_of = job.workers;
+  rack.part.rack_of = job.workers;
   rack.workers = job.relays.workers[relay];
   rack.max_workers = rack.workers;
   rack.relays.workers.clear();
   rack.hash = HashOfRack(job, relay);
   // The layout does not change, so that bundles match on both sides of the relay.
-  rack.compression.uplink = job.relays.uplink;
-  rack.compression.downlink = *compress::ParseCodecSpec("none");
-  rack.compression.overrides.clear();
+  rack.exchange.compression.uplink = job.relays.uplink;
+  rack.exchange.compression.downlink = *compress::ParseCodecSpec("none");
+  rack.exchange.compression.overrides.clear();
   if (job.checkpoint.enabled()) {
     rack.checkpoint.dir = absl::StrCat(job.checkpoint.dir, "/rack-", relay);
     // The servers' job decides when checkpoints are made. The rack never starts one.

@@ -8,6 +8,7 @@
 
 #include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
+#include "protocol/job_defaults.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
@@ -26,7 +27,7 @@ struct CompressionSpec {
   compress::CodecSpec downlink;
   std::vector<CompressionOverride> overrides;  // The last matching override applies.
   // Tensors with fewer elements are not compressed beyond fp16 unless an override matches them.
-  uint32_t min_elements = 1024;
+  uint32_t min_elements = defaults::kCompressionMinElements;
   LayoutParameters layout;
   uint64_t seed = 0;  // The job's seed, for stochastic codecs.
 };

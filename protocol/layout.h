@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "protocol/job_defaults.h"
 #include "protocol/tensor_table.h"
 
 namespace sluice::protocol {
 
 struct LayoutParameters {
   // Maximum number of elements in a chunk: 256 KiB of fp32.
-  uint32_t chunk_elements = 65536;
+  uint32_t chunk_elements = defaults::kCompressionChunkBytes / sizeof(float);
   // A bundle is complete when it holds at least this many elements: 4 MiB of fp32. The fixed cost
   // of a message equals the cost of encoding half a megabyte of fp32 (docs/performance.md).
   uint32_t bundle_elements = 1 << 20;

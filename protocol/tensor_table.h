@@ -64,6 +64,4 @@ uint64_t TotalElements(const TensorTable& table);
 // buffer".
 std::string ToString(const TensorInfo& tensor);
 
-inline constexpr uint64_t kBufferSyncInterval = 100;
-
 }  // namespace sluice::protocol

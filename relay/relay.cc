@@ -235,8 +235,8 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
     named_below_ = 0;
   }
   absl::StatusOr<protocol::Layout> layout =
-      protocol::BuildLayout(ask.table, rack_spec_.shards, rack_spec_.compression.layout,
-                            protocol::WholeRows(rack_spec_.compression, ask.table));
+      protocol::BuildLayout(ask.table, rack_spec_.shards, rack_spec_.exchange.compression.layout,
+                            protocol::WholeRows(rack_spec_.exchange.compression, ask.table));
   if (!layout.ok()) {
     servers_[0]->Fail(layout.status().message());
     return;

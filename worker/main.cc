@@ -220,7 +220,8 @@ std::unique_ptr<compress::EncodingDevice> OpenDevice(const job::JobSpec& spec, u
                                                      const Logger& logger) {
   const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec, rank, FindDevices());
   // Training reports missing devices.
-  if (!chosen.ok() || chosen->gpus.empty() || spec.encode_location == job::EncodeLocation::kHost)
+  if (!chosen.ok() || chosen->gpus.empty() ||
+      spec.training.encode_location == job::EncodeLocation::kHost)
     return nullptr;
   std::string problem;
   std::unique_ptr<compress::gpu::Device> gpu =

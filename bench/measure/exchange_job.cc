@@ -81,8 +81,9 @@ absl::StatusOr<double> LargestShardShare(const ExchangeJob& job,
                                          const protocol::TensorTable& table) {
   const absl::StatusOr<job::JobSpec> spec = LoadExchangeJob(job);
   if (!spec.ok()) return spec.status();
-  const absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
-      table, job.shards, spec->compression.layout, protocol::WholeRows(spec->compression, table));
+  const absl::StatusOr<protocol::Layout> layout =
+      protocol::BuildLayout(table, job.shards, spec->exchange.compression.layout,
+                            protocol::WholeRows(spec->exchange.compression, table));
   if (!layout.ok()) return layout.status();
   uint64_t most = 0;
   for (const std::vector<protocol::Bundle>& bundles : layout->bundles) {

@@ -188,49 +188,65 @@ ServerSpec Convert(const v1::ServerSpec& from) {
   return to;
 }
 
+TrainingSpec ConvertTraining(const v1::JobSpec& job) {
+  TrainingSpec to;
+  to.batch_size_per_worker = job.batch_size_per_worker();
+  to.gradient_accumulation_steps = job.gradient_accumulation_steps();
+  to.epochs = job.epochs();
+  to.steps = job.steps();
+  to.label_smoothing = job.label_smoothing();
+  to.ema_decay = job.ema_decay();
+  to.precision = Value<Precision>(job.precision());
+  to.device = job.device();
+  to.gpus_per_worker = job.gpus_per_worker();
+  to.encode_location = Value<EncodeLocation>(job.encode_location());
+  return to;
+}
+
+ExchangeSpec ConvertExchange(const v1::JobSpec& job) {
+  ExchangeSpec to;
+  to.mode = Value<Mode>(job.mode());
+  to.staleness = job.staleness();
+  to.staleness_aware_lr = job.staleness_aware_lr();
+  to.membership = Value<Membership>(job.membership());
+  to.quorum = job.quorum();
+  to.straggler_timeout = absl::Seconds(job.straggler_timeout());
+  to.buffer_sync_interval = job.buffer_sync_interval();
+  to.compression = Convert(job.compression());
+  to.compression.seed = job.seed();
+  if (job.has_control()) to.control = ConvertControl(job.control());
+  return to;
+}
+
+LocalStepsSpec ConvertLocalSteps(const v1::JobSpec& job) {
+  LocalStepsSpec to;
+  if (job.has_local_steps()) to.steps = job.local_steps();
+  if (job.has_outer_optimizer()) {
+    to.outer_optimizer = Value<OuterOptimizer>(job.outer_optimizer());
+  }
+  if (to.outer_optimizer == OuterOptimizer::kAverage) to.outer_lr = 1;
+  if (job.has_outer_lr()) to.outer_lr = job.outer_lr();
+  if (job.has_outer_momentum()) to.outer_momentum = job.outer_momentum();
+  return to;
+}
+
 }  // namespace
 
 JobSpec ConvertJob(const v1::JobSpec& job) {
   JobSpec spec;
   spec.name = job.name();
-  spec.mode = Value<Mode>(job.mode());
   spec.workers = job.workers();
   spec.shards = job.shards();
-  spec.model = Convert(job.model());
-  spec.data = Convert(job.data());
-  spec.batch_size_per_worker = job.batch_size_per_worker();
-  spec.gradient_accumulation_steps = job.gradient_accumulation_steps();
-  spec.epochs = job.epochs();
-  spec.steps = job.steps();
-  spec.optimizer = Convert(job.optimizer());
-  spec.lr_schedule = Convert(job.lr_schedule());
-  spec.label_smoothing = job.label_smoothing();
-  spec.ema_decay = job.ema_decay();
-  spec.precision = Value<Precision>(job.precision());
-  spec.device = job.device();
-  spec.gpus_per_worker = job.gpus_per_worker();
-  spec.encode_location = Value<EncodeLocation>(job.encode_location());
-  spec.seed = job.seed();
-  spec.compression = Convert(job.compression());
-  spec.compression.seed = job.seed();
-  if (job.has_control()) spec.control = ConvertControl(job.control());
-  spec.membership = Value<Membership>(job.membership());
   spec.max_workers = job.has_max_workers() ? job.max_workers() : job.workers();
   if (job.has_min_workers()) spec.min_workers = job.min_workers();
-  spec.staleness = job.staleness();
-  spec.staleness_aware_lr = job.staleness_aware_lr();
-  if (job.has_local_steps()) spec.local_steps = job.local_steps();
-  if (job.has_outer_optimizer()) {
-    spec.outer_optimizer = Value<OuterOptimizer>(job.outer_optimizer());
-  }
-  if (spec.outer_optimizer == OuterOptimizer::kAverage) spec.outer_lr = 1;
-  if (job.has_outer_lr()) spec.outer_lr = job.outer_lr();
-  if (job.has_outer_momentum()) spec.outer_momentum = job.outer_momentum();
-  spec.quorum = job.quorum();
-  spec.straggler_timeout = absl::Seconds(job.straggler_timeout());
-  spec.buffer_sync_interval = job.buffer_sync_interval();
-  spec.output = job.output();
-  spec.log_interval = job.log_interval();
+  spec.seed = job.seed();
+  spec.model = Convert(job.model());
+  spec.data = Convert(job.data());
+  spec.training = ConvertTraining(job);
+  spec.optimizer = Convert(job.optimizer());
+  spec.lr_schedule = Convert(job.lr_schedule());
+  spec.exchange = ConvertExchange(job);
+  spec.local = ConvertLocalSteps(job);
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   if (!WhyNoReplay(spec).empty()) spec.checkpoint.replay_limit = 0;
   spec.server = Convert(job.server());
@@ -238,6 +254,8 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
     spec.relays.workers = {job.relays().workers().begin(), job.relays().workers().end()};
     spec.relays.uplink = Codec(job.relays().uplink());
   }
+  spec.output = job.output();
+  spec.log_interval = job.log_interval();
   spec.metrics_enabled = job.metrics().enabled();
   spec.hash = HashJob(job);
   return spec;

@@ -16,8 +16,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "protocol/checkpoint/checkpoint_spec.h"
 #include "protocol/checkpoint/durable_file.h"
+#include "protocol/checkpoint_spec.h"
 #include "protocol/snapshot.h"
 
 namespace sluice::protocol {

@@ -18,12 +18,12 @@ constexpr int kForgottenLeases = 6;
 constexpr uint32_t kPauseDoublingsMax = 4;
 
 CheckpointTrackerOptions TrackerOptionsOf(const CoordinatorOptions& options) {
-  return {.interval = options.checkpoint_interval,
-          .keep = options.checkpoint_keep,
+  return {.interval = HasCheckpoints(options) ? options.checkpoint.interval : 0,
+          .keep = options.checkpoint.keep,
           .world_size = options.world_size,
           .shards = options.shards,
-          .patience = options.rejoin_timeout,
-          .in_lockstep = options.in_lockstep,
+          .patience = options.server.rejoin_timeout,
+          .in_lockstep = options.exchange.in_lockstep(),
           .in_rack = options.in_rack};
 }
 
@@ -90,7 +90,7 @@ void CheckpointDriver::AskAgain(Effects* out) {
 void CheckpointDriver::AskForNewcomers(absl::Time now, Effects* out) {
   if (tracker_.under_way() != 0 || tracker_.asked_minimum() == kAtOnce) return;
   const uint32_t doublings = std::min(std::max(given_up_in_a_row_, 1u) - 1, kPauseDoublingsMax);
-  const absl::Duration pause = options_.lease * (1 << doublings);
+  const absl::Duration pause = options_.server.lease_timeout * (1 << doublings);
   if (given_up_in_a_row_ > 0 && now - given_up_at_ < pause) return;
   AskFor(kAtOnce, out);
 }
@@ -188,7 +188,7 @@ std::string CheckpointDriver::WhyAbandon(bool all_passed, absl::Time now) {
   const bool forgotten = step != 0 && step != named_step_ && !tracker_.being_written() &&
                          fleet_.AllClosed(step) && all_passed;
   passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
-  const absl::Duration limit = kForgottenLeases * options_.lease;
+  const absl::Duration limit = kForgottenLeases * options_.server.lease_timeout;
   if (!forgotten || now - passed_since_ < limit) return "";
   return absl::StrCat(tracker_.MissingParts(), " did not arrive within ",
                       absl::FormatDuration(limit),
@@ -208,7 +208,7 @@ bool CheckpointDriver::MayNameCheckpoints() const {
 
 // The command lists all checkpoints to keep, so a shard that missed one catches up with the next.
 void CheckpointDriver::DropAtShards(uint64_t before, Effects* out, uint64_t given_up) {
-  if (!options_.checkpoints_at_shards) return;
+  if (!options_.checkpoint.at_shards()) return;
   fleet_.KeepCheckpoints({tracker_.ToStay(given_up), before}, out);
 }
 

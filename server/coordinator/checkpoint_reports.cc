@@ -108,7 +108,7 @@ void CheckpointReports::ShardNamedCheckpoint(ControlStreamId stream, uint64_t st
 void CheckpointReports::AbandonOverdue(absl::Time now, Effects* out) {
   if (!run_.book().Overdue(now)) return;
   Abandon(absl::StrCat(run_.book().MissingParts(), " did not arrive within ",
-                       absl::FormatDuration(run_.options().rejoin_timeout)),
+                       absl::FormatDuration(run_.options().server.rejoin_timeout)),
           now, out);
 }
 

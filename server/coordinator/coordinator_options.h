@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
-#include "job/control_spec.h"
+#include "job/exchange_spec.h"
 #include "job/momentum.h"
-#include "protocol/compression_spec.h"
-#include "protocol/layout.h"
+#include "job/server_spec.h"
+#include "protocol/checkpoint_spec.h"
 #include "protocol/snapshot.h"
 
 namespace sluice::server {
@@ -30,7 +29,12 @@ struct CoordinatorOptions {
   uint32_t world_size = 1;                     // Number of ranks. Elastic: the maximum.
   std::optional<ElasticMembership> elastic{};  // If unset, all ranks take part all the time.
   uint32_t shards = 1;
-  protocol::LayoutParameters layout;
+  job::ExchangeSpec exchange{};
+  // The coordinator uses the timeouts and window_bytes.
+  job::ServerSpec server{};
+  // Without a folder, the job has no checkpoints and ends when a process is lost. With a
+  // replay_limit of 0, every loss causes a rollback.
+  protocol::CheckpointSpec checkpoint{};
   // True if the shards keep the parameters. Rank 0 sends the initial parameters in step 0.
   bool shards_update = false;
   // True if the workers are relays. Messages call them relays, and step 0 always sends the
@@ -44,31 +48,12 @@ struct CoordinatorOptions {
   bool in_rack = false;
   // Workers report progress in their own steps. One exchange covers this many of these steps.
   uint64_t steps_per_exchange = 1;
-  uint64_t window_bytes = 16 << 20;
-  absl::Duration lease = absl::Seconds(10);
-  absl::Duration heartbeat = absl::Seconds(1);
-  // A worker that has made no progress for this long cannot renew its lease with heartbeats. 0
-  // disables the check.
-  absl::Duration stall_timeout{};
-  absl::Duration join_timeout = absl::Seconds(60);
   uint64_t job_uid = 0;  // Random per run.
-  // Steps from one job checkpoint to the next. With 0, the job has no checkpoints and ends when a
-  // process is lost.
-  uint64_t checkpoint_interval = 0;
-  uint32_t checkpoint_keep = 2;
-  bool checkpoints_at_shards = false;  // True for the store `shards`.
-  // With checkpoints: how long the job waits for a lost process to return.
-  absl::Duration rejoin_timeout = absl::Minutes(10);
-  uint64_t replay_limit = 0;  // In bytes. With 0, every loss causes a rollback.
   // For messages: why losses are not repaired, if replay_limit is not the reason.
   std::string why_no_replay{};
-  // If false, ranks may reach the step of a checkpoint at arbitrarily different times.
-  bool in_lockstep = true;
-  // Settings for compression plans. The answer to Join contains the first plan.
-  job::ControlSpec control{};
-  job::MomentumRange momentum{};  // For plans.
-  std::string momentum_note{};    // For messages.
-  protocol::CompressionSpec compression{};
+  // For compression plans. The answer to Join contains the first plan.
+  job::MomentumRange momentum{};
+  std::string momentum_note{};  // For messages.
   // With checkpoints: the run record of an earlier coordinator. If unset, a new run begins.
   // Otherwise the run continues with the record's job_uid. It continues in the record's term if
   // that term was announced and replay_limit is not 0, and in the next term otherwise. If the
@@ -82,12 +67,12 @@ struct CoordinatorOptions {
 };
 
 inline bool HasCheckpoints(const CoordinatorOptions& options) {
-  return options.checkpoint_interval > 0;
+  return options.checkpoint.enabled();
 }
 // True if the job restores lost processes in place where it can. Otherwise every loss causes a
 // rollback or ends the job.
 inline bool RepairsLosses(const CoordinatorOptions& options) {
-  return HasCheckpoints(options) && options.replay_limit > 0;
+  return HasCheckpoints(options) && options.checkpoint.replay_limit > 0;
 }
 
 }  // namespace sluice::server

@@ -16,7 +16,7 @@ void ElasticMembers::EvictLost(absl::Time now, Effects* out) {
   const Roster& roster = run_.roster();
   const Roster::Ranks lost = roster.Expired(now);
   if (lost.empty() || !roster.CanSpare(lost.size())) return;
-  LossReport loss(run_.options().lease);
+  LossReport loss(run_.options().server.lease_timeout);
   roster.AddLosses(lost, &loss);
   Remove(lost, loss.Text(), now, out);
 }

@@ -13,7 +13,7 @@ namespace sluice::server {
 
 void LeaseWatch::Tick(absl::Time now, Effects* out) {
   const absl::Duration gap = now - std::exchange(last_tick_, now);
-  if (gap <= run_.options().lease / 4) return;
+  if (gap <= run_.options().server.lease_timeout / 4) return;
   run_.ShiftTimes(gap, now);
   out->push_back(
       Notice{.text = absl::StrCat("this process was suspended for ", absl::FormatDuration(gap),
@@ -25,7 +25,8 @@ void LeaseWatch::CheckJoins(absl::Time now, Effects* out) {
   if (run_.awaits_parent()) return;  // The parent job applies its own limit.
   const CoordinatorOptions& options = run_.options();
   const bool recovering = run_.is_recovering();
-  const absl::Duration limit = recovering ? options.rejoin_timeout : options.join_timeout;
+  const absl::Duration limit =
+      recovering ? options.server.rejoin_timeout : options.server.join_timeout;
   if (now - run_.waiting_since() < limit) return;
   const std::string reason =
       recovering ? absl::StrCat("waited ", absl::FormatDuration(limit), ": ", run_.WhoIsMissing(),
@@ -38,8 +39,8 @@ void LeaseWatch::CheckJoins(absl::Time now, Effects* out) {
 }
 
 void LeaseWatch::CheckLeases(absl::Time now, Effects* out) {
-  LossReport loss(run_.options().lease);
-  for (const uint32_t shard : run_.fleet().Silent(now, run_.options().lease)) {
+  LossReport loss(run_.options().server.lease_timeout);
+  for (const uint32_t shard : run_.fleet().Silent(now, run_.options().server.lease_timeout)) {
     loss.AddSilent(Describe(run_.fleet()[shard]));
     if (run_.has_checkpoints()) run_.fleet().Disconnect(shard, out);
   }
@@ -55,7 +56,7 @@ void LeaseWatch::CheckLeases(absl::Time now, Effects* out) {
 }
 
 bool LeaseWatch::AnyLostTooLong(absl::Time now) const {
-  const absl::Duration limit = run_.options().rejoin_timeout;
+  const absl::Duration limit = run_.options().server.rejoin_timeout;
   const ShardFleet& fleet = run_.fleet();
   return run_.roster().AnyLostFor(limit, now) ||
          std::any_of(fleet.begin(), fleet.end(), [limit, now](const ShardSeat& seat) {
@@ -65,11 +66,11 @@ bool LeaseWatch::AnyLostTooLong(absl::Time now) const {
 
 void LeaseWatch::AwaitLost(absl::Time now, Effects* out) {
   ShardFleet& fleet = run_.fleet();
-  const std::string limit = absl::FormatDuration(run_.options().rejoin_timeout);
+  const std::string limit = absl::FormatDuration(run_.options().server.rejoin_timeout);
   const bool too_long = AnyLostTooLong(now);
-  LossReport loss(run_.options().lease);
+  LossReport loss(run_.options().server.lease_timeout);
   bool shard_lost = false;
-  for (const uint32_t shard : fleet.Silent(now, run_.options().lease)) {
+  for (const uint32_t shard : fleet.Silent(now, run_.options().server.lease_timeout)) {
     loss.AddSilent(Describe(fleet[shard]));
     fleet.MarkLost(shard);
     fleet.Disconnect(shard, out);

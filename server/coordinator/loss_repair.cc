@@ -83,7 +83,7 @@ void LossRepair::ReplaceWorkers(absl::Time now, Effects* out) {
       (due.size() == roster.size() || !roster.AnyAlive(now, absl::InfiniteDuration()));
   if ((due.empty() && !all_new) || run_.book().being_written()) return;
   // If no member reported recently, this process may have been cut off and will soon hear them.
-  const absl::Duration lease = run_.options().lease;
+  const absl::Duration lease = run_.options().server.lease_timeout;
   const bool only_just = std::none_of(due.begin(), due.end(), [&](uint32_t rank) {
     return now - roster[rank].successor->since >= lease;
   });
@@ -102,7 +102,7 @@ void LossRepair::ReplaceWorkers(absl::Time now, Effects* out) {
 // Returns why the newcomers cannot continue in this term. Empty if they can.
 std::string LossRepair::WhyNotReplaced(const Roster::Ranks& ranks, absl::Time now) const {
   const Roster& roster = run_.roster();
-  if (!roster.AnyAlive(now, run_.options().lease)) {
+  if (!roster.AnyAlive(now, run_.options().server.lease_timeout)) {
     return absl::StrCat("no worker of term ", run_.term().number, " is left");
   }
   std::string why = RecoveryOutlook(run_).WhyNoRepair(/*shard_lost=*/false, /*worker_lost=*/true);

@@ -6,7 +6,7 @@ namespace {
 RecoveryFacts FactsOf(const JobRun& run) {
   const CoordinatorOptions& options = run.options();
   RecoveryFacts facts{.has_checkpoints = run.has_checkpoints(),
-                      .replay_limit = options.replay_limit,
+                      .replay_limit = options.checkpoint.replay_limit,
                       .why_no_replay = options.why_no_replay,
                       .is_elastic = run.is_elastic(),
                       .shards_update = options.shards_update,

@@ -54,7 +54,7 @@ bool Roster::IsEnough(std::optional<absl::Duration> waited) const {
   const uint32_t present = Present();
   if (present >= begin_with_) return true;
   return options_.elastic.has_value() && waited.has_value() && present >= options_.elastic->least &&
-         *waited >= kGatheringLeases * options_.lease;
+         *waited >= kGatheringLeases * options_.server.lease_timeout;
 }
 
 std::string Roster::Missing() const {

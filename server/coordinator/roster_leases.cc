@@ -32,8 +32,9 @@ absl::Status Roster::CheckSender(const protocol::Sender& sender) const {
 bool Roster::Report(const protocol::WorkerHeartbeat& heartbeat, bool is_running, absl::Time now,
                     Effects* out) {
   Member& member = members_[heartbeat.sender.rank];
-  const bool stalls = options_.stall_timeout > absl::ZeroDuration() && is_running &&
-                      !member.has_left() && heartbeat.since_progress >= options_.stall_timeout;
+  const bool stalls = options_.server.stall_timeout > absl::ZeroDuration() && is_running &&
+                      !member.has_left() &&
+                      heartbeat.since_progress >= options_.server.stall_timeout;
   member.stalled = stalls ? heartbeat.since_progress : absl::ZeroDuration();
   if (stalls) return false;
   member.progress = heartbeat.progress;
@@ -90,15 +91,16 @@ void Roster::ShiftLeases(absl::Duration gap, absl::Time now) {
 
 bool Roster::LeaseIsOver(const Member& member, absl::Time now) const {
   if (!member.is_present() || member.has_left()) return false;
-  return member.gave_up() || now - member.heard >= options_.lease;
+  return member.gave_up() || now - member.heard >= options_.server.lease_timeout;
 }
 
 // True if another worker that wants the rank may replace this member.
 bool Roster::IsSilent(const Member& member, absl::Time now) const {
   if (member.gave_up()) return true;
   // A worker that has not found this coordinator yet gets a whole lease to do so.
-  const absl::Duration silence =
-      member.has_reported ? kSilentHeartbeats * options_.heartbeat : options_.lease;
+  const absl::Duration silence = member.has_reported
+                                     ? kSilentHeartbeats * options_.server.heartbeat_interval
+                                     : options_.server.lease_timeout;
   return member.token == 0 && now - member.heard >= silence;
 }
 
@@ -163,7 +165,7 @@ bool Roster::AnyAlive(absl::Time now, absl::Duration silence) const {
 
 bool Roster::AllHeardAfter(absl::Time time, absl::Time now) const {
   return std::all_of(begin(), end(), [this, time, now](const Member& member) {
-    return member.heard > time || now - member.heard >= options_.lease;
+    return member.heard > time || now - member.heard >= options_.server.lease_timeout;
   });
 }
 

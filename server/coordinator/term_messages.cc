@@ -16,12 +16,12 @@ protocol::JoinGrant TermMessages::Grant(const Member& member, bool from_newest) 
                             .generation = term_.generation,
                             .world_size = options_.world_size,
                             .first_step = restore_step + 1,
-                            .layout = options_.layout,
-                            .window_bytes = options_.window_bytes,
+                            .layout = options_.exchange.compression.layout,
+                            .window_bytes = options_.server.window_bytes,
                             .parameters_agree = term_.parameters_agree || restore_step > 0,
                             .restore_step = restore_step,
-                            .lease = options_.lease,
-                            .heartbeat = options_.heartbeat,
+                            .lease = options_.server.lease_timeout,
+                            .heartbeat = options_.server.heartbeat_interval,
                             .server_incarnation = incarnation_,
                             .late_joiner = member.late_joiner};
   if (restore_step == term_.restore_step) grant.members = roster_.began_with();
@@ -29,8 +29,8 @@ protocol::JoinGrant TermMessages::Grant(const Member& member, bool from_newest) 
   checkpoints_.AddRestoreParts(&grant);
   if (restore_step > 0) return grant;  // The checkpoint contains its plans.
   const absl::StatusOr<PlanMaker::Plan> plan =
-      FirstPlan(options_.control, options_.compression, roster_.table(), options_.world_size,
-                options_.momentum);
+      FirstPlan(options_.exchange.control, options_.exchange.compression, roster_.table(),
+                options_.world_size, options_.momentum);
   if (plan.ok()) grant.plan = *plan;  // If FirstPlan failed, no shard has started.
   return grant;
 }
@@ -42,9 +42,9 @@ protocol::StartShard TermMessages::Start(const ShardSeat& seat) const {
                              .term = term_.number,
                              .first_step = restore_step + 1,
                              .table = roster_.table(),
-                             .layout = options_.layout,
+                             .layout = options_.exchange.compression.layout,
                              .generation = term_.generation,
-                             .window_bytes = options_.window_bytes,
+                             .window_bytes = options_.server.window_bytes,
                              .coordinator_incarnation = incarnation_,
                              .parameters_agree = term_.parameters_agree || restore_step > 0,
                              .restore_step = restore_step,
@@ -80,9 +80,9 @@ protocol::CheckpointManifest TermMessages::ManifestHead(uint64_t step) const {
           .world_size = options_.world_size,
           .shards = options_.shards,
           .table_hash = protocol::HashTensorTable(roster_.table()),
-          .layout = options_.layout,
+          .layout = options_.exchange.compression.layout,
           .software_version = options_.software_version,
-          .at_shards = options_.checkpoints_at_shards,
+          .at_shards = options_.checkpoint.at_shards(),
           .parts = {}};
 }
 

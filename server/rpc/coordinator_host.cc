@@ -28,14 +28,14 @@ protocol::JobState StateOfRecord(const CoordinatorOptions& options) {
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
                                  ParentJob* upper, const Clock* clock, Logger logger)
-    : tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
-      silence_(std::max(3 * options.heartbeat, kSilenceMin)),
+    : tick_(std::min(options.server.lease_timeout / 20, absl::Milliseconds(100))),
+      silence_(std::max(3 * options.server.heartbeat_interval, kSilenceMin)),
       clock_(clock),
       logger_(std::move(logger)),
       folder_(std::move(folder)),
       upper_(upper),
       calls_(logger_),
-      plans_(options.compression, options.control, options.momentum_note),
+      plans_(options.exchange.compression, options.exchange.control, options.momentum_note),
       announced_(StateOfRecord(options)),
       coordinator_(std::move(options), clock->Now()),
       incarnation_(coordinator_.incarnation()),

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "protocol/checkpoint/checkpoint_spec.h"
+#include "protocol/checkpoint_spec.h"
 #include "protocol/disk_wait.h"
 #include "protocol/shard_control.h"
 #include "protocol/snapshot.h"

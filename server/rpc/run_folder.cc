@@ -95,7 +95,7 @@ absl::Status RunFolder::LookAtRun(const job::JobSpec& job) {
                                                       "; give this job another checkpoint.dir"));
   }
   const bool workers_known = record->members.size() == job::RankLimit(job);
-  const bool in_rack = job.rack_of > 0;
+  const bool in_rack = job.part.rack_of > 0;
   if (record->finished && (!workers_known || (job.checkpoint.replay_limit == 0 && !in_rack))) {
     return FinishedRun(job);
   }
@@ -162,12 +162,12 @@ absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                                                : protocol::CheckpointStore::kPath),
                      ", this job has ", NameOf(job.checkpoint.store), "; use the same store"));
   }
-  if (manifest.shards == job.shards && manifest.layout == job.compression.layout) {
+  if (manifest.shards == job.shards && manifest.layout == job.exchange.compression.layout) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
       absl::StrCat("the run in ", dir_, " has ", manifest.shards, " shards, this job ", job.shards,
-                   manifest.layout != job.compression.layout
+                   manifest.layout != job.exchange.compression.layout
                        ? " and other compression.chunk_bytes or bundle_bytes"
                        : "",
                    "; this version continues a run only with the same values"));

@@ -408,7 +408,7 @@ absl::Status CheckOptions(const ServerOptions& options) {
           absl::StrCat("\"", *address, "\" is not HOST:PORT, such as 127.0.0.1:7070"));
     }
   }
-  if (options.job.rack_of > 0 && options.upper == nullptr) {
+  if (options.job.part.rack_of > 0 && options.upper == nullptr) {
     return absl::InvalidArgumentError("a rack's servers need a parent job");
   }
   const absl::Status may_listen =

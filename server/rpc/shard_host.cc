@@ -36,9 +36,9 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       stages_(&CpuNanosecondsOfThisThread),
       waits_(job::RankLimit(options_.job)),
       links_(job::RankLimit(options_.job),
-             job::InLockstep(options_.job.mode) && options_.job.quorum == 0),
+             job::InLockstep(options_.job.exchange.mode) && options_.job.exchange.quorum == 0),
       trace_(options_.trace) {
-  if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
+  if (options_.job.exchange.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](protocol::CheckpointPart part) {
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
@@ -148,7 +148,7 @@ void ShardHost::ReportPlan(const protocol::CompressionPlan& plan) const {
                              plan.reason, " (", protocol::Summary(plan), ")"));
   if (!options_.on_plan) return;
   const ShardOptions& shard = shard_->options();
-  options_.on_plan(plan, BytesUnder(plan, shard.compression, shard.table,
+  options_.on_plan(plan, BytesUnder(plan, shard.exchange.compression, shard.table,
                                     static_cast<uint32_t>(shard.incarnations.size())));
 }
 
@@ -381,7 +381,7 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
 // Scales this shard's measurements to the job. Workers send to all shards at once over one link, so
 // bytes scale with the ratio of all elements to this shard's; the time stays the same.
 void ShardHost::ForwardMeasurements() {
-  if (options_.shard != 0 || !options_.job.control.measures()) return;
+  if (options_.shard != 0 || !options_.job.exchange.control.measures()) return;
   std::optional<StepMeasurements> measured = links_.TakeStep();
   if (!measured.has_value()) return;
   const double before = std::exchange(worked_s_, WorkSeconds(stages_));

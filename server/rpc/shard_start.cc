@@ -23,8 +23,9 @@ absl::StatusOr<protocol::Layout> LayoutFor(const job::JobSpec& job, uint32_t sha
                                                    start.incarnations.size(),
                                                    " ranks, the job file ", job::RankLimit(job)));
   }
-  absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
-      start.table, job.shards, start.layout, protocol::WholeRows(job.compression, start.table));
+  absl::StatusOr<protocol::Layout> layout =
+      protocol::BuildLayout(start.table, job.shards, start.layout,
+                            protocol::WholeRows(job.exchange.compression, start.table));
   if (!layout.ok()) return layout.status();
   if (job.checkpoint.enabled() && layout->bundles[shard].empty()) {
     return absl::InvalidArgumentError(
@@ -42,11 +43,7 @@ ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
   options.shard = shard;
   options.table = start.table;
   options.layout = std::move(layout);
-  options.compression = job.compression;
-  options.control = job.control;
-  options.mode = job.mode;
-  options.staleness = job.staleness;
-  options.staleness_aware_lr = job.staleness_aware_lr;
+  options.exchange = job.exchange;
   options.rule = job::ShardOptimizer(job);
   options.rule_momentum = job::ShardMomentum(job, start.table);
   options.momentum = job::MomentumRangeOf(job);
@@ -56,12 +53,8 @@ ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
   options.incarnations = start.incarnations;
   options.first_step = start.first_step;
   options.parameters_agree = start.parameters_agree;
-  options.quorum = job.quorum;
-  options.straggler_timeout = job.straggler_timeout;
-  options.elastic = job.membership == job::Membership::kElastic;
-  options.buffer_sync_interval = job.buffer_sync_interval;
-  options.weights = job.weights;
-  options.forwards_sums = job.rack_of > 0;
+  options.weights = job.part.weights;
+  options.forwards_sums = job.part.rack_of > 0;
   options.window_bytes = start.window_bytes;
   options.max_memory = job.server.max_memory;
   options.replay_bytes = Replays(job) ? job.checkpoint.replay_limit : 0;

@@ -9,11 +9,12 @@ namespace sluice::server {
 
 absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) {
   if (!options.rule.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("mode ", NameOf(options.mode), " needs an update rule on the shards"));
+    return absl::InvalidArgumentError(absl::StrCat("mode ", NameOf(options.exchange.mode),
+                                                   " needs an update rule on the shards"));
   }
   if (options.replay) {
-    return absl::InvalidArgumentError(absl::StrCat("a shard in mode ", NameOf(options.mode),
+    return absl::InvalidArgumentError(absl::StrCat("a shard in mode ",
+                                                   NameOf(options.exchange.mode),
                                                    " cannot replay steps: roll the job back"));
   }
   absl::StatusOr<ShardLayout> plan = PlanShard(options);
@@ -114,9 +115,9 @@ absl::Status AsyncShard::CheckRequest(const protocol::ExchangeRequest& exchange)
     return InvalidRequest(exchange, "comes before the parameters, which rank 0 sends in step 0");
   }
   if (exchange.step > 0 && plan.buffers && !exchange.skip) {
-    return InvalidRequest(exchange,
-                          absl::StrCat("buffers are not exchanged in mode ", NameOf(options_.mode),
-                                       ": every rank keeps its own"));
+    return InvalidRequest(
+        exchange, absl::StrCat("buffers are not exchanged in mode ", NameOf(options_.exchange.mode),
+                               ": every rank keeps its own"));
   }
   return CheckPayload(options_, plan, exchange, /*repeats=*/exchange.step < next);
 }
@@ -199,7 +200,8 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* lates
   }
   latest->staleness = version_now - publisher_.BaseOf(exchange);
   latest->rate = exchange.rate;
-  if (options_.staleness_aware_lr) latest->rate /= static_cast<float>(1 + latest->staleness);
+  if (options_.exchange.staleness_aware_lr)
+    latest->rate /= static_cast<float>(1 + latest->staleness);
   ++stats_.staleness_counts[BucketOf(kStalenessBounds, static_cast<double>(latest->staleness))];
   stats_.staleness_total += latest->staleness;
   absl::Span<const float> gradient = sum_;

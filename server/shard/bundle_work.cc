@@ -33,7 +33,7 @@ BundleCoder::BundleCoder(const ShardOptions* options,
                          std::optional<ShardParameters> replica)
     : options_(*options),
       aggregators_(std::move(aggregators)),
-      downlink_(downlink, {.seed = options_.compression.seed,
+      downlink_(downlink, {.seed = options_.exchange.compression.seed,
                            .sender = compress::Compressor::kShardSender,
                            .owes_lossless = true}),
       replica_(std::move(replica)) {}

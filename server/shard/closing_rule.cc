@@ -13,7 +13,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 ClosingRule::ClosingRule(const ShardOptions* options, std::vector<bool> buffers)
     : options_(*options), buffers_(std::move(buffers)) {
-  if (!options_.elastic) return;
+  if (!options_.exchange.elastic()) return;
   std::vector<uint64_t> since;
   for (const uint64_t incarnation : options_.incarnations) {
     since.push_back(incarnation == 0 ? kNever : 0);
@@ -23,14 +23,15 @@ ClosingRule::ClosingRule(const ShardOptions* options, std::vector<bool> buffers)
 
 // Parameters and, from time to time, buffers need all ranks.
 bool ClosingRule::MayLeaveOut(const Step& step, uint32_t bundle) const {
-  if (options_.quorum == 0 || step.step == 0 || !step.may_leave_out) return false;
-  return !buffers_[bundle] || step.step % options_.buffer_sync_interval != 0;
+  if (options_.exchange.quorum == 0 || step.step == 0 || !step.may_leave_out) return false;
+  return !buffers_[bundle] || step.step % options_.exchange.buffer_sync_interval != 0;
 }
 
 bool ClosingRule::IsDue(const Step& step, uint32_t bundle, const OpenBundle& open) const {
   if (step.step == 0 && !open.arrived(ParameterRank(options_))) return false;
   if (open.complete()) return true;
-  return open.quorum_at() + options_.straggler_timeout <= now_ && MayLeaveOut(step, bundle);
+  return open.quorum_at() + options_.exchange.straggler_timeout <= now_ &&
+         MayLeaveOut(step, bundle);
 }
 
 void ClosingRule::NoteQuorum(uint32_t bundle, const OpenBundle& open) {
@@ -49,18 +50,18 @@ std::vector<uint32_t> ClosingRule::WithQuorum() const {
 
 absl::Time ClosingRule::DueAt(const Step& step) const {
   for (const auto& [at, bundle] : quorums_) {
-    if (MayLeaveOut(step, bundle)) return at + options_.straggler_timeout;
+    if (MayLeaveOut(step, bundle)) return at + options_.exchange.straggler_timeout;
   }
   return absl::InfiniteFuture();
 }
 
 bool ClosingRule::Leave(uint32_t rank) {
   for (std::vector<uint64_t>& since : member_since_) since[rank] = kNever;
-  return options_.elastic;
+  return options_.exchange.elastic();
 }
 
 void ClosingRule::AwaitMembers(uint32_t bundle, uint64_t step, OpenBundle* open) const {
-  if (!options_.elastic || open == nullptr) return;
+  if (!options_.exchange.elastic() || open == nullptr) return;
   for (uint32_t rank = 0; rank < member_since_[bundle].size(); ++rank) {
     open->Expect(rank, IsMember(bundle, rank, step));
   }

@@ -47,7 +47,7 @@ class ClosingRule {
   // True if the step waits for the rank and accepts work from it, not just skips. Without elastic
   // membership, every rank is a member of every step.
   bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const {
-    return !options_.elastic || member_since_[bundle][rank] <= step;
+    return !options_.exchange.elastic() || member_since_[bundle][rank] <= step;
   }
   // Makes the rank a member of the bundle from this step on, because it is in time for this step.
   void Join(uint32_t bundle, uint32_t rank, uint64_t step) { member_since_[bundle][rank] = step; }

@@ -23,8 +23,8 @@ uint64_t ExactBytes(const BundleLayout& bundle) {
 ParameterPublisher::ParameterPublisher(const ShardOptions* options, ShardLayout* layout)
     : options_(*options),
       layout_(*layout),
-      downlink_(layout_.downlink,
-                {.seed = options_.compression.seed, .sender = compress::Compressor::kShardSender}),
+      downlink_(layout_.downlink, {.seed = options_.exchange.compression.seed,
+                                   .sender = compress::Compressor::kShardSender}),
       exact_(compress::MakeCodec({.codec = compress::CodecId::kNone})) {
   for (const BundleLayout& bundle : layout_.bundles) states_.emplace_back(ExactBytes(bundle));
 }

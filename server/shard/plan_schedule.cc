@@ -27,16 +27,16 @@ absl::Status InvalidPlan(const protocol::ExchangeRequest& exchange, const absl::
 PlanSchedule::PlanSchedule(const ShardOptions* options, std::vector<compress::ChunkConfig> base,
                            compress::Compressor* downlink, std::optional<ShardParameters>* replica)
     : options_(*options),
-      lockstep_(job::InLockstep(options_.mode)),
+      lockstep_(job::InLockstep(options_.exchange.mode)),
       base_(std::move(base)),
       downlink_(downlink),
       replica_(replica) {}
 
 absl::Status PlanSchedule::Prepare(size_t bundles) {
   absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
-      PlanMaker::Create(options_.control, options_.compression, options_.table,
+      PlanMaker::Create(options_.exchange.control, options_.exchange.compression, options_.table,
                         static_cast<uint32_t>(options_.incarnations.size()), options_.momentum,
-                        ShareOfElements(options_), lockstep_ && options_.quorum == 0);
+                        ShareOfElements(options_), lockstep_ && options_.exchange.quorum == 0);
   if (!maker.ok()) return maker.status();
   if (*maker == nullptr) return absl::OkStatus();
   if (bundles == 0) {
@@ -53,7 +53,7 @@ absl::Status PlanSchedule::Prepare(size_t bundles) {
 }
 
 absl::Status PlanSchedule::Restore(const protocol::ShardSnapshot& snapshot) {
-  if (!options_.control.makes_plans()) {
+  if (!options_.exchange.control.makes_plans()) {
     if (snapshot.plans.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         "it belongs to a job whose control makes plans, but this job's does not; continue with the "
@@ -65,7 +65,7 @@ absl::Status PlanSchedule::Restore(const protocol::ShardSnapshot& snapshot) {
         "file of the run that wrote it");
   }
   absl::StatusOr<protocol::PlanHistory> book =
-      protocol::PlanHistory::Of(snapshot.plans, options_.compression, options_.table);
+      protocol::PlanHistory::Of(snapshot.plans, options_.exchange.compression, options_.table);
   if (!book.ok()) return book.status();
   known_ = *std::move(book);
   if (maker_ != nullptr) maker_->Resume(known_.newest_id(), snapshot.step + 1);
@@ -83,14 +83,14 @@ absl::Status PlanSchedule::Check(const protocol::ExchangeRequest& exchange,
 // possible cause: all processes that knew this shard's plan are lost.
 absl::Status PlanSchedule::CheckLockstep(const protocol::ExchangeRequest& exchange,
                                          const Position& at) const {
-  if ((exchange.plan != nullptr || exchange.answered) && !options_.control.makes_plans()) {
+  if ((exchange.plan != nullptr || exchange.answered) && !options_.exchange.control.makes_plans()) {
     return InvalidRequest(exchange, "carries a compression plan, but this job makes none");
   }
   absl::Status fits = CheckBrought(exchange);
   if (fits.ok()) fits = CheckReported(exchange, at);
   if (!fits.ok()) return fits;
   fits = CheckKnown(exchange, at.open_step);
-  if (fits.ok() || !options_.control.measures() || options_.shard == 0 ||
+  if (fits.ok() || !options_.exchange.control.measures() || options_.shard == 0 ||
       options_.replay_bytes == 0) {
     return fits;
   }
@@ -104,7 +104,7 @@ absl::Status PlanSchedule::CheckOwnPace(const protocol::ExchangeRequest& exchang
                           "refers to an earlier result; ranks of this mode do not replay steps");
   }
   const bool speaks = exchange.plan_id != 0 || exchange.plan != nullptr;
-  if (!options_.control.makes_plans()) {
+  if (!options_.exchange.control.makes_plans()) {
     if (!speaks) return absl::OkStatus();
     return InvalidRequest(exchange, "refers to a compression plan, but this job makes none");
   }
@@ -119,7 +119,8 @@ absl::Status PlanSchedule::CheckOwnPace(const protocol::ExchangeRequest& exchang
 // Checks the plan that the worker passes on from shard 0.
 absl::Status PlanSchedule::CheckBrought(const protocol::ExchangeRequest& exchange) const {
   if (exchange.plan == nullptr) return absl::OkStatus();
-  absl::Status fits = protocol::CheckPlan(*exchange.plan, options_.compression, options_.table);
+  absl::Status fits =
+      protocol::CheckPlan(*exchange.plan, options_.exchange.compression, options_.table);
   if (fits.ok() && !lockstep_ && exchange.plan->id != exchange.plan_id) {
     fits = absl::InvalidArgumentError(absl::StrCat("it is coded by plan ", exchange.plan_id));
   }
@@ -146,7 +147,7 @@ absl::Status PlanSchedule::CheckReported(const protocol::ExchangeRequest& exchan
   absl::Status fits;
   const auto told = reported_.find(exchange.step);
   if (exchange.announced != nullptr) {
-    fits = protocol::CheckPlan(*exchange.announced, options_.compression, options_.table);
+    fits = protocol::CheckPlan(*exchange.announced, options_.exchange.compression, options_.table);
     if (fits.ok() && exchange.announced->effective_step != exchange.step + job::kPlanDelay) {
       fits = absl::InvalidArgumentError(
           absl::StrCat("it begins with step ", exchange.announced->effective_step));
@@ -168,9 +169,9 @@ absl::Status PlanSchedule::CheckKnown(const protocol::ExchangeRequest& exchange,
       exchange.plan == nullptr ? absl::OkStatus() : known.Learn(exchange.plan);
   if (!fits.ok()) return InvalidPlan(exchange, fits);
   // If a step closes without some rank, a shard may miss the plan. Later results announce it again.
-  if (options_.quorum > 0 || options_.elastic) return absl::OkStatus();
+  if (options_.exchange.quorum > 0 || options_.exchange.elastic()) return absl::OkStatus();
   // All ranks had reported their plans when the step began, and the newest plan applies.
-  if (exchange.plan != nullptr && options_.shard != 0 && options_.control.measures() &&
+  if (exchange.plan != nullptr && options_.shard != 0 && options_.exchange.control.measures() &&
       exchange.plan->id > known_.newest_id() && exchange.plan->effective_step <= open_step) {
     return InvalidRequest(
         exchange, absl::StrCat("carries compression plan ", exchange.plan->id, " for step ",
@@ -206,7 +207,7 @@ void PlanSchedule::Record(const protocol::ExchangeRequest& exchange, const Posit
 // earlier process announced stays in effect; if no worker knows it, the shard may replace it.
 PlanSchedule::Plan PlanSchedule::Next(uint64_t step) {
   const auto told = reported_.find(step);
-  if (options_.control.measures() && told != reported_.end()) {
+  if (options_.exchange.control.measures() && told != reported_.end()) {
     if (told->second != nullptr) maker_->Took(told->second->id);
     return told->second;
   }

@@ -32,8 +32,8 @@ void RankClocks::Advance(uint32_t bundle, uint32_t rank, uint64_t step) {
 }
 
 bool RankClocks::IsWithinBound(uint32_t bundle, uint64_t step) const {
-  return step == 0 || !job::TraitsOf(options_.mode).staleness_bounded ||
-         step < bundles_[bundle].least + options_.staleness;
+  return step == 0 || !job::TraitsOf(options_.exchange.mode).staleness_bounded ||
+         step < bundles_[bundle].least + options_.exchange.staleness;
 }
 
 void RankClocks::Reach(uint32_t rank, uint64_t step) {

@@ -6,11 +6,12 @@ namespace sluice::server {
 
 RankTable::RankTable(const ShardOptions* options, size_t bundles)
     : options_(*options), ranks_(options->incarnations.size()) {
-  if (options_.quorum > 0) admitted_.assign(bundles, std::vector<Admitted>(ranks_.size()));
+  if (options_.exchange.quorum > 0) admitted_.assign(bundles, std::vector<Admitted>(ranks_.size()));
 }
 
 uint64_t RankTable::ReservedBytes(const ShardOptions& options, size_t bundles) {
-  return options.quorum == 0 ? 0 : sizeof(Admitted) * bundles * options.incarnations.size();
+  return options.exchange.quorum == 0 ? 0
+                                      : sizeof(Admitted) * bundles * options.incarnations.size();
 }
 
 void RankTable::Replace(uint32_t rank, uint64_t last_step) {

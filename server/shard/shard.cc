@@ -29,23 +29,24 @@ absl::Status CheckOptions(const ShardOptions& options) {
     return absl::InvalidArgumentError(
         "a shard with an update rule needs step 0, which sends it the parameters");
   }
-  if (options.quorum > options.incarnations.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a quorum of ", options.quorum, " of ",
+  if (options.exchange.quorum > options.incarnations.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a quorum of ", options.exchange.quorum, " of ",
                                                    options.incarnations.size(), " ranks"));
   }
-  if (options.quorum > 0 && (options.replay || options.replay_bytes > 0)) {
+  if (options.exchange.quorum > 0 && (options.replay || options.replay_bytes > 0)) {
     return absl::InvalidArgumentError(
         "a shard with a quorum cannot replay steps: the state that workers keep does not say which "
         "ranks were included");
   }
-  if (options.elastic && (options.quorum > 0 || options.replay || !job::InLockstep(options.mode))) {
+  if (options.exchange.elastic() &&
+      (options.exchange.quorum > 0 || options.replay || !job::InLockstep(options.exchange.mode))) {
     return absl::InvalidArgumentError(
         "an elastic shard closes every step with all present workers: it needs mode sync or "
         "local_sgd, and allows neither a quorum nor a replay");
   }
   const bool somebody = std::any_of(options.incarnations.begin(), options.incarnations.end(),
                                     [](uint64_t incarnation) { return incarnation != 0; });
-  if (options.elastic && !somebody) {
+  if (options.exchange.elastic() && !somebody) {
     return absl::InvalidArgumentError("a shard needs at least one worker at the start");
   }
   if (options.replay && !options.parameters_agree) {
@@ -69,7 +70,7 @@ double ShareOfElements(const ShardOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
-  if (job::InLockstep(options.mode)) {
+  if (job::InLockstep(options.exchange.mode)) {
     return SyncShard::Create(std::move(options));
   }
   return AsyncShard::Create(std::move(options));

@@ -15,12 +15,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "job/control_spec.h"
-#include "job/modes.h"
+#include "job/exchange_spec.h"
 #include "job/momentum.h"
 #include "job/optimizer_spec.h"
 #include "protocol/compression_plan.h"
-#include "protocol/compression_spec.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
 #include "protocol/snapshot.h"
@@ -40,14 +38,13 @@ struct ShardOptions {
   uint32_t shard = 0;  // Index of the shard in `layout`.
   protocol::TensorTable table;
   protocol::Layout layout;
-  protocol::CompressionSpec compression;
-  // Settings for compression control. Shard 0 makes the plans.
-  job::ControlSpec control{};
-  // Mode of the job. In asynchronous modes, every contribution closes alone.
-  job::Mode mode = job::Mode::kSync;
-  // Bound of staleness: the number of steps that a rank may be ahead of the slowest rank.
-  uint32_t staleness = 0;
-  bool staleness_aware_lr = false;  // Asynchronous modes: divide the rate by 1 + staleness.
+  // How the job exchanges gradients. Shard 0 makes the plans of `exchange.control`. In asynchronous
+  // modes, every contribution closes alone. A quorum excludes `replay` and `replay_bytes`, because
+  // the state that workers keep does not record which ranks were included. With elastic membership,
+  // incarnation 0 means that no worker holds the rank and the shard does not wait for it. A worker
+  // that takes a rank later (SetMembership) skips until it is in time for a bundle. From then on,
+  // that bundle waits for the worker.
+  job::ExchangeSpec exchange{};
   // Update rule for the shard's parameters (ShardOptimizer). Without a rule, the shard keeps no
   // parameters and publishes means. With a rule, step 0 always sends the parameters.
   std::optional<job::OptimizerSpec> rule{};
@@ -64,18 +61,6 @@ struct ShardOptions {
   uint64_t first_step = 1;
   // If false, step 0 makes the workers' parameters equal before first_step.
   bool parameters_agree = true;
-  // Mode sync: a bundle closes without stragglers once `quorum` ranks have arrived and
-  // straggler_timeout has passed since the last of these arrived. 0 disables this. A quorum
-  // excludes `replay` and `replay_bytes`, because the state that workers keep does not record which
-  // ranks were included.
-  uint32_t quorum = 0;
-  absl::Duration straggler_timeout{};
-  // Lockstep modes: workers join and leave. Incarnation 0 means that no worker holds the rank and
-  // the shard does not wait for it. A worker that takes a rank later (SetMembership) skips until it
-  // is in time for a bundle. From then on, that bundle waits for the worker.
-  bool elastic = false;
-  // Interval, in steps, at which bundles of buffers wait for all ranks.
-  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;
   // If the workers are relays: the maximum number of contributions in each rank's sum, by rank. If
   // empty, 1 for each rank.
   std::vector<uint32_t> weights{};

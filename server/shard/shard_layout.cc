@@ -70,9 +70,9 @@ absl::Status CheckFrame(const ShardOptions& options, const BundleLayout& plan,
 
 absl::StatusOr<ShardLayout> PlanShard(const ShardOptions& options) {
   const std::vector<compress::ChunkConfig> uplinks = protocol::ChunkConfigs(
-      options.compression, options.table, options.layout, protocol::Direction::kUplink);
+      options.exchange.compression, options.table, options.layout, protocol::Direction::kUplink);
   const std::vector<compress::ChunkConfig> downlinks = protocol::ChunkConfigs(
-      options.compression, options.table, options.layout, protocol::Direction::kDownlink);
+      options.exchange.compression, options.table, options.layout, protocol::Direction::kDownlink);
   std::optional<UpdateRule> rule;
   if (options.rule.has_value()) {
     absl::StatusOr<UpdateRule> made = UpdateRule::Create(*options.rule);
@@ -117,7 +117,7 @@ absl::StatusOr<ShardLayout> PlanShard(const ShardOptions& options) {
 }
 
 uint32_t ParameterRank(const ShardOptions& options) {
-  if (!options.elastic) return 0;
+  if (!options.exchange.elastic()) return 0;
   const auto first = std::find_if(options.incarnations.begin(), options.incarnations.end(),
                                   [](uint64_t incarnation) { return incarnation != 0; });
   return static_cast<uint32_t>(first - options.incarnations.begin());

@@ -22,7 +22,7 @@ void LimitLog(const ShardLayout& plan, ShardOptions* options) {
   if (options->replay_bytes > 0) {
     options->log = {.bytes = std::min(options->replay_bytes, left), .steps = kNoStepLimit};
   }
-  if (options->quorum > 0) options->log.bytes = std::min(options->log.bytes, left);
+  if (options->exchange.quorum > 0) options->log.bytes = std::min(options->log.bytes, left);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   absl::StatusOr<ShardLayout> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
   plan->reserved_bytes += RankTable::ReservedBytes(options, plan->bundles.size());
-  if (options.elastic) {
+  if (options.exchange.elastic()) {
     plan->reserved_bytes += sizeof(uint64_t) * plan->bundles.size() * options.incarnations.size();
   }
   const absl::Status room = CheckMemory(options, *plan);
@@ -174,7 +174,8 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   open = steps_.FindOrOpen(exchange.step, exchange.bundle, closing_);
   if (joins) BecomeMember(exchange.bundle, rank, exchange.step);
   CountIn(exchange);
-  if (options_.quorum > 0) ranks_.SetAdmitted(exchange.bundle, rank, {exchange.step, checksum});
+  if (options_.exchange.quorum > 0)
+    ranks_.SetAdmitted(exchange.bundle, rank, {exchange.step, checksum});
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);

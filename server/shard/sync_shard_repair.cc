@@ -45,7 +45,7 @@ bool SyncShard::IsAhead(const protocol::ExchangeRequest& exchange) const {
 }
 
 bool SyncShard::HasArrived(const protocol::ExchangeRequest& exchange) const {
-  if (options_.quorum > 0 &&
+  if (options_.exchange.quorum > 0 &&
       exchange.step > ranks_.admitted(exchange.bundle, exchange.sender.rank).step) {
     return false;
   }
@@ -105,7 +105,7 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
   }
   // Two plans may encode a contribution (such as a skip) identically but its result differently.
   const bool repairs = ranks_.MayBeInherited(exchange);
-  if (repairs && says_bytes && options_.control.measures() &&
+  if (repairs && says_bytes && options_.exchange.control.measures() &&
       exchange.plan_id != result->record.plan_id) {
     answers_.OtherPlan(stream, exchange, result->record.plan_id, out);
     return;
@@ -117,7 +117,7 @@ void SyncShard::HandleClosed(StreamId stream, protocol::ExchangeRequest exchange
 // True if the rank's predecessor may have contributed to the step. That contribution stays, and the
 // newcomer's skip adds nothing.
 bool SyncShard::IsStoodFor(const protocol::ExchangeRequest& exchange) const {
-  return options_.elastic && ranks_.MayBeInherited(exchange);
+  return options_.exchange.elastic() && ranks_.MayBeInherited(exchange);
 }
 
 // Answers a newcomer that replays closed steps. The open step in the answer is beyond the replayed

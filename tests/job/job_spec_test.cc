@@ -134,17 +134,17 @@ JobSpec Job(const std::string& optimizer, double lr, double momentum) {
   spec.optimizer.name = optimizer;
   spec.optimizer.lr = lr;
   spec.optimizer.momentum = momentum;
-  spec.compression.uplink = Spec("topk:1%+int4");
+  spec.exchange.compression.uplink = Spec("topk:1%+int4");
   return spec;
 }
 
 TEST(JobWarnings, OfLocalStepsTheOuterMomentumCounts) {
   JobSpec job = Job("sgd", 0.1, 0.9);
-  job.mode = job::Mode::kLocalSgd;
+  job.exchange.mode = job::Mode::kLocalSgd;
   EXPECT_THAT(JobWarnings(job),
               ElementsAre(AllOf(HasSubstr("outer_momentum 0.9 amplifies delay"),
                                 HasSubstr("use outer_momentum 0.5 and outer_lr"))));
-  job.outer_optimizer = job::OuterOptimizer::kAverage;
+  job.local.outer_optimizer = job::OuterOptimizer::kAverage;
   EXPECT_THAT(JobWarnings(job), IsEmpty());
 }
 
@@ -158,14 +158,14 @@ TEST(JobWarnings, TheOptimizersMomentumIsNobodysBusiness) {
 TEST(JobWarnings, IsSilentWhereAllGoesTogether) {
   EXPECT_THAT(JobWarnings(Job("sgd", 0.5, 0.5)), IsEmpty());
   JobSpec dense = Job("sgd", 0.1, 0.9);
-  dense.compression.uplink = Spec("int8");
+  dense.exchange.compression.uplink = Spec("int8");
   EXPECT_THAT(JobWarnings(dense), IsEmpty());
   // DIANA must cause no warning: its published values are right on average in every step, even if
   // few elements are sent.
   JobSpec diana = Job("sgd", 0.1, 0.9);
-  diana.compression.uplink = Spec("randomk:5%,unbiased/diana");
+  diana.exchange.compression.uplink = Spec("randomk:5%,unbiased/diana");
   EXPECT_THAT(JobWarnings(diana), IsEmpty());
-  diana.compression.uplink = Spec("topk:1%/ef21");
+  diana.exchange.compression.uplink = Spec("topk:1%/ef21");
   EXPECT_THAT(JobWarnings(diana), ElementsAre(HasSubstr("treats the noise of small batches")));
 }
 
@@ -180,10 +180,10 @@ TEST(JobWarnings, TellsThatOneCheckpointIsFew) {
 
 TEST(JobWarnings, SeesDownlinkAndOverrides) {
   JobSpec spec = Job("sgd", 0.1, 0.9);
-  spec.mode = job::Mode::kLocalSgd;
-  spec.compression.uplink = Spec("int8");
-  spec.compression.downlink = Spec("ternary:0.5");
-  spec.compression.overrides = {{"fc*", Spec("topk:1%"), {}}};
+  spec.exchange.mode = job::Mode::kLocalSgd;
+  spec.exchange.compression.uplink = Spec("int8");
+  spec.exchange.compression.downlink = Spec("ternary:0.5");
+  spec.exchange.compression.overrides = {{"fc*", Spec("topk:1%"), {}}};
   EXPECT_THAT(JobWarnings(spec),
               ElementsAre(AllOf(HasSubstr("downlink ternary:0.5 and uplink"),
                                 HasSubstr("tensors fc* topk:1% delay changes"))));
@@ -191,32 +191,32 @@ TEST(JobWarnings, SeesDownlinkAndOverrides) {
 
 TEST(JobWarnings, TellsWhatNoFeedbackLoses) {
   JobSpec spec = Job("sgd", 0.1, 0);
-  spec.compression.uplink = Spec("topk:1%/noef");
-  spec.compression.downlink = Spec("int8/noef");
+  spec.exchange.compression.uplink = Spec("topk:1%/noef");
+  spec.exchange.compression.downlink = Spec("int8/noef");
   EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("uplink topk:1%/noef permanently loses")));
   for (const char* coarse : {"sign/noef", "int2/noef", "powersgd:4/noef", "intsum:2/noef"}) {
-    spec.compression.uplink = Spec(coarse);
+    spec.exchange.compression.uplink = Spec(coarse);
     EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("permanently loses"))) << coarse;
   }
   // These must cause no warning: fine quantization, unbiased codecs, a vote, and a sketch whose
   // receiver keeps the values that it does not publish.
   for (const char* fine : {"int4/noef", "int2:sr", "eden:1", "signsgd", "countsketch:10x"}) {
-    spec.compression.uplink = Spec(fine);
+    spec.exchange.compression.uplink = Spec(fine);
     EXPECT_THAT(JobWarnings(spec), IsEmpty()) << fine;
   }
 }
 
 TEST(JobWarnings, TellWhatCompensatorsDoNotGoWith) {
   JobSpec spec = Job("sgd", 0.1, 0.3);
-  spec.compression.uplink = Spec("topk:1%/dgc:0.9");
+  spec.exchange.compression.uplink = Spec("topk:1%/dgc:0.9");
   EXPECT_THAT(JobWarnings(spec),
               ElementsAre(AllOf(HasSubstr("uplink topk:1%/dgc:0.9 has a momentum"),
                                 EndsWith(": use momentum 0"))));
   spec.optimizer.momentum = 0;
   EXPECT_THAT(JobWarnings(spec), IsEmpty());
-  spec.compression.uplink = Spec("sign/ef21");
+  spec.exchange.compression.uplink = Spec("sign/ef21");
   EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("use sign unless batches are large")));
-  spec.compression.uplink = Spec("int4/ef21");
+  spec.exchange.compression.uplink = Spec("int4/ef21");
   EXPECT_THAT(JobWarnings(spec), IsEmpty());
 }
 
@@ -302,7 +302,7 @@ TEST(Support, BuildsAsyncAndSspWithRulesOnTheShards) {
 TEST(JobSpec, RepairsNoLossInPlaceWhereWorkersDoNotWait) {
   JobSpec spec;
   EXPECT_EQ(WhyNoReplay(spec), "");
-  spec.mode = job::Mode::kSsp;
+  spec.exchange.mode = job::Mode::kSsp;
   EXPECT_THAT(WhyNoReplay(spec), HasSubstr("in mode ssp the data"));
 }
 

@@ -61,7 +61,7 @@ JobSpec Job(const char* optimizer, double momentum, const char* uplink) {
   JobSpec spec;
   spec.workers = 4;
   spec.optimizer = {.name = optimizer, .lr = 0.1, .momentum = momentum};
-  spec.compression.uplink = Spec(uplink);
+  spec.exchange.compression.uplink = Spec(uplink);
   return spec;
 }
 
@@ -75,11 +75,11 @@ TEST(JobMomentum, FollowsFromTheCodecsOfLargeTensors) {
       << "the limit applies to Adam's beta1";
   EXPECT_EQ(JobMomentum(Job("sgd", 0, "topk:1%"), kTable), 0);
   JobSpec spec = Job("sgd", 0.9, "fp16");
-  spec.compression.overrides = {{"bias", Spec("topk:1%"), {}}};
+  spec.exchange.compression.overrides = {{"bias", Spec("topk:1%"), {}}};
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "a small tensor's codec does not count";
-  spec.compression.overrides = {{"weight", {}, Spec("ternary:0.5")}};
+  spec.exchange.compression.overrides = {{"weight", {}, Spec("ternary:0.5")}};
   EXPECT_EQ(JobMomentum(spec, kTable), 0.5);
-  spec.compression.overrides = {};
+  spec.exchange.compression.overrides = {};
   spec.relays = {.workers = {2, 2}, .uplink = Spec("topk:1%")};
   EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "the uplink to the relays is sparse";
 }
@@ -90,8 +90,8 @@ TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
   spec.optimizer.delayed_momentum = 0;
   EXPECT_EQ(JobMomentum(spec, kTable), 0);
-  spec.mode = job::Mode::kAsync;
-  spec.compression.uplink = Spec("none");
+  spec.exchange.mode = job::Mode::kAsync;
+  spec.exchange.compression.uplink = Spec("none");
   spec.optimizer.delayed_momentum = 0.8;
   EXPECT_EQ(JobMomentum(spec, kTable), 0.8)
       << "a momentum from the job file is not adjusted for staleness";
@@ -99,16 +99,16 @@ TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
 
 TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
   JobSpec spec = Job("sgd", 0.9, "none");
-  spec.mode = job::Mode::kAsync;
+  spec.exchange.mode = job::Mode::kAsync;
   EXPECT_NEAR(JobMomentum(spec, kTable), 1 - 0.1 * (1 + 3 / 1.125), 1e-12);
   spec.workers = 1;
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
   spec.workers = 4;
   spec.optimizer.momentum = 0.5;
   EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "the momentum is already low enough";
-  spec.mode = job::Mode::kLocalSgd;
+  spec.exchange.mode = job::Mode::kLocalSgd;
   spec.optimizer.momentum = 0.9;
-  spec.compression.uplink = Spec("topk:1%");
+  spec.exchange.compression.uplink = Spec("topk:1%");
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "local steps are not delayed";
 }
 
@@ -122,8 +122,8 @@ TEST(JobMomentum, IsThePlansWhereOneHolds) {
 
 TEST(MomentumNote, NamesAllThatDelays) {
   JobSpec spec = Job("sgd", 0.9, "int8");
-  spec.compression.downlink = Spec("ternary:0.5");
-  spec.compression.overrides = {{"fc*", Spec("topk:30%"), {}}};
+  spec.exchange.compression.downlink = Spec("ternary:0.5");
+  spec.exchange.compression.overrides = {{"fc*", Spec("topk:30%"), {}}};
   EXPECT_THAT(MomentumNote(spec), AllOf(HasSubstr("ternary:0.5 down and topk:30% up"),
                                         HasSubstr("up in fc* delay gradients")));
 }
@@ -133,7 +133,7 @@ TEST(ShardMomentum, IsOfTheJobsOwnOptimizerAlone) {
   EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
   spec.optimizer.location = job::UpdateLocation::kShards;
   EXPECT_EQ(ShardMomentum(spec, kTable), 0.5);
-  spec.mode = job::Mode::kLocalSgd;
+  spec.exchange.mode = job::Mode::kLocalSgd;
   EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
 }
 
@@ -182,14 +182,14 @@ TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
   EXPECT_EQ(MomentumNote(Job("sgd", 0.5, "topk:1%")), "");
   EXPECT_EQ(MomentumNote(Job("sgd", 0.9, "int8")), "");
   JobSpec spec = Job("sgd", 0.9, "topk:1%");
-  spec.control.policy = job::PolicyKind::kSchedule;
+  spec.exchange.control.policy = job::PolicyKind::kSchedule;
   EXPECT_EQ(MomentumNote(spec), "momentum 0.9 to 0.5, as plans say");
-  spec.mode = job::Mode::kAsync;
+  spec.exchange.mode = job::Mode::kAsync;
   EXPECT_EQ(MomentumNote(spec), "momentum 0.633 to 0.5, as plans say");
   spec.workers = 10;
   EXPECT_EQ(MomentumNote(spec), "momentum 0.1, as plans say");
   spec = Job("sgd", 0.9, "topk:1%");
-  spec.mode = job::Mode::kAsync;
+  spec.exchange.mode = job::Mode::kAsync;
   spec.workers = 10;
   EXPECT_THAT(MomentumNote(spec),
               AllOf(HasSubstr("momentum 0.1 (of 0.9)"), HasSubstr("mode async with 10 workers"),

@@ -12,7 +12,7 @@
 #include "compress/codec_table.h"
 #include "job/enums.h"
 #include "job/modes.h"
-#include "protocol/checkpoint/checkpoint_spec.h"
+#include "protocol/checkpoint_spec.h"
 
 namespace sluice::job {
 namespace {

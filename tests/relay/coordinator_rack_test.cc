@@ -19,7 +19,7 @@ class CoordinatorRackTest : public server::RollbackTest {
   static server::CoordinatorOptions InRack(std::vector<protocol::CheckpointManifest> checkpoints) {
     server::CoordinatorOptions options = server::WithCheckpoints(ExampleOptions());
     options.in_rack = true;
-    options.checkpoint_interval = uint64_t{1} << 62;
+    options.checkpoint = {.dir = "checkpoints", .interval = uint64_t{1} << 62, .replay_limit = 0};
     options.checkpoints = std::move(checkpoints);
     protocol::RunRecord run{.job_name = "demo", .job_uid = 77, .term = 4};
     if (!options.checkpoints.empty()) options.run = std::move(run);
@@ -296,7 +296,6 @@ TEST(CoordinatorOfRelays, NamesThemAndAlwaysBringsParameters) {
                                    .software_version = "1",
                                    .world_size = 1,
                                    .shards = 1,
-                                   .layout = {},
                                    .relays = true,
                                    .job_uid = 77},
                                   absl::UnixEpoch());

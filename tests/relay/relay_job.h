@@ -44,11 +44,11 @@ class RelayJob : public ::testing::Test {
     job_.hash = 9;
     job_.workers = 4;
     job_.shards = 2;
-    job_.buffer_sync_interval = 7;
-    job_.compression.uplink = *compress::ParseCodecSpec("none");
-    job_.compression.downlink = *compress::ParseCodecSpec("none");
-    job_.compression.min_elements = 8;
-    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.exchange.buffer_sync_interval = 7;
+    job_.exchange.compression.uplink = *compress::ParseCodecSpec("none");
+    job_.exchange.compression.downlink = *compress::ParseCodecSpec("none");
+    job_.exchange.compression.min_elements = 8;
+    job_.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.relays.workers = {2, 2};
     job_.relays.uplink = *compress::ParseCodecSpec("none");
     job_.server.heartbeat_interval = absl::Milliseconds(10);

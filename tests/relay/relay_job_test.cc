@@ -85,7 +85,7 @@ TEST_F(RelayJobTest, ContributionsAreThoseOfAllRacks) {
 // all submitted values must have been applied.
 TEST_F(RelayJobTest, NothingIsLostInTwoLevelsOfCompression) {
   job_.relays.uplink = *compress::ParseCodecSpec("topk:20%/ef");
-  job_.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4/ef");
+  job_.exchange.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4/ef");
   steps_ = 80;
   std::vector<double> submitted(kWeights + kBiases, 0.0);
   Mutex mutex;

@@ -12,8 +12,8 @@ class RelaySurvivalTest : public RelayJob {
   RelaySurvivalTest() {
     steps_ = 50;
     job_.relays.uplink = *compress::ParseCodecSpec("int8");
-    job_.compression.uplink = *compress::ParseCodecSpec("topk:5%+int4/ef");
-    job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
+    job_.exchange.compression.uplink = *compress::ParseCodecSpec("topk:5%+int4/ef");
+    job_.exchange.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
   }
   std::vector<Model> Undisturbed() {
     job_.checkpoint = protocol::CheckpointSpec();

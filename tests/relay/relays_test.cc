@@ -18,9 +18,9 @@ job::JobSpec FiveWorkers() {
   job.hash = 9;
   job.workers = 5;
   job.shards = 2;
-  job.compression.uplink = *compress::ParseCodecSpec("topk:1%+int4");
-  job.compression.downlink = *compress::ParseCodecSpec("fp16");
-  job.compression.overrides.emplace_back().tensors = "*";
+  job.exchange.compression.uplink = *compress::ParseCodecSpec("topk:1%+int4");
+  job.exchange.compression.downlink = *compress::ParseCodecSpec("fp16");
+  job.exchange.compression.overrides.emplace_back().tensors = "*";
   job.relays.workers = {3, 2};
   job.relays.uplink = *compress::ParseCodecSpec("int8");
   return job;
@@ -42,17 +42,18 @@ TEST(Relays, RanksAreDealtOutInOrder) {
 TEST(Relays, TheJobAboveHasThemForWorkers) {
   const job::JobSpec above = job::JobOfServers(FiveWorkers());
   EXPECT_EQ(above.workers, 2u);
-  EXPECT_THAT(above.weights, ElementsAre(3, 2));
-  EXPECT_EQ(above.rack_of, 0u);
+  EXPECT_THAT(above.part.weights, ElementsAre(3, 2));
+  EXPECT_EQ(above.part.rack_of, 0u);
   EXPECT_FALSE(above.relays.enabled());
-  EXPECT_EQ(ToString(above.compression.uplink), ToString(FiveWorkers().compression.uplink));
+  EXPECT_EQ(ToString(above.exchange.compression.uplink),
+            ToString(FiveWorkers().exchange.compression.uplink));
 }
 
 TEST(Relays, AJobWithoutThemIsTheServers) {
   job::JobSpec job = FiveWorkers();
   job.relays = {};
   EXPECT_EQ(job::JobOfServers(job).workers, 5u);
-  EXPECT_THAT(job::JobOfServers(job).weights, IsEmpty());
+  EXPECT_THAT(job::JobOfServers(job).part.weights, IsEmpty());
 }
 
 TEST(Relays, ARackIsAJobOfItsOwn) {
@@ -60,12 +61,12 @@ TEST(Relays, ARackIsAJobOfItsOwn) {
   job.checkpoint.dir = "kept";
   const job::JobSpec rack = job::JobOfRack(job, 1);
   EXPECT_EQ(rack.workers, 2u);
-  EXPECT_EQ(rack.rack_of, 5u);
+  EXPECT_EQ(rack.part.rack_of, 5u);
   EXPECT_EQ(rack.shards, 2u);
-  EXPECT_EQ(ToString(rack.compression.uplink), ToString(job.relays.uplink));
-  EXPECT_EQ(rack.compression.downlink.codec, compress::CodecId::kNone);
-  EXPECT_THAT(rack.compression.overrides, IsEmpty());
-  EXPECT_EQ(rack.compression.layout, job.compression.layout);
+  EXPECT_EQ(ToString(rack.exchange.compression.uplink), ToString(job.relays.uplink));
+  EXPECT_EQ(rack.exchange.compression.downlink.codec, compress::CodecId::kNone);
+  EXPECT_THAT(rack.exchange.compression.overrides, IsEmpty());
+  EXPECT_EQ(rack.exchange.compression.layout, job.exchange.compression.layout);
   EXPECT_EQ(rack.checkpoint.dir, "kept/rack-1");
   EXPECT_EQ(rack.checkpoint.replay_limit, 0u);
   EXPECT_NE(rack.hash, job.hash);

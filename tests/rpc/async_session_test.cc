@@ -40,14 +40,14 @@ class AsyncSessionTest : public ::testing::Test {
   AsyncSessionTest() {
     job_.name = std::string("test");
     job_.hash = 9;
-    job_.mode = job::Mode::kAsync;
+    job_.exchange.mode = job::Mode::kAsync;
     job_.workers = kRanks;
     job_.shards = 2;
     job_.optimizer = {.name = "sgd", .lr = 0.05, .location = job::UpdateLocation::kShards};
-    job_.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4");
-    job_.compression.downlink = *compress::ParseCodecSpec("int4");
-    job_.compression.min_elements = 8;
-    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 1000};
+    job_.exchange.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4");
+    job_.exchange.compression.downlink = *compress::ParseCodecSpec("int4");
+    job_.exchange.compression.min_elements = 8;
+    job_.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 1000};
     job_.server.heartbeat_interval = absl::Milliseconds(10);
     // The lease is so long that a busy machine causes no loss.
     job_.server.lease_timeout = absl::Hours(1);
@@ -144,7 +144,7 @@ TEST_F(AsyncSessionTest, TrainsWithCompressionBothWays) {
 
 TEST_F(AsyncSessionTest, AMomentumOnTheShardsAndARateByStaleness) {
   job_.optimizer.momentum = 0.5;
-  job_.staleness_aware_lr = true;
+  job_.exchange.staleness_aware_lr = true;
   Run();
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.3);
 }
@@ -162,8 +162,8 @@ TEST_F(AsyncSessionTest, NobodyWaitsForOneWhoIsSlow) {
 }
 
 TEST_F(AsyncSessionTest, SspHoldsWhoIsTooFarAhead) {
-  job_.mode = job::Mode::kSsp;
-  job_.staleness = 2;
+  job_.exchange.mode = job::Mode::kSsp;
+  job_.exchange.staleness = 2;
   std::atomic<uint64_t> furthest_ahead = 0;
   before_step_ = [&](uint32_t rank, uint64_t step) {
     if (rank == 0) {
@@ -178,7 +178,7 @@ TEST_F(AsyncSessionTest, SspHoldsWhoIsTooFarAhead) {
     }
   };
   Run();
-  EXPECT_LE(furthest_ahead, job_.staleness + 1);
+  EXPECT_LE(furthest_ahead, job_.exchange.staleness + 1);
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
 }
 

@@ -47,10 +47,10 @@ class BuffersSurvivalTest : public ::testing::Test {
     job_.hash = 9;
     job_.workers = kBuffersSurvivalWorkers;
     job_.shards = kBuffersSurvivalShards;
-    job_.buffer_sync_interval = kEvery;
-    job_.compression.uplink = *compress::ParseCodecSpec("topk:5%/ef");
-    job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
-    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.exchange.buffer_sync_interval = kEvery;
+    job_.exchange.compression.uplink = *compress::ParseCodecSpec("topk:5%/ef");
+    job_.exchange.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
+    job_.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.interval = 10;
     job_.server.heartbeat_interval = absl::Milliseconds(10);

@@ -74,8 +74,8 @@ class HostFixture : public ::testing::Test {
     job_.name = "test";
     job_.workers = 1;
     job_.shards = 1;
-    job_.compression.min_elements = 0;
-    job_.compression.downlink = *compress::ParseCodecSpec("topk:25%/ef");
+    job_.exchange.compression.min_elements = 0;
+    job_.exchange.compression.downlink = *compress::ParseCodecSpec("topk:25%/ef");
     job_.checkpoint.dir = folder_ + "/checkpoints";
   }
   ~HostFixture() override { std::filesystem::remove_all(folder_); }

@@ -86,10 +86,10 @@ class ManyWorkersTest : public ::testing::Test {
     job_.hash = 9;
     job_.workers = kWorkers;
     job_.shards = 1;
-    job_.compression.uplink.codec = compress::CodecId::kNone;
-    job_.compression.downlink.codec = compress::CodecId::kNone;
-    job_.compression.layout = {.chunk_elements = kBundleElements,
-                               .bundle_elements = kBundleElements};
+    job_.exchange.compression.uplink.codec = compress::CodecId::kNone;
+    job_.exchange.compression.downlink.codec = compress::CodecId::kNone;
+    job_.exchange.compression.layout = {.chunk_elements = kBundleElements,
+                                        .bundle_elements = kBundleElements};
     job_.server.heartbeat_interval = absl::Milliseconds(500);
     job_.server.lease_timeout = kLease;
     job_.server.window_bytes = kWindowBytes;

@@ -13,20 +13,20 @@ namespace {
 class PlanSessionTest : public SurvivalTest {
  protected:
   PlanSessionTest() {
-    job_.control = {.policy = job::PolicyKind::kSchedule,
-                    .schedule = {.kind = job::ScheduleKind::kCyclic,
-                                 .dense_steps = 4,
-                                 .start = 0.5,
-                                 .end = 0.02,
-                                 .steps = 12,
-                                 .stages = 3}};
+    job_.exchange.control = {.policy = job::PolicyKind::kSchedule,
+                             .schedule = {.kind = job::ScheduleKind::kCyclic,
+                                          .dense_steps = 4,
+                                          .start = 0.5,
+                                          .end = 0.02,
+                                          .steps = 12,
+                                          .stages = 3}};
   }
 };
 
 TEST_P(PlanSessionTest, PlansMakeADifference) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Undisturbed(), expected);
-  job_.control = {};
+  job_.exchange.control = {};
   EXPECT_NE(Undisturbed(), expected);
 }
 
@@ -64,7 +64,7 @@ TEST_P(PlanSessionTest, PlansLowerTheMomentumWhereTheyAreSparse) {
   ASSERT_EQ(momenta_.size(), kSteps);
   bool seen_between = false;
   for (const auto& [step, momentum] : momenta_) {
-    const std::optional<double> density = job::DensityAt(job_.control.schedule, step - 1);
+    const std::optional<double> density = job::DensityAt(job_.exchange.control.schedule, step - 1);
     if (!density || *density >= 0.5) {
       EXPECT_EQ(momentum, std::nullopt) << step;
     } else if (*density <= 0.1) {

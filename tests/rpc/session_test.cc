@@ -29,10 +29,10 @@ job::JobSpec ThreeWorkerJob(absl::string_view codec) {
   job.hash = 9;
   job.workers = kWorkers;
   job.shards = 2;
-  job.compression.uplink = *compress::ParseCodecSpec(codec);
-  job.compression.downlink = *compress::ParseCodecSpec(codec);
-  job.compression.min_elements = 8;
-  job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+  job.exchange.compression.uplink = *compress::ParseCodecSpec(codec);
+  job.exchange.compression.downlink = *compress::ParseCodecSpec(codec);
+  job.exchange.compression.min_elements = 8;
+  job.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
   job.server.heartbeat_interval = absl::Milliseconds(50);
   // The lease is so long that a busy machine causes no loss.
   job.server.lease_timeout = absl::Hours(1);
@@ -71,8 +71,8 @@ class SessionTest : public ::testing::Test {
     options.job_hash = job_.hash;
     options.rank = rank;
     options.shards = job_.shards;
-    options.compression = job_.compression;
-    options.buffer_sync_interval = job_.buffer_sync_interval;
+    options.exchange.compression = job_.exchange.compression;
+    options.exchange.buffer_sync_interval = job_.exchange.buffer_sync_interval;
     options.software_version = "1";
     return worker::MakeRemoteSession(std::move(options));
   }
@@ -133,7 +133,7 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
 TEST_F(SessionTest, MeansAreTakenWhileTheStepIsOpen) {
   job::JobSpec job = ThreeWorkerJob("none");
   // Each chunk is a bundle.
-  job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 1000};
+  job.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 1000};
   protocol::TensorTable table = TwoTensors();
   table[1].shape = {1000};
   StartServers(job);
@@ -259,7 +259,7 @@ TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
 
 TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
   job::JobSpec job = ThreeWorkerJob("topk:5%+int4");
-  job.buffer_sync_interval = 4;
+  job.exchange.buffer_sync_interval = 4;
   StartServers(job);
   protocol::TensorTable table = TwoTensors();
   table.push_back(
@@ -320,7 +320,7 @@ TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
 
 TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
   job::JobSpec job = ThreeWorkerJob("none");
-  job.buffer_sync_interval = 1;
+  job.exchange.buffer_sync_interval = 1;
   StartServers(job);
   protocol::TensorTable table = TwoTensors();
   table.push_back(

@@ -48,10 +48,10 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     job_.hash = 9;
     job_.workers = kWorkers;
     job_.shards = kShards;
-    job_.compression.uplink = *compress::ParseCodecSpec(GetParam());
-    job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
-    job_.compression.min_elements = 8;
-    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.exchange.compression.uplink = *compress::ParseCodecSpec(GetParam());
+    job_.exchange.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
+    job_.exchange.compression.min_elements = 8;
+    job_.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.server.heartbeat_interval = absl::Milliseconds(10);
     job_.server.rejoin_timeout = absl::Minutes(10);
   }

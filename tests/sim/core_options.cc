@@ -4,18 +4,23 @@
 
 namespace sluice {
 
+job::ExchangeSpec ExchangeOf(const SurvivalOptions& job) {
+  return {.mode = job.mode,
+          .staleness = job.staleness,
+          .staleness_aware_lr = job.staleness_aware_lr,
+          .membership = job.elastic ? job::Membership::kElastic : job::Membership::kFixed,
+          .quorum = job.quorum,
+          .straggler_timeout = Of(job.grace_us),
+          .compression = job.compression,
+          .control = job.control};
+}
+
 server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::StartShard& start) {
   server::ShardOptions options;
   options.table = start.table;
-  options.compression = job.compression;
-  options.control = job.control;
+  options.exchange = ExchangeOf(job);
+  if (job.bug == SurvivalBug::kBoundTooFar) ++options.exchange.staleness;
   options.rule = job.rule;
-  options.mode = job.mode;
-  options.staleness = job.staleness + (job.bug == SurvivalBug::kBoundTooFar ? 1 : 0);
-  options.staleness_aware_lr = job.staleness_aware_lr;
-  options.quorum = job.quorum;
-  options.straggler_timeout = Of(job.grace_us);
-  options.elastic = job.elastic;
   options.weights = job.weights;
   options.forwards_sums = job.rack_of > 0;
   options.job_uid = start.job_uid;
@@ -39,17 +44,14 @@ worker::PipelineOptions PipelineOptionsOf(const SurvivalOptions& job,
   options.world_size = grant.world_size;
   options.first_step = grant.first_step;
   options.parameters_agree = grant.parameters_agree;
-  options.quorum = job.quorum > 0 && job.bug != SurvivalBug::kQuorumNotKnown;
+  options.exchange = ExchangeOf(job);
+  if (job.bug == SurvivalBug::kQuorumNotKnown) options.exchange.quorum = 0;
   options.window_bytes = grant.window_bytes;
-  options.lockstep = !IsAsync(job);
-  options.elastic = job.elastic;
   options.late_joiner = grant.late_joiner && job.bug != SurvivalBug::kLateJoinerWorksAtOnce;
   options.replay_bytes = job.checkpoint_interval > 0 && !job.elastic ? job.replay_limit : 0;
   const bool late = grant.late_joiner && job.bug == SurvivalBug::kLateJoinerLeavesOutOne;
   if (late) ++options.first_step;
   options.rack_of = job.rack_of;
-  options.makes_plans = job.control.makes_plans();
-  options.compression = job.compression;
   return options;
 }
 

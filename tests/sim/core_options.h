@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "job/exchange_spec.h"
 #include "protocol/membership.h"
 #include "protocol/shard_control.h"
 #include "server/shard/shard.h"
@@ -12,6 +13,9 @@
 namespace sluice {
 
 inline constexpr uint32_t kRetryMs = 2;  // A busy shard asks workers to wait this long.
+
+// Returns how the job exchanges gradients.
+job::ExchangeSpec ExchangeOf(const SurvivalOptions& job);
 
 // Returns the options that the job and the coordinator's Start determine.
 server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::StartShard& start);

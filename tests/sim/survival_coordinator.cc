@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "tests/sim/core_options.h"
 #include "tests/sim/survival_run.h"
 
 namespace sluice {
@@ -19,19 +20,21 @@ server::CoordinatorOptions OptionsOf(const SurvivalOptions& job) {
   options.world_size = job.ranks;
   if (job.elastic) options.elastic = {.start = job.begin, .least = job.least};
   options.shards = job.shards;
-  options.layout = job.compression.layout;
+  options.exchange = ExchangeOf(job);
+  options.exchange.control = {};  // The first plan comes from shard 0.
   options.shards_update = job.rule.has_value();
-  options.window_bytes = job.window_bytes;
-  options.lease = Of(kLeaseBeats * kHeartbeat);
-  options.heartbeat = Of(kHeartbeat);
-  options.join_timeout = absl::Seconds(60);
-  options.rejoin_timeout = Of(job.rejoin_us);
-  options.stall_timeout = Of(job.stall_us);
-  options.checkpoint_interval = job.checkpoint_interval;
-  options.checkpoint_keep = 2;
-  options.checkpoints_at_shards = job.parts_at_shards;
-  options.in_lockstep = !IsAsync(job);
-  options.replay_limit = job.replay_limit;
+  options.server = {.lease_timeout = Of(kLeaseBeats * kHeartbeat),
+                    .heartbeat_interval = Of(kHeartbeat),
+                    .stall_timeout = Of(job.stall_us),
+                    .join_timeout = absl::Seconds(60),
+                    .rejoin_timeout = Of(job.rejoin_us),
+                    .window_bytes = job.window_bytes};
+  options.checkpoint = {.dir = job.checkpoint_interval > 0 ? "checkpoints" : "",
+                        .interval = job.checkpoint_interval,
+                        .keep = 2,
+                        .store = job.parts_at_shards ? protocol::CheckpointStore::kShards
+                                                     : protocol::CheckpointStore::kPath,
+                        .replay_limit = job.replay_limit};
   options.job_uid = kJobUid;
   options.relays = !job.weights.empty();
   options.in_rack = job.rack_of > 0;

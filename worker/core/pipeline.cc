@@ -26,7 +26,8 @@ Pipeline::Pipeline(PipelineOptions options)
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step),
       told_plans_(options_.layout.bundles.size()) {
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
-  Check(options_.buffer_sync_interval > 0, "the interval between buffer exchanges is positive");
+  Check(options_.exchange.buffer_sync_interval > 0,
+        "the interval between buffer exchanges is positive");
   senders_.reserve(options_.layout.bundles.size());
   for (uint32_t shard = 0; shard < options_.layout.bundles.size(); ++shard) {
     senders_.emplace_back(shard, options_, &kept_);
@@ -36,23 +37,23 @@ Pipeline::Pipeline(PipelineOptions options)
 
 absl::Status Pipeline::SetPlans(absl::Span<const protocol::CompressionPlan> plans) {
   Check(!open_ && step_ == 0, "plans are known before the first step");
-  if (!options_.makes_plans && plans.empty()) return absl::OkStatus();
-  if (!options_.makes_plans) {
+  if (!options_.exchange.control.makes_plans() && plans.empty()) return absl::OkStatus();
+  if (!options_.exchange.control.makes_plans()) {
     return absl::InvalidArgumentError(
         "the job has a compression plan, but by this worker's job file it makes none");
   }
   absl::StatusOr<protocol::PlanHistory> book =
-      protocol::PlanHistory::Of(plans, options_.compression, options_.table);
+      protocol::PlanHistory::Of(plans, options_.exchange.compression, options_.table);
   if (!book.ok()) return book.status();
-  const bool holds =
-      options_.lockstep ? book->At(options_.first_step) != nullptr : book->newest() != nullptr;
+  const bool holds = options_.exchange.in_lockstep() ? book->At(options_.first_step) != nullptr
+                                                     : book->newest() != nullptr;
   if (!holds) {
     return absl::InvalidArgumentError(
         absl::StrCat("no compression plan holds in step ", options_.first_step,
                      ", this worker's first step, although this job's control makes plans"));
   }
   plans_ = *std::move(book);
-  if (!options_.lockstep) plans_.Replace(plans_.newest());
+  if (!options_.exchange.in_lockstep()) plans_.Replace(plans_.newest());
   return absl::OkStatus();
 }
 
@@ -65,15 +66,15 @@ uint64_t Pipeline::bytes_in_flight() const {
 void Pipeline::StartStep() {
   Check(!open_ && !inputs_.task_out(), "one step at a time");
   step_ = next_step_;
-  if (options_.lockstep) plans_.ForgetBefore(step_);
-  plan_ = options_.lockstep ? plans_.At(step_) : plans_.newest();
+  if (options_.exchange.in_lockstep()) plans_.ForgetBefore(step_);
+  plan_ = options_.exchange.in_lockstep() ? plans_.At(step_) : plans_.newest();
   next_step_ = step_ == 0 ? options_.first_step : step_ + 1;
   open_ = true;
   bundles_unresolved_ = bundles_;
   inputs_.StartStep(step_, AreBuffersDue(step_));
   // Step 0 published parameters, which encoders do not observe.
   const bool parameters = step_ == options_.first_step && !options_.parameters_agree;
-  results_.StartStep(/*observed=*/options_.lockstep && !parameters);
+  results_.StartStep(/*observed=*/options_.exchange.in_lockstep() && !parameters);
   for (ShardSender& sender : senders_) sender.StartStep(step_);
 }
 
@@ -82,8 +83,8 @@ void Pipeline::StartStep() {
 // step. The next checkpoint is named only after all ranks have begun the current checkpoint's step.
 bool Pipeline::AreBuffersDue(uint64_t step) const {
   if (trained_ == options_.table.size()) return false;
-  if (!options_.lockstep) return step == 0;
-  return step % options_.buffer_sync_interval == 0 || step == checkpoint_step_;
+  if (!options_.exchange.in_lockstep()) return step == 0;
+  return step % options_.exchange.buffer_sync_interval == 0 || step == checkpoint_step_;
 }
 
 void Pipeline::SkipBuffers(Effects* effects) {
@@ -164,8 +165,8 @@ void Pipeline::Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std:
   exchange->rate = rate_;
   exchange->weight = skip ? 1 : inputs_.weight(shard, bundle);
   exchange->plan_id = plan_ == nullptr ? 0 : plan_->id;
-  if (options_.lockstep && bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
-  if (!options_.lockstep && shard > 0 && exchange->plan_id != told_plans_[shard]) {
+  if (options_.exchange.in_lockstep() && bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
+  if (!options_.exchange.in_lockstep() && shard > 0 && exchange->plan_id != told_plans_[shard]) {
     exchange->plan = plan_;
     told_plans_[shard] = exchange->plan_id;
   }
@@ -243,9 +244,9 @@ void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* 
 absl::Status Pipeline::RecordPlan(uint32_t shard, const protocol::ExchangeReply& answer) {
   if (answer.plan == nullptr) return absl::OkStatus();
   absl::Status fits = check_.CheckPlan(shard, answer);
-  if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
+  if (fits.ok() && options_.exchange.in_lockstep()) fits = plans_.Learn(answer.plan);
   // Shard 0's current plan overrides the plan from a checkpoint.
-  if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
+  if (fits.ok() && !options_.exchange.in_lockstep()) plans_.Replace(answer.plan);
   if (fits.ok()) return fits;
   return absl::InvalidArgumentError(
       absl::StrCat("compression plan ", answer.plan->id, " is invalid: ", fits.message()));
@@ -270,7 +271,7 @@ absl::StatusOr<std::vector<ResultPart>> Pipeline::Parts(uint32_t tensor, size_t 
 std::vector<Published> Pipeline::TakePublished() {
   Check(!open_ && !inputs_.task_out(), "results are whole when the step is done");
   // Step 0 published parameters, which encoders do not observe.
-  if (step_ == 0 || !options_.lockstep) return {};
+  if (step_ == 0 || !options_.exchange.in_lockstep()) return {};
   return results_.TakePublished();
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "protocol/compression_spec.h"
+#include "job/exchange_spec.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
@@ -18,15 +18,13 @@ struct PipelineOptions {
   uint64_t first_step = 1;
   // If false, step 0, the parameter agreement, precedes first_step.
   bool parameters_agree = true;
-  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // In steps.
-  // If false, every worker runs at its own pace. A result then updates this worker's parameters to
-  // the newest version. It is empty, or contains the frames of several publications or the
-  // parameters. Buffers are exchanged in step 0 only, and codecs observe nothing.
-  bool lockstep = true;
-  // A step may close without this worker, whose late work then counts in a later step.
-  bool quorum = false;
-  // Workers join and leave. Results name the participants.
-  bool elastic = false;
+  // How the job exchanges gradients. In asynchronous modes, a result updates this worker's
+  // parameters to the newest version. It is empty, or contains the frames of several publications
+  // or the parameters. Buffers are exchanged in step 0 only, and codecs observe nothing. With a
+  // quorum, a step may close without this worker, whose late work then counts in a later step. With
+  // elastic membership, results name the participants. If `exchange.control` makes plans, shard 0
+  // sends plans, which change the codecs of `exchange.compression`.
+  job::ExchangeSpec exchange{};
   // This worker joins a job that is ahead of it. The worker must skip every step until all shards
   // have received its part of one step in time. Until then, results may exclude the worker.
   bool late_joiner = false;
@@ -39,9 +37,6 @@ struct PipelineOptions {
   // Bytes of frames of earlier steps, kept until Release to resend to a restarted shard. The oldest
   // steps are evicted first. 0 keeps none.
   uint64_t replay_bytes = 0;
-  // Shard 0 makes plans, which change the codecs of `compression`.
-  bool makes_plans = false;
-  protocol::CompressionSpec compression{};
 };
 
 }  // namespace sluice::worker

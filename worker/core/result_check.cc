@@ -15,14 +15,15 @@ namespace sluice::worker {
 
 absl::Status ResultCheck::CheckPlan(uint32_t shard, const protocol::ExchangeReply& answer) const {
   if (answer.plan == nullptr) return absl::OkStatus();
-  if (!options_.makes_plans) return absl::InvalidArgumentError("the job makes none");
-  if (shard != 0 ||
-      (options_.lockstep && answer.plan->effective_step != answer.step + job::kPlanDelay)) {
+  if (!options_.exchange.control.makes_plans())
+    return absl::InvalidArgumentError("the job makes none");
+  if (shard != 0 || (options_.exchange.in_lockstep() &&
+                     answer.plan->effective_step != answer.step + job::kPlanDelay)) {
     return absl::InvalidArgumentError(
         absl::StrCat("it comes from shard ", shard, " with a result of step ", answer.step,
                      ", and begins with step ", answer.plan->effective_step));
   }
-  return protocol::CheckPlan(*answer.plan, options_.compression, options_.table);
+  return protocol::CheckPlan(*answer.plan, options_.exchange.compression, options_.table);
 }
 
 absl::Status ResultCheck::Check(uint32_t shard, const Own& own,
@@ -31,7 +32,7 @@ absl::Status ResultCheck::Check(uint32_t shard, const Own& own,
   if (!record.ok()) return record;
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
   const size_t wanted = answer.record.n == 0 ? 0 : chunks.size();
-  if (!options_.lockstep) {
+  if (!options_.exchange.in_lockstep()) {
     const absl::Status versions = CheckVersions(own.version, chunks.size(), answer);
     if (!versions.ok()) return versions;
   } else if (answer.results.size() != wanted) {
@@ -91,7 +92,7 @@ absl::Status ResultCheck::CheckIncluded(const protocol::ClosingRecord& record, s
                                                    options_.world_size, " workers)"));
   }
   if (included.origin_step == record.step) return absl::OkStatus();
-  if (options_.quorum && included.origin_step < record.step && !included.skipped) {
+  if (options_.exchange.quorum > 0 && included.origin_step < record.step && !included.skipped) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("its record lists work of rank ", included.rank,
@@ -122,7 +123,7 @@ absl::Status ResultCheck::CheckRecord(const Own& own, const protocol::ExchangeRe
                           included.checksum, own.checksum));
     }
   }
-  if (!lists_self && !options_.quorum && !own.catching_up) {
+  if (!lists_self && options_.exchange.quorum == 0 && !own.catching_up) {
     return absl::InvalidArgumentError(
         absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
   }

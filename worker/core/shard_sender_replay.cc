@@ -140,7 +140,8 @@ ShardSender::News ShardSender::EndReplay(Effects* effects) {
 // that plan again.
 std::shared_ptr<const protocol::ExchangeRequest> ShardSender::ForReplay(
     const ReplayBuffer::Entry& kept) const {
-  if (!options_.makes_plans || shard_ != 0 || kept.exchange->bundle != 0) return kept.exchange;
+  if (!options_.exchange.control.makes_plans() || shard_ != 0 || kept.exchange->bundle != 0)
+    return kept.exchange;
   auto again = std::make_shared<protocol::ExchangeRequest>(*kept.exchange);
   again->answered = true;
   again->announced = kept.announced;

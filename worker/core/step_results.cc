@@ -128,13 +128,13 @@ StepResult StepResults::Summary(uint64_t step) const {
   for (uint32_t tensor = 0; result.n_min == 0 && tensor < trained_; ++tensor) {
     if (!HasMean(tensor)) result.without_mean.push_back(tensor);
   }
-  if (options_.elastic) {
+  if (options_.exchange.elastic()) {
     for (const protocol::Included& included : bundles_[0][0].record.included) {
       if (included.origin_step == step) result.members.push_back(included.rank);
     }
   }
   // Without lockstep, no worker counts as late: after a rollback, shards may be ahead of it.
-  if (options_.lockstep && open_step.value_or(0) > step + 1) {
+  if (options_.exchange.in_lockstep() && open_step.value_or(0) > step + 1) {
     result.steps_behind = *open_step - (step + 1);
   }
   return result;

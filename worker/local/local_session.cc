@@ -27,8 +27,8 @@ double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now()
 std::vector<compress::ChunkConfig> DownlinkConfigs(const LocalSessionOptions& options,
                                                    const protocol::TensorTable& table,
                                                    const protocol::Layout& layout) {
-  std::vector<compress::ChunkConfig> configs =
-      protocol::ChunkConfigs(options.compression, table, layout, protocol::Direction::kDownlink);
+  std::vector<compress::ChunkConfig> configs = protocol::ChunkConfigs(
+      options.exchange.compression, table, layout, protocol::Direction::kDownlink);
   // As on a shard, the values that workers lack are the only residual of an update.
   for (size_t chunk = 0; chunk < configs.size() && options.make_updates; ++chunk) {
     if (layout.chunks[chunk].tensor >= protocol::TrainedTensors(table)) continue;
@@ -43,15 +43,15 @@ struct Coding {
          protocol::Layout its_layout)
       : table(its_table),
         layout(std::move(its_layout)),
-        encoder(table, layout, options.compression, /*rank=*/0),
+        encoder(table, layout, options.exchange.compression, /*rank=*/0),
         downlink(DownlinkConfigs(options, table, layout),
-                 {.seed = options.compression.seed,
+                 {.seed = options.exchange.compression.seed,
                   .sender = compress::Compressor::kShardSender,
                   .owes_lossless = true}),
         published(layout.chunks.size()),
         gradients(table.size()) {
-    for (const compress::ChunkConfig& config :
-         protocol::ChunkConfigs(options.compression, table, layout, protocol::Direction::kUplink)) {
+    for (const compress::ChunkConfig& config : protocol::ChunkConfigs(
+             options.exchange.compression, table, layout, protocol::Direction::kUplink)) {
       aggregators.push_back(compress::MakeAggregator(config, /*senders=*/1));
     }
     if (!options.make_updates) return;
@@ -80,7 +80,7 @@ class LocalSession final : public Session {
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override {
     return coding_ != nullptr && protocol::TrainedTensors(coding_->table) < coding_->table.size() &&
-           step_ % options_.buffer_sync_interval == 0;
+           step_ % options_.exchange.buffer_sync_interval == 0;
   }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
@@ -146,7 +146,7 @@ absl::StatusOr<JoinInfo> LocalSession::Join(const protocol::TensorTable& table, 
   if (coding_ != nullptr) {
     return absl::FailedPreconditionError("this worker has joined already");
   }
-  const protocol::CompressionSpec& compression = options_.compression;
+  const protocol::CompressionSpec& compression = options_.exchange.compression;
   absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
       table, /*shards=*/1, compression.layout, protocol::WholeRows(compression, table));
   if (!layout.ok()) return layout.status();

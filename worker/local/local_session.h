@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "protocol/compression_spec.h"
+#include "job/exchange_spec.h"
 #include "worker/core/session.h"
 
 namespace sluice::worker {
@@ -28,8 +28,7 @@ class ShardUpdates {
 };
 
 struct LocalSessionOptions {
-  protocol::CompressionSpec compression;
-  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // Steps.
+  job::ExchangeSpec exchange{};
   // In a job whose shards do the updates: makes their state for chunks of these sizes, which are 0
   // for chunks of buffers. Otherwise empty.
   std::function<std::unique_ptr<ShardUpdates>(absl::Span<const uint32_t>)> make_updates{};

@@ -20,7 +20,7 @@ JoinedSession::JoinedSession(const RemoteSessionOptions& options,
           .interval = membership.heartbeat,
           .lease = membership.lease,
           .patience = options.checkpoint.enabled()
-                          ? std::max(membership.lease, options.rejoin_timeout)
+                          ? std::max(membership.lease, options.server.rejoin_timeout)
                           : membership.lease,
           .server_incarnation = membership.sender.server_incarnation,
           .term = membership.sender.term,
@@ -32,7 +32,7 @@ JoinedSession::JoinedSession(const RemoteSessionOptions& options,
 
 void JoinedSession::HeartbeatFailed(absl::Status status) {
   // A removed worker that is still alive joins again as a new one.
-  const bool removed = options_.elastic && absl::IsFailedPrecondition(status);
+  const bool removed = options_.exchange.elastic() && absl::IsFailedPrecondition(status);
   const bool lost = absl::IsUnavailable(status) || removed;
   steps_.Fail(lost ? LostServer(std::move(status), options_.checkpoint.enabled())
                    : std::move(status));
@@ -55,7 +55,7 @@ bool JoinedSession::FinishCheckpoints(absl::Duration limit) {
 
 void JoinedSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
   // Without lockstep, ranks at the same step have seen different versions, so their hashes differ.
-  if (!options_.lockstep) return;
+  if (!options_.exchange.in_lockstep()) return;
   activity_.ParametersHashed(step, parameters_sha256);
   heartbeat_.ReportParameters(step, std::string(parameters_sha256));
 }

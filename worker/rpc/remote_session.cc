@@ -198,11 +198,12 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const protocol::TensorTable& table,
   const bool patient = options_.checkpoint.enabled();
   const absl::StatusOr<v1::JoinReply> reply = coordinator_.Join(
       MakeJoinRequest(table, parameters_sha256),
-      patient && options_.rejoining ? options_.rejoin_timeout : options_.join_timeout,
-      patient ? std::max(options_.join_timeout, options_.rejoin_timeout) : options_.join_timeout);
+      patient && options_.rejoining ? options_.server.rejoin_timeout : options_.server.join_timeout,
+      patient ? std::max(options_.server.join_timeout, options_.server.rejoin_timeout)
+              : options_.server.join_timeout);
   if (!reply.ok()) return FailJoin(reply.status());
   const absl::StatusOr<Membership> membership =
-      ReadJoinReply(*reply, table, options_.rank, options_.shards, options_.compression);
+      ReadJoinReply(*reply, table, options_.rank, options_.shards, options_.exchange.compression);
   if (!membership.ok()) return FailJoin(membership.status());
   table_ = table;
   sender_ = membership->sender;
@@ -264,14 +265,14 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
        .name = protocol::WorkerPartName(membership.sender.rank, membership.sender.term),
        .error = std::string(status.message()),
        .unreadable = true},
-      options_.connect_timeout);
+      options_.server.connect_timeout);
   live_->steps().Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
   return live_->steps().status();
 }
 
 absl::Status RemoteSession::Lost(const absl::Status& status) const {
   // A removed worker that is still alive joins again as a new one.
-  const bool removed = options_.elastic && absl::IsFailedPrecondition(status);
+  const bool removed = options_.exchange.elastic() && absl::IsFailedPrecondition(status);
   const bool lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || removed;
   return lost ? LostServer(status, options_.checkpoint.enabled()) : status;
 }
@@ -333,9 +334,9 @@ v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_vie
 
 absl::Status RemoteSession::Leave() {
   if (live_ == nullptr) return NotJoined();
-  if (!live_->FinishCheckpoints(options_.rejoin_timeout)) {
+  if (!live_->FinishCheckpoints(options_.server.rejoin_timeout)) {
     options_.logger.Warning("the last checkpoint has not been written for ",
-                            absl::FormatDuration(options_.rejoin_timeout),
+                            absl::FormatDuration(options_.server.rejoin_timeout),
                             " (server.rejoin_timeout); this worker leaves without it");
   }
   const absl::Status status = live_->steps().BeginLeaving();
@@ -343,9 +344,9 @@ absl::Status RemoteSession::Leave() {
   const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");
   do {
     if (absl::Status so_far = live_->steps().status(); !so_far.ok()) return so_far;
-    const absl::StatusOr<v1::LeaveReply> reply =
-        coordinator_.Leave(request, options_.checkpoint.enabled() ? options_.rejoin_timeout
-                                                                  : options_.connect_timeout);
+    const absl::StatusOr<v1::LeaveReply> reply = coordinator_.Leave(
+        request, options_.checkpoint.enabled() ? options_.server.rejoin_timeout
+                                               : options_.server.connect_timeout);
     if (!reply.ok()) return Lost(reply.status());
     const protocol::JobState job = protocol::LeaveAnswerFromProto(*reply);
     if (job.phase == protocol::JobPhase::kFailed) {

@@ -12,14 +12,10 @@
 #include "base/log.h"
 #include "base/trace_file.h"
 #include "compress/device_encoder.h"
+#include "job/job_spec.h"
 #include "net/grpc/transport.h"
-#include "protocol/checkpoint/checkpoint_spec.h"
-#include "protocol/compression_spec.h"
+#include "protocol/checkpoint_spec.h"
 #include "protocol/tensor_table.h"
-
-namespace sluice::job {
-struct JobSpec;
-}  // namespace sluice::job
 
 namespace sluice::worker {
 
@@ -29,16 +25,15 @@ struct RemoteSessionOptions {
   uint64_t job_hash = 0;
   uint32_t rank = 0;
   uint32_t shards = 1;
-  protocol::CompressionSpec compression;
-  uint64_t buffer_sync_interval = protocol::kBufferSyncInterval;  // Steps; equal for all ranks.
-  bool lockstep = true;        // False in modes in which workers do not wait for each other.
+  job::ExchangeSpec exchange{};
+  // The session uses the timeouts for joining, connecting and rejoining. With checkpoints,
+  // rejoin_timeout replaces connect_timeout and the lease. If `rejoining`, Join also uses it for
+  // reaching the coordinator.
+  job::ServerSpec server{};
   bool shards_update = false;  // Results are changes of parameters instead of means.
-  bool makes_plans = false;    // Compression changes while the job runs (control.policy).
-  bool quorum = false;         // Steps close without late workers.
   // If it names a folder, the session saves and restores checkpoints, and losing a server ends the
   // session with a RollbackError.
   protocol::CheckpointSpec checkpoint;
-  bool elastic = false;  // Workers may join and leave during the job.
   // The coding loss of every chunk is measured once in this many steps (SessionFigures::quality). 0
   // disables the measurement.
   uint64_t quality_interval = 0;
@@ -63,14 +58,7 @@ struct RemoteSessionOptions {
   std::function<void(const absl::Status&)> on_end{};
   std::string software_version;
   std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
-  uint64_t nonce = 0;  // Identifies this start of the worker. 0 selects a random value.
-  // Limit for reaching the coordinator. Workers may start before the coordinator.
-  absl::Duration join_timeout = absl::Seconds(60);
-  // Limit for reaching a shard, for the first time or after a broken connection.
-  absl::Duration connect_timeout = absl::Seconds(20);
-  // With checkpoints: limit for the arrival of other processes. It replaces connect_timeout and the
-  // lease. If `rejoining`, Join also uses it for reaching the coordinator.
-  absl::Duration rejoin_timeout = absl::Minutes(10);
+  uint64_t nonce = 0;      // Identifies this start of the worker. 0 selects a random value.
   bool rejoining = false;  // The coordinator may still be restarting after a rollback.
   // Pause between two tries; it doubles each time.
   absl::Duration backoff_min = absl::Milliseconds(50);

@@ -21,19 +21,15 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session,
   options.first_step = membership.first_step;
   options.parameters_agree = membership.parameters_agree;
   options.window_bytes = membership.window_bytes;
-  options.lockstep = session.lockstep;
-  options.elastic = session.elastic;
   options.late_joiner = membership.late_joiner;
   // Without lockstep only the lost shard knew the order of contributions, and with elastic
   // membership only it knew who took part. Such jobs do not replay.
-  if (session.checkpoint.enabled() && session.lockstep && !session.elastic) {
+  if (session.checkpoint.enabled() && session.exchange.in_lockstep() &&
+      !session.exchange.elastic()) {
     options.replay_bytes = session.checkpoint.replay_limit;
   }
-  options.buffer_sync_interval = session.buffer_sync_interval;
+  options.exchange = session.exchange;
   options.rack_of = session.rack_of;
-  options.quorum = session.quorum;
-  options.makes_plans = session.makes_plans;
-  options.compression = session.compression;
   return options;
 }
 
@@ -59,7 +55,7 @@ RemoteSteps::RemoteSteps(const RemoteSessionOptions& options, const protocol::Te
       checkpoints_(*checkpoints),
       activity_(*activity),
       stages_(&CpuNanosecondsOfThisThread),
-      encoder_(table, membership.layout, options.compression, options.rank,
+      encoder_(table, membership.layout, options.exchange.compression, options.rank,
                options.quality_interval, options.device),
       streams_(MakeShardStreams(options, membership, this, &stages_)),
       pipeline_(MakePipelineOptions(options, table, membership)),
@@ -118,7 +114,7 @@ void RemoteSteps::CarryOut(const SendExchange& send) {
 void RemoteSteps::CarryOut(const PipelineFailed& failed) {
   // While this worker is leaving, other failures may just mean that the job has ended.
   if (leaving_ && !IsRollback(failed.status) && !absl::IsDataLoss(failed.status)) return;
-  const bool removed = options_.elastic && absl::IsAborted(failed.status);
+  const bool removed = options_.exchange.elastic() && absl::IsAborted(failed.status);
   (void)FailLocked(removed ? LostServer(failed.status, options_.checkpoint.enabled())
                            : failed.status);
 }

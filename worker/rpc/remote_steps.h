@@ -45,7 +45,7 @@ class RemoteSteps final : private ShardStream::Events {
   // Call these two before the first step. SetPlans takes the plans from Join or a checkpoint. It
   // fails with INVALID_ARGUMENT as Pipeline::SetPlans does.
   absl::Status Restore(const compress::SavedCompressor& uplink) {
-    return encoder_.Restore(uplink, options_.makes_plans);
+    return encoder_.Restore(uplink, options_.exchange.control.makes_plans());
   }
   absl::Status SetPlans(const std::vector<protocol::CompressionPlan>& plans);
 

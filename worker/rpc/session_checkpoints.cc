@@ -27,7 +27,7 @@ std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options
                                 .dir = options.checkpoint.dir,
                                 .store = store,
                                 .sender = membership.sender,
-                                .report_timeout = options.connect_timeout,
+                                .report_timeout = options.server.connect_timeout,
                                 .rest_of_checkpoint = options.rest_of_checkpoint,
                                 .backoff_min = options.backoff_min,
                                 .backoff_max = options.backoff_max,

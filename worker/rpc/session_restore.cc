@@ -21,15 +21,14 @@ absl::StatusOr<SnapshotSource> FindSnapshots(const RemoteSessionOptions& options
                                              const Membership& membership, StoreClient* store) {
   if (store == nullptr) {
     return FindInFolder(options.checkpoint.dir, membership.restore_step, membership.sender,
-                        options.elastic);
+                        options.exchange.elastic());
   }
   return SnapshotSource{
       .step = membership.restore_step,
       .world_size = membership.restore_world_size,
       .states = membership.restore_parts,
-      .read = [store, timeout = options.rejoin_timeout](const protocol::CheckpointPart& part) {
-        return store->Get(part, timeout);
-      }};
+      .read = [store, timeout = options.server.rejoin_timeout](
+                  const protocol::CheckpointPart& part) { return store->Get(part, timeout); }};
 }
 
 absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
@@ -42,8 +41,9 @@ absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
     if (!may.ok()) return may;
   }
   absl::StatusOr<protocol::WorkerSnapshot> snapshot =
-      options.elastic ? ReadElasticSnapshot(*source, membership.sender, membership.late_joiner)
-                      : ReadSnapshot(*source, membership.sender, membership.world_size);
+      options.exchange.elastic()
+          ? ReadElasticSnapshot(*source, membership.sender, membership.late_joiner)
+          : ReadSnapshot(*source, membership.sender, membership.world_size);
   if (!snapshot.ok()) return snapshot.status();
   // The state has no uplink if it is another rank's.
   if (!snapshot->uplink.chunks.empty()) {
@@ -59,7 +59,7 @@ absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
 
 absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options,
                                              const Membership& membership, JoinedSession* session) {
-  const absl::Time until = options.clock->Now() + options.rejoin_timeout;
+  const absl::Time until = options.clock->Now() + options.server.rejoin_timeout;
   absl::Duration pause = kReadAgainMin;
   std::string told;
   for (int tries = 1;; ++tries) {

@@ -18,9 +18,9 @@ struct RestoredState {
 };
 
 // Reads this worker's part of the checkpoint after `membership.restore_step` and passes it to
-// `session`, before the first step. Retries for options.rejoin_timeout while the part is missing or
-// its disk or server is unavailable. Fails with DATA_LOSS if the checkpoint is damaged, and with
-// the session's error if the session ends meanwhile. Does not end the session.
+// `session`, before the first step. Retries for options.server.rejoin_timeout while the part is
+// missing or its disk or server is unavailable. Fails with DATA_LOSS if the checkpoint is damaged,
+// and with the session's error if the session ends meanwhile. Does not end the session.
 absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options,
                                              const Membership& membership, JoinedSession* session);
 

@@ -25,7 +25,8 @@ ShardLinks::ShardLinks(const RemoteSessionOptions& options, const Membership& me
                        const ShardStreams& streams)
     : options_(options),
       streams_(streams),
-      patience_(options.checkpoint.enabled() ? options.rejoin_timeout : options.connect_timeout) {
+      patience_(options.checkpoint.enabled() ? options.server.rejoin_timeout
+                                             : options.server.connect_timeout) {
   const ShardLink::Options link{.patience = patience_,
                                 .backoff_min = options.backoff_min,
                                 .backoff_max = options.backoff_max};

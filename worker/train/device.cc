@@ -41,12 +41,12 @@ FoundDevices FindDevices() {
 
 absl::StatusOr<ChosenDevice> ChooseDevice(const job::JobSpec& spec, uint32_t rank,
                                           const FoundDevices& found) {
-  absl::string_view device = spec.device;
+  absl::string_view device = spec.training.device;
   if (device == "cpu") return ChosenDevice{.gpus = {}, .description = "cpu"};
   if (device == "auto" && found.gpus == 0) {
     return ChosenDevice{.gpus = {}, .description = absl::StrCat("cpu (", Describe(found), ")")};
   }
-  const auto count = static_cast<int>(spec.gpus_per_worker);
+  const auto count = static_cast<int>(spec.training.gpus_per_worker);
   if ((device == "auto" || device == "cuda") && found.gpus >= count) {
     const auto groups = static_cast<uint32_t>(found.gpus / count);
     return OnGpus(static_cast<int>(rank % groups) * count, count, found);
@@ -57,11 +57,11 @@ absl::StatusOr<ChosenDevice> ChooseDevice(const job::JobSpec& spec, uint32_t ran
     return OnGpus(first, count, found);
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "device is ", spec.device,
+      "device is ", spec.training.device,
       count > 1 ? absl::StrCat(" with ", count, " GPUs per worker (gpus_per_worker)") : "",
       ", but ", Describe(found), ": set ",
       count > 1 ? "gpus_per_worker to the available number, or " : "", "device to ",
-      spec.device == "auto" ? "cpu" : "auto or cpu",
+      spec.training.device == "auto" ? "cpu" : "auto or cpu",
       ", or start the worker on a machine that has them"));
 }
 

@@ -77,7 +77,7 @@ absl::StatusOr<std::shared_ptr<Model>> ModelTrainer::Make(const SampleShape& sha
 
 // Sets up precision, exchange, optimizer and average for the new model.
 absl::Status ModelTrainer::Prepare(Session* session) {
-  type_ = ComputingType(spec_.precision);
+  type_ = ComputingType(spec_.training.precision);
   const bool scaled = type_ == at::kHalf;
   if (scaled) loss_scale_.emplace();
   const NamedTensors master_values = ConvertParameters(model_.get(), type_);
@@ -90,7 +90,7 @@ absl::Status ModelTrainer::Prepare(Session* session) {
   }
   absl::StatusOr<std::unique_ptr<DataParallel>> parallel =
       DataParallel::Create(*model_, session,
-                           {.accumulation_steps = spec_.gradient_accumulation_steps,
+                           {.accumulation_steps = spec_.training.gradient_accumulation_steps,
                             .master_values = master_values,
                             .atomic_step = scaled,
                             .shards_update = job::ShardOptimizer(spec_).has_value(),
@@ -105,7 +105,7 @@ absl::Status ModelTrainer::Prepare(Session* session) {
     optimizer_ = *std::move(optimizer);
     momentum_ = job::JobMomentum(spec_, parallel_->table());
   }
-  if (spec_.ema_decay > 0) ema_.emplace(spec_.ema_decay, parallel_->parameters());
+  if (spec_.training.ema_decay > 0) ema_.emplace(spec_.training.ema_decay, parallel_->parameters());
   return absl::OkStatus();
 }
 
@@ -128,7 +128,7 @@ absl::StatusOr<TrainerStep> ModelTrainer::Step(const StepInput& plan, BatchStrea
 }
 
 absl::Status ModelTrainer::DropBatches(BatchStream* batches, uint64_t step_of_deal) {
-  for (uint32_t pass = 0; pass < spec_.gradient_accumulation_steps; ++pass) {
+  for (uint32_t pass = 0; pass < spec_.training.gradient_accumulation_steps; ++pass) {
     if (batches->SamplesOf(step_of_deal, pass) == 0) break;
     if (absl::Status status = batches->Next().status(); !status.ok()) return status;
   }
@@ -173,7 +173,7 @@ absl::Status ModelTrainer::Exchange(const StepInput& plan, TrainerStep* done) {
 
 // Without lockstep, n counts only this rank, and other ranks' updates arrive in any case.
 bool ModelTrainer::IsEmpty(const StepResult& result) const {
-  return job::InLockstep(spec_.mode) && result.n_max == 0;
+  return job::InLockstep(spec_.exchange.mode) && result.n_max == 0;
 }
 
 void ModelTrainer::Optimize(double rate, const protocol::CompressionPlan* plan) {
@@ -186,8 +186,8 @@ void ModelTrainer::Optimize(double rate, const protocol::CompressionPlan* plan) 
 }
 
 at::Tensor ModelTrainer::RunPass(Model* model, const Batch& batch) {
-  const auto smoothing =
-      torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(spec_.label_smoothing);
+  const auto smoothing = torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(
+      spec_.training.label_smoothing);
   const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1;
   const at::Tensor scores = Scores(model, batch.inputs, type_);
   at::Tensor loss = torch::nn::functional::cross_entropy(
@@ -204,7 +204,7 @@ absl::Status ModelTrainer::RunPasses(BatchStream* batches, uint64_t step_of_deal
   parallel_->ScaleGradients(
       static_cast<float>(1 / (loss_scale_.has_value() ? loss_scale_->value() : 1)));
   uint32_t passes = 0;
-  while (passes < spec_.gradient_accumulation_steps &&
+  while (passes < spec_.training.gradient_accumulation_steps &&
          batches->SamplesOf(step_of_deal, passes) > 0) {
     done->samples += batches->SamplesOf(step_of_deal, passes++);
   }

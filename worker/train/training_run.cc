@@ -49,8 +49,8 @@ ShardSamplerOptions TrainingRun::SamplerOptions() const {
           .ranks = static_cast<uint32_t>(members_.size()),
           .rank = static_cast<uint32_t>(std::find(members_.begin(), members_.end(), rank_) -
                                         members_.begin()),
-          .batch_size = spec_.batch_size_per_worker,
-          .passes_per_step = spec_.gradient_accumulation_steps,
+          .batch_size = spec_.training.batch_size_per_worker,
+          .passes_per_step = spec_.training.gradient_accumulation_steps,
           .seed = spec_.seed};
 }
 
@@ -60,15 +60,15 @@ BatchStreamOptions TrainingRun::StreamOptions(uint64_t steps) const {
           .offset = deal_offset_,
           .first_step = step_ - deal_step_,
           .end_step = std::min(steps, total_steps_ - deal_step_),
-          .passes_per_step = spec_.gradient_accumulation_steps,
+          .passes_per_step = spec_.training.gradient_accumulation_steps,
           .prefetch = spec_.data.prefetch};
 }
 
 uint64_t TrainingRun::TotalSteps() const {
-  if (spec_.steps > 0) return spec_.steps;
-  if (epoch_ >= spec_.epochs) return 0;
+  if (spec_.training.steps > 0) return spec_.training.steps;
+  if (epoch_ >= spec_.training.epochs) return 0;
   return deal_step_ + sampler_->StepsAfter(deal_offset_) +
-         (spec_.epochs - epoch_ - 1) * sampler_->steps_per_epoch();
+         (spec_.training.epochs - epoch_ - 1) * sampler_->steps_per_epoch();
 }
 
 // Deals the rest of the epoch's deck to the current ranks. Other ranks may have begun the deck.
@@ -79,7 +79,7 @@ void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   if (members_.empty()) {
     for (uint32_t rank = 0; rank < cursor.ranks; ++rank) members_.push_back(rank);
   }
-  if (spec_.membership == job::Membership::kElastic)
+  if (spec_.exchange.membership == job::Membership::kElastic)
     now = joined_.members.empty() ? members_ : joined_.members;
   const auto before = members_.size();
   DealTo(std::move(now));
@@ -150,7 +150,7 @@ absl::Status TrainingRun::SaveCheckpoint() {
                            .ranks = static_cast<uint32_t>(members_.size()),
                            .deal_step = deal_step_,
                            .deal_offset = deal_offset_};
-  if (spec_.membership == job::Membership::kElastic) cursor.members = members_;
+  if (spec_.exchange.membership == job::Membership::kElastic) cursor.members = members_;
   results_.AddTo(&cursor, clock_.Now());
   std::vector<CheckpointFile> files;
   if (rank_ == 0) files.push_back({"parameters.pt", trainer_->FormatParameters()});
@@ -238,7 +238,8 @@ void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {
 }
 
 void TrainingRun::ReportParameters(const std::string& sha256) {
-  if (job::InLockstep(spec_.mode)) session_->ReportParameters(rounds_.After(step_), sha256);
+  if (job::InLockstep(spec_.exchange.mode))
+    session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
 absl::Status TrainingRun::EvaluateNow() {
@@ -295,7 +296,8 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   // With elastic membership rank 0 may have left. All ranks know the participants of the last step.
-  const uint32_t writer = spec_.membership == job::Membership::kElastic ? members_.front() : 0;
+  const uint32_t writer =
+      spec_.exchange.membership == job::Membership::kElastic ? members_.front() : 0;
   if (rank_ == writer && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
     absl::Status status = SaveParameters(trainer_->FormatParameters(), path);

@@ -46,9 +46,9 @@ TEST(ExchangeJobTest, TheJobFileIsWhatWasAskedFor) {
   EXPECT_EQ(spec->name, kExchangeJobName);
   EXPECT_EQ(spec->workers, 3u);
   EXPECT_EQ(spec->shards, 2u);
-  EXPECT_EQ(ToString(spec->compression.uplink), "topk:1%+int4");
-  EXPECT_EQ(ToString(spec->compression.downlink), "topk:3%+int4");
-  EXPECT_EQ(spec->compression.layout.bundle_elements, 131072u);
+  EXPECT_EQ(ToString(spec->exchange.compression.uplink), "topk:1%+int4");
+  EXPECT_EQ(ToString(spec->exchange.compression.downlink), "topk:3%+int4");
+  EXPECT_EQ(spec->exchange.compression.layout.bundle_elements, 131072u);
 }
 
 TEST(ExchangeJobTest, WhatIsWrongIsNamedByItsFlag) {

@@ -330,7 +330,7 @@ TEST(JobFileErrors, MutatedFilesNeverCrash) {
     }
     ++accepted;
     EXPECT_GE(job->workers, 1u);
-    EXPECT_NE(job->epochs > 0, job->steps > 0);
+    EXPECT_NE(job->training.epochs > 0, job->training.steps > 0);
   }
   // If no job were accepted, the mutations would not reach the checks after parsing.
   EXPECT_GT(accepted, 50);

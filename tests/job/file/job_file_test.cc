@@ -27,20 +27,20 @@ JobSpec MustLoad(const absl::StatusOr<JobSpec>& job) {
 
 TEST(JobFile, FillsInDefaults) {
   const JobSpec job = MustLoad(Load(kLeastJob));
-  EXPECT_EQ(job.mode, job::Mode::kSync);
+  EXPECT_EQ(job.exchange.mode, job::Mode::kSync);
   EXPECT_EQ(job.workers, 1u);
   EXPECT_EQ(job.shards, 1u);
   EXPECT_THAT(job.model.hidden, ElementsAre(128));
-  EXPECT_EQ(job.epochs, 0u);
-  EXPECT_EQ(job.steps, 5u);
-  EXPECT_EQ(job.gradient_accumulation_steps, 1u);
+  EXPECT_EQ(job.training.epochs, 0u);
+  EXPECT_EQ(job.training.steps, 5u);
+  EXPECT_EQ(job.training.gradient_accumulation_steps, 1u);
   EXPECT_EQ(job.optimizer.name, "sgd");
   EXPECT_EQ(job.lr_schedule.name, "constant");
-  EXPECT_EQ(job.device, "auto");
-  EXPECT_EQ(job.gpus_per_worker, 1u);
-  EXPECT_EQ(job.encode_location, job::EncodeLocation::kDevice);
-  EXPECT_EQ(job.compression.uplink, compress::CodecSpec());
-  EXPECT_EQ(job.membership, job::Membership::kFixed);
+  EXPECT_EQ(job.training.device, "auto");
+  EXPECT_EQ(job.training.gpus_per_worker, 1u);
+  EXPECT_EQ(job.training.encode_location, job::EncodeLocation::kDevice);
+  EXPECT_EQ(job.exchange.compression.uplink, compress::CodecSpec());
+  EXPECT_EQ(job.exchange.membership, job::Membership::kFixed);
   EXPECT_EQ(job.output, "");
   EXPECT_FALSE(job.checkpoint.enabled());
   EXPECT_TRUE(job.metrics_enabled);
@@ -60,8 +60,8 @@ TEST(JobFile, ReadsRelays) {
 TEST(JobFile, AQuorumHasNoReplay) {
   const JobSpec job =
       MustLoad(LoadLeastAnd("workers: 4\nquorum: 3\ngrace: 20ms\ncheckpoint: {dir: a}\n"));
-  EXPECT_EQ(job.quorum, 3u);
-  EXPECT_EQ(job.straggler_timeout, absl::Milliseconds(20));
+  EXPECT_EQ(job.exchange.quorum, 3u);
+  EXPECT_EQ(job.exchange.straggler_timeout, absl::Milliseconds(20));
   EXPECT_EQ(job.checkpoint.replay_limit, 0u);
   EXPECT_THAT(WhyNoReplay(job), HasSubstr("quorum"));
   EXPECT_EQ(WhyNoReplay(MustLoad(Load(kLeastJob))), "");
@@ -97,11 +97,12 @@ TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(with_checkpoints.checkpoint.interval, checkpoint.interval);
   EXPECT_EQ(with_checkpoints.checkpoint.keep, checkpoint.keep);
   EXPECT_EQ(with_checkpoints.checkpoint.store, checkpoint.store);
-  EXPECT_EQ(job.buffer_sync_interval, JobSpec().buffer_sync_interval);
+  EXPECT_EQ(job.exchange.buffer_sync_interval, JobSpec().exchange.buffer_sync_interval);
   const protocol::CompressionSpec compression;
-  EXPECT_EQ(job.compression.min_elements, compression.min_elements);
-  EXPECT_EQ(job.compression.layout.chunk_elements, compression.layout.chunk_elements);
-  EXPECT_EQ(job.compression.layout.bundle_elements, 1u << 18);  // The minimal job has codec none.
+  EXPECT_EQ(job.exchange.compression.min_elements, compression.min_elements);
+  EXPECT_EQ(job.exchange.compression.layout.chunk_elements, compression.layout.chunk_elements);
+  EXPECT_EQ(job.exchange.compression.layout.bundle_elements,
+            1u << 18);  // The minimal job has codec none.
   const JobSpec adam = MustLoad(Load(kLeastJob, {"optimizer={name: adam, lr: 0.1}"}));
   const OptimizerSpec optimizer;
   EXPECT_EQ(adam.optimizer.beta1, optimizer.beta1);
@@ -140,23 +141,23 @@ TEST(JobFile, ReadsEverySection) {
   EXPECT_EQ(job.data.train_images, "x.gz");
   EXPECT_EQ(job.data.test_labels, "t10k-labels-idx1-ubyte.gz");
   EXPECT_EQ(job.data.limit, 1000u);
-  EXPECT_EQ(job.epochs, 3u);
+  EXPECT_EQ(job.training.epochs, 3u);
   EXPECT_TRUE(job.optimizer.nesterov);
   EXPECT_EQ(job.optimizer.weight_decay, 1e-4);
   EXPECT_EQ(job.lr_schedule.warmup_steps, 10u);
   EXPECT_EQ(job.seed, 7u);
-  EXPECT_EQ(job.compression.seed, 7u);
-  EXPECT_EQ(ToString(job.compression.uplink), "topk:1%+int4");
-  EXPECT_EQ(ToString(job.compression.downlink), "topk:3%+int4");
-  ASSERT_EQ(job.compression.overrides.size(), 2u);
-  EXPECT_FALSE(job.compression.overrides[0].downlink.has_value());
-  EXPECT_EQ(ToString(*job.compression.overrides[1].downlink), "int8/noef");
-  EXPECT_EQ(job.compression.layout.chunk_elements, 16384u);
+  EXPECT_EQ(job.exchange.compression.seed, 7u);
+  EXPECT_EQ(ToString(job.exchange.compression.uplink), "topk:1%+int4");
+  EXPECT_EQ(ToString(job.exchange.compression.downlink), "topk:3%+int4");
+  ASSERT_EQ(job.exchange.compression.overrides.size(), 2u);
+  EXPECT_FALSE(job.exchange.compression.overrides[0].downlink.has_value());
+  EXPECT_EQ(ToString(*job.exchange.compression.overrides[1].downlink), "int8/noef");
+  EXPECT_EQ(job.exchange.compression.layout.chunk_elements, 16384u);
   EXPECT_TRUE(job.checkpoint.enabled());
   EXPECT_EQ(job.checkpoint.dir, "/ckpt/a b");
   EXPECT_EQ(job.checkpoint.interval, 50u);
   EXPECT_EQ(job.checkpoint.keep, 3u);
-  EXPECT_EQ(job.buffer_sync_interval, 40u);
+  EXPECT_EQ(job.exchange.buffer_sync_interval, 40u);
   EXPECT_EQ(job.output, "results");
   EXPECT_EQ(job.server.lease_timeout, absl::Seconds(5));
   EXPECT_EQ(job.server.heartbeat_interval, absl::Milliseconds(500));
@@ -210,7 +211,7 @@ TEST(JobFile, DataKeysBelongToTheirFormats) {
 
 TEST(JobFile, TakesAnchors) {
   const JobSpec job = MustLoad(LoadLeastAnd("compression: {uplink: &c topk:1%, downlink: *c}\n"));
-  EXPECT_EQ(ToString(job.compression.downlink), "topk:1%");
+  EXPECT_EQ(ToString(job.exchange.compression.downlink), "topk:1%");
 }
 
 TEST(JobFile, ResolvedTextLoadsToTheSameJob) {
@@ -287,7 +288,7 @@ TEST(JobFileSet, ReplacesScalarsListsAndSections) {
   EXPECT_EQ(job.optimizer.momentum, 0);
   EXPECT_THAT(job.model.hidden, ElementsAre(5));
   EXPECT_EQ(job.seed, 2u);
-  EXPECT_EQ(ToString(job.compression.uplink), "int8");
+  EXPECT_EQ(ToString(job.exchange.compression.uplink), "int8");
 }
 
 TEST(JobFileSet, TheDelayedMomentumIsAWordOrANumber) {
@@ -302,9 +303,9 @@ TEST(JobFileSet, TheDelayedMomentumIsAWordOrANumber) {
 
 TEST(JobFileSet, StepsAndEpochsStandForEachOther) {
   const JobSpec job = MustLoad(Load(kFullJob, {"steps=9"}));
-  EXPECT_EQ(job.steps, 9u);
-  EXPECT_EQ(job.epochs, 0u);
-  EXPECT_EQ(MustLoad(Load(kLeastJob, {"epochs=2"})).steps, 0u);
+  EXPECT_EQ(job.training.steps, 9u);
+  EXPECT_EQ(job.training.epochs, 0u);
+  EXPECT_EQ(MustLoad(Load(kLeastJob, {"epochs=2"})).training.steps, 0u);
 }
 
 TEST(JobFileSet, NamesTheArgument) {
@@ -323,14 +324,15 @@ TEST(JobFileSet, NamesTheArgument) {
 
 TEST(JobFileDense, SendsEverythingExactly) {
   const JobSpec dense = MustLoad(Load(kFullJob, {}, true));
-  EXPECT_EQ(dense.compression.uplink, compress::CodecSpec());
-  EXPECT_EQ(dense.compression.downlink, compress::CodecSpec());
+  EXPECT_EQ(dense.exchange.compression.uplink, compress::CodecSpec());
+  EXPECT_EQ(dense.exchange.compression.downlink, compress::CodecSpec());
   const protocol::TensorInfo bias = {"fc.bias", {3}, {}, protocol::DType::kFloat32};
   for (const protocol::Direction direction :
        {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
-    EXPECT_EQ(protocol::SpecForTensor(dense.compression, bias, direction), compress::CodecSpec());
+    EXPECT_EQ(protocol::SpecForTensor(dense.exchange.compression, bias, direction),
+              compress::CodecSpec());
   }
-  EXPECT_EQ(dense.compression.layout.chunk_elements, 16384u);
+  EXPECT_EQ(dense.exchange.compression.layout.chunk_elements, 16384u);
 }
 
 TEST(JobFileDense, AppliesTheBaseline) {
@@ -365,8 +367,8 @@ TEST(JobFile, AProgramOfTheUsersBringsModelDataAndLength) {
   EXPECT_EQ(job.model.name, "custom");
   EXPECT_EQ(job.data.format, job::DataFormat::kCustom);
   EXPECT_EQ(job.workers, 2u);
-  EXPECT_EQ(job.steps, 0u);
-  EXPECT_EQ(ToString(job.compression.uplink), "int8");
+  EXPECT_EQ(job.training.steps, 0u);
+  EXPECT_EQ(ToString(job.exchange.compression.uplink), "int8");
   // The resolved text must load to the same job.
   const absl::StatusOr<std::string> resolved = ResolvedJobTextFromText(text, "job.yaml", {});
   ASSERT_TRUE(resolved.ok()) << resolved.status();

@@ -39,10 +39,10 @@ TEST(OldNames, MeanWhatTheNewOnesMean) {
   const absl::StatusOr<JobSpec> job = Load(kOldJob);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->optimizer.location, job::UpdateLocation::kShards);
-  EXPECT_EQ(job->straggler_timeout, absl::Milliseconds(20));
-  EXPECT_EQ(job->buffer_sync_interval, 7u);
+  EXPECT_EQ(job->exchange.straggler_timeout, absl::Milliseconds(20));
+  EXPECT_EQ(job->exchange.buffer_sync_interval, 7u);
   EXPECT_EQ(job->log_interval, 8u);
-  EXPECT_EQ(job->encode_location, job::EncodeLocation::kHost);
+  EXPECT_EQ(job->training.encode_location, job::EncodeLocation::kHost);
   EXPECT_EQ(job->checkpoint.interval, 9u);
   EXPECT_EQ(job->server.lease_timeout, absl::Seconds(5));
   EXPECT_EQ(job->server.heartbeat_interval, absl::Milliseconds(500));
@@ -52,7 +52,7 @@ TEST(OldNames, MeanWhatTheNewOnesMean) {
       "name: a\nworkers: 2\nmodel: {name: mlp}\ndata: {format: synthetic}\n"
       "batch_size_per_worker: 1\nsteps: 1\noptimizer: {lr: 1}\nmode: local_sgd\nsync_every: 5\n");
   ASSERT_TRUE(local.ok()) << local.status();
-  EXPECT_EQ(local->local_steps, 5u);
+  EXPECT_EQ(local->local.steps, 5u);
 }
 
 TEST(OldNames, EachHasAWarningWithItsPlaceAndTheNewName) {

@@ -82,10 +82,10 @@ TEST(ReferenceFile, StandsInTheResolvedJobAsPoints) {
   const auto again = LoadJobFromText(*text, "resolved.yaml", {});
   ASSERT_TRUE(job.ok() && again.ok()) << job.status() << again.status();
   EXPECT_EQ(job->hash, again->hash);
-  ASSERT_EQ(again->control.reference.size(), 1u);
-  EXPECT_EQ(again->control.reference[0].step, 20u);
-  EXPECT_NEAR(again->control.reference[0].metric, 25, 1e-9);
-  EXPECT_EQ(again->control.tolerance, 0.5);
+  ASSERT_EQ(again->exchange.control.reference.size(), 1u);
+  EXPECT_EQ(again->exchange.control.reference[0].step, 20u);
+  EXPECT_NEAR(again->exchange.control.reference[0].metric, 25, 1e-9);
+  EXPECT_EQ(again->exchange.control.tolerance, 0.5);
 }
 
 // A dense run must not need the reference file, because such a run writes it.

@@ -26,10 +26,10 @@ class CheckpointDriverTest : public ::testing::Test {
 
   static CoordinatorOptions ExampleOptions() {
     CoordinatorOptions options;
-    options.checkpoint_interval = 10;
-    options.checkpoint_keep = 1;
-    options.checkpoints_at_shards = true;
-    options.replay_limit = 1000;
+    options.checkpoint = {.dir = "checkpoints", .interval = 10, .replay_limit = 0};
+    options.checkpoint.keep = 1;
+    options.checkpoint.store = protocol::CheckpointStore::kShards;
+    options.checkpoint.replay_limit = 1000;
     return options;
   }
   CheckpointTracker::Progress AddPart(uint64_t step, std::string name) {
@@ -175,7 +175,7 @@ TEST_F(CheckpointDriverTest, NewcomersWaitLongerAfterEachAbandonedCheckpoint) {
     driver_.Named(20);
     driver_.Abandon("the disk is full", now_, &effects_);
     effects_.clear();
-    now_ += leases * options_.lease - absl::Seconds(1);
+    now_ += leases * options_.server.lease_timeout - absl::Seconds(1);
     driver_.AskForNewcomers(now_, &effects_);
     EXPECT_EQ(Asked(), Steps()) << leases;
     now_ += absl::Seconds(1);
@@ -188,9 +188,9 @@ TEST_F(CheckpointDriverTest, AForgottenCheckpointIsAbandonedWhenAllHavePassedIt)
   AddPart(10, protocol::ShardPartName(0, 1));  // An earlier coordinator requested it.
   fleet_.SetPositions(10);
   EXPECT_EQ(driver_.WhyAbandon(/*all_passed=*/false, now_), "");
-  now_ += 6 * options_.lease;
+  now_ += 6 * options_.server.lease_timeout;
   EXPECT_EQ(driver_.WhyAbandon(/*all_passed=*/true, now_), "") << "the wait begins now";
-  now_ += 6 * options_.lease;
+  now_ += 6 * options_.server.lease_timeout;
   EXPECT_NE(driver_.WhyAbandon(/*all_passed=*/true, now_), "");
 }
 

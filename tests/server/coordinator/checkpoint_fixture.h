@@ -11,7 +11,7 @@
 namespace sluice::server {
 
 inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
-  options.checkpoint_interval = 100;
+  options.checkpoint = {.dir = "checkpoints", .interval = 100, .replay_limit = 0};
   return options;
 }
 

@@ -83,7 +83,7 @@ TEST_F(CheckpointReportsTest, ACheckpointWithAnOverduePartIsAbandoned) {
   EXPECT_TRUE(WorkerPart(0, PartOf(10, protocol::WorkerPartName(0, 0))).ok());
   reports_.AbandonOverdue(now_, &effects_);
   EXPECT_EQ(run_.book().under_way(), 10u);
-  now_ += run_.options().rejoin_timeout + absl::Seconds(1);
+  now_ += run_.options().server.rejoin_timeout + absl::Seconds(1);
   reports_.AbandonOverdue(now_, &effects_);
   EXPECT_EQ(run_.book().under_way(), 0u);
   EXPECT_EQ(Events(), Texts{"checkpoint_given_up"});

@@ -47,7 +47,6 @@ class CoordinatorTest : public ::testing::Test {
             .software_version = "1",
             .world_size = 2,
             .shards = 2,
-            .layout = {},
             .job_uid = 77};
   }
 

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 
 CoordinatorOptions WithRepair(CoordinatorOptions options) {
   options = WithCheckpoints(std::move(options));
-  options.replay_limit = 1 << 20;
+  options.checkpoint.replay_limit = 1 << 20;
   return options;
 }
 
@@ -67,7 +67,6 @@ Coordinator CoordinatorAfter(const protocol::RunRecord& record) {
                                            .software_version = "1",
                                            .world_size = 2,
                                            .shards = 2,
-                                           .layout = {},
                                            .job_uid = 1});
   options.run = record;
   return {std::move(options), absl::UnixEpoch()};

@@ -12,7 +12,7 @@ class ElasticMembersTest : public JobRunTest {
   ElasticMembersTest() : JobRunTest(ElasticOptions()) { Start(); }
   // The lease of rank 1 expires.
   void LoseRank1() {
-    now_ += run_.options().lease;
+    now_ += run_.options().server.lease_timeout;
     Report(0);
     effects_.clear();
   }
@@ -26,7 +26,7 @@ TEST_F(ElasticMembersTest, AMemberWhoseLeaseExpiredIsRemovedIfEnoughOthersAreLef
   EXPECT_EQ(run_.roster().PresentRanks(), Roster::Ranks{0});
   EXPECT_EQ(run_.term().generation, 2u);
   EXPECT_EQ(Events(), Texts{"members_removed"});
-  now_ += run_.options().lease;
+  now_ += run_.options().server.lease_timeout;
   members_.EvictLost(now_, &effects_);
   EXPECT_EQ(run_.roster().Present(), 1u);
   EXPECT_TRUE(run_.is_running());
@@ -77,8 +77,8 @@ TEST_F(ElasticMembersTest, ANewcomerWaitsForACheckpointAndJoinsWithIt) {
 
 TEST_F(ElasticMembersTest, WithTooFewMembersAndNoCheckpointTheJobRollsBack) {
   members_.GiveUp(1, "it was preempted", now_, &effects_);
-  now_ += run_.options().lease;
-  LossReport loss(run_.options().lease);
+  now_ += run_.options().server.lease_timeout;
+  LossReport loss(run_.options().server.lease_timeout);
   ASSERT_TRUE(run_.roster().MarkLost(now_, &loss));
   AwaitRank(1, 3);
   members_.AdmitLearners(now_, &effects_);

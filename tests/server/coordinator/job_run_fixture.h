@@ -27,13 +27,13 @@ class JobRunTest : public ::testing::Test {
     options.world_size = 2;
     options.shards = 2;
     options.job_uid = 77;
-    options.checkpoint_interval = 10;
-    options.replay_limit = 1000;
+    options.checkpoint = {.dir = "checkpoints", .interval = 10, .replay_limit = 0};
+    options.checkpoint.replay_limit = 1000;
     return options;
   }
   static CoordinatorOptions WithoutCheckpoints() {
     CoordinatorOptions options = RepairOptions();
-    options.checkpoint_interval = 0;
+    options.checkpoint = {};
     return options;
   }
   // Two workers suffice to begin, and one suffices to continue.

@@ -80,7 +80,7 @@ class RackRunTest : public JobRunTest {
  protected:
   static CoordinatorOptions RackOptions() {
     CoordinatorOptions options = RepairOptions();
-    options.replay_limit = 0;
+    options.checkpoint.replay_limit = 0;
     options.in_rack = true;
     return options;
   }

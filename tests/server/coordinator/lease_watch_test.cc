@@ -17,7 +17,7 @@ class LeaseWatchTest : public JobRunTest {
 
 TEST_F(LeaseWatchTest, AJobThatWaitsTooLongNamesTheMissingProcesses) {
   Seat(0);
-  now_ += run_.options().join_timeout - absl::Seconds(1);
+  now_ += run_.options().server.join_timeout - absl::Seconds(1);
   leases_.CheckJoins(now_, &effects_);
   EXPECT_FALSE(run_.ended());
   now_ += absl::Seconds(1);
@@ -28,12 +28,12 @@ TEST_F(LeaseWatchTest, AJobThatWaitsTooLongNamesTheMissingProcesses) {
 }
 
 TEST_F(LeaseWatchTest, TheTimeOfASuspensionDoesNotCount) {
-  now_ += run_.options().join_timeout;
+  now_ += run_.options().server.join_timeout;
   leases_.Tick(now_, &effects_);
   EXPECT_EQ(Events(), Texts{"stood_still"});
   leases_.CheckJoins(now_, &effects_);
   EXPECT_FALSE(run_.ended());
-  now_ += run_.options().lease / 4;
+  now_ += run_.options().server.lease_timeout / 4;
   leases_.Tick(now_, &effects_);
   EXPECT_EQ(Events(), Texts{"stood_still"});
   EXPECT_EQ(leases_.last_tick(), now_);
@@ -41,7 +41,7 @@ TEST_F(LeaseWatchTest, TheTimeOfASuspensionDoesNotCount) {
 
 TEST_F(LeaseWatchTest, TheJobWaitsForALostProcessThatItCanRepair) {
   Start();
-  now_ += run_.options().lease;
+  now_ += run_.options().server.lease_timeout;
   for (const uint32_t rank : {0u, 1u}) Report(rank);
   Hear(0);
   leases_.AwaitLost(now_, &effects_);
@@ -49,7 +49,7 @@ TEST_F(LeaseWatchTest, TheJobWaitsForALostProcessThatItCanRepair) {
   EXPECT_TRUE(run_.fleet()[1].lost);
   EXPECT_EQ(Events(), Texts{"lost"});
   EXPECT_EQ(EffectsOf<RefuseShard>().size(), 1u);
-  now_ += run_.options().rejoin_timeout;
+  now_ += run_.options().server.rejoin_timeout;
   for (const uint32_t rank : {0u, 1u}) Report(rank);
   Hear(0);
   leases_.AwaitLost(now_, &effects_);
@@ -61,7 +61,7 @@ TEST_F(LeaseWatchTest, ALossThatCannotBeRepairedIsARollback) {
   protocol::WorkerHeartbeat heartbeat = BeatOf(0);
   heartbeat.replay_from = 5;
   run_.roster().ReportFiles(heartbeat);
-  now_ += run_.options().lease;
+  now_ += run_.options().server.lease_timeout;
   for (const uint32_t rank : {0u, 1u}) Report(rank);
   leases_.AwaitLost(now_, &effects_);
   EXPECT_TRUE(run_.is_recovering());
@@ -69,7 +69,7 @@ TEST_F(LeaseWatchTest, ALossThatCannotBeRepairedIsARollback) {
 
 TEST_F(LeaseWatchTest, AnExpiredLeaseIsARollbackIfNothingIsRepaired) {
   Start();
-  now_ += run_.options().lease;
+  now_ += run_.options().server.lease_timeout;
   Report(0);
   for (const uint32_t shard : {0u, 1u}) Hear(shard);
   leases_.CheckLeases(now_, &effects_);
@@ -83,7 +83,7 @@ class EndingLeaseTest : public LeaseWatchTest {
 
 TEST_F(EndingLeaseTest, WithoutCheckpointsAnExpiredLeaseEndsTheJob) {
   Start();
-  now_ += run_.options().lease - absl::Seconds(1);
+  now_ += run_.options().server.lease_timeout - absl::Seconds(1);
   leases_.CheckLeases(now_, &effects_);
   EXPECT_TRUE(run_.is_running());
   now_ += absl::Seconds(1);

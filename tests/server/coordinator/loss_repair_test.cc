@@ -122,7 +122,7 @@ class NoRepairTest : public JobRunTest {
  protected:
   static CoordinatorOptions NoReplay() {
     CoordinatorOptions options = RepairOptions();
-    options.replay_limit = 0;
+    options.checkpoint.replay_limit = 0;
     return options;
   }
   NoRepairTest() : JobRunTest(NoReplay()) {}

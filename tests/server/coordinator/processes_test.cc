@@ -40,8 +40,8 @@ TEST_F(ProcessesTest, LostShardsAreNamedBeforeLostWorkers) {
   for (const uint32_t rank : {0u, 1u}) roster_.Seat(rank + 1, JoinOf(rank), now_);
   roster_.BeginTerm(0, now_);
   EXPECT_EQ(LostProcesses(roster_, fleet_), "");
-  LossReport loss(options_.lease);
-  EXPECT_TRUE(roster_.MarkLost(now_ + options_.lease, &loss));
+  LossReport loss(options_.server.lease_timeout);
+  EXPECT_TRUE(roster_.MarkLost(now_ + options_.server.lease_timeout, &loss));
   fleet_.Attach(11, ArrivalOf(0), now_, &effects_);
   fleet_.MarkLost(0);
   EXPECT_EQ(LostProcesses(roster_, fleet_),

@@ -26,8 +26,8 @@ CoordinatorOptions RosterOptions(std::optional<ElasticMembership> elastic = std:
   options.job_uid = 77;
   options.world_size = 3;
   options.elastic = elastic;
-  options.stall_timeout = absl::Seconds(30);
-  options.checkpoint_interval = 10;
+  options.server.stall_timeout = absl::Seconds(30);
+  options.checkpoint = {.dir = "checkpoints", .interval = 10, .replay_limit = 0};
   return options;
 }
 
@@ -69,7 +69,7 @@ class RosterTest : public ::testing::Test {
     roster_.Await(token, JoinOf(rank, 5000 + token), now_, &effects_);
   }
   std::string MarkLost() {
-    LossReport report(options_.lease);
+    LossReport report(options_.server.lease_timeout);
     return roster_.MarkLost(now_, &report) ? report.Text() : "";
   }
   // Returns the code of the answer to this call, and forgets all effects.
@@ -177,7 +177,7 @@ TEST_F(RosterTest, ARepeatedCallReplacesTheOlderOne) {
 TEST_F(RosterTest, ANewcomerReplacesAHolderThatMissesThreeHeartbeats) {
   Run();
   Await(1, 9);
-  now_ += 3 * options_.heartbeat - absl::Milliseconds(1);
+  now_ += 3 * options_.server.heartbeat_interval - absl::Milliseconds(1);
   EXPECT_TRUE(roster_.Replaceable(now_).empty());
   now_ += absl::Milliseconds(1);
   EXPECT_EQ(roster_.Replaceable(now_), Ranks({1}));
@@ -210,25 +210,25 @@ TEST_F(RosterTest, MembersOfAnEarlierCoordinatorHaveALeaseToReport) {
   EXPECT_EQ(next[1].state, MemberState::kActive);
   EXPECT_FALSE(next.AnyAlive(now_, absl::InfiniteDuration()));
   next.Await(9, JoinOf(1, 5009), now_, &effects_);
-  now_ += 3 * options_.heartbeat;
+  now_ += 3 * options_.server.heartbeat_interval;
   EXPECT_TRUE(next.Replaceable(now_).empty());
   EXPECT_TRUE(next.Report(HeartbeatOf(0), /*is_running=*/true, now_, &effects_));
-  EXPECT_TRUE(next.AnyAlive(now_, options_.lease));
-  now_ += options_.lease;
+  EXPECT_TRUE(next.AnyAlive(now_, options_.server.lease_timeout));
+  now_ += options_.server.lease_timeout;
   EXPECT_EQ(next.Replaceable(now_), Ranks({1}));
 }
 
 TEST_F(RosterTest, SilentMembersAreLostOnceAndReturn) {
   Run();
-  now_ += options_.lease;
+  now_ += options_.server.lease_timeout;
   for (const uint32_t rank : {0u, 2u}) EXPECT_TRUE(Report(rank));
   EXPECT_EQ(roster_.Expired(now_), Ranks({1}));
   EXPECT_EQ(MarkLost(), "rank 1 (host a, pid 121) did not report for 10s (server.lease_timeout)");
   EXPECT_EQ(roster_[1].state, MemberState::kLost);
   EXPECT_EQ(MarkLost(), "");
   EXPECT_TRUE(roster_.AnyLost());
-  EXPECT_FALSE(roster_.AnyLostFor(options_.lease + absl::Seconds(1), now_));
-  EXPECT_TRUE(roster_.AnyLostFor(options_.lease, now_));
+  EXPECT_FALSE(roster_.AnyLostFor(options_.server.lease_timeout + absl::Seconds(1), now_));
+  EXPECT_TRUE(roster_.AnyLostFor(options_.server.lease_timeout, now_));
   effects_.clear();
   EXPECT_TRUE(Report(1));
   EXPECT_EQ(std::get<Notice>(effects_.back()).fields.event, "member_back");
@@ -237,7 +237,7 @@ TEST_F(RosterTest, SilentMembersAreLostOnceAndReturn) {
 
 TEST_F(RosterTest, AMemberWithoutProgressDoesNotRenewItsLease) {
   Run();
-  now_ += options_.lease;
+  now_ += options_.server.lease_timeout;
   EXPECT_FALSE(Report(1, absl::Seconds(31)));
   for (const uint32_t rank : {0u, 2u}) EXPECT_TRUE(Report(rank, absl::Seconds(29)));
   EXPECT_EQ(MarkLost(),
@@ -249,7 +249,7 @@ TEST_F(RosterTest, LeasesOfWaitingCallsAndOfMembersThatLeftDoNotExpire) {
   Run();
   roster_.Leave(0);
   roster_.Repeat(1, 11, &effects_);
-  now_ += options_.lease;
+  now_ += options_.server.lease_timeout;
   roster_.RenewWaiting(now_);
   EXPECT_EQ(roster_.Expired(now_), Ranks({2}));
   EXPECT_FALSE(roster_.AllHaveLeft());
@@ -310,8 +310,8 @@ TEST_F(ElasticRosterTest, ATermBeginsWithFewerAfterTwoLeases) {
   EXPECT_TRUE(roster_.Cancel(3, /*announced=*/false));
   EXPECT_EQ(roster_.Missing(), "1 of 3 workers");
   EXPECT_FALSE(roster_.IsEnough(std::nullopt));
-  EXPECT_FALSE(roster_.IsEnough(2 * options_.lease - absl::Milliseconds(1)));
-  EXPECT_TRUE(roster_.IsEnough(2 * options_.lease));
+  EXPECT_FALSE(roster_.IsEnough(2 * options_.server.lease_timeout - absl::Milliseconds(1)));
+  EXPECT_TRUE(roster_.IsEnough(2 * options_.server.lease_timeout));
   BeginTerm();
   EXPECT_EQ(roster_.began_with(), Ranks({0, 1}));
   EXPECT_TRUE(roster_.GivesParameters({0, 1}));

@@ -45,17 +45,24 @@ protocol::ShardArrival ArrivalFrom(const ScenarioCommand& command, uint32_t shar
 CoordinatorOptions OptionsFrom(const ScenarioCommand& command, CoordinatorOptions options) {
   options.world_size = static_cast<uint32_t>(command.Number("workers", options.world_size));
   options.shards = static_cast<uint32_t>(command.Number("shards", options.shards));
-  options.checkpoint_interval = command.Number("checkpoint_interval", options.checkpoint_interval);
-  options.checkpoint_keep = static_cast<uint32_t>(command.Number("keep", options.checkpoint_keep));
-  options.replay_limit = command.Number("replay_limit", options.replay_limit);
+  if (command.Has("checkpoint_interval")) options.checkpoint.dir = "checkpoints";
+  options.checkpoint.interval = command.Number("checkpoint_interval", options.checkpoint.interval);
+  options.checkpoint.keep = static_cast<uint32_t>(command.Number("keep", options.checkpoint.keep));
+  options.checkpoint.replay_limit = command.Number("replay_limit", options.checkpoint.replay_limit);
   options.why_no_replay = command.Text("why_no_replay", options.why_no_replay);
-  if (command.Has("store")) options.checkpoints_at_shards = command.Text("store") == "shards";
+  if (command.Has("store")) {
+    options.checkpoint.store = command.Text("store") == "shards"
+                                   ? protocol::CheckpointStore::kShards
+                                   : protocol::CheckpointStore::kPath;
+  }
   if (command.Has("start")) {
     options.elastic = {.start = static_cast<uint32_t>(command.Number("start", 1)),
                        .least = static_cast<uint32_t>(command.Number("least", 1))};
   }
-  options.stall_timeout = command.Time("stall", options.stall_timeout);
-  if (command.Has("lockstep")) options.in_lockstep = command.Text("lockstep") != "no";
+  options.server.stall_timeout = command.Time("stall", options.server.stall_timeout);
+  if (command.Has("lockstep")) {
+    options.exchange.mode = command.Text("lockstep") != "no" ? job::Mode::kSync : job::Mode::kAsync;
+  }
   options.steps_per_exchange = command.Number("steps_per_exchange", options.steps_per_exchange);
   if (command.Has("update")) options.shards_update = command.Text("update") == "shards";
   if (command.HasWord("rack")) options.in_rack = true;

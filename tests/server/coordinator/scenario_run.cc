@@ -59,7 +59,7 @@ void ScenarioRun::Job(const ScenarioCommand& command) {
                                    .software_version = "1",
                                    .world_size = 2,
                                    .shards = 2,
-                                   .layout = {},
+                                   .checkpoint = {.dir = "", .replay_limit = 0},
                                    .job_uid = 77});
   Create();
 }
@@ -225,7 +225,7 @@ void ScenarioRun::Part(const ScenarioCommand& command) {
 }
 
 void ScenarioRun::Parts(const ScenarioCommand& command) {
-  const bool at_shards = options_.checkpoints_at_shards;
+  const bool at_shards = options_.checkpoint.at_shards();
   const auto part = [&](uint64_t server) {
     return protocol::CheckpointPart{.term = coordinator_->term(),
                                     .step = command.NumberAt(0),

@@ -26,8 +26,8 @@ class TermMessagesTest : public ::testing::Test {
     options.job_uid = 77;
     options.world_size = 2;
     options.shards = 2;
-    options.checkpoint_interval = 100;
-    options.replay_limit = 1000;
+    options.checkpoint = {.dir = "checkpoints", .interval = 100, .replay_limit = 0};
+    options.checkpoint.replay_limit = 1000;
     options.checkpoints = TwoCheckpoints();
     return options;
   }
@@ -88,7 +88,7 @@ TEST_F(TermMessagesTest, OnlyTheRecordOfAnAnnouncedTermThatCanBeRepairedHasMembe
   term_.announced = false;
   EXPECT_TRUE(messages_.Record(/*finished=*/false).members.empty());
   term_.announced = true;
-  options_.replay_limit = 0;
+  options_.checkpoint.replay_limit = 0;
   EXPECT_TRUE(messages_.Record(/*finished=*/false).members.empty());
   options_.in_rack = true;
   EXPECT_FALSE(messages_.Record(/*finished=*/true).members.empty());

@@ -22,7 +22,7 @@ TEST_F(CoordinatorStartTest, OnlyAnElasticJobHasALeastNumberOfWorkers) {
   job_.workers = 3;
   job_.min_workers = 2;
   EXPECT_FALSE(Options(nullptr).elastic.has_value());
-  job_.membership = job::Membership::kElastic;
+  job_.exchange.membership = job::Membership::kElastic;
   const CoordinatorOptions options = Options(nullptr);
   ASSERT_TRUE(options.elastic.has_value());
   EXPECT_EQ(options.elastic->start, 3u);
@@ -31,13 +31,13 @@ TEST_F(CoordinatorStartTest, OnlyAnElasticJobHasALeastNumberOfWorkers) {
 
 TEST_F(CoordinatorStartTest, CheckpointsNeedAFolder) {
   EXPECT_EQ(Options(nullptr).job_uid, kHostJob);
-  EXPECT_EQ(Options(nullptr).checkpoint_interval, CoordinatorOptions().checkpoint_interval);
+  EXPECT_EQ(Options(nullptr).checkpoint.interval, CoordinatorOptions().checkpoint.interval);
   const auto folder = RunFolder::Open(job_, Logger("test"));
   ASSERT_TRUE(folder.ok()) << folder.status();
   const CoordinatorOptions options = Options(folder->get());
-  EXPECT_EQ(options.checkpoint_interval, 7u);
-  EXPECT_EQ(options.rejoin_timeout, absl::Seconds(9));
-  EXPECT_EQ(options.replay_limit, job_.checkpoint.replay_limit);
+  EXPECT_EQ(options.checkpoint.interval, 7u);
+  EXPECT_EQ(options.server.rejoin_timeout, absl::Seconds(9));
+  EXPECT_EQ(options.checkpoint.replay_limit, job_.checkpoint.replay_limit);
   EXPECT_FALSE(options.run.has_value()) << "a new run begins";
 }
 

@@ -50,8 +50,8 @@ class RecoveryTest : public ::testing::Test {
     job_.hash = 9;
     job_.workers = kWorkers;
     job_.shards = kRecoveryShards;
-    job_.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
-    job_.compression.min_elements = 0;
+    job_.exchange.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
+    job_.exchange.compression.min_elements = 0;
     job_.server.heartbeat_interval = absl::Milliseconds(50);
     job_.server.lease_timeout = absl::Seconds(60);  // Only tests send heartbeats.
     job_.checkpoint.interval = 3;

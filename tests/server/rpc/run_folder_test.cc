@@ -49,7 +49,7 @@ class RunFolderTest : public ::testing::Test {
     manifest.step = step;
     manifest.world_size = 1;
     manifest.shards = 1;
-    manifest.layout = job_.compression.layout;
+    manifest.layout = job_.exchange.compression.layout;
     for (const std::string& name :
          {protocol::ShardPartName(0, 0), protocol::WorkerPartName(0, 0)}) {
       const auto part = protocol::WritePart(dir(), 0, step, name, "state of " + name);

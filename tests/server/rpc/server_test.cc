@@ -28,9 +28,9 @@ class ServerTest : public ::testing::Test {
     job.hash = 9;
     job.workers = workers;
     job.shards = kServerShards;
-    job.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
-    job.compression.downlink.codec = compress::CodecId::kNone;
-    job.compression.min_elements = 0;
+    job.exchange.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
+    job.exchange.compression.downlink.codec = compress::CodecId::kNone;
+    job.exchange.compression.min_elements = 0;
     job.server.heartbeat_interval = absl::Milliseconds(50);
     // The lease is so long that a busy machine causes no loss.
     job.server.lease_timeout = absl::Hours(1);

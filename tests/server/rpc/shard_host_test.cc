@@ -156,7 +156,7 @@ TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
 TEST_F(ShardHostTest, AnotherCodecIsRefusedRatherThanTakenForDamage) {
   const std::unique_ptr<ShardHost> first = SavedAfterThree(3);
   Complete(AwaitPart());
-  job_.compression.downlink = *compress::ParseCodecSpec("topk:50%/ef");
+  job_.exchange.compression.downlink = *compress::ParseCodecSpec("topk:50%/ef");
   const absl::Status refused = MakeHost()->Start(StartOf(1, 3));
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot continue from the checkpoint"));

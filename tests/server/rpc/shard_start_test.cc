@@ -18,7 +18,7 @@ class ShardStartTest : public ::testing::Test {
     job_.name = "test";
     job_.workers = 2;
     job_.shards = 2;
-    job_.compression.min_elements = 0;
+    job_.exchange.compression.min_elements = 0;
     start_.table = {{.name = "w", .shape = {8}, .strides = {}, .dtype = protocol::DType::kFloat32}};
     start_.term = 4;
     start_.first_step = 9;
@@ -54,14 +54,14 @@ TEST_F(ShardStartTest, AnIdleShardIsRefusedOnlyInAJobWithCheckpoints) {
 }
 
 TEST_F(ShardStartTest, TheCoreGetsTheTermAndTheJob) {
-  job_.straggler_timeout = absl::Milliseconds(7);
-  job_.quorum = 1;
+  job_.exchange.straggler_timeout = absl::Milliseconds(7);
+  job_.exchange.quorum = 1;
   const ShardOptions options = OptionsOf(0);
   EXPECT_EQ(options.term, 4u);
   EXPECT_EQ(options.first_step, 9u);
   EXPECT_EQ(options.incarnations, start_.incarnations);
-  EXPECT_EQ(options.straggler_timeout, absl::Milliseconds(7));
-  EXPECT_EQ(options.quorum, 1u);
+  EXPECT_EQ(options.exchange.straggler_timeout, absl::Milliseconds(7));
+  EXPECT_EQ(options.exchange.quorum, 1u);
   EXPECT_EQ(options.restored_ranks, 2u);
   EXPECT_EQ(options.unanswered_bytes, start_.window_bytes / 4);
 }

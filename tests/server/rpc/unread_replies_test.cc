@@ -27,14 +27,14 @@ class UnreadRepliesTest : public ::testing::Test {
     job_.hash = 9;
     job_.workers = 1;
     job_.shards = 1;
-    job_.compression.min_elements = 0;
+    job_.exchange.compression.min_elements = 0;
     // The lease is so long that a busy machine causes no loss.
     job_.server.lease_timeout = absl::Hours(1);
     job_.server.window_bytes = 1 << 20;
   }
   void StartWith(uint32_t bundle_elements) {
-    job_.compression.layout = {.chunk_elements = bundle_elements,
-                               .bundle_elements = bundle_elements};
+    job_.exchange.compression.layout = {.chunk_elements = bundle_elements,
+                                        .bundle_elements = bundle_elements};
     servers_.StartAll(job_);
     worker_.emplace(servers_.coordinator(), 0);
     worker_->request().mutable_table()->mutable_tensors(0)->set_shape(0, kElements);
@@ -49,7 +49,7 @@ class UnreadRepliesTest : public ::testing::Test {
 };
 
 TEST_F(UnreadRepliesTest, AStreamThatAsksForCopiesAndReadsNoneEnds) {
-  job_.mode = job::Mode::kAsync;
+  job_.exchange.mode = job::Mode::kAsync;
   job_.optimizer = {.name = "sgd", .lr = 0.05, .location = job::UpdateLocation::kShards};
   StartWith(kElements);
   FakeWorker::OpenStream open = worker_->Open(0);
@@ -84,7 +84,7 @@ TEST_F(UnreadRepliesTest, AStreamThatAsksForCopiesAndReadsNoneEnds) {
 TEST_F(UnreadRepliesTest, AWholeStepOfResultsMayWait) {
   constexpr uint32_t kInBundle = 1000;
   constexpr uint32_t kBundles = kElements / kInBundle;
-  job_.compression.downlink.codec = compress::CodecId::kNone;
+  job_.exchange.compression.downlink.codec = compress::CodecId::kNone;
   StartWith(kInBundle);
   FakeWorker::OpenStream open = worker_->Open(0);
   v1::ExchangeRequest request = worker_->Contribution(1, 1);

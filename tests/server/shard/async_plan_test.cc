@@ -160,7 +160,7 @@ TEST(AsyncPlans, AreInSnapshots) {
   options.restore = snapshot;
   ShardUnderTest shard(options);
   EXPECT_EQ(*shard->plan(), *before->plan());
-  options.control = {};
+  options.exchange.control = {};
   EXPECT_THAT(Shard::Create(options).status().message(), HasSubstr("makes plans"));
 }
 
@@ -180,7 +180,7 @@ TEST(AsyncPlans, ThatCannotBeAreRefused) {
   exchange.answered = true;
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("do not replay steps"));
   ShardOptions options = PlannedShard();
-  options.control = {};
+  options.exchange.control = {};
   ShardUnderTest fixed(options);
   EXPECT_THAT(fixed.Ask(PushAsyncPlan(0, 0, 0, 1)).message, HasSubstr("this job makes none"));
 }

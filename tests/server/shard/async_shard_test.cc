@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 // Returns SmallShard with plain gradient descent. All parameters are 100 after step 0.
 ShardOptions AsyncOptions(uint32_t ranks, absl::string_view downlink = "none") {
   ShardOptions options = SmallShard(ranks, downlink);
-  options.mode = job::Mode::kAsync;
+  options.exchange.mode = job::Mode::kAsync;
   options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   options.parameters_agree = false;
   return options;
@@ -29,8 +29,8 @@ ShardOptions AsyncOptions(uint32_t ranks, absl::string_view downlink = "none") {
 
 ShardOptions SspOptions(uint32_t ranks, uint32_t staleness) {
   ShardOptions options = AsyncOptions(ranks);
-  options.mode = job::Mode::kSsp;
-  options.staleness = staleness;
+  options.exchange.mode = job::Mode::kSsp;
+  options.exchange.staleness = staleness;
   return options;
 }
 
@@ -301,7 +301,7 @@ TEST(AsyncShard, TellsHowStaleAContributionWas) {
 
 TEST(AsyncShard, DividesTheRateByTheStalenessIfAsked) {
   ShardOptions options = AsyncOptions(3);
-  options.staleness_aware_lr = true;
+  options.exchange.staleness_aware_lr = true;
   ShardUnderTest shard(options);
   Begin(&shard);
   EXPECT_EQ(shard.Ask(PushAsyncShard(0, 1, 0, 1, 1)).record.rate, 1);

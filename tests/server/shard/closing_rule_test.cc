@@ -22,7 +22,7 @@ class ClosingRuleTest : public testing::Test {
 
   ClosingRule Rule() const { return {&options_, {false, true}}; }
   std::unique_ptr<OpenBundle> Bundle() {
-    return std::make_unique<OpenBundle>(counts_, aggregators_, 3, options_.quorum, &pool_);
+    return std::make_unique<OpenBundle>(counts_, aggregators_, 3, options_.exchange.quorum, &pool_);
   }
   static void Arrive(OpenBundle* bundle, uint32_t rank, double seconds) {
     bundle->Admit(rank, 0, 0, {}, AtSecond(seconds));
@@ -48,8 +48,8 @@ TEST_F(ClosingRuleTest, WithoutAQuorumABundleWaitsForAllRanks) {
 }
 
 TEST_F(ClosingRuleTest, AQuorumClosesABundleOnceItsGraceHasPassed) {
-  options_.quorum = 2;
-  options_.straggler_timeout = absl::Seconds(5);
+  options_.exchange.quorum = 2;
+  options_.exchange.straggler_timeout = absl::Seconds(5);
   ClosingRule rule = Rule();
   const auto bundle = Bundle();
   Arrive(bundle.get(), 0, 1);
@@ -71,8 +71,8 @@ TEST_F(ClosingRuleTest, AQuorumClosesABundleOnceItsGraceHasPassed) {
 }
 
 TEST_F(ClosingRuleTest, ParametersAndFromTimeToTimeBuffersNeedAllRanks) {
-  options_.quorum = 2;
-  options_.buffer_sync_interval = 10;
+  options_.exchange.quorum = 2;
+  options_.exchange.buffer_sync_interval = 10;
   ClosingRule rule = Rule();
   const auto bundle = Bundle();
   Arrive(bundle.get(), 1, 1);
@@ -87,7 +87,7 @@ TEST_F(ClosingRuleTest, ParametersAndFromTimeToTimeBuffersNeedAllRanks) {
 }
 
 TEST_F(ClosingRuleTest, NamesTheBundlesWithAQuorumInTheOrderInWhichTheyGotIt) {
-  options_.quorum = 1;
+  options_.exchange.quorum = 1;
   ClosingRule rule = Rule();
   const auto weights = Bundle();
   const auto buffers = Bundle();
@@ -102,7 +102,7 @@ TEST_F(ClosingRuleTest, NamesTheBundlesWithAQuorumInTheOrderInWhichTheyGotIt) {
 }
 
 TEST_F(ClosingRuleTest, AnElasticBundleWaitsForTheMembersOfItsStep) {
-  options_.elastic = true;
+  options_.exchange.membership = job::Membership::kElastic;
   options_.incarnations[1] = 0;  // No worker holds rank 1 yet.
   ClosingRule rule = Rule();
   const auto bundle = Bundle();
@@ -123,7 +123,7 @@ TEST_F(ClosingRuleTest, AnElasticBundleWaitsForTheMembersOfItsStep) {
 }
 
 TEST_F(ClosingRuleTest, ABundleWithoutMembersStaysOpen) {
-  options_.elastic = true;
+  options_.exchange.membership = job::Membership::kElastic;
   ClosingRule rule = Rule();
   const auto bundle = Bundle();
   for (const uint32_t rank : {0u, 1u, 2u}) EXPECT_TRUE(rule.Leave(rank));
@@ -142,7 +142,7 @@ TEST_F(ClosingRuleTest, WithoutElasticMembershipEveryRankIsAMemberOfEveryStep) {
 
 // In step 0, the parameters come from the lowest rank that was present at the start.
 TEST_F(ClosingRuleTest, Step0WaitsForTheRankThatSendsTheParameters) {
-  options_.elastic = true;
+  options_.exchange.membership = job::Membership::kElastic;
   options_.incarnations = {0, 101, 102};
   ClosingRule rule = Rule();
   const auto bundle = Bundle();

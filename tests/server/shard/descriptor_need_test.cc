@@ -20,7 +20,7 @@ job::JobSpec Job(uint32_t workers, uint32_t shards) {
 
 TEST(DescriptorNeedTest, ItFollowsWorkersShardsAndCheckpoints) {
   job::JobSpec elastic = Job(4, 2);
-  elastic.membership = job::Membership::kElastic;
+  elastic.exchange.membership = job::Membership::kElastic;
   elastic.max_workers = 100;
   job::JobSpec at_path = Job(4, 2);
   at_path.checkpoint.dir = "/c";

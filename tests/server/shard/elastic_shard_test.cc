@@ -20,7 +20,7 @@ using ::testing::IsEmpty;
 // keeps as many results as a newcomer may need.
 ShardOptions ElasticShard(uint32_t begin, uint64_t replay_bytes = 1 << 20) {
   ShardOptions options = SmallShard(3);
-  options.elastic = true;
+  options.exchange.membership = job::Membership::kElastic;
   options.replay_bytes = replay_bytes;
   for (uint32_t rank = begin; rank < 3; ++rank) options.incarnations[rank] = 0;
   return options;
@@ -316,7 +316,7 @@ TEST(ElasticShard, TheLowestRankThatBeginsBringsTheParameters) {
 
 TEST(ElasticShard, DoesNotGoWithWhatItIsNot) {
   ShardOptions quorum = ElasticShard(2);
-  quorum.quorum = 1;
+  quorum.exchange.quorum = 1;
   quorum.replay_bytes = 0;
   EXPECT_EQ(Shard::Create(quorum).status().code(), absl::StatusCode::kInvalidArgument);
   ShardOptions replay = ElasticShard(2);

@@ -291,7 +291,7 @@ TEST(MeasuredPlans, AccuracyNeedsADensityAndAReference) {
 
 ShardOptions MeasuredShard(uint32_t shard, bool replay) {
   ShardOptions options = SmallShard(kMeasuredPlanRanks);
-  options.control = Bandwidth({"fp16", "int8"});
+  options.exchange.control = Bandwidth({"fp16", "int8"});
   options.replay_bytes = 1 << 20;
   options.replay = replay;
   if (shard == 1) {

@@ -64,7 +64,7 @@ TEST_F(OpenStepsTest, ABundleThatWasHandedOverStaysOpen) {
 }
 
 TEST_F(OpenStepsTest, BundlesOfBothStepsWaitForTheMembers) {
-  options_.elastic = true;
+  options_.exchange.membership = job::Membership::kElastic;
   options_.incarnations[1] = 0;
   ClosingRule rule(&options_, {false, false});
   OpenSteps steps(&options_, &layout_.bundles, 5, 100);

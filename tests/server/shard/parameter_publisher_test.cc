@@ -19,7 +19,7 @@ struct PublisherUnderTest {
   explicit PublisherUnderTest(ShardOptions of = SmallShard(2)) : options(WithRule(std::move(of))) {}
 
   static ShardOptions WithRule(ShardOptions options) {
-    options.mode = job::Mode::kAsync;
+    options.exchange.mode = job::Mode::kAsync;
     options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
     options.parameters_agree = false;
     return options;

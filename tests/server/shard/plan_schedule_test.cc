@@ -45,7 +45,7 @@ protocol::ExchangeRequest CodedBy(uint64_t plan_id, uint64_t step) {
 TEST(PlanSchedule, AJobWithoutPlansRefusesThem) {
   for (const job::Mode mode : {job::Mode::kSync, job::Mode::kAsync}) {
     ShardOptions options = SmallShard(2);
-    options.mode = mode;
+    options.exchange.mode = mode;
     PlannedParts shard(options);
     EXPECT_FALSE(shard.plans.makes_plans());
     EXPECT_TRUE(shard.MakeUpTo(5).empty());

@@ -19,8 +19,8 @@ constexpr absl::Duration kGrace = absl::Milliseconds(20);
 
 ShardOptions QuorumShard(uint32_t ranks, uint32_t quorum, absl::Duration timeout = kGrace) {
   ShardOptions options = SmallShard(ranks);
-  options.quorum = quorum;
-  options.straggler_timeout = timeout;
+  options.exchange.quorum = quorum;
+  options.exchange.straggler_timeout = timeout;
   return options;
 }
 
@@ -264,7 +264,7 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
   options.table[1].role = protocol::TensorRole::kBuffer;
   options.layout.bundles[0][0].buffers = true;
-  options.buffer_sync_interval = 2;
+  options.exchange.buffer_sync_interval = 2;
   ShardUnderTest shard(options);
   for (uint32_t rank = 0; rank < 2; ++rank) {
     shard.Send(SkipOf(rank, 1, 0));

@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 // Returns the options of a job in mode `ssp` with two ranks, whose first step is 5.
 ShardOptions SspOptions(uint32_t staleness) {
   ShardOptions options = SmallShard(2);
-  options.mode = job::Mode::kSsp;
-  options.staleness = staleness;
+  options.exchange.mode = job::Mode::kSsp;
+  options.exchange.staleness = staleness;
   options.first_step = 5;
   return options;
 }
@@ -72,7 +72,7 @@ TEST(RankClocks, TheParametersOfStepZeroWaitForNoRank) {
 TEST(RankClocks, OnlyModesWithABoundHoldAResult) {
   ShardOptions options = SspOptions(0);
   EXPECT_FALSE(RankClocks(&options, 1).IsWithinBound(0, 5));
-  options.mode = job::Mode::kAsync;
+  options.exchange.mode = job::Mode::kAsync;
   EXPECT_TRUE(RankClocks(&options, 1).IsWithinBound(0, 1000));
 }
 

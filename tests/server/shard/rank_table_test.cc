@@ -101,7 +101,7 @@ TEST(RankTable, WithoutALimitEveryContributionIsAnswered) {
 TEST(RankTable, OnlyAQuorumNeedsMemoryForAdmittedContributions) {
   ShardOptions options = SmallShard(3);
   EXPECT_EQ(RankTable::ReservedBytes(options, 2), 0u);
-  options.quorum = 2;
+  options.exchange.quorum = 2;
   EXPECT_EQ(RankTable::ReservedBytes(options, 2), 6 * sizeof(RankTable::Admitted));
   RankTable ranks(&options, 2);
   ranks.SetAdmitted(1, 2, {.step = 4, .checksum = 9});

@@ -323,8 +323,9 @@ TEST(ShardCheckpoint, WhatDoesNotFitIsRefusedWithTheReason) {
          [](auto* /*here*/, auto* saved) { saved->versions.pop_back(); });
   expect("number of chunks was 2",
          [](auto* /*here*/, auto* saved) { saved->aggregators.pop_back(); });
-  expect("topk",
-         [](auto* here, auto* /*saved*/) { here->compression.downlink = Spec("topk:20%/ef"); });
+  expect("topk", [](auto* here, auto* /*saved*/) {
+    here->exchange.compression.downlink = Spec("topk:20%/ef");
+  });
   expect("2 elements", [](auto* here, auto* /*saved*/) { here->layout.chunks[2].count = 3; });
   expect("chunk 1: saved memory is unknown here", [](auto* /*here*/, auto* saved) {
     saved->aggregators[1]["memory"] = {1, 2};

@@ -45,8 +45,8 @@ inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "non
                            {.tensor = 0, .offset = 3, .count = 1, .shard = 0, .bundle = 1},
                            {.tensor = 1, .offset = 0, .count = 2, .shard = 0, .bundle = 0}};
   options.layout.bundles = {{{.chunks = {2}, .elements = 2}, {.chunks = {0, 1}, .elements = 4}}};
-  options.compression.downlink = Spec(downlink);
-  options.compression.min_elements = 0;
+  options.exchange.compression.downlink = Spec(downlink);
+  options.exchange.compression.min_elements = 0;
   options.job_uid = kJob;
   options.server_incarnation = 5;
   for (uint32_t rank = 0; rank < ranks; ++rank) options.incarnations.push_back(100 + rank);
@@ -57,9 +57,9 @@ inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "non
 // empty if `shard` is 1.
 inline ShardOptions ScheduledPlans(job::Mode mode, uint32_t shard = 0) {
   ShardOptions options = SmallShard(2, "topk:10%");
-  options.mode = mode;
-  options.compression.uplink = Spec("topk:10%");
-  options.control = {
+  options.exchange.mode = mode;
+  options.exchange.compression.uplink = Spec("topk:10%");
+  options.exchange.control = {
       .policy = job::PolicyKind::kSchedule,
       .schedule = {.kind = job::ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
   if (shard == 1) {

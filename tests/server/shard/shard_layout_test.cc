@@ -15,10 +15,10 @@ constexpr uint32_t kShardPlanRanks = 2;
 // Returns a shard with density 50 % from step 1, 25 % from step 4 and 50 % from step 7 on.
 ShardOptions PlannedShard(uint32_t shard) {
   ShardOptions options = SmallShard(kShardPlanRanks, "topk:10%");
-  options.compression.uplink = Spec("topk:10%");
-  options.control = {.policy = job::PolicyKind::kSchedule,
-                     .schedule = {.kind = job::ScheduleKind::kPiecewise,
-                                  .pieces = {{0, 0.5}, {3, 0.25}, {6, 0.5}}}};
+  options.exchange.compression.uplink = Spec("topk:10%");
+  options.exchange.control = {.policy = job::PolicyKind::kSchedule,
+                              .schedule = {.kind = job::ScheduleKind::kPiecewise,
+                                           .pieces = {{0, 0.5}, {3, 0.25}, {6, 0.5}}}};
   if (shard == 1) {
     options.shard = 1;
     for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
@@ -97,7 +97,7 @@ TEST(ShardLayout, SaysWhatItMade) {
 
 TEST(ShardLayout, WithoutControlNothingIsSaid) {
   ShardOptions options = PlannedShard(0);
-  options.control = {};
+  options.exchange.control = {};
   ShardUnderTest shard(options);
   for (uint64_t step = 1; step <= 5; ++step) {
     for (const protocol::ExchangeReply& result : RunStep(&shard, step, 0)) {
@@ -168,8 +168,8 @@ TEST(ShardLayout, WithAQuorumAPlanMayComeLate) {
   ShardOptions options = PlannedShard(1);
   ShardUnderTest all(options);
   EXPECT_THAT(all.Ask(Planned(0, 1, 0, 2)).message, HasSubstr("plan 1 holds"));
-  options.quorum = 1;
-  options.straggler_timeout = absl::ZeroDuration();
+  options.exchange.quorum = 1;
+  options.exchange.straggler_timeout = absl::ZeroDuration();
   ShardUnderTest shard(options);
   protocol::ExchangeRequest exchange = Planned(0, 1, 0, 2);
   exchange.plan = PlanFrom(2, 2);
@@ -187,7 +187,7 @@ TEST(ShardLayout, ACheckpointOfAnotherControlIsRefused) {
   options.restore = snapshot;
   options.first_step = 5;
   EXPECT_THAT(Shard::Create(options).status().message(), HasSubstr("no compression plan"));
-  options.control = {};
+  options.exchange.control = {};
   snapshot->plans = {*PlanFrom(3, 2)};
   EXPECT_THAT(Shard::Create(options).status().message(), HasSubstr("this job's does not"));
 }

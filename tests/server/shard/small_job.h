@@ -18,21 +18,22 @@ inline ShardOptions SmallJobOptions(const compress::CodecSpec& spec) {
       {.name = "a", .shape = {48, 32}, .strides = {}, .dtype = protocol::DType::kFloat32},
       {.name = "b", .shape = {40, 12}, .strides = {}, .dtype = protocol::DType::kFloat32},
       {.name = "c", .shape = {5}, .strides = {}, .dtype = protocol::DType::kFloat32}};
-  options.compression.uplink = spec;
-  options.compression.downlink =
+  options.exchange.compression.uplink = spec;
+  options.exchange.compression.downlink =
       compress::DownlinkRefusal(spec).empty() ? spec : Spec("topk:10%/ef");
-  options.compression.min_elements = 100;
-  options.compression.layout = {.chunk_elements = 512, .bundle_elements = 700};
-  options.compression.seed = 5;
-  options.layout = *protocol::BuildLayout(options.table, 1, options.compression.layout,
-                                          protocol::WholeRows(options.compression, options.table));
+  options.exchange.compression.min_elements = 100;
+  options.exchange.compression.layout = {.chunk_elements = 512, .bundle_elements = 700};
+  options.exchange.compression.seed = 5;
+  options.layout =
+      *protocol::BuildLayout(options.table, 1, options.exchange.compression.layout,
+                             protocol::WholeRows(options.exchange.compression, options.table));
   options.job_uid = kJob;
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) options.incarnations.push_back(100 + rank);
   return options;
 }
 
 inline compress::Compressor SmallJobWorker(const ShardOptions& options, uint32_t rank) {
-  return {protocol::ChunkConfigs(options.compression, options.table, options.layout,
+  return {protocol::ChunkConfigs(options.exchange.compression, options.table, options.layout,
                                  protocol::Direction::kUplink),
           {.seed = 5, .sender = rank}};
 }

@@ -48,7 +48,7 @@ class AsyncPipelineTest : public testing::Test {
     options.table = table_;
     options.layout = layout_;
     options.parameters_agree = false;
-    options.lockstep = false;
+    options.exchange.mode = job::Mode::kAsync;
     options.world_size = 4;
     return options;
   }
@@ -112,12 +112,12 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
   options.table = {{.name = "a", .shape = {2}, .strides = {}},
                    {.name = "b", .shape = {2}, .strides = {}}};
   options.layout = *protocol::BuildLayout(options.table, 2, {});
-  options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
-  options.compression.min_elements = 0;
-  options.makes_plans = true;
+  options.exchange.compression.uplink = *compress::ParseCodecSpec("topk:10%");
+  options.exchange.compression.min_elements = 0;
+  options.exchange.control.policy = job::PolicyKind::kSchedule;
   options.parameters_agree = true;
   Pipeline pipeline(options);
-  BundleEncoder encoder(options.table, options.layout, options.compression, 0);
+  BundleEncoder encoder(options.table, options.layout, options.exchange.compression, 0);
   const auto plan = [](uint64_t id) {
     protocol::CompressionPlan made;
     made.id = id;

@@ -123,7 +123,7 @@ Cluster::Cluster(const ClusterOptions& options)
     of_shard.shard = shard;
     of_shard.table = options_.table;
     of_shard.layout = layout;
-    of_shard.compression = compression;
+    of_shard.exchange.compression = compression;
     of_shard.job_uid = 7;
     of_shard.incarnations.assign(kRanks, 3);
     of_shard.parameters_agree = options_.parameters_agree;
@@ -138,7 +138,7 @@ Cluster::Cluster(const ClusterOptions& options)
     of_rank.sender = {.job_uid = 7, .rank = rank, .incarnation = 3, .generation = 1};
     of_rank.world_size = kRanks;
     of_rank.parameters_agree = options_.parameters_agree;
-    of_rank.buffer_sync_interval = options_.buffer_sync_interval;
+    of_rank.exchange.buffer_sync_interval = options_.buffer_sync_interval;
     of_rank.window_bytes = 600;
     ranks_[rank].encoder =
         std::make_unique<BundleEncoder>(options_.table, layout, compression, rank);
@@ -418,7 +418,7 @@ class BuffersPipelineTest : public ::testing::Test {
     options.table = {Trained("w", 4), Buffer("mean", 2), Buffer("var", 2)};
     options.layout = *protocol::BuildLayout(options.table, 1, Sparse().layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
-    options.buffer_sync_interval = 2;
+    options.exchange.buffer_sync_interval = 2;
     encoder_.emplace(options.table, options.layout, Sparse(), 0);
     pipeline_.emplace(std::move(options));
   }

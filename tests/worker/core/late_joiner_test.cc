@@ -24,7 +24,7 @@ class ModelTrainerPipelineTest : public testing::Test {
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.world_size = 2;
     options.first_step = 11;
-    options.elastic = true;
+    options.exchange.membership = job::Membership::kElastic;
     options.late_joiner = true;
     pipeline_.emplace(std::move(options));
   }

@@ -36,7 +36,7 @@ class PipelineTest : public testing::Test {
     options.window_bytes = window_bytes;
     options.parameters_agree = parameters_agree;
     options.first_step = first_step;
-    options.quorum = quorum;
+    options.exchange.quorum = quorum;
     encoder_.emplace(options.table, options.layout, compression, options.sender.rank);
     pipeline_.emplace(std::move(options));
     for (uint32_t tensor = 0; tensor < 3; ++tensor) {

@@ -27,8 +27,8 @@ class PipelinePlanTest : public testing::Test {
         *protocol::BuildLayout(options.table, 1, {kPipelinePlanSize, kPipelinePlanSize});
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.first_step = first_step;
-    options.makes_plans = makes_plans;
-    options.compression = compression_;
+    if (makes_plans) options.exchange.control.policy = job::PolicyKind::kSchedule;
+    options.exchange.compression = compression_;
     encoder_.emplace(options.table, options.layout, compression_, 0);
     pipeline_.emplace(std::move(options));
     for (size_t i = 0; i < kPipelinePlanSize; ++i) gradient_[i] = static_cast<float>(i) - 10.5f;

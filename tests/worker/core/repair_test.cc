@@ -114,7 +114,7 @@ class Job {
     options.shard = shard;
     options.table = table_;
     options.layout = layout_;
-    options.compression = compression_;
+    options.exchange.compression = compression_;
     options.job_uid = 7;
     options.server_incarnation = incarnation;
     options.incarnations = {100, 101};

@@ -201,7 +201,7 @@ TEST_F(ShardReplayTest, ADifferentResultOfARepeatIsDataLoss) {
 
 // Only shard 0 makes plans, and only bundle 0 announces them.
 TEST_F(ShardReplayTest, ShardZeroIsToldThePlansThatItHadAnnounced) {
-  options_.makes_plans = true;
+  options_.exchange.control.policy = job::PolicyKind::kSchedule;
   const auto plan = std::make_shared<protocol::CompressionPlan>();
   for (const uint32_t shard : {0, 1}) {
     Make();

@@ -65,11 +65,11 @@ std::unique_ptr<Session> Joined(absl::string_view uplink, absl::string_view down
       return made;
     };
   }
-  options.compression.uplink = *compress::ParseCodecSpec(uplink);
-  options.compression.downlink = *compress::ParseCodecSpec(downlink);
-  options.compression.min_elements = 8;
-  options.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
-  options.buffer_sync_interval = 4;
+  options.exchange.compression.uplink = *compress::ParseCodecSpec(uplink);
+  options.exchange.compression.downlink = *compress::ParseCodecSpec(downlink);
+  options.exchange.compression.min_elements = 8;
+  options.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+  options.exchange.buffer_sync_interval = 4;
   std::unique_ptr<Session> session = MakeLocalSession(options);
   const absl::StatusOr<JoinInfo> joined = session->Join(Tensors(), "");
   EXPECT_TRUE(joined.ok()) << joined.status();

@@ -40,12 +40,12 @@ class CheckpointedSessionTest : public testing::Test {
     RemoteSessionOptions options;
     options.coordinator = server.address();
     options.job_name = "test";
-    options.compression.min_elements = 0;
-    options.compression.uplink = *compress::ParseCodecSpec("topk:5%");
+    options.exchange.compression.min_elements = 0;
+    options.exchange.compression.uplink = *compress::ParseCodecSpec("topk:5%");
     options.checkpoint.dir = dir_;
-    options.join_timeout = absl::Seconds(100);
-    options.connect_timeout = absl::Seconds(100);
-    options.rejoin_timeout = absl::Seconds(100);
+    options.server.join_timeout = absl::Seconds(100);
+    options.server.connect_timeout = absl::Seconds(100);
+    options.server.rejoin_timeout = absl::Seconds(100);
     options.backoff_min = absl::Milliseconds(5);
     options.backoff_max = absl::Milliseconds(20);
     return options;
@@ -199,7 +199,7 @@ TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
 TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   FakeServer server({.term = 1, .restore_step = 3});
   RemoteSessionOptions options = Options(server);
-  options.rejoin_timeout = absl::Milliseconds(100);
+  options.server.rejoin_timeout = absl::Milliseconds(100);
   const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
   const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -389,8 +389,8 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   server.SetShards({server.address(), deaf.address()});
   RemoteSessionOptions options = Options(server);
   options.shards = 2;
-  options.connect_timeout = absl::Milliseconds(1);
-  options.rejoin_timeout = absl::Milliseconds(500);
+  options.server.connect_timeout = absl::Milliseconds(1);
+  options.server.rejoin_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
   ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
@@ -405,7 +405,7 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
   FakeServer server(
       {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 50});
   RemoteSessionOptions options = Options(server);
-  options.rejoin_timeout = absl::Milliseconds(500);
+  options.server.rejoin_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
   ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
@@ -429,7 +429,7 @@ TEST_F(CheckpointedSessionTest, AFailedJobIsNoRollback) {
 TEST_F(CheckpointedSessionTest, RejoiningWaitsForTheCoordinator) {
   FakeServer server({.joins_unavailable = 20});
   RemoteSessionOptions options = Options(server);
-  options.join_timeout = absl::Milliseconds(1);
+  options.server.join_timeout = absl::Milliseconds(1);
   EXPECT_FALSE(MakeRemoteSession(options)->Join(CheckpointedSessionTable(), "").ok());
   options.rejoining = true;
   const absl::StatusOr<JoinInfo> info =

@@ -34,9 +34,9 @@ RemoteSessionOptions Options(const std::string& coordinator) {
   options.coordinator = coordinator;
   options.job_name = "test";
   options.job_hash = 9;
-  options.compression.min_elements = 0;
-  options.join_timeout = absl::Seconds(100);
-  options.connect_timeout = absl::Seconds(100);
+  options.exchange.compression.min_elements = 0;
+  options.server.join_timeout = absl::Seconds(100);
+  options.server.connect_timeout = absl::Seconds(100);
   options.backoff_min = absl::Milliseconds(5);
   options.backoff_max = absl::Milliseconds(20);
   return options;
@@ -116,7 +116,7 @@ TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
   FakeServer server({});
   const auto device = compress::gpu::MakeEncodingDevice(compress::gpu::MakeHostDevice(1 << 24));
   RemoteSessionOptions options = Options(server.address());
-  options.compression.uplink = *compress::ParseCodecSpec("int8");
+  options.exchange.compression.uplink = *compress::ParseCodecSpec("int8");
   const std::unique_ptr<Session> without = MakeRemoteSession(options);
   EXPECT_FALSE(without->AcceptsGpuViews());
   options.device = device.get();
@@ -154,7 +154,7 @@ TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
       compress::gpu::MakeEncodingDevice(std::make_unique<compress::gpu::BreakingDevice>(
           compress::gpu::MakeHostDevice(1 << 24), 0, &calls));
   RemoteSessionOptions options = Options(server.address());
-  options.compression.uplink = *compress::ParseCodecSpec("int8");
+  options.exchange.compression.uplink = *compress::ParseCodecSpec("int8");
   options.device = device.get();
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
@@ -213,7 +213,7 @@ TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
   server.SetShards({server.address(), deaf.address()});
   RemoteSessionOptions options = Options(server.address());
   options.shards = 2;
-  options.connect_timeout = absl::Seconds(2);
+  options.server.connect_timeout = absl::Seconds(2);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   const std::vector<float> gradient = Gradient(0);
@@ -230,7 +230,7 @@ TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
 TEST(RemoteSessionTest, AnUnreachableCoordinatorIsNamed) {
   const DeafPort deaf;
   RemoteSessionOptions options = Options(deaf.address());
-  options.join_timeout = absl::Seconds(2);
+  options.server.join_timeout = absl::Seconds(2);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Status status = session->Join(RemoteSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
@@ -390,7 +390,7 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
 TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
-  options.connect_timeout = absl::Milliseconds(500);
+  options.server.connect_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   DoStep(session.get(), Gradient(3));
@@ -459,7 +459,7 @@ TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
   options.quality_interval = 1;
-  options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
+  options.exchange.compression.uplink = *compress::ParseCodecSpec("topk:10%");
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
   const std::vector<float> gradient = Gradient(1);  // Read until Wait returns.
@@ -532,7 +532,7 @@ TEST(RemoteSessionTest, AbandonTellsWhy) {
 TEST(RemoteSessionTest, AbandonEndsAJoinThatStillTries) {
   const DeafPort deaf;
   RemoteSessionOptions options = Options(deaf.address());
-  options.join_timeout = absl::Hours(1);
+  options.server.join_timeout = absl::Hours(1);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   std::thread watcher([&] { session->Abandon("stopped by a signal"); });
   EXPECT_EQ(session->Join(RemoteSessionTable(), "").status().code(), absl::StatusCode::kCancelled);

@@ -22,7 +22,7 @@ std::unique_ptr<Session> JoinedTo(const FakeServer& server) {
   RemoteSessionOptions options;
   options.coordinator = server.address();
   options.job_name = "test";
-  options.compression.min_elements = 0;
+  options.exchange.compression.min_elements = 0;
   std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
   const absl::StatusOr<JoinInfo> joined = session->Join(OneTensor(), "");
   EXPECT_TRUE(joined.ok()) << joined.status();

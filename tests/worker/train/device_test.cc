@@ -16,8 +16,8 @@ using testing::IsEmpty;
 absl::StatusOr<ChosenDevice> Choose(const char* device, uint32_t rank, const FoundDevices& found,
                                     uint32_t gpus = 1) {
   job::JobSpec spec;
-  spec.device = device;
-  spec.gpus_per_worker = gpus;
+  spec.training.device = device;
+  spec.training.gpus_per_worker = gpus;
   return ChooseDevice(spec, rank, found);
 }
 

@@ -25,7 +25,7 @@ class OneRank {
         sampler_({.samples = data_.training->size(),
                   .ranks = 1,
                   .rank = 0,
-                  .batch_size = spec_.batch_size_per_worker,
+                  .batch_size = spec_.training.batch_size_per_worker,
                   .passes_per_step = 1,
                   .seed = spec_.seed}),
         batches_(
@@ -72,7 +72,7 @@ TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
     job::JobSpec spec = SmallJob();
     spec.optimizer = GetParam();
     spec.optimizer.lr = kRate;
-    spec.precision = precision;
+    spec.training.precision = precision;
     OneRank with(spec), without(spec);
     for (int i = 0; i < 2; ++i) {
       with.Step();

@@ -23,10 +23,10 @@ using ::testing::SizeIs;
 // descent, which at rate 1 sets the parameters to the mean of the workers' parameters.
 job::JobSpec LocalJob() {
   job::JobSpec spec = SmallJob();
-  spec.mode = job::Mode::kLocalSgd;
-  spec.local_steps = 5;
-  spec.outer_optimizer = job::OuterOptimizer::kAverage;
-  spec.outer_lr = 1;
+  spec.exchange.mode = job::Mode::kLocalSgd;
+  spec.local.steps = 5;
+  spec.local.outer_optimizer = job::OuterOptimizer::kAverage;
+  spec.local.outer_lr = 1;
   spec.lr_schedule.name = "cosine";
   return spec;
 }
@@ -36,24 +36,24 @@ class LocalStepsTest : public ::testing::TestWithParam<job::Precision> {};
 // With one worker, the average is that worker's result, so local steps must equal training alone.
 TEST_P(LocalStepsTest, OneWorkerEndsWhereItWouldAlone) {
   job::JobSpec plain = LocalJob();
-  plain.mode = job::Mode::kSync;
-  plain.precision = GetParam();
-  plain.gradient_accumulation_steps = 2;
+  plain.exchange.mode = job::Mode::kSync;
+  plain.training.precision = GetParam();
+  plain.training.gradient_accumulation_steps = 2;
   plain.optimizer.clip_norm = 1;
   const auto want = TrainAlone(plain);
   ASSERT_TRUE(want.ok()) << want.status();
   for (const job::Mode mode : {job::Mode::kLocalSgd, job::Mode::kAsync, job::Mode::kSsp}) {
     job::JobSpec local = plain;
-    local.mode = mode;
+    local.exchange.mode = mode;
     const auto got = TrainAlone(local);
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_GT(got->test_accuracy.value(), 0.5) << NameOf(mode);
     EXPECT_NEAR(got->test_loss.value(), want->test_loss.value(), 1e-3) << NameOf(mode);
     EXPECT_NEAR(got->train_loss, want->train_loss, 1e-3) << NameOf(mode);
     EXPECT_EQ(got->steps, 16u);
-    EXPECT_EQ(got->rounds, local.mode == job::Mode::kLocalSgd ? 4u : 16u);
+    EXPECT_EQ(got->rounds, local.exchange.mode == job::Mode::kLocalSgd ? 4u : 16u);
     EXPECT_EQ(got->traffic.steps, got->rounds);
-    EXPECT_EQ(got->staleness.has_value(), local.mode != job::Mode::kLocalSgd);
+    EXPECT_EQ(got->staleness.has_value(), local.exchange.mode != job::Mode::kLocalSgd);
   }
 }
 
@@ -103,7 +103,7 @@ TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
   spec.optimizer.name = "adam";
   spec.optimizer.momentum = 0;
   spec.optimizer.lr = 0.005;
-  spec.ema_decay = 0.5;
+  spec.training.ema_decay = 0.5;
   const std::vector<std::string> undisturbed = Run(spec, 0);
   EXPECT_EQ(undisturbed[0], undisturbed[1]);
   EXPECT_EQ(reports_[0]->steps, 16u);
@@ -125,8 +125,8 @@ TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
   job::JobSpec spec = LocalJob();
   spec.workers = 2;
   spec.data.limit = 65;
-  spec.batch_size_per_worker = 16;
-  spec.local_steps = 1;
+  spec.training.batch_size_per_worker = 16;
+  spec.local.steps = 1;
   const auto expect_agreement = [&] {
     const std::vector<std::string> hashes = Run(spec, 0);
     EXPECT_EQ(hashes[0], hashes[1]);
@@ -134,7 +134,7 @@ TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
   expect_agreement();
   EXPECT_EQ(sessions_[0]->skips(), 0u);
   EXPECT_EQ(sessions_[1]->skips(), 2u);
-  spec.local_steps = 3;
+  spec.local.steps = 3;
   expect_agreement();
   EXPECT_EQ(sessions_[1]->skips(), 0u) << "rank 1 has data for a part of the round";
 }
@@ -142,9 +142,9 @@ TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
 TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
   job::JobSpec spec = LocalJob();
   spec.optimizer.lr = 1e30;
-  spec.epochs = 10;
+  spec.training.epochs = 10;
   for (const job::Mode mode : {job::Mode::kLocalSgd, job::Mode::kAsync}) {
-    spec.mode = mode;
+    spec.exchange.mode = mode;
     const auto report = TrainAlone(spec);
     EXPECT_EQ(report.status().code(), absl::StatusCode::kOutOfRange) << report.status();
     EXPECT_THAT(std::string(report.status().message()), HasSubstr("lower optimizer.lr"));
@@ -154,8 +154,8 @@ TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
 // If an epoch ends within a round, the epoch's test must use the parameters of the last exchange.
 TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange) {
   job::JobSpec spec = LocalJob();
-  spec.local_steps = 1000;
-  spec.epochs = 2;
+  spec.local.steps = 1000;
+  spec.training.epochs = 2;
   spec.output = ::testing::TempDir() + "/local_steps";
   const auto report = TrainAlone(spec);
   ASSERT_TRUE(report.ok()) << report.status();

@@ -11,9 +11,9 @@ namespace {
 // Two workers begin this job. A pass has 512 samples, and each worker takes 32 per step.
 job::JobSpec ElasticJob() {
   job::JobSpec spec = SmallJob();
-  spec.epochs = 1;
+  spec.training.epochs = 1;
   spec.workers = 2;
-  spec.membership = job::Membership::kElastic;
+  spec.exchange.membership = job::Membership::kElastic;
   spec.max_workers = 4;
   return spec;
 }

@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 
 job::JobSpec JobOf(job::Precision precision) {
   job::JobSpec spec = SmallJob();
-  spec.precision = precision;
+  spec.training.precision = precision;
   return spec;
 }
 
@@ -46,9 +46,9 @@ TEST_P(PrecisionTest, LearnsAsFp32Does) {
 
 TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
   job::JobSpec spec = JobOf(GetParam());
-  spec.ema_decay = 0.9;
-  spec.label_smoothing = 0.1;
-  spec.gradient_accumulation_steps = 2;  // 8 steps per epoch.
+  spec.training.ema_decay = 0.9;
+  spec.training.label_smoothing = 0.1;
+  spec.training.gradient_accumulation_steps = 2;  // 8 steps per epoch.
   const Ran whole = TrainOnce(spec);
   ASSERT_THAT(whole.saved, SizeIs(16));
   for (const uint64_t step : {1, 8, 13, 16}) {
@@ -66,7 +66,7 @@ TEST_P(PrecisionTest, AStateOfOneIsReadInAnother) {
   const Ran run = TrainOnce(spec);
   for (const job::Precision other :
        {job::Precision::kFp32, job::Precision::kBf16, job::Precision::kFp16}) {
-    spec.precision = other;
+    spec.training.precision = other;
     const Ran resumed = TrainOnce(spec, 32, run.saved.at(32));
     EXPECT_EQ(resumed.report.parameters_sha256, run.report.parameters_sha256) << NameOf(other);
   }
@@ -85,7 +85,7 @@ TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.lr = 1e-4;
-  spec.ema_decay = 0.5;
+  spec.training.ema_decay = 0.5;
   const Ran run = TrainOnce(spec);
   EXPECT_GT(run.skips, 2u);
   EXPECT_LT(run.skips, 16u);
@@ -101,8 +101,8 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.weight_decay = 0.1;  // Weight decay would change parameters without any gradient.
-  spec.epochs = 0;
-  spec.steps = 1;
+  spec.training.epochs = 0;
+  spec.training.steps = 1;
   const Ran one = TrainOnce(spec);
   ASSERT_EQ(one.skips, 1u);
   torch::manual_seed(spec.seed);
@@ -117,7 +117,7 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
   job::JobSpec spec = JobOf(job::Precision::kFp16);
   spec.data.mean = {0};
   spec.data.std = {1e-7};  // These inputs are infinite in fp16.
-  spec.epochs = 4;
+  spec.training.epochs = 4;
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   const auto report = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
@@ -128,11 +128,11 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
 TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
   job::JobSpec spec = JobOf(job::Precision::kFp32);
   spec.data.limit = 32;  // A single batch.
-  spec.epochs = 1;
+  spec.training.epochs = 1;
   spec.optimizer.lr = 1e-12;  // Tests then see the initial parameters.
   const double plain = TrainOnce(spec).report.train_loss;
   const double tested = *TrainOnce(spec).report.test_loss;
-  spec.label_smoothing = 0.2;
+  spec.training.label_smoothing = 0.2;
   const Ran smoothed = TrainOnce(spec);
   // The loss is (1 - s) * cross entropy + s * mean over classes of -log p.
   torch::manual_seed(spec.seed);
@@ -153,7 +153,7 @@ TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
 TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
   job::JobSpec spec = JobOf(job::Precision::kFp32);
   const Ran plain = TrainOnce(spec);
-  spec.ema_decay = 0.99;
+  spec.training.ema_decay = 0.99;
   const Ran averaged = TrainOnce(spec);
   EXPECT_EQ(averaged.report.parameters_sha256, plain.report.parameters_sha256);
   EXPECT_NE(averaged.report.test_loss, plain.report.test_loss);
@@ -165,11 +165,11 @@ TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
 // Four passes of 32 samples must equal one batch of the same 128 samples.
 TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
   job::JobSpec spec = JobOf(job::Precision::kFp32);
-  spec.gradient_accumulation_steps = 4;
+  spec.training.gradient_accumulation_steps = 4;
   const Ran passes = TrainOnce(spec);
   EXPECT_EQ(TrainOnce(spec).report.parameters_sha256, passes.report.parameters_sha256);
-  spec.gradient_accumulation_steps = 1;
-  spec.batch_size_per_worker = 128;
+  spec.training.gradient_accumulation_steps = 1;
+  spec.training.batch_size_per_worker = 128;
   const Ran batch = TrainOnce(spec);
   EXPECT_EQ(passes.report.steps, batch.report.steps);
   EXPECT_NE(passes.report.parameters_sha256, batch.report.parameters_sha256);

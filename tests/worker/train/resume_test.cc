@@ -109,7 +109,7 @@ TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
   spec.data.limit = 200;  // 4 steps per epoch. The last step has one pass and a part of another.
   spec.data.crop_padding = 4;
   spec.data.flip = true;
-  spec.gradient_accumulation_steps = 2;
+  spec.training.gradient_accumulation_steps = 2;
   const Logger logger("worker-0");
   const auto run = [&](uint32_t prefetch, uint64_t step, const std::string& state) {
     spec.data.prefetch = prefetch;
@@ -137,8 +137,8 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   job::JobSpec spec = JobWith("sgd");
   spec.workers = 2;
   spec.data.limit = 65;
-  spec.batch_size_per_worker = 16;
-  spec.gradient_accumulation_steps = 1;
+  spec.training.batch_size_per_worker = 16;
+  spec.training.gradient_accumulation_steps = 1;
   // Returns both ranks' hashes. If `step` is not 0, the ranks are restored after that step.
   const auto run = [&](uint64_t step, std::map<uint64_t, std::string>(&saved)[2]) {
     MemoryJob job(2);
@@ -248,7 +248,7 @@ TEST(ResumeErrorsTest, AStateThatDoesNotFitEndsTheJobForAll) {
   wider.model.hidden = {17};
   EXPECT_THAT(fails_with(wider, 4, session->saved().at(4)), HasSubstr("fc1.weight"));
   job::JobSpec shorter = JobWith("sgd");
-  shorter.epochs = 1;
+  shorter.training.epochs = 1;
   EXPECT_THAT(fails_with(shorter, 32, session->saved().at(32)), HasSubstr("made shorter"));
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 TEST(RoundsTest, LocalSgdHasSeveralStepsInEach) {
   job::JobSpec spec;
-  spec.mode = job::Mode::kLocalSgd;
-  spec.local_steps = 4;
+  spec.exchange.mode = job::Mode::kLocalSgd;
+  spec.local.steps = 4;
   const Rounds rounds(spec);
   std::vector<uint64_t> ends;
   for (uint64_t step = 1; step <= 10; ++step) {
@@ -25,7 +25,7 @@ TEST(RoundsTest, LocalSgdHasSeveralStepsInEach) {
 
 TEST(RoundsTest, ElsewhereARoundIsAStep) {
   job::JobSpec spec;
-  spec.local_steps = 4;  // Applies only to another mode.
+  spec.local.steps = 4;  // Applies only to another mode.
   const Rounds rounds(spec);
   for (uint64_t step = 1; step <= 5; ++step) {
     EXPECT_TRUE(rounds.EndsWith(step, 5));

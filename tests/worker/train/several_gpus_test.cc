@@ -16,9 +16,9 @@ namespace {
 
 job::JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
   job::JobSpec spec = SmallJob();
-  spec.device = device;
-  spec.gpus_per_worker = gpus;
-  spec.gradient_accumulation_steps = passes;
+  spec.training.device = device;
+  spec.training.gpus_per_worker = gpus;
+  spec.training.gradient_accumulation_steps = passes;
   return spec;
 }
 
@@ -28,7 +28,7 @@ TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
     job::JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
     // The last step of an epoch has only one pass.
     one.data.limit = two.data.limit = 480;
-    one.precision = two.precision = precision;
+    one.training.precision = two.training.precision = precision;
     const Ran wanted = TrainOnce(one), got = TrainOnce(two);
     EXPECT_EQ(got.report.parameters_sha256, wanted.report.parameters_sha256) << NameOf(precision);
     EXPECT_EQ(got.report.train_loss, wanted.report.train_loss) << NameOf(precision);

@@ -32,9 +32,9 @@ class ShardsUpdateTest : public ::testing::TestWithParam<job::Precision> {};
 TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
   job::JobSpec here = JobOn(job::UpdateLocation::kWorkers);
   job::JobSpec there = JobOn(job::UpdateLocation::kShards);
-  here.precision = there.precision = GetParam();
-  here.gradient_accumulation_steps = there.gradient_accumulation_steps = 2;
-  here.ema_decay = there.ema_decay = 0.9;
+  here.training.precision = there.training.precision = GetParam();
+  here.training.gradient_accumulation_steps = there.training.gradient_accumulation_steps = 2;
+  here.training.ema_decay = there.training.ema_decay = 0.9;
   const auto want = TrainAlone(here);
   const auto got = TrainAlone(there);
   ASSERT_TRUE(want.ok()) << want.status();
@@ -53,7 +53,7 @@ TEST(ShardsUpdateRanksTest, AllEndAlike) {
   job::JobSpec spec = JobOn(job::UpdateLocation::kShards);
   spec.workers = 2;
   spec.data.limit = 65;
-  spec.batch_size_per_worker = 16;
+  spec.training.batch_size_per_worker = 16;
   MemoryJob job(2);
   absl::StatusOr<TrainReport> reports[2];
   std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions;

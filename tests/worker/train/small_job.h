@@ -14,8 +14,8 @@ inline job::JobSpec SmallJob() {
   spec.data.format = job::DataFormat::kSynthetic;
   spec.data.limit = 512;
   spec.data.test_limit = 128;
-  spec.batch_size_per_worker = 32;
-  spec.epochs = 2;
+  spec.training.batch_size_per_worker = 32;
+  spec.training.epochs = 2;
   spec.optimizer.lr = 0.05;
   spec.optimizer.momentum = 0.5;
   spec.seed = 11;

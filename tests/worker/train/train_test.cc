@@ -73,9 +73,9 @@ TEST(TrainTest, OneSeedGivesTheSameBits) {
 
 TEST(TrainTest, StepsMayEndWithinAnEpochAndPassesMakeSteps) {
   job::JobSpec spec = SmallJob();
-  spec.epochs = 0;
-  spec.steps = 11;
-  spec.gradient_accumulation_steps = 2;  // 8 steps per epoch.
+  spec.training.epochs = 0;
+  spec.training.steps = 11;
+  spec.training.gradient_accumulation_steps = 2;  // 8 steps per epoch.
   const auto report = TrainAlone(spec);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->steps, 11);
@@ -87,7 +87,7 @@ TEST(TrainTest, ARankWithoutDataSkipsAndAllEndAlike) {
   job::JobSpec spec = SmallJob();
   spec.workers = 2;
   spec.data.limit = 65;
-  spec.batch_size_per_worker = 16;
+  spec.training.batch_size_per_worker = 16;
   MemoryJob job(2);
   const auto session0 = job.MakeSession(0);
   const auto session1 = job.MakeSession(1);
@@ -124,8 +124,8 @@ TEST(TrainTest, TheStopFlagEndsTheRun) {
   options.stop = &stop;
   options.on_progress = [&](const Progress&) { stop = true; };
   job::JobSpec spec = SmallJob();
-  spec.epochs = 0;
-  spec.steps = 1u << 30;
+  spec.training.epochs = 0;
+  spec.training.steps = 1u << 30;
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   const auto report = RunTraining(spec, 0, session.get(), options, Logger("worker-0"));
@@ -153,7 +153,7 @@ TEST(TrainTest, WhatLibTorchThrowsBecomesAStatus) {
 
 TEST(TrainTest, OutputHoldsTheTrainedParameters) {
   job::JobSpec spec = SmallJob();
-  spec.epochs = 1;
+  spec.training.epochs = 1;
   spec.output = ScratchFolder() + "/new";
   const auto report = TrainAlone(spec);
   ASSERT_TRUE(report.ok()) << report.status();

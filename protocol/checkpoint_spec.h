@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/enum_names.h"
+#include "protocol/job_defaults.h"
 
 namespace sluice::protocol {
 
@@ -19,14 +20,14 @@ constexpr auto NamesOf(CheckpointStore) {
 
 // Settings of a job's checkpoints (docs/checkpoints.md).
 struct CheckpointSpec {
-  std::string dir;           // Empty if the job makes no checkpoints.
-  uint64_t interval = 1000;  // Number of steps between checkpoints.
-  uint32_t keep = 2;         // Number of complete checkpoints to keep.
+  std::string dir;                                    // Empty if the job makes no checkpoints.
+  uint64_t interval = defaults::kCheckpointInterval;  // Number of steps between checkpoints.
+  uint32_t keep = defaults::kCheckpointKeep;          // Number of complete checkpoints to keep.
   CheckpointStore store = CheckpointStore::kPath;
   // Byte limit for the requests that each worker keeps, and for the results that each shard keeps,
   // since the newest complete checkpoint. If this is not enough, or if the limit is 0, the job
   // repairs a loss by rolling back.
-  uint64_t replay_limit = uint64_t{1} << 30;
+  uint64_t replay_limit = defaults::kCheckpointReplayLimit;
 
   bool enabled() const { return !dir.empty(); }
   bool at_shards() const { return store == CheckpointStore::kShards; }
