@@ -10,6 +10,9 @@
 #include "absl/types/span.h"
 
 namespace sluice::compress {
+namespace gpu {
+struct AddendKind;
+}  // namespace gpu
 
 // These numbers are on the wire: never renumber or reuse them. Several codecs may write one format.
 enum class FormatId : uint8_t {
@@ -49,6 +52,9 @@ struct FormatEntry {
   // Adds the decoded values to `sum`. `validate` must have accepted the payload for sum.size()
   // elements. Null for formats whose decoding needs a state; an Aggregator reads such formats.
   void (*decode_add)(absl::Span<const std::byte> payload, absl::Span<float> sum);
+  // Returns the kernel that adds such a payload on a GPU. Payloads of other formats are decoded on
+  // the host and added as fp32.
+  gpu::AddendKind (*on_gpu)(absl::Span<const std::byte> payload);
   // Gives the same bits as calling decode_add for each payload in turn, but is faster. May be null.
   void (*decode_add_all)(absl::Span<const absl::Span<const std::byte>> payloads,
                          absl::Span<float> sum) = nullptr;

@@ -15,67 +15,6 @@ namespace {
 // Maximum number of payload bytes in one copy to the device.
 constexpr size_t kBatchBytes = size_t{64} << 20;
 
-struct Kind {
-  Addend addend = Addend::kNothing;
-  uint8_t bits = 0;
-
-  friend bool operator==(const Kind&, const Kind&) = default;
-};
-
-uint8_t FirstByte(absl::Span<const std::byte> payload) {
-  return payload.empty() ? uint8_t{0} : static_cast<uint8_t>(payload[0]);
-}
-
-Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
-  switch (format) {
-    case FormatId::kFp16:
-      return {Addend::kFp16};
-    case FormatId::kBf16:
-      return {Addend::kBf16};
-    case FormatId::kFp8:
-      return {FirstByte(payload) == 1 ? Addend::kFp8E5m2 : Addend::kFp8};
-    case FormatId::kInt8:
-      return {Addend::kLinear, 8};
-    case FormatId::kInt4:
-      return {Addend::kLinear, 4};
-    case FormatId::kInt2:
-      return {Addend::kLinear, 2};
-    case FormatId::kMinMax:
-      return {Addend::kMinMax, FirstByte(payload)};
-    case FormatId::kQsgd:
-      return {Addend::kQsgd, FirstByte(payload)};
-    case FormatId::kNatural:
-      return {Addend::kNatural};
-    case FormatId::kIntSum:
-      return {Addend::kIntSum, FirstByte(payload)};
-    case FormatId::kSign:
-      return {Addend::kSign};
-    case FormatId::kOneBit:
-      return {Addend::kOneBit};
-    case FormatId::kTernary:
-      return {Addend::kTernary};
-    case FormatId::kSparse:
-      return {Addend::kSparse};
-    case FormatId::kBlockTopK:
-      return {Addend::kBlockTopK};
-    case FormatId::kRandomK:
-      return {Addend::kRandomK};
-    case FormatId::kRotated:
-      return {Addend::kRotated};
-    case FormatId::kLowRank:
-      // A payload of rank 0 consists of the rank in one byte, followed by fp16 values.
-      return {FirstByte(payload) == 0 ? Addend::kFp16 : Addend::kLowRank};
-    case FormatId::kExponents:
-      return {Addend::kNothing};
-    case FormatId::kNone:
-    case FormatId::kTernGrad:
-    case FormatId::kSketch:
-    case FormatId::kLsh:
-      return {Addend::kFp32};
-  }
-  return {Addend::kFp32};
-}
-
 bool HasEntries(Addend addend) { return addend == Addend::kSparse || addend == Addend::kTernary; }
 
 // Reads the number of entries of a sparse or ternary payload. Both formats store this number at the
@@ -98,7 +37,7 @@ struct GpuAdder::Batch {
   };
   struct Work {
     size_t round = 0;
-    Kind kind;
+    AddendKind kind;
     std::vector<Chunk> chunks;
     std::vector<uint32_t> sizes;
     std::vector<Frame> frames;
@@ -110,7 +49,7 @@ struct GpuAdder::Batch {
   std::vector<Work> works;
   Offsets offsets;
 
-  Work& WorkOf(size_t round, Kind kind) {
+  Work& WorkOf(size_t round, AddendKind kind) {
     for (Work& work : works) {
       if (work.round == round && work.kind == kind) return work;
     }
@@ -135,7 +74,7 @@ struct GpuAdder::Batch {
       frame.count = sum.count;
       frame.format = FrameFormat(bytes).id;
       frame.payload = FramePayload(bytes);
-      const Kind kind = KindOf(frame.format, frame.payload);
+      const AddendKind kind = FrameFormat(bytes).on_gpu(frame.payload);
       if (kind.addend == Addend::kNothing) continue;
       if (frame.format == FormatId::kLowRank && kind.addend == Addend::kFp16) {
         frame.payload.remove_prefix(1);

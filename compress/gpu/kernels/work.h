@@ -116,6 +116,14 @@ enum class Addend : uint8_t {
   kLowRank,  // Payloads that contain factors of matrices.
 };
 
+// The kernel that adds a payload.
+struct AddendKind {
+  Addend addend = Addend::kNothing;
+  uint8_t bits = 0;  // Number of bits of a code, for formats with a choice.
+
+  friend bool operator==(const AddendKind&, const AddendKind&) = default;
+};
+
 // Adds validated payloads to sums. The addresses of payloads must be multiples of 4.
 struct AddWork {
   Addend addend = Addend::kNothing;

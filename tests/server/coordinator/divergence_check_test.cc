@@ -33,6 +33,15 @@ TEST_F(DivergenceCheckTest, DifferentParametersEndTheJob) {
       << run_.failure();
 }
 
+TEST_F(DivergenceCheckTest, TheFirstStepCountsAndHeartbeatsWithoutAHashDoNot) {
+  Report(0, 0, "");
+  Report(1, 0, "b");
+  EXPECT_TRUE(run_.is_running());
+  Report(0, 1, "a");
+  Report(1, 1, "b");
+  EXPECT_EQ(run_.phase(), protocol::JobPhase::kFailed);
+}
+
 TEST_F(DivergenceCheckTest, AfterARepairTheJobRollsBackInstead) {
   Report(0, 5, "a");
   run_.BeginGeneration(&effects_);

@@ -29,12 +29,23 @@ TEST_F(CoordinatorStartTest, OnlyAnElasticJobHasALeastNumberOfWorkers) {
   EXPECT_EQ(options.elastic->least, 2u);
 }
 
+TEST_F(CoordinatorStartTest, TheCoordinatorKnowsTheJobsExchange) {
+  job_.exchange.mode = job::Mode::kAsync;
+  job_.exchange.compression.uplink = *compress::ParseCodecSpec("int4");
+  job_.exchange.control.policy = job::PolicyKind::kBandwidth;
+  const CoordinatorOptions options = Options(nullptr);
+  EXPECT_FALSE(options.exchange.in_lockstep());
+  EXPECT_EQ(options.exchange.compression.uplink, job_.exchange.compression.uplink);
+  EXPECT_TRUE(options.exchange.control.measures());
+}
+
 TEST_F(CoordinatorStartTest, CheckpointsNeedAFolder) {
   EXPECT_EQ(Options(nullptr).job_uid, kHostJob);
-  EXPECT_EQ(Options(nullptr).checkpoint.interval, CoordinatorOptions().checkpoint.interval);
+  EXPECT_FALSE(HasCheckpoints(Options(nullptr)));
   const auto folder = RunFolder::Open(job_, Logger("test"));
   ASSERT_TRUE(folder.ok()) << folder.status();
   const CoordinatorOptions options = Options(folder->get());
+  EXPECT_TRUE(HasCheckpoints(options));
   EXPECT_EQ(options.checkpoint.interval, 7u);
   EXPECT_EQ(options.server.rejoin_timeout, absl::Seconds(9));
   EXPECT_EQ(options.checkpoint.replay_limit, job_.checkpoint.replay_limit);
