@@ -16,6 +16,7 @@
 #include "base/heap.h"
 #include "base/log.h"
 #include "job/relays.h"
+#include "net/grpc/grpc_weakness.h"
 #include "net/grpc/transport.h"
 #include "relay/relay.h"
 #include "server/serving.h"
@@ -139,7 +140,8 @@ int main(int argc, char** argv) {
   sluice::RaiseDescriptorLimit();
   sluice::relay::Flags flags;
   CLI::App app("Acts for the workers of one rack of a Sluice job.", "sluice-relay");
-  app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
+  app.set_version_flag("--version",
+                       "sluice " SLUICE_VERSION " (gRPC " + sluice::net::LinkedGrpcVersion() + ")");
   app.footer(sluice::relay::kFooter);
   sluice::relay::AddFlags(&app, &flags);
   const std::optional<int> done = sluice::app::ParseFlags(&app, argc, argv);

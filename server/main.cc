@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/trace_file.h"
 #include "job/relays.h"
+#include "net/grpc/grpc_weakness.h"
 #include "net/grpc/transport.h"
 #include "server/parent.h"
 #include "server/rpc/server.h"
@@ -195,7 +196,8 @@ int main(int argc, char** argv) {
   sluice::RaiseDescriptorLimit();
   sluice::server::Flags flags;
   CLI::App app("One shard of a Sluice job. Shard 0 also runs the coordinator.", "sluice-server");
-  app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
+  app.set_version_flag("--version",
+                       "sluice " SLUICE_VERSION " (gRPC " + sluice::net::LinkedGrpcVersion() + ")");
   app.footer(sluice::server::kFooter);
   sluice::server::AddFlags(&app, &flags);
   const std::optional<int> done = sluice::app::ParseFlags(&app, argc, argv);

@@ -1,5 +1,7 @@
 #include "net/grpc/grpc_weakness.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <array>
 #include <vector>
 
@@ -15,6 +17,8 @@ namespace {
 constexpr std::array<int, 3> kMended = {1, 56, 2};
 
 }  // namespace
+
+std::string LinkedGrpcVersion() { return grpc::Version(); }
 
 std::string GrpcWeakness(absl::string_view version) {
   const std::vector<absl::string_view> parts = absl::StrSplit(version, '.');

@@ -1,5 +1,5 @@
-// GrpcWeakness: describes the harm that untrusted hosts can do to a server because of its gRPC
-// version.
+// LinkedGrpcVersion and GrpcWeakness: the version of gRPC, and the harm that untrusted hosts can do
+// to a server because of it.
 #pragma once
 
 #include <string>
@@ -8,8 +8,11 @@
 
 namespace sluice::net {
 
-// Returns one log line for a server that untrusted hosts can reach. `version` is the result of
-// grpc::Version(), for example "1.51.1". Returns an empty string if this version has no known
+// Returns the version of the gRPC library that this process uses, for example "1.51.1".
+std::string LinkedGrpcVersion();
+
+// Returns one log line for a server that untrusted hosts can reach. `version` is a result of
+// LinkedGrpcVersion. Returns an empty string if this version has no known
 // weakness or `version` is malformed.
 std::string GrpcWeakness(absl::string_view version);
 

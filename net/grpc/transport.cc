@@ -189,7 +189,7 @@ std::string FileTransport::WarningFor(absl::string_view address) const {
 }
 
 std::string FileTransport::ListenWarning(absl::string_view address) const {
-  return mutual() || IsLoopback(address) ? "" : GrpcWeakness(grpc::Version());
+  return mutual() || IsLoopback(address) ? "" : GrpcWeakness(LinkedGrpcVersion());
 }
 
 }  // namespace

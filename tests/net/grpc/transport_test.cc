@@ -105,6 +105,8 @@ TEST_F(TransportTest, ATokenInPlaintextIsWarnedOf) {
   EXPECT_THAT(Transport::Plain()->WarningFor("10.0.0.1:7070"), IsEmpty());
 }
 
+TEST(GrpcWeakness, KnowsTheLinkedLibrary) { EXPECT_EQ(LinkedGrpcVersion(), grpc::Version()); }
+
 TEST(GrpcWeakness, IsOfVersionsBeforeTheMend) {
   for (const char* version : {"1.51.1", "1.0.0", "1.56.1", "1.56.1-dev", "1.56", "0.99.9"}) {
     EXPECT_THAT(GrpcWeakness(version), HasSubstr(version));
