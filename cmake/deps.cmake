@@ -1,14 +1,21 @@
 # The only find_package calls of the project. scripts/setup.sh installs the packages.
 
+if(SLUICE_GRPC_PREFIX)
+  set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+endif()
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)  # Debian ships no CMake config for it, so this uses module mode.
-find_package(gRPC REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PNG REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(hwy REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(prometheus-cpp REQUIRED)
+if(SLUICE_GRPC_PREFIX)
+  include(static_libraries)
+else()
+  find_package(gRPC REQUIRED)
+endif()
 find_program(SLUICE_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 find_library(SLUICE_TURBOJPEG turbojpeg REQUIRED)
 if(SLUICE_TESTS)

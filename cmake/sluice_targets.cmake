@@ -71,6 +71,10 @@ function(sluice_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
+  # A library cannot do this: it exchanges strings and exceptions with its program.
+  if(SLUICE_GRPC_PREFIX)
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
 endfunction()
 
 # Under a sanitizer, averages and long runs find nothing more. Tests with many of them take this as a definition

@@ -3,8 +3,9 @@
 # .deps/, and beside it TensorBoard, with which one test reads our event files.
 # Idempotent: existing parts are left alone. On another distribution it lists the missing packages and stops.
 #
-# usage: scripts/setup.sh [--packages | --python | --nvcc | --cuda]
+# usage: scripts/setup.sh [--packages | --grpc | --python | --nvcc | --cuda]
 #   --packages installs only Debian's packages, which is all that `pip install .` needs
+#   --grpc does that, and builds the gRPC that a release contains into .deps/grpc (preset `static`)
 #   --python does that, installs the text of an example, and makes .deps/python, an environment with PyTorch for the tests of python/
 #   --nvcc also unpacks CUDA's compiler into .deps/cuda; it needs no GPU (-DSLUICE_CUDA=ON -DSLUICE_TORCH=OFF)
 #   --cuda does that and also unpacks LibTorch's GPU libraries (preset `cuda`)
@@ -24,14 +25,15 @@ packages=(
 )
 torch_version=2.11.0
 stamp_text="torch $torch_version, cuda runtime 13.0.96, cupti 13.0.85"
-want_cuda=no want_nvcc=no want_python=no want_libtorch=yes
+want_cuda=no want_nvcc=no want_grpc=no want_python=no want_libtorch=yes
 case "${1:-}" in
   "") ;;
   --packages) want_libtorch=no ;;
+  --grpc) want_libtorch=no want_grpc=yes packages+=(libre2-dev libc-ares-dev dpkg-dev) ;;
   --python) want_libtorch=no want_python=yes packages+=(bible-kjv bible-kjv-text) ;;
   --nvcc) want_nvcc=yes ;;
   --cuda) want_cuda=yes want_nvcc=yes ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -162,5 +164,6 @@ else
   name_what_is_missing
 fi
 if [ "$want_libtorch" = yes ]; then install_libtorch; install_tensorboard; fi
+if [ "$want_grpc" = yes ]; then scripts/grpc.sh; fi
 if [ "$want_python" = yes ]; then install_python; fi
 if [ "$want_nvcc" = yes ]; then install_nvcc; fi

