@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Makes the files of a release in DIR: a tarball of the programs that contain all libraries but glibc, a Debian package, a bill of
+# materials, the notes of CHANGELOG.md and SHA256SUMS.
+#
+# usage: scripts/release.sh VERSION [DIR]     DIR is build/release-VERSION
+#   VERSION must be the one of CMakeLists.txt and have a section in CHANGELOG.md. With the suffix ~rc1, for example, the
+#   notes are the section `Unreleased`.
+# DEBFULLNAME and DEBEMAIL are the maintainer that the Debian package names.
+# SOURCE_DATE_EPOCH is the time of all files; the default is the time of the last commit. Packing the same
+# programs again gives the same bytes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=${1:?usage: scripts/release.sh VERSION [DIR]}
+out=$(realpath -m "${2:-build/release-$version}")
+say() { printf 'release: %s\n' "$*"; }
+
+declared=$(sed -n 's/^project(sluice VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+[ "${version%%~*}" = "$declared" ] || { say "CMakeLists.txt has version $declared, not ${version%%~*}. Change one of them." >&2; exit 1; }
+heading="## $version "
+[ "$version" = "$declared" ] || heading="## Unreleased"
+notes=$(awk -v heading="$heading" 'index($0 " ", heading) == 1 { inside = 1; next } /^## / { inside = 0 } inside' CHANGELOG.md)
+[ -n "$notes" ] || { say "CHANGELOG.md has no section '$heading'. Name the release and its date there first." >&2; exit 1; }
+
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+programs=(sluice sluice-server sluice-relay)
+build=build/static
+scripts/setup.sh --grpc
+mkdir -p build
+say "building ${programs[*]}"
+cmake --preset static >build/configure-static.log 2>&1 || { cat build/configure-static.log >&2; exit 1; }
+cmake --build "$build" --target "${programs[@]}" job_schema man_pages >build/release.log 2>&1 ||
+  { tail -n 50 build/release.log >&2; exit 1; }
+
+rm -rf "$out"
+mkdir -p "$out"
+name=sluice-$version-linux-$(uname -m)
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+cmake --install "$build" --prefix "$stage/$name" --component programs --strip >/dev/null
+tools/make_sbom.py "$build" "$version" "$out/$name.spdx.json" "$stage/$name/LICENSES" "${programs[@]}"
+find "$stage" -type d -exec chmod 755 {} +
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu -C "$stage" -c "$name" | gzip -9 -n >"$out/$name.tar.gz"
+
+scripts/deb.sh "$stage/$name" "$version" "$out"
+printf '%s\n' "$notes" | sed -e '/./,$!d' >"$out/NOTES.md"
+(cd "$out" && sha256sum -- *.tar.gz *.deb *.spdx.json >SHA256SUMS)
+say "in $out:"
+(cd "$out" && du -h -- *)

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
+with its programs in an empty environment; checks the Debian package and the bill of materials.
+
+usage: release_test.py RELEASE [AGAIN]     folders that scripts/release.sh made; AGAIN must have the same bytes
+"""
+import filecmp
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+PROGRAMS = ("sluice", "sluice-server", "sluice-relay")
+GLIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    check(done.returncode == 0, f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def check(holds, what):
+    if not holds:
+        sys.exit(what)
+
+
+def the_only(folder, pattern):
+    found = list(folder.glob(pattern))
+    check(len(found) == 1, f"{folder} has {len(found)} files {pattern}")
+    return found[0]
+
+
+def check_program(path):
+    """The program needs only glibc and contains no path of the machine that built it."""
+    dynamic = run("readelf", "-d", path)
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+    check(needed and needed <= GLIBC, f"{path} needs {sorted(needed - GLIBC)}")
+    check("RUNPATH" not in dynamic and "RPATH" not in dynamic, f"{path} has a RUNPATH")
+    check(str(SOURCE).encode() not in path.read_bytes(), f"{path} contains the path {SOURCE}")
+
+
+def check_tree(root, grpc):
+    """The programs of an unpacked tree work from another folder in an empty environment."""
+    empty = {"cwd": "/", "env": {}}
+    for program in PROGRAMS:
+        check_program(root / "bin" / program)
+        run(root / "bin" / program, "--help", **empty)
+    for program in ("sluice-server", "sluice-relay"):
+        said = run(root / "bin" / program, "--version", **empty)
+        check(f"(gRPC {grpc})" in said, f"the bill of materials names gRPC {grpc}, but {program} says: {said}")
+    run(root / "bin/sluice", "validate", root / "share/sluice/examples/fashion-mnist.yaml", **empty)
+    said = run(root / "bin/sluice", "bench", "exchange", "--elements", "100000", "--warmup", "1", "--repeats", "3", "--no-baselines", **empty)
+    check("median" in said, f"sluice bench exchange printed no times:\n{said}")
+
+
+def check_materials(path):
+    """Returns the version of gRPC."""
+    document = json.loads(path.read_text())
+    names = {package["SPDXID"]: package for package in document["packages"]}
+    check(len(names) == len(document["packages"]) > 10, "packages of the bill of materials are missing or have equal names")
+    related = {relation["relatedSpdxElement"] for relation in document["relationships"]}
+    check(related == set(names), f"packages without a relationship: {sorted(set(names) - related)}")
+    for name, package in names.items():
+        check(package["versionInfo"] and package["licenseDeclared"], f"{name} has no version or no licence")
+    for name in ("grpc", "protobuf", "abseil", "openssl", "glibc"):
+        check(f"SPDXRef-{name}" in names, f"the bill of materials lacks {name}")
+    return names["SPDXRef-grpc"]["versionInfo"]
+
+
+def main():
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    release = pathlib.Path(sys.argv[1]).resolve()
+    run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=release)
+    check((release / "NOTES.md").read_text().strip(), "the notes are empty")
+    grpc = check_materials(the_only(release, "*.spdx.json"))
+    package = the_only(release, "*.deb")
+    depends = run("dpkg-deb", "-f", package, "Depends").strip()
+    check(re.fullmatch(r"libc6 \(>= [\d.]+\)", depends), f"{package} depends on {depends}")
+    with tempfile.TemporaryDirectory() as folder:
+        run("tar", "-xf", the_only(release, "*.tar.gz"), "-C", folder)
+        unpacked = the_only(pathlib.Path(folder), "sluice-*")
+        check((unpacked / "LICENSES").read_text().count("=" * 80) > 20, "licences are missing")
+        check_tree(unpacked, grpc)
+        installed = pathlib.Path(folder, "package")
+        run("dpkg-deb", "-x", package, installed)
+        check_tree(installed / "usr", grpc)
+        for program in PROGRAMS:
+            check((installed / f"usr/share/man/man1/{program}.1.gz").exists(), f"{program} has no manual page in the package")
+    if len(sys.argv) == 3:
+        again = pathlib.Path(sys.argv[2])
+        names = sorted(os.listdir(release))
+        check(names == sorted(os.listdir(again)), f"{release} and {again} have different files")
+        _, differ, errors = filecmp.cmpfiles(release, again, names, shallow=False)
+        check(not differ and not errors, f"these files differ between {release} and {again}: {differ + errors}")
+    print(f"the release with gRPC {grpc} works")
+
+
+if __name__ == "__main__":
+    main()

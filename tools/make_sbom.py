@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Writes the bill of materials (SPDX 2.3, JSON) and the licence texts of programs that contain libraries.
+
+usage: make_sbom.py BUILD VERSION SBOM LICENSES PROGRAM...
+BUILD is a build folder with SLUICE_GRPC_PREFIX. A library is listed if the link command of a PROGRAM names its archive.
+SOURCE_DATE_EPOCH gives the time in the file, so that equal inputs make equal bytes.
+"""
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import uuid
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# By Debian source package: licence of the library's files in SPDX's terms.
+LICENCES = {
+    "abseil": "Apache-2.0",
+    "c-ares": "MIT",
+    "cli11": "BSD-3-Clause",
+    "gcc-12": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "glibc": "LGPL-2.1-or-later",
+    "grpc": "Apache-2.0 AND BSD-3-Clause",  # BSD: upb, which it contains.
+    "highway": "Apache-2.0",
+    "nlohmann-json3": "MIT",
+    "openssl": "Apache-2.0",
+    "prometheus-cpp": "MIT",
+    "protobuf": "BSD-3-Clause",
+    "re2": "BSD-3-Clause",
+    "yaml-cpp": "MIT",
+    "zlib": "Zlib",
+}
+# Packages that no archive of a link command belongs to: headers that programs compile in, and the compiler's libraries.
+HEADERS_AND_COMPILER = ("libcli11-dev", "nlohmann-json3-dev", "libhwy-dev", "prometheus-cpp-dev", "libstdc++-12-dev")
+SHARED = "libc6"
+
+
+def archives(command):
+    """The static libraries that a link command names, without those of the build itself."""
+    return {word for word in shlex.split(command) if word.startswith("/") and word.endswith(".a")}
+
+
+def self_test():
+    found = archives("c++ -o bin/a main.o base/libsluice_base.a /usr/lib/libz.a -Wl,--as-needed '/a b/libgrpc.a' -lm")
+    assert found == {"/usr/lib/libz.a", "/a b/libgrpc.a"}, found
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def debian_package(archive):
+    path = str(pathlib.Path(archive).resolve())
+    for name in (path, path.removeprefix("/usr")):
+        found = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True)
+        if found.returncode == 0:
+            return found.stdout.split(":")[0]
+    sys.exit(f"{archive} belongs to no Debian package and is not in SLUICE_GRPC_PREFIX, so its licence is unknown")
+
+
+def described(package):
+    """Source package, version, and licence text of an installed Debian package."""
+    source, version = output("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package).split()
+    return source, version, pathlib.Path("/usr/share/doc", package, "copyright").read_text()
+
+
+def linked(build, programs):
+    """Source package -> (version, licence text, where it comes from)."""
+    cache = (build / "CMakeCache.txt").read_text()
+    prefix = re.search(r"^SLUICE_GRPC_PREFIX:\w+=(.+)$", cache, re.M)
+    if not prefix:
+        sys.exit(f"{build} was configured without SLUICE_GRPC_PREFIX, so its programs contain no libraries")
+    prefix = pathlib.Path(ROOT, prefix[1]).resolve()
+    found = {}
+    for package in HEADERS_AND_COMPILER:
+        source, version, text = described(package)
+        found[source] = (version, text, "debian")
+    for archive in sorted({name for program in programs for name in archives(output("ninja", "-C", build, "-t", "commands", "-s", f"bin/{program}"))}):
+        if pathlib.Path(archive).resolve().is_relative_to(build.resolve()) or archive.startswith(str(prefix)):
+            continue  # The prefix has gRPC, which follows, and two libraries whose headers are in the list above.
+        source, version, text = described(debian_package(archive))
+        found[source] = (version, text, "debian")
+    documents = prefix / "share/doc/grpc"
+    texts = "\n".join(path.read_text() for path in sorted(documents.iterdir()) if path.name != "version")
+    found["grpc"] = ((documents / "version").read_text().strip(), texts, "crate")
+    return found
+
+
+def entry(name, version, licence, purl):
+    return {"SPDXID": f"SPDXRef-{name}", "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION", "filesAnalyzed": False,
+            "licenseConcluded": "NOASSERTION", "licenseDeclared": licence, "copyrightText": "NOASSERTION",
+            **({"externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}]} if purl else {})}
+
+
+def document(version, programs, libraries, build):
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    created = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    digests = {program: hashlib.sha256((build / "bin" / program).read_bytes()).hexdigest() for program in programs}
+    identity = uuid.uuid5(uuid.NAMESPACE_OID, version + "".join(sorted(digests.values())))
+    purls = {"debian": "pkg:deb/debian/{0}@{1}?arch=source", "crate": "pkg:generic/{0}@{1}"}
+    packages = [entry("sluice", version, "Apache-2.0", None)]
+    relations = [("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-sluice")]
+    for name, (number, _, origin) in sorted(libraries.items()):
+        if name not in LICENCES:
+            sys.exit(f"no licence is known for {name}, which the programs link: add it to tools/make_sbom.py")
+        packages.append(entry(name, number, LICENCES[name], purls[origin].format(name, number.replace("+", "%2B"))))
+        relations.append(("SPDXRef-sluice", "STATIC_LINK", f"SPDXRef-{name}"))
+    source, number, _ = described(SHARED)
+    packages.append(entry(source, number, LICENCES[source], None))
+    relations.append(("SPDXRef-sluice", "DYNAMIC_LINK", f"SPDXRef-{source}"))
+    return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"sluice-{version}",
+            "documentNamespace": f"urn:uuid:{identity}",
+            "creationInfo": {"created": created, "creators": ["Tool: tools/make_sbom.py"]},
+            "packages": packages,
+            "relationships": [{"spdxElementId": a, "relationshipType": kind, "relatedSpdxElement": b} for a, kind, b in relations]}
+
+
+def main():
+    if len(sys.argv) < 6:
+        sys.exit(__doc__)
+    self_test()
+    build, version, sbom, texts, *programs = sys.argv[1:]
+    build = pathlib.Path(build)
+    libraries = linked(build, programs)
+    pathlib.Path(sbom).write_text(json.dumps(document(version, programs, libraries, build), indent=2) + "\n")
+    parts = [("Sluice", (ROOT / "LICENSE").read_text())]
+    parts += [(f"{name} {number}", text) for name, (number, text, _) in sorted(libraries.items())]
+    pathlib.Path(texts).write_text("".join(f"{'=' * 80}\n{name}\n{'=' * 80}\n\n{text.rstrip()}\n\n" for name, text in parts))
+
+
+if __name__ == "__main__":
+    main()
