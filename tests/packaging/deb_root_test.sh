@@ -16,9 +16,13 @@ dpkg-deb --root-owner-group --build "$work/newer" "$work/newer.deb" >/dev/null
 cp "$package" "$root/tmp/first.deb"
 cp "$work/newer.deb" "$root/tmp/newer.deb"
 
-inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
+# The programs find each other through /proc, which is mounted for one command only.
+inside() {
+  unshare --mount bash -c 'mount -t proc proc "$0/proc" && exec chroot "$0" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"' \
+    "$root" "$@"
+}
 use() {
-  inside sluice validate /usr/share/sluice/examples/fashion-mnist.yaml
+  inside sluice validate /usr/share/sluice/examples/fashion-mnist.yaml >/dev/null
   inside sluice bench exchange --elements 100000 --warmup 1 --repeats 3 --no-baselines
 }
 inside dpkg -i /tmp/first.deb
