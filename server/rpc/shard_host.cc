@@ -20,9 +20,14 @@ double EncodeSeconds(const protocol::StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
 }
 
-// Returns the time of the shard's own work, excluding the time of the connections.
-double WorkSeconds(const protocol::StageTimes& stages) {
-  return stages.Seconds()[static_cast<size_t>(protocol::Stage::kSum)] + EncodeSeconds(stages);
+// Returns true if the shard answers the stream's request with FENCED or INVALID.
+bool IsRefused(const std::vector<ShardEffect>& effects, StreamId stream) {
+  return std::any_of(effects.begin(), effects.end(), [stream](const ShardEffect& effect) {
+    const auto* reply = std::get_if<SendReply>(&effect);
+    return reply != nullptr && reply->stream == stream &&
+           (reply->answer->outcome == protocol::Outcome::kFenced ||
+            reply->answer->outcome == protocol::Outcome::kInvalid);
+  });
 }
 
 }  // namespace
@@ -355,15 +360,10 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
     const uint32_t rank = exchange.sender.rank;
-    streams_.SetRank(stream, rank);
+    const bool keys_only = exchange.keys_only;
     if (arrival.link.has_value() && shard_->FenceReason(exchange.sender).empty()) {
       links_.Report(rank, arrival.up, *arrival.link);
       ForwardMeasurements();
-    }
-    if (!exchange.keys_only) {
-      waits_.Arrived(rank, exchange.step, exchange.bundle, now);
-      const absl::Time came = arrival.came.value_or(now);
-      links_.Arrived(rank, exchange.step, came, now - came);
     }
     const TraceTags tags{.step = exchange.step, .bundle = exchange.bundle};
     const double encoded = trace_.on() ? EncodeSeconds(stages_) : 0;
@@ -371,24 +371,16 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
     if (trace_.on()) {
       trace_.Handled(tags, now, clock_->Now(), EncodeSeconds(stages_) - encoded);
     }
+    // A refused request may come from another process and may name any rank and step.
+    if (!IsRefused(effects, stream)) {
+      streams_.SetRank(stream, rank);
+      if (!keys_only) NoteArrival(rank, tags, arrival.came.value_or(now), now);
+    }
     Deliver(effects);
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
   Send(stream, std::make_shared<const protocol::ExchangeReply>(term_.AnswerWithoutCore(exchange)));
-}
-
-// Scales this shard's measurements to the job. Workers send to all shards at once over one link, so
-// bytes scale with the ratio of all elements to this shard's; the time stays the same.
-void ShardHost::ForwardMeasurements() {
-  if (options_.shard != 0 || !options_.job.exchange.control.measures()) return;
-  std::optional<StepMeasurements> measured = links_.TakeStep();
-  if (!measured.has_value()) return;
-  const double before = std::exchange(worked_s_, WorkSeconds(stages_));
-  measured->server_s = worked_s_ - before;
-  const double whole = 1 / ShareOfElements(shard_->options());
-  ScaleTransfers(whole, whole, &*measured);
-  shard_->Measured(*measured);
 }
 
 void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why) {

@@ -162,6 +162,8 @@ class ShardHost {
   void ReportUnusable(const protocol::StartShard& start, const absl::Status& why);
   void Report(const ShardEvent& news);
   void ForwardMeasurements() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteArrival(uint32_t rank, const TraceTags& at, absl::Time came, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const SendReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(StreamId stream, const std::shared_ptr<const protocol::ExchangeReply>& answer)

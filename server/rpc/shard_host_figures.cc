@@ -1,7 +1,19 @@
-// Returns the statistics of ShardHost. None of these functions waits for a copy of the core.
+// Returns the statistics of ShardHost, takes measurements and passes them to the core. None of
+// these functions waits for a copy of the core.
+#include <utility>
+
 #include "server/rpc/shard_host.h"
 
 namespace sluice::server {
+namespace {
+
+// Returns the time of the shard's own work, excluding the time of the connections.
+double WorkSeconds(const protocol::StageTimes& stages) {
+  return stages.Seconds()[static_cast<size_t>(protocol::Stage::kSum)] +
+         stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
+}
+
+}  // namespace
 
 bool ShardHost::started() const {
   MutexLock lock(&mutex_);
@@ -47,6 +59,24 @@ protocol::DiskWait ShardHost::NowAtDisk() const {
   const protocol::DiskWait reading = reader_.NowAtDisk();
   if (!reading.what.empty() || writer_ == nullptr) return reading;
   return writer_->NowAtDisk();
+}
+
+void ShardHost::NoteArrival(uint32_t rank, const TraceTags& at, absl::Time came, absl::Time now) {
+  waits_.Arrived(rank, *at.step, *at.bundle, now);
+  links_.Arrived(rank, *at.step, came, now - came);
+}
+
+// Scales this shard's measurements to the job. Workers send to all shards at once over one link, so
+// bytes scale with the ratio of all elements to this shard's; the time stays the same.
+void ShardHost::ForwardMeasurements() {
+  if (options_.shard != 0 || !options_.job.exchange.control.measures()) return;
+  std::optional<StepMeasurements> measured = links_.TakeStep();
+  if (!measured.has_value()) return;
+  const double before = std::exchange(worked_s_, WorkSeconds(stages_));
+  measured->server_s = worked_s_ - before;
+  const double whole = 1 / ShareOfElements(shard_->options());
+  ScaleTransfers(whole, whole, &*measured);
+  shard_->Measured(*measured);
 }
 
 LinkStats ShardHost::Links() const {

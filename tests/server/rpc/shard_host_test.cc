@@ -321,6 +321,23 @@ TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   EXPECT_TRUE(started(1).ok()) << "an idle shard does no harm without checkpoints";
 }
 
+// Measurements need the arrival of a rank's newest steps. A step that nobody can reach must not
+// take their place.
+TEST_F(ShardHostTest, AStepOfARefusedRequestIsNotRecorded) {
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
+  const auto measured = [&] { return host->Links().queue_counts; };
+  const auto none = measured();
+  protocol::ExchangeRequest foreign = WorkOf(0, 1);
+  foreign.sender.incarnation = 101;
+  EXPECT_EQ(HostStream(host.get()).Ask(foreign).outcome(), v1::OUTCOME_FENCED);
+  EXPECT_EQ(HostStream(host.get()).Ask(WorkOf(0, uint64_t{1} << 62)).outcome(),
+            v1::OUTCOME_INVALID);
+  EXPECT_EQ(measured(), none);
+  EXPECT_EQ(HostStream(host.get()).Ask(WorkOf(0, 1)).outcome(), v1::OUTCOME_RESULT);
+  EXPECT_NE(measured(), none);
+}
+
 TEST_F(ShardHostTest, WithoutAFolderNoCheckpointIsNamed) {
   job_.checkpoint.dir.clear();
   const std::unique_ptr<ShardHost> host = MakeHost();
