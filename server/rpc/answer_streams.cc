@@ -1,5 +1,6 @@
 #include "server/rpc/answer_streams.h"
 
+#include "absl/strings/str_cat.h"
 #include "protocol/wire/exchange_messages.h"
 
 namespace sluice::server {
@@ -41,6 +42,12 @@ void AnswerStreams::ForgetAnswer() {
 void AnswerStreams::Close(StreamId stream, const grpc::Status& status) {
   const auto output = outputs_.find(stream);
   if (output != outputs_.end()) output->second->Close(status);
+}
+
+void AnswerStreams::EndReplaced(const StreamReplaced& replaced) {
+  Close(replaced.stream,
+        {grpc::StatusCode::ABORTED,
+         absl::StrCat("a newer stream has taken over rank ", replaced.rank, "; connect again")});
 }
 
 void AnswerStreams::CloseAll(const grpc::Status& status) {

@@ -59,6 +59,8 @@ class AnswerStreams {
   void ForgetAnswer();
   // Has no effect if the stream is closed.
   void Close(StreamId stream, const grpc::Status& status);
+  // Ends a stream with ABORTED, because a newer one has its rank. A worker then connects again.
+  void EndReplaced(const StreamReplaced& replaced);
   void CloseAll(const grpc::Status& status);
 
  private:

@@ -413,6 +413,8 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
     if (const auto* reply = std::get_if<SendReply>(&effect)) {
       Send(reply->stream, reply->answer);
       NoteAnswer(*reply);
+    } else if (const auto* replaced = std::get_if<StreamReplaced>(&effect)) {
+      streams_.EndReplaced(*replaced);
     } else if (const auto* notice = std::get_if<Notice>(&effect)) {
       logger_.Write(LogLevel::kWarning, notice->fields, notice->text);
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {

@@ -98,7 +98,9 @@ bool RequestFence::Pass(StreamId stream, const protocol::ExchangeRequest& exchan
     return false;
   }
   RankState& rank = ranks_[exchange.sender.rank];
-  rank.stream = std::max(rank.stream, stream);
+  if (stream <= rank.stream) return true;  // The request waited while a newer stream took over.
+  if (rank.stream != 0) out->push_back(StreamReplaced{rank.stream, exchange.sender.rank});
+  rank.stream = stream;
   return true;
 }
 

@@ -32,8 +32,9 @@ class RequestFence {
   // Implements Shard::FenceReason.
   std::string FenceReason(const protocol::Sender& sender) const;
   // Returns true for a sender that the shard serves, and records the stream: results go to a rank's
-  // newest stream. Otherwise answers the sender and returns false. The answer is BUSY if this shard
-  // has not received the sender's term or generation yet, and FENCED in other cases.
+  // newest stream, and the one that it replaces ends. Otherwise answers the sender and returns
+  // false. The answer is BUSY if this shard has not received the sender's term or generation yet,
+  // and FENCED in other cases.
   bool Pass(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);
   // Fails with INVALID_ARGUMENT if the generation, the rate or the weight is out of range.
   absl::Status CheckStamps(const protocol::ExchangeRequest& exchange) const;

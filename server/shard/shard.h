@@ -107,6 +107,12 @@ struct SendReply {
   StreamId stream = 0;
   std::shared_ptr<const protocol::ExchangeReply> answer;
 };
+// A newer stream of the same rank has replaced this one. End it with ABORTED, so that its client
+// notices and asks again.
+struct StreamReplaced {
+  StreamId stream = 0;
+  uint32_t rank = 0;
+};
 // The job cannot continue. The coordinator and the log receive the text.
 struct Alarm {
   std::string text;
@@ -147,8 +153,8 @@ struct BundleSum {
 struct BundleSummed {
   std::shared_ptr<const BundleSum> sum;
 };
-using ShardEffect = std::variant<SendReply, Alarm, Notice, CheckpointNamed, PlanMade, WriteSnapshot,
-                                 NotReproducible, BundleSummed>;
+using ShardEffect = std::variant<SendReply, StreamReplaced, Alarm, Notice, CheckpointNamed,
+                                 PlanMade, WriteSnapshot, NotReproducible, BundleSummed>;
 
 // The parent job's result for a bundle whose sum was forwarded.
 struct Publication {

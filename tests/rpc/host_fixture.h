@@ -38,8 +38,10 @@ class HostStream {
     open_.stream = open_.stub->Exchange(open_.context.get());
   }
   ~HostStream() {
-    open_.stream->WritesDone();
-    Check(open_.stream->Finish().ok(), "the stream ends well");
+    if (!ended_) {
+      open_.stream->WritesDone();
+      Check(open_.stream->Finish().ok(), "the stream ends well");
+    }
     server_->Shutdown();
   }
 
@@ -56,8 +58,17 @@ class HostStream {
     open_.stream->Write(request);
     return AwaitReply(&open_);
   }
+  // Waits until the host ends the stream, and returns its reason.
+  grpc::Status AwaitEnd() {
+    ended_ = true;
+    v1::ExchangeReply reply;
+    while (open_.stream->Read(&reply)) {
+    }
+    return open_.stream->Finish();
+  }
 
  private:
+  bool ended_ = false;
   server::ParameterService service_;
   const std::unique_ptr<grpc::Server> server_;
   FakeWorker::OpenStream open_;

@@ -321,6 +321,21 @@ TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   EXPECT_TRUE(started(1).ok()) << "an idle shard does no harm without checkpoints";
 }
 
+TEST_F(ShardHostTest, AStreamThatIsTakenOverEndsAndItsClientGoesOnWithAnother) {
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
+  HostStream first(host.get());
+  EXPECT_EQ(first.Ask(WorkOf(0, 1)).outcome(), v1::OUTCOME_RESULT);
+  HostStream second(host.get());
+  EXPECT_EQ(second.Ask(WorkOf(0, 2)).outcome(), v1::OUTCOME_RESULT);
+  const grpc::Status ended = first.AwaitEnd();
+  EXPECT_EQ(ended.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(ended.error_message(), HasSubstr("a newer stream has taken over rank 0"));
+  HostStream third(host.get());
+  EXPECT_EQ(third.Ask(WorkOf(0, 3)).outcome(), v1::OUTCOME_RESULT);
+  EXPECT_EQ(second.AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
+}
+
 // Measurements need the arrival of a rank's newest steps. A step that nobody can reach must not
 // take their place.
 TEST_F(ShardHostTest, AStepOfARefusedRequestIsNotRecorded) {

@@ -95,6 +95,7 @@ TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
     }
   }
   // On a new stream, the sender does not know yet which process answers, so it must get an answer.
+  shard->StreamClosed(1);
   EXPECT_THAT(shard.SendOn(9, Contribution(0, 5, 0, 3)), SizeIs(1));
 }
 
