@@ -180,6 +180,16 @@ void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
   if (run_.is_running()) run_.RollBack(reason, now, out);
 }
 
+void Coordinator::ShardRefusedRank(ControlStreamId stream, uint32_t rank, uint64_t incarnation,
+                                   absl::string_view reason, absl::Time now, Effects* out) {
+  const Roster& roster = run_.roster();
+  if (!run_.fleet().Find(stream).has_value() || rank >= roster.size()) return;
+  if (!run_.is_elastic() || !run_.is_running()) return;
+  if (!roster[rank].is_present() || roster[rank].incarnation != incarnation) return;
+  if (roster[rank].gave_up() || roster[rank].has_left()) return;
+  elastic_.GiveUp(rank, reason, now, out);
+}
+
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
                                     Effects* out) {
   if (run_.book().under_way() != step || step == 0) return;  // The checkpoint was abandoned.

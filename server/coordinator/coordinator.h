@@ -82,6 +82,10 @@ class Coordinator {
   // Reports that a worker sent different bytes in a replay. The job rolls back to the checkpoint.
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason,
                             absl::Time now, Effects* out);
+  // Reports that a shard of an elastic job serves this holder of the rank no more. The job removes
+  // it. Ignored if the rank has another holder now.
+  void ShardRefusedRank(ControlStreamId stream, uint32_t rank, uint64_t incarnation,
+                        absl::string_view reason, absl::Time now, Effects* out);
   // Call this when WriteCheckpoint has been carried out.
   void CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now, Effects* out);
   // Requests a checkpoint as soon as possible. An AnswerCheckpoint follows. Its error is

@@ -212,6 +212,14 @@ void CoordinatorHost::ShardNotReproducible(ControlStreamId stream, uint32_t rank
   Deliver(std::move(effects));
 }
 
+void CoordinatorHost::ShardRefusedRank(ControlStreamId stream, uint32_t rank, uint64_t incarnation,
+                                       absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.ShardRefusedRank(stream, rank, incarnation, reason, clock_->Now(), &effects);
+  Deliver(std::move(effects));
+}
+
 void CoordinatorHost::ShardGone(ControlStreamId stream) {
   MutexLock lock(&mutex_);
   calls_.ForgetStream(stream);

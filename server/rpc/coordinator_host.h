@@ -55,6 +55,8 @@ class CoordinatorHost {
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason);
+  void ShardRefusedRank(ControlStreamId stream, uint32_t rank, uint64_t incarnation,
+                        absl::string_view reason);
   void ShardGone(ControlStreamId stream);
 
   // Reports a plan that shard 0, which is in this process, made or began with.

@@ -140,6 +140,11 @@ class AttachCall final : public ControlStream, public CommandOutput {
         host_->ShardNotReproducible(id_, report->not_reproducible().rank(),
                                     report->not_reproducible().reason());
         break;
+      case v1::ShardReport::kRankRefused:
+        host_->ShardRefusedRank(id_, report->rank_refused().rank(),
+                                report->rank_refused().incarnation(),
+                                report->rank_refused().reason());
+        break;
       case v1::ShardReport::REPORT_NOT_SET:
         break;
     }

@@ -69,6 +69,8 @@ void ShardAgent::Report(const ShardHost::ShardEvent& event) {
     report.mutable_not_reproducible()->set_step(other->step);
     report.mutable_not_reproducible()->set_reason(ValidText(other->text));
     last = &not_reproducible_;
+  } else if (const auto* refused = std::get_if<RankRefused>(&event)) {
+    return ReportRefused(*refused);
   } else {
     report.set_checkpoint_named(std::get<CheckpointNamed>(event).step);
   }
@@ -76,6 +78,17 @@ void ShardAgent::Report(const ShardHost::ShardEvent& event) {
   *last = report;
   // One report is enough, although the worker asks repeatedly until the job rolls back.
   if (last == &not_reproducible_ && Waits(report.report_case())) return;
+  outbox_.push_back(std::move(report));
+  changed_.SignalAll();
+}
+
+void ShardAgent::ReportRefused(const RankRefused& refused) {
+  v1::ShardReport report;
+  report.mutable_rank_refused()->set_rank(refused.rank);
+  report.mutable_rank_refused()->set_incarnation(refused.incarnation);
+  report.mutable_rank_refused()->set_reason(ValidText(refused.text));
+  MutexLock lock(&mutex_);
+  refused_[refused.rank] = report;
   outbox_.push_back(std::move(report));
   changed_.SignalAll();
 }
@@ -93,8 +106,9 @@ void ShardAgent::DropReportsOfEarlierTerms(uint32_t term) {
   named_.reset();
   part_.reset();
   not_reproducible_.reset();
+  refused_.clear();
   std::erase_if(outbox_, [](const v1::ShardReport& report) {
-    return report.has_part() || report.has_not_reproducible() ||
+    return report.has_part() || report.has_not_reproducible() || report.has_rank_refused() ||
            report.report_case() == v1::ShardReport::kCheckpointNamed;
   });
 }
@@ -237,6 +251,9 @@ grpc::Status ShardAgent::Attach() {
     });
     for (const std::optional<v1::ShardReport>* event : {&named_, &part_, &not_reproducible_}) {
       if (event->has_value() && !Waits((*event)->report_case())) outbox_.push_back(**event);
+    }
+    if (!Waits(v1::ShardReport::kRankRefused)) {
+      for (const auto& [rank, report] : refused_) outbox_.push_back(report);
     }
   }
   const std::unique_ptr<v1::ShardControl::Stub> stub = v1::ShardControl::NewStub(channel_);

@@ -5,6 +5,7 @@
 
 #include <grpcpp/channel.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,7 @@ class ShardAgent {
   void AskAgain(const absl::Status& why);
   absl::Status Do(const protocol::ShardCommand& command);
   void Report(const ShardHost::ShardEvent& event);
+  void ReportRefused(const RankRefused& refused);
   v1::ShardReport Hello() const;
   // Returns true if a report of this kind is in the outbox.
   bool Waits(v1::ShardReport::ReportCase kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -94,6 +96,8 @@ class ShardAgent {
   std::optional<v1::ShardReport> named_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardReport> part_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardReport> not_reproducible_ ABSL_GUARDED_BY(mutex_);
+  // Reports of refused ranks in this term, at most one for each rank, sent again likewise.
+  std::map<uint32_t, v1::ShardReport> refused_ ABSL_GUARDED_BY(mutex_);
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 until the coordinator has given a number.
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;      // The stream's commands are being read.

@@ -423,6 +423,8 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       ReportPlan(*made->plan);
     } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
       Report(*other);
+    } else if (const auto* refused = std::get_if<RankRefused>(&effect)) {
+      Report(*refused);
     } else if (const auto* taken = std::get_if<WriteSnapshot>(&effect)) {
       if (writer_ != nullptr) writer_->Write(taken->snapshot);
     } else if (const auto* summed = std::get_if<BundleSummed>(&effect)) {

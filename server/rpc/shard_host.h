@@ -65,8 +65,9 @@ class ShardHost {
   ~ShardHost();
 
   // Events for the coordinator: an announced checkpoint, a part that is durable, failed or cannot
-  // be restored, or a worker that cannot be repaired.
-  using ShardEvent = std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible>;
+  // be restored, a worker that cannot be repaired, or one that an elastic job must remove.
+  using ShardEvent =
+      std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible, RankRefused>;
   // The host's current work. `running` means that the host has a core and the job has not ended.
   struct Work {
     uint64_t job_uid = 0;

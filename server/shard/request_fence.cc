@@ -162,7 +162,12 @@ void RequestFence::Refuse(StreamId stream, const protocol::ExchangeRequest& exch
                              " times in a row and is shut out; last: ", message);
   ++stats_->refused_fenced;
   Answer(stream, exchange, protocol::Outcome::kFenced, rank.fenced, out);
-  out->push_back(Alarm{rank.fenced});
+  if (options_.elastic) {
+    out->push_back(
+        RankRefused{exchange.sender.rank, incarnations_[exchange.sender.rank], rank.fenced});
+  } else {
+    out->push_back(Alarm{rank.fenced});
+  }
 }
 
 void RequestFence::ShutOut(StreamId stream, const protocol::ExchangeRequest& exchange,

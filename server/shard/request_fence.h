@@ -43,8 +43,8 @@ class RequestFence {
   // Answers NEED. `from` is the first step that the sender must send.
   void AskFor(StreamId stream, const protocol::ExchangeRequest& exchange, uint64_t from,
               Effects* out);
-  // Answers INVALID. After invalid_limit invalid requests in a row, answers FENCED and adds an
-  // alarm instead.
+  // Answers INVALID. After invalid_limit invalid requests in a row, answers FENCED instead and adds
+  // an alarm, or RankRefused in an elastic job.
   void Refuse(StreamId stream, const protocol::ExchangeRequest& exchange, const absl::Status& why,
               Effects* out);
   // Answers FENCED and fences the rank's current holder permanently. The other ranks continue.

@@ -140,6 +140,13 @@ struct NotReproducible {
   uint64_t step = 0;
   std::string text;
 };
+// In an elastic job: the shard has fenced the rank's holder after too many invalid requests in a
+// row. The coordinator must remove it, because bundles still wait for it.
+struct RankRefused {
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;  // Of the holder.
+  std::string text;
+};
 // The sum of a bundle on a shard with forwards_sums. All contributions have arrived.
 struct BundleSum {
   uint32_t term = 0;
@@ -153,8 +160,9 @@ struct BundleSum {
 struct BundleSummed {
   std::shared_ptr<const BundleSum> sum;
 };
-using ShardEffect = std::variant<SendReply, StreamReplaced, Alarm, Notice, CheckpointNamed,
-                                 PlanMade, WriteSnapshot, NotReproducible, BundleSummed>;
+using ShardEffect =
+    std::variant<SendReply, StreamReplaced, Alarm, Notice, CheckpointNamed, PlanMade, WriteSnapshot,
+                 NotReproducible, RankRefused, BundleSummed>;
 
 // The parent job's result for a bundle whose sum was forwarded.
 struct Publication {

@@ -29,7 +29,7 @@ const std::map<std::string, ScenarioRun::Action, std::less<>>& ScenarioRun::Acti
       {"written", &ScenarioRun::Written}, {"request", &ScenarioRun::Request},
       {"differs", &ScenarioRun::Differs}, {"fail", &ScenarioRun::Fail},
       {"tick", &ScenarioRun::Tick},       {"pass", &ScenarioRun::Pass},
-      {"status", &ScenarioRun::Status}};
+      {"status", &ScenarioRun::Status},   {"refuses", &ScenarioRun::Refuses}};
   return *kActions;
 }
 
@@ -288,6 +288,13 @@ void ScenarioRun::Differs(const ScenarioCommand& command) {
   coordinator_->ShardNotReproducible(StreamOf(command.Word(0)).id,
                                      static_cast<uint32_t>(command.NumberAt(1)),
                                      command.Text("reason"), now_, &effects_);
+  Collect();
+}
+
+void ScenarioRun::Refuses(const ScenarioCommand& command) {
+  const protocol::JoinGrant& holder = WorkerOf(command.Word(1)).grant;
+  coordinator_->ShardRefusedRank(StreamOf(command.Word(0)).id, holder.rank, holder.incarnation,
+                                 command.Text("reason"), now_, &effects_);
   Collect();
 }
 

@@ -37,6 +37,7 @@
 //   written STEP             the manifest is durable; error
 //   request CALL             asks for a checkpoint
 //   differs STREAM RANK      the shard received different bytes in a replay; reason
+//   refuses STREAM WORKER    the shard of an elastic job serves the worker no more; reason
 //   fail REASON              ends the job
 //   tick TIME                advances the time in one tick
 //   pass TIME REPORTER...    advances the time in ticks of a second, or of every=TIME. Workers and
@@ -103,6 +104,7 @@ class ScenarioRun {
   void Written(const ScenarioCommand& command);
   void Request(const ScenarioCommand& command);
   void Differs(const ScenarioCommand& command);
+  void Refuses(const ScenarioCommand& command);
   void Fail(const ScenarioCommand& command);
   void Tick(const ScenarioCommand& command);
   void Pass(const ScenarioCommand& command);

@@ -10,6 +10,7 @@ namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Returns the streams that the effects end.
@@ -44,6 +45,28 @@ TEST(RequestFence, ARefusedSenderTakesOverNothing) {
   foreign.sender.incarnation = 999;
   EXPECT_THAT(ReplacedIn(shard.SendOn(12, foreign)), IsEmpty());
   EXPECT_THAT(ReplacedIn(shard.SendOn(13, Contribution(0, 1, 0, 2))), ElementsAre(10));
+}
+
+TEST(RequestFence, AnElasticJobLosesOnlyTheRankThatIsRefusedThreeTimes) {
+  for (const bool elastic : {false, true}) {
+    ShardOptions options = SmallShard(2);
+    options.elastic = elastic;
+    options.replay_bytes = 1 << 20;
+    ShardUnderTest shard(std::move(options));
+    protocol::ExchangeRequest bad = Contribution(1, 1, 9, 1);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(shard.Ask(bad).outcome, protocol::Outcome::kInvalid);
+    }
+    const std::vector<ShardEffect> effects = shard.Send(bad);
+    ASSERT_EQ(effects.size(), 2u);
+    EXPECT_EQ(std::get<SendReply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
+    ASSERT_EQ(std::holds_alternative<Alarm>(effects[1]), !elastic) << "an alarm ends the job";
+    if (!elastic) continue;
+    const auto& refused = std::get<RankRefused>(effects[1]);
+    EXPECT_EQ(refused.rank, 1u);
+    EXPECT_EQ(refused.incarnation, 101u);
+    EXPECT_THAT(refused.text, HasSubstr("was refused 3 times in a row"));
+  }
 }
 
 }  // namespace
