@@ -133,6 +133,16 @@ void CheckpointDriver::Named(uint64_t step) {
   named_step_ = step;
 }
 
+void CheckpointDriver::Withdraw(const std::string& name, absl::Time now) {
+  held_.Remove(name);
+  tracker_.Withdraw(name, now);
+}
+
+void CheckpointDriver::WithdrawRank(uint32_t rank, absl::Time now) {
+  held_.RemoveRank(rank);
+  tracker_.WithdrawRank(rank, now);
+}
+
 void CheckpointDriver::WriteManifest(protocol::CheckpointManifest manifest, Effects* out) {
   manifest.parts = tracker_.parts();
   manifests_.insert_or_assign(manifest.step, manifest);

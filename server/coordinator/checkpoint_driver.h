@@ -21,6 +21,7 @@
 #include "server/coordinator/checkpoint_tracker.h"
 #include "server/coordinator/coordinator_effects.h"
 #include "server/coordinator/coordinator_options.h"
+#include "server/coordinator/held_parts.h"
 #include "server/coordinator/shard_fleet.h"
 
 namespace sluice::server {
@@ -67,8 +68,17 @@ class CheckpointDriver {
   void Named(uint64_t step);
   // Returns true if this completes the parts; call WriteManifest.
   bool Expect(std::vector<uint32_t> ranks) { return tracker_.Expect(std::move(ranks)); }
-  void Withdraw(const std::string& name, absl::Time now) { tracker_.Withdraw(name, now); }
-  void WithdrawRank(uint32_t rank, absl::Time now) { tracker_.WithdrawRank(rank, now); }
+  void Withdraw(const std::string& name, absl::Time now);
+  void WithdrawRank(uint32_t rank, absl::Time now);
+  // Returns true if a worker's part of this step can count now. Otherwise call Hold.
+  bool MayCount(uint64_t step) const {
+    return step == tracker_.under_way() || tracker_.IsOver(step);
+  }
+  void Hold(const protocol::CheckpointPart& part) { held_.Keep(part); }
+  // Returns the held parts of the checkpoint in progress. Pass them to Add.
+  std::vector<protocol::CheckpointPart> TakeHeld(uint32_t term) {
+    return held_.Take(tracker_.under_way(), term);
+  }
   bool Replaces(const protocol::CheckpointPart& part) const { return tracker_.Replaces(part); }
   CheckpointTracker::Progress Add(const protocol::CheckpointPart& part, absl::Time now) {
     return tracker_.Add(part, now);
@@ -103,6 +113,7 @@ class CheckpointDriver {
   CheckpointTracker tracker_;
   // Manifests of the complete checkpoints, by step.
   std::map<uint64_t, protocol::CheckpointManifest> manifests_;
+  HeldParts held_;
   std::string trouble_;
   absl::Time newest_since_ = absl::InfinitePast();
   uint32_t given_up_in_a_row_ = 0;  // Checkpoints abandoned since the last complete one.

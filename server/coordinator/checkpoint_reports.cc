@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "protocol/part_rights.h"
 
 namespace sluice::server {
 
@@ -19,10 +20,8 @@ absl::Status CheckpointReports::WorkerPart(const protocol::Sender& sender,
   const absl::Status is_member = run_.roster().CheckSender(sender);
   if (!is_member.ok()) return is_member;
   const std::string name = run_.roster().Describe(sender.rank);
-  const bool own = part.name == protocol::WorkerPartName(sender.rank, part.term);
-  // A report with an error may name any file of the checkpoint that was to be restored.
-  if (!own && part.error.empty() &&
-      (part.name.starts_with("worker-") || part.name.starts_with("shard-"))) {
+  // The report of an unreadable part may name any file of the checkpoint that was to be restored.
+  if (!part.unreadable && !protocol::MayWritePart(sender.rank, part)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " reported ", part.name, ", which is not its own"));
   }
@@ -32,7 +31,11 @@ absl::Status CheckpointReports::WorkerPart(const protocol::Sender& sender,
         absl::StrCat(name, " reported ", part.name, " with server ", part.server, " of ", servers));
   }
   run_.roster().SavedPart(sender.rank, part.step);
-  Record(part, name, now, out);
+  if (part.unreadable || run_.checkpoints().MayCount(part.step)) {
+    Record(part, name, now, out);
+  } else {
+    run_.checkpoints().Hold(part);
+  }
   return absl::OkStatus();
 }
 
@@ -50,7 +53,23 @@ void CheckpointReports::ShardPart(ControlStreamId stream, const protocol::Checkp
         .fields = {.event = "part_ignored", .shard = *shard}});
     return;
   }
-  Record(part, name, now, out);
+  RecordOfShard(part, name, now, out);
+}
+
+// Workers' parts that came before the name are recorded before a shard's part can complete the
+// checkpoint, and also if this part is the first to name it.
+void CheckpointReports::RecordOfShard(const protocol::CheckpointPart& part, absl::string_view from,
+                                      absl::Time now, Effects* out) {
+  RecordHeld(now, out);
+  Record(part, from, now, out);
+  RecordHeld(now, out);
+}
+
+void CheckpointReports::RecordHeld(absl::Time now, Effects* out) {
+  if (run_.ended() || run_.book().under_way() == 0) return;
+  for (const protocol::CheckpointPart& held : run_.checkpoints().TakeHeld(run_.term().number)) {
+    Record(held, held.name, now, out);
+  }
 }
 
 void CheckpointReports::Record(const protocol::CheckpointPart& part, absl::string_view from,
@@ -95,7 +114,7 @@ void CheckpointReports::Written(const absl::Status& status, absl::Time now, Effe
 
 void CheckpointReports::TakeEarlyParts(absl::Time now, Effects* out) {
   for (const protocol::CheckpointPart& part : run_.checkpoints().TakeEarly()) {
-    Record(part, part.name, now, out);
+    RecordOfShard(part, part.name, now, out);
   }
 }
 

@@ -41,6 +41,10 @@ class CheckpointReports {
  private:
   void Record(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
               Effects* out);
+  // Records the part of a shard, and the workers' parts that waited for it.
+  void RecordOfShard(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
+                     Effects* out);
+  void RecordHeld(absl::Time now, Effects* out);
   void Abandon(absl::string_view why, absl::Time now, Effects* out);
   void AskForNext(Effects* out);
 

@@ -56,6 +56,54 @@ TEST_F(CheckpointReportsTest, ThePartOfAnotherProcessIsRefused) {
   EXPECT_EQ(run_.book().under_way(), 0u);
 }
 
+TEST_F(CheckpointReportsTest, AWorkersPartOfAnUnnamedStepBeginsNoCheckpoint) {
+  EXPECT_TRUE(WorkerPart(1, PartOf(uint64_t{1} << 62, protocol::WorkerPartName(1, 0))).ok());
+  EXPECT_EQ(run_.book().under_way(), 0u);
+  reports_.ShardNamedCheckpoint(11, 10);
+  EXPECT_TRUE(WorkerPart(1, PartOf(uint64_t{1} << 62, protocol::WorkerPartName(1, 0))).ok());
+  EXPECT_EQ(run_.book().under_way(), 10u);
+  ReportAll(10);
+  EXPECT_EQ(EffectsOf<WriteCheckpoint>().size(), 1u);
+  reports_.Written(absl::OkStatus(), now_, &effects_);
+  EXPECT_TRUE(run_.book().IsComplete(10));
+}
+
+TEST_F(CheckpointReportsTest, AWorkersPartMayComeBeforeTheNameOfItsCheckpoint) {
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_TRUE(WorkerPart(rank, PartOf(10, protocol::WorkerPartName(rank, 0))).ok());
+  }
+  EXPECT_TRUE(WorkerPart(0, PartOf(10, "parameters.pt")).ok());
+  for (const uint32_t shard : {0u, 1u}) {
+    reports_.ShardPart(11 + shard, PartOf(10, protocol::ShardPartName(shard, 0)), now_, &effects_);
+  }
+  ASSERT_EQ(EffectsOf<WriteCheckpoint>().size(), 1u);
+  EXPECT_EQ(EffectsOf<WriteCheckpoint>()[0].manifest.parts.size(), 5u);
+}
+
+TEST_F(CheckpointReportsTest, AFileThatComesBeforeTheNameIsPartOfTheCheckpoint) {
+  EXPECT_TRUE(WorkerPart(0, PartOf(10, "parameters.pt")).ok());
+  reports_.ShardNamedCheckpoint(11, 10);
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_TRUE(WorkerPart(rank, PartOf(10, protocol::WorkerPartName(rank, 0))).ok());
+  }
+  for (const uint32_t shard : {0u, 1u}) {
+    reports_.ShardPart(11 + shard, PartOf(10, protocol::ShardPartName(shard, 0)), now_, &effects_);
+  }
+  ASSERT_EQ(EffectsOf<WriteCheckpoint>().size(), 1u);
+  EXPECT_EQ(EffectsOf<WriteCheckpoint>()[0].manifest.parts.size(), 5u);
+}
+
+TEST_F(CheckpointReportsTest, AFailureIsReportedOnlyOfOnesOwnPart) {
+  reports_.ShardNamedCheckpoint(11, 10);
+  for (const std::string& name : {protocol::WorkerPartName(0, 0), protocol::ShardPartName(0, 0),
+                                  std::string("parameters.pt")}) {
+    protocol::CheckpointPart failed = PartOf(10, name);
+    failed.error = "the disk is full";
+    EXPECT_EQ(WorkerPart(1, failed).code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_EQ(run_.book().under_way(), 10u);
+}
+
 TEST_F(CheckpointReportsTest, AnUnreadablePartOfTheCheckpointToRestoreIsARollback) {
   CompleteCheckpoint(10);
   CompleteCheckpoint(20);
