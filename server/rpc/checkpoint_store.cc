@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "net/grpc/grpc_status.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/durable_file.h"
+#include "protocol/part_rights.h"
 #include "protocol/wire/common_messages.h"
 
 namespace sluice::server {
@@ -160,12 +160,11 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
 
 absl::Status CheckpointStore::CheckPut(const protocol::Sender& sender,
                                        const protocol::CheckpointPart& part) const {
+  // An invalid name arrives cut and with an error.
+  if (!part.error.empty()) return absl::InvalidArgumentError(part.error);
   absl::Status valid = protocol::CheckPartName(part.name);
   if (!valid.ok()) return valid;
-  const bool is_state =
-      absl::StartsWith(part.name, "worker-") || absl::StartsWith(part.name, "shard-");
-  if (part.term != sender.term || part.step == 0 ||
-      (is_state && part.name != protocol::WorkerPartName(sender.rank, sender.term))) {
+  if (part.term != sender.term || part.step == 0 || !protocol::MayWritePart(sender.rank, part)) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", sender.rank, " of term ", sender.term,
                                                    " may not write ", part.name, " after step ",
                                                    part.step, " of term ", part.term));
@@ -175,7 +174,8 @@ absl::Status CheckpointStore::CheckPut(const protocol::Sender& sender,
                                                    " bytes; a shard stores at most ",
                                                    options_.part_bytes_max));
   }
-  return host_->CheckSender(sender);
+  valid = host_->CheckSender(sender);
+  return valid.ok() ? host_->CheckPartStep(part.step) : valid;
 }
 
 absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(

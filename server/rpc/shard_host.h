@@ -126,6 +126,9 @@ class ShardHost {
   // if the sender does not hold its rank.
   absl::Status CheckSender(const protocol::Sender& sender) const;
 
+  // Calls Shard::CheckPartStep. Fails with UNAVAILABLE if there is no core now.
+  absl::Status CheckPartStep(uint64_t step) const;
+
   bool started() const;
   Work work() const;
   ShardStats Stats() const;

@@ -20,6 +20,12 @@ bool ShardHost::started() const {
   return shard_ != nullptr;
 }
 
+absl::Status ShardHost::CheckPartStep(uint64_t step) const {
+  MutexLock lock(&mutex_);
+  if (shard_ == nullptr) return absl::UnavailableError("no job has started here yet");
+  return shard_->CheckPartStep(step);
+}
+
 ShardHost::Work ShardHost::work() const {
   MutexLock lock(&mutex_);
   return {.job_uid = term_.job_uid(),

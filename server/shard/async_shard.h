@@ -40,6 +40,9 @@ class AsyncShard final : public Shard {
   // snapshot once the slowest rank has contributed to that step. The snapshot includes later
   // contributions of other ranks.
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
+  absl::Status CheckPartStep(uint64_t step) const override {
+    return checkpoints_.CheckPartStep(step);
+  }
   std::vector<ShardEffect> Tick(absl::Time) override { return {}; }
   std::string FenceReason(const protocol::Sender& sender) const override {
     return gate_.FenceReason(sender);

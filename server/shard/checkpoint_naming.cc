@@ -76,7 +76,20 @@ std::optional<uint64_t> CheckpointNaming::TakeUpTo(uint64_t closed_step) {
   if (due_.empty() || due_.front() > closed_step) return std::nullopt;
   const uint64_t step = due_.front();
   due_.erase(due_.begin());
+  taken_ = {taken_[1], step};
   return step;
+}
+
+absl::Status CheckpointNaming::CheckPartStep(uint64_t step) const {
+  if (IsDue(step) || step == taken_[0] || step == taken_[1]) return absl::OkStatus();
+  const uint64_t newest = due_.empty() ? taken_[1] : due_.back();
+  if (step > newest) {
+    return absl::AbortedError(absl::StrCat("shard ", options_.shard,
+                                           " does not know of a checkpoint after step ", step,
+                                           " yet; send it again"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no checkpoint is taken after step ", step,
+                                                 "; the newest one is after step ", newest));
 }
 
 }  // namespace sluice::server

@@ -3,6 +3,7 @@
 // checkpoint may be announced. Pure. Not thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -40,6 +41,9 @@ class CheckpointNaming {
   bool IsDue(uint64_t step) const;
   // Returns the earliest due checkpoint if its step is at most `closed_step`, and removes it.
   std::optional<uint64_t> TakeUpTo(uint64_t closed_step);
+  // Implements Shard::CheckPartStep. Workers may be slower than this shard, so the two checkpoints
+  // that it took last still count.
+  absl::Status CheckPartStep(uint64_t step) const;
   // Returns the checkpoint that this process announced last; 0 if there is none.
   uint64_t last_named() const { return last_named_; }
 
@@ -52,6 +56,7 @@ class CheckpointNaming {
   // Steps after which a checkpoint is due, ascending. Usually one. There are more if a shard was
   // lost together with the workers that knew of a checkpoint, and another one was named since.
   std::vector<uint64_t> due_;
+  std::array<uint64_t, 2> taken_{};  // The last steps that TakeUpTo returned, ascending.
 };
 
 }  // namespace sluice::server

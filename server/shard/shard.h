@@ -220,6 +220,10 @@ class Shard {
   // workers' requests, before any shard can close that step. With ShardOptions::replay the request
   // waits, and its step rises, until this shard has caught up with the workers.
   virtual uint64_t NameCheckpoint(uint64_t minimum_step) = 0;
+  // Returns whether a worker may store a part of the checkpoint after `step` now. Fails with
+  // ABORTED if the shard may still learn of the checkpoint, and with INVALID_ARGUMENT if it is
+  // over.
+  virtual absl::Status CheckPartStep(uint64_t step) const = 0;
   // Closes a bundle whose sum was forwarded. Ignores other steps and bundles.
   virtual std::vector<ShardEffect> Publish(const Publication& /*publication*/) { return {}; }
   // Reports late ranks once per step, and performs work that has become due.

@@ -41,6 +41,9 @@ class SyncShard final : public Shard {
     return gate_.Suspend(term, reason, steps_.step());
   }
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
+  absl::Status CheckPartStep(uint64_t step) const override {
+    return checkpoints_.CheckPartStep(step);
+  }
   std::vector<ShardEffect> Publish(const Publication& publication) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
   void Measured(const StepMeasurements& measured) override { plans_.Measured(measured); }

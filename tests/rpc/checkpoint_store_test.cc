@@ -34,6 +34,7 @@ class CheckpointStoreTest : public HostFixture {
     host_ = MakeHost();
     const absl::Status started = host_->Start(StartOf(0, 0));
     Check(started.ok(), started.message());
+    TakeCheckpoint(10);
     Serve({.shard = 0, .folder = Folder(), .part_bytes_max = 8 << 20, .transfers_max = 2});
   }
   ~CheckpointStoreTest() override { server_->Shutdown(); }
@@ -62,6 +63,12 @@ class CheckpointStoreTest : public HostFixture {
                                      .backoff_min = absl::Milliseconds(1),
                                      .backoff_max = absl::Milliseconds(9),
                                      .clock = &clock_});
+  }
+  // Runs the job until the shard has taken its own part of the checkpoint after `step`.
+  void TakeCheckpoint(uint64_t step) {
+    Check(host_->NameCheckpoint(step).ok(), "shard 0 names a checkpoint");
+    while (next_step_ <= step) host_->Handle(/*stream=*/1, WorkOf(0, next_step_++));
+    Check(AwaitPart().step == step, "the shard takes the checkpoint");
   }
   static v1::PutPartRequest First(const protocol::Sender& sender, const std::string& name,
                                   const std::string& bytes) {
@@ -93,11 +100,13 @@ class CheckpointStoreTest : public HostFixture {
     std::error_code none;
     for (const auto& entry :
          std::filesystem::directory_iterator(protocol::StepFolder(Folder(), 10), none)) {
-      names.push_back(entry.path().filename().string());
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with("shard-")) names.push_back(name);
     }
     return names;
   }
 
+  uint64_t next_step_ = 1;
   std::unique_ptr<server::ShardHost> host_;
   std::unique_ptr<server::CheckpointStore> store_;
   std::unique_ptr<grpc::Server> server_;
@@ -184,8 +193,38 @@ TEST_F(CheckpointStoreTest, PartsOfOthersAndPathsAreRefused) {
     const auto put = Client(SenderOf(0))->Put(10, name, "bytes");
     EXPECT_EQ(put.status().code(), absl::StatusCode::kInvalidArgument) << name << put.status();
   }
+  EXPECT_EQ(PutRaw(First(SenderOf(0), std::string(300, 'a'), "bytes"), "bytes").error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT)
+      << "a name is not cut";
   EXPECT_THAT(Files(), IsEmpty());
   EXPECT_TRUE(Client(SenderOf(0))->Put(10, "parameters.pt", "bytes").ok());
+}
+
+TEST_F(CheckpointStoreTest, OnlyPartsOfNamedStepsAreStored) {
+  const auto put = [&](uint64_t step) {
+    v1::PutPartRequest first = First(SenderOf(0), kName, "bytes");
+    first.mutable_part()->set_step(step);
+    return PutRaw(first, "bytes").error_code();
+  };
+  EXPECT_EQ(put(11), grpc::StatusCode::ABORTED) << "it may be named later";
+  EXPECT_EQ(put(uint64_t{1} << 60), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(put(9), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(put(10), grpc::StatusCode::OK);
+  TakeCheckpoint(20);
+  EXPECT_EQ(put(10), grpc::StatusCode::OK) << "the worker may be slow";
+  EXPECT_EQ(put(20), grpc::StatusCode::OK);
+  TakeCheckpoint(30);
+  EXPECT_EQ(put(10), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(protocol::ListCheckpoints(Folder())->size(), 3u);
+}
+
+TEST_F(CheckpointStoreTest, OnlyRankZeroWritesFilesForPeople) {
+  for (const uint32_t rank : {0u, 1u}) {
+    protocol::Sender sender = SenderOf(0);
+    sender.rank = rank;
+    EXPECT_EQ(PutRaw(First(sender, "parameters.pt", "bytes"), "bytes").error_code(),
+              rank == 0 ? grpc::StatusCode::OK : grpc::StatusCode::INVALID_ARGUMENT);
+  }
 }
 
 TEST_F(CheckpointStoreTest, WhatDoesNotArriveWholeLeavesNothing) {
@@ -221,6 +260,7 @@ TEST_F(CheckpointStoreTest, HasLimits) {
   AwaitThat([&] { return Files().size() >= 2; });
   EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), bytes).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
+  TakeCheckpoint(20);
   const auto client = Client(SenderOf(0));
   absl::StatusOr<protocol::CheckpointPart> third = absl::UnknownError("");
   std::thread waits([&] { third = client->Put(20, kName, bytes); });
@@ -315,7 +355,10 @@ TEST_F(CheckpointStoreTest, FoldersOfOtherRunsAreLeftAlone) {
 
 TEST_F(CheckpointStoreTest, RemovesWhatIsNotToStay) {
   const auto client = Client(SenderOf(0));
-  for (const uint64_t step : {10, 20, 30, 40}) ASSERT_TRUE(client->Put(step, kName, "bytes").ok());
+  for (const uint64_t step : {10, 20, 30, 40}) {
+    if (step > 10) TakeCheckpoint(step);
+    ASSERT_TRUE(client->Put(step, kName, "bytes").ok());
+  }
   host_->KeepCheckpoints({10, 30}, 31);
   EXPECT_THAT(*protocol::ListCheckpoints(Folder()), testing::ElementsAre(10, 30, 40));
 }
