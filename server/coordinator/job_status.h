@@ -70,8 +70,9 @@ struct JobStatus {
   std::vector<ShardStatus> shards{};
   absl::Duration uptime{};
   std::string software_version;
-  bool has_checkpoints = false;  // The job writes checkpoints.
-  uint64_t checkpoint_step = 0;  // Step of the newest complete checkpoint; 0 if there is none.
+  bool has_checkpoints = false;      // The job writes checkpoints.
+  uint64_t checkpoint_step = 0;      // Step of the newest complete checkpoint; 0 if there is none.
+  uint64_t checkpoint_interval = 0;  // Steps from one checkpoint to the next.
   // Unset if no checkpoint was completed since this coordinator started.
   std::optional<absl::Duration> checkpoint_age{};
   // Why the newest attempt at a checkpoint was abandoned; empty if it was not abandoned.

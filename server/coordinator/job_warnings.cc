@@ -114,6 +114,27 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
                                                " is not finite: training has diverged")});
 }
 
+// Reports that two checkpoints in a row did not become complete, whatever the reason. Only the
+// shards' steps count, because a worker may report any step.
+void AddMissingCheckpoint(const JobStatus& status, std::vector<JobWarning>* out) {
+  if (!status.has_checkpoints || status.checkpoint_interval == 0) return;
+  uint64_t closed = 0;
+  for (const ShardStatus& shard : status.shards) {
+    closed = std::max(closed, shard.highest_closed_step);
+  }
+  if (closed < status.checkpoint_step ||
+      closed - status.checkpoint_step <= 2 * status.checkpoint_interval) {
+    return;
+  }
+  const std::string newest =
+      status.checkpoint_step == 0
+          ? "there is no checkpoint yet"
+          : absl::StrCat("the newest checkpoint is that after step ", status.checkpoint_step);
+  out->push_back({Kind::kProblem,
+                  absl::StrCat("step ", closed, " is over and ", newest,
+                               ", although checkpoint.interval is ", status.checkpoint_interval)});
+}
+
 // A part of a step, and the texts of the warning if it takes too long.
 struct LongPart {
   double StepSplit::*part = nullptr;
@@ -225,6 +246,7 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   AddWaits(status, &out);
   if (status.phase != protocol::JobPhase::kRunning) AddAwaited(status, &out);
   AddLoss(status, &out);
+  AddMissingCheckpoint(status, &out);
   if (!status.checkpoint_trouble.empty()) {
     out.push_back({Kind::kProblem, status.checkpoint_trouble});
   }

@@ -45,6 +45,23 @@ TEST(JobWarnings, ThereAreNoneWhereAllIsWell) {
   EXPECT_THAT(Texts(finished, JobHistory()), IsEmpty());
 }
 
+TEST(JobWarnings, SayThatTwoIntervalsPassedWithoutACheckpoint) {
+  JobStatus status = RunningJob(1);
+  status.has_checkpoints = true;
+  status.checkpoint_interval = 100;
+  status.checkpoint_step = 300;
+  status.shards[0].highest_closed_step = 500;
+  EXPECT_THAT(Texts(status, JobHistory()), IsEmpty()) << "the second one may be on its way";
+  status.shards[0].highest_closed_step = 501;
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("problem: step 501 is over and the newest checkpoint is that after step "
+                          "300, although checkpoint.interval is 100"));
+  status.checkpoint_step = 0;
+  EXPECT_THAT(Texts(status, JobHistory()), ElementsAre(HasSubstr("there is no checkpoint yet")));
+  status.has_checkpoints = false;
+  EXPECT_THAT(Texts(status, JobHistory()), IsEmpty());
+}
+
 TEST(JobWarnings, NameLongWaitsForDisksAndWhatFails) {
   JobStatus status = RunningJob(1);
   status.waits = {{.who = "worker 0", .what = "its part to be written", .lasts = absl::Seconds(4)},
