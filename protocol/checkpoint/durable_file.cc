@@ -118,7 +118,7 @@ absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descripto
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string name = UnfinishedName(path);
-    *descriptor = OpenRetrying(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    *descriptor = OpenRetrying(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
     if (*descriptor >= 0) return name;
     if (errno != EEXIST) return WriteError(errno, "create", name);
   }

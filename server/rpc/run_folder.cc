@@ -29,7 +29,7 @@ absl::StatusOr<int> Lock(const std::string& dir) {
         absl::StrCat("checkpoint.dir ", dir, " cannot be created: ", error.message()));
   }
   const std::string path = absl::StrCat(dir, "/lock");
-  const int lock_fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int lock_fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock_fd < 0) {
     return absl::UnavailableError(
         absl::StrCat(path, " cannot be opened: ", std::strerror(errno),

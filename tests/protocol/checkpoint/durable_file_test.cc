@@ -63,6 +63,13 @@ TEST(DurableFile, WritesAndReads) {
   EXPECT_THAT(AllFiles(folder.path()), ElementsAre("file"));
 }
 
+TEST(DurableFile, OnlyItsOwnerMayReadIt) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(WriteDurably(folder.path() + "/a", "bytes").ok());
+  EXPECT_EQ(std::filesystem::status(folder.path() + "/a").permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
 TEST(DurableFile, AFileThatEndsTooSoonForItsDiskIsResourceExhausted) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/file";
