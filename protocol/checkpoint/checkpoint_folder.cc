@@ -243,7 +243,10 @@ std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
                           manifest->shards);
     }
   }
-  return "";
+  // A complete checkpoint has a part of each shard.
+  if (manifest->parts.size() >= manifest->shards) return "";
+  return absl::StrCat("it lists ", manifest->parts.size(), " parts of ", manifest->shards,
+                      " shards");
 }
 
 // Joins sizes into one string. As JSON lists, the sizes of a large table would take one line per

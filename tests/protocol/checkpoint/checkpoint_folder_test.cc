@@ -345,6 +345,8 @@ TEST_F(CheckpointFolder, AnEditedManifestMustStillBeOne) {
   EXPECT_THAT(Message(ReadEdited("\"term\": 1,", "\"term\": 4294967296,")), HasSubstr("`term`"));
   EXPECT_THAT(Message(ReadEdited("\"term\": 1,", "\"term\": [],")), HasSubstr("`term`"));
   EXPECT_THAT(Message(ReadEdited("\"shards\"", "\"shard\"")), HasSubstr("`shards`"));
+  EXPECT_THAT(Message(ReadEdited("\"shards\": 1,", "\"shards\": 4294967295,")),
+              HasSubstr("3 parts of 4294967295 shards"));
   EXPECT_THAT(Message(ReadEdited("\"0000000000000007\"", "\"7\"")), HasSubstr("`job_uid`"));
   EXPECT_THAT(Message(ReadEdited("\"sample\"", "0")), HasSubstr("`job_name`"));
   EXPECT_THAT(Message(ReadEdited("\"bytes\": 26", "\"bytes\": \"26\"")), HasSubstr("`bytes`"));
