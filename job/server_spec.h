@@ -14,7 +14,7 @@ struct ServerSpec {
   absl::Duration heartbeat_interval = protocol::defaults::kServerHeartbeatInterval;
   // A worker that has made no progress for this long cannot renew its lease with heartbeats. 0
   // disables the check.
-  absl::Duration stall_timeout{};
+  absl::Duration stall_timeout = protocol::defaults::kServerStallTimeout;
   // Limit for reaching the coordinator. Workers may start before the coordinator.
   absl::Duration join_timeout = protocol::defaults::kServerJoinTimeout;
   // Limit for reaching a shard, for the first time or after a broken connection.

@@ -73,6 +73,7 @@ inline constexpr uint64_t kServerMaxMemory = 8589934592;
 inline constexpr uint32_t kServerPort = 7070;
 inline constexpr uint32_t kServerHttpPort = 7071;
 inline constexpr absl::Duration kServerRejoinTimeout = absl::Minutes(10);
+inline constexpr absl::Duration kServerStallTimeout = absl::Hours(1);
 
 // MetricsSpec.
 inline constexpr bool kMetricsEnabled = true;

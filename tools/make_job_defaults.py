@@ -14,7 +14,7 @@ import sys
 
 HEADER = "protocol/job_defaults.h"
 BYTES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-DURATIONS = {"ms": "Milliseconds", "s": "Seconds", "m": "Minutes"}
+DURATIONS = {"ms": "Milliseconds", "s": "Seconds", "m": "Minutes", "h": "Hours"}
 TYPES = {"uint32": "uint32_t", "uint64": "uint64_t", "double": "double"}
 FIELD = re.compile(r"optional (\w+) (\w+) = \d+ \[(.*?)\];", re.DOTALL)
 

@@ -341,7 +341,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .software_version = options.software_version,
                    .has_checkpoints = run_.has_checkpoints(),
                    .checkpoint_step = run_.book().newest(),
-                   .checkpoint_interval = options.checkpoint_interval,
+                   .checkpoint_interval = options.checkpoint.interval,
                    .checkpoint_trouble = checkpoints.trouble(),
                    .relays = options.relays};
   run_.recoveries().AddTo(&status);

@@ -162,7 +162,7 @@ void RequestFence::Refuse(StreamId stream, const protocol::ExchangeRequest& exch
                              " times in a row and is shut out; last: ", message);
   ++stats_->refused_fenced;
   Answer(stream, exchange, protocol::Outcome::kFenced, rank.fenced, out);
-  if (options_.elastic) {
+  if (options_.exchange.elastic()) {
     out->push_back(
         RankRefused{exchange.sender.rank, incarnations_[exchange.sender.rank], rank.fenced});
   } else {

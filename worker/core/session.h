@@ -224,6 +224,7 @@ class Session {
   }
 
   // Saves a checkpoint of `state` and of the session's own state, after a step with checkpoint_due.
+  // The coordinator accepts `files` from rank 0 only.
   // Writes in the background. If the write fails, the session reports it to the coordinator and
   // training continues. Fails with FAILED_PRECONDITION if no checkpoint is due.
   virtual absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) = 0;

@@ -50,7 +50,7 @@ TEST(RequestFence, ARefusedSenderTakesOverNothing) {
 TEST(RequestFence, AnElasticJobLosesOnlyTheRankThatIsRefusedThreeTimes) {
   for (const bool elastic : {false, true}) {
     ShardOptions options = SmallShard(2);
-    options.elastic = elastic;
+    if (elastic) options.exchange.membership = job::Membership::kElastic;
     options.replay_bytes = 1 << 20;
     ShardUnderTest shard(std::move(options));
     protocol::ExchangeRequest bad = Contribution(1, 1, 9, 1);
