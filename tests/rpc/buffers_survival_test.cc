@@ -110,8 +110,7 @@ class BuffersSurvivalTest : public ::testing::Test {
     }
     return session->Leave();
   }
-  static absl::Status TrainStep(worker::Session* session, uint32_t rank, uint64_t step,
-                                State* state) {
+  absl::Status TrainStep(worker::Session* session, uint32_t rank, uint64_t step, State* state) {
     const absl::Span<float> statistics = absl::MakeSpan(state->statistics);
     std::vector<float> gradient(kBuffersSurvivalWeights);
     CounterRandom random(rank, step, 4);
@@ -133,15 +132,19 @@ class BuffersSurvivalTest : public ::testing::Test {
     for (size_t i = 0; i < kBuffersSurvivalWeights; ++i) state->weights[i] -= 0.1f * gradient[i];
     state->averaged[step] = due ? 1 : 0;
     if (!result->checkpoint_due) return absl::OkStatus();
+    if (rank == 0) saved_ = step;
     return session->SaveCheckpoint(std::string(reinterpret_cast<const char*>(state), sizeof(State)),
                                    {});
   }
   // Runs on the thread of rank 0, so that no rank advances during the call. Steps are faster than
-  // the heartbeats that request checkpoints. Therefore this makes one step per heartbeat until two
-  // checkpoints are complete.
+  // the heartbeats that request checkpoints, and may be faster than the disk. Therefore this makes
+  // one step per heartbeat until two checkpoints are complete, and waits for each of them.
   void BeforeStep(uint64_t step) {
     if (!lose_) return;
-    AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
+    AwaitThat([&] {
+      const auto status = servers_[0].Status();
+      return status->shards[0].highest_closed_step + 1 >= step && status->checkpoint_step >= saved_;
+    });
     const uint64_t newest = servers_[0].Status()->checkpoint_step;
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
     // The loss occurs between two averaging steps, so that the ranks' buffers differ.
@@ -184,6 +187,7 @@ class BuffersSurvivalTest : public ::testing::Test {
   JobServers servers_;
   job::JobSpec job_;
   std::function<void()> lose_;
+  uint64_t saved_ = 0;  // The last step after which rank 0 saved a checkpoint. Used on its thread.
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
   std::atomic<uint32_t> restored_ = 0;
