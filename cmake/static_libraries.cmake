@@ -21,7 +21,7 @@ function(sluice_link_statically target file)
   endforeach()
 endfunction()
 
-# All Abseil targets, because they depend on each other.
+# This loop covers all Abseil targets, because they depend on each other.
 get_property(imported DIRECTORY PROPERTY IMPORTED_TARGETS)
 foreach(target ${imported})
   get_target_property(type ${target} TYPE)
@@ -36,8 +36,8 @@ sluice_link_statically(prometheus-cpp::core ${grpc_lib}/libprometheus-cpp-core.a
 
 find_library(SLUICE_CARES cares REQUIRED)
 find_library(SLUICE_RE2 re2 REQUIRED)
-# What each archive of gRPC 1.56 uses. Imported targets, because the linker needs each archive before those that it uses, and CMake knows this order only of
-# targets.
+# This part states which libraries each archive of gRPC 1.56 uses. The archives are imported targets, because the linker needs
+# each archive before those that it uses, and CMake knows this order only of targets.
 function(sluice_grpc_archive target name)
   add_library(${target} STATIC IMPORTED GLOBAL)
   set_target_properties(${target} PROPERTIES IMPORTED_LOCATION ${grpc_lib}/lib${name}.a)

@@ -16,6 +16,8 @@ import subprocess
 import sys
 import uuid
 
+from make_third_party import package as debian_package
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # By Debian source package: licence of the library's files in SPDX's terms.
 LICENCES = {
@@ -51,15 +53,6 @@ def self_test():
 
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def debian_package(archive):
-    path = str(pathlib.Path(archive).resolve())
-    for name in (path, path.removeprefix("/usr")):
-        found = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True)
-        if found.returncode == 0:
-            return found.stdout.split(":")[0]
-    sys.exit(f"{archive} belongs to no Debian package and is not in SLUICE_GRPC_PREFIX, so its licence is unknown")
 
 
 def described(package):

@@ -38,7 +38,7 @@ def package(library):
         found = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True)
         if found.returncode == 0:
             return found.stdout.split(":")[0]
-    sys.exit(f"{path} belongs to no Debian package, so its licence is unknown: describe it on the page by hand")
+    sys.exit(f"{path} belongs to no Debian package, so its licence is unknown: describe it by hand")
 
 
 def licences(text):

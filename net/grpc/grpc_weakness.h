@@ -12,8 +12,8 @@ namespace sluice::net {
 std::string LinkedGrpcVersion();
 
 // Returns one log line for a server that untrusted hosts can reach. `version` is a result of
-// LinkedGrpcVersion. Returns an empty string if this version has no known
-// weakness or `version` is malformed.
+// LinkedGrpcVersion. Returns an empty string if this version has no known weakness or `version` is
+// malformed.
 std::string GrpcWeakness(absl::string_view version);
 
 }  // namespace sluice::net

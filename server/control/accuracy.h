@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "protocol/job_defaults.h"
 #include "server/control/policy.h"
 
 namespace sluice::server {
@@ -21,7 +22,7 @@ struct AccuracyOptions {
   // points and uses the last point for all later steps. It does not judge steps before the first
   // point.
   std::vector<job::CurvePoint> reference{};
-  double tolerance = 0.5;  // In percentage points.
+  double tolerance = protocol::defaults::kControlTolerance;  // In percentage points.
 };
 
 // The policy judges the mean of the last kAccuracyCalm reports; it needs at least two. If the mean

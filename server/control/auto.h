@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "protocol/job_defaults.h"
 #include "server/control/codec_cpu_time.h"
 #include "server/control/policy.h"
 
@@ -27,7 +28,8 @@ struct AutoOptions {
   std::vector<ControlledTensor> tensors{};
   std::vector<CodecCpuTime> choices{};
   compress::CodecSpec first{};  // The codec that is used until the links are known.
-  double overlap = 0.7;         // As in the policy `bandwidth`.
+  // As in the policy `bandwidth`.
+  double overlap = protocol::defaults::kControlOverlap;
   // An error of 1 (nothing arrives in time) costs this share of additional steps. With feedback and
   // reduced momentum, even topk:1% (error 0.94) trains nearly as well as a dense codec
   // (docs/compression.md).

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "protocol/job_defaults.h"
 #include "server/control/bit_allocation.h"
 #include "server/control/policy.h"
 
@@ -28,7 +29,7 @@ struct BandwidthOptions {
   std::optional<double> step_time_s{};
   // The share of computing that can hide communication. This share extends from the first gradients
   // to the end of the backward pass.
-  double overlap = 0.7;
+  double overlap = protocol::defaults::kControlOverlap;
 };
 
 // Fails with INVALID_ARGUMENT if there is no rank or tensor, if a candidate's price is not known,

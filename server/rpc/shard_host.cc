@@ -41,7 +41,7 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       stages_(&CpuNanosecondsOfThisThread),
       waits_(job::RankLimit(options_.job)),
       links_(job::RankLimit(options_.job),
-             job::InLockstep(options_.job.exchange.mode) && options_.job.exchange.quorum == 0),
+             options_.job.exchange.in_lockstep() && options_.job.exchange.quorum == 0),
       trace_(options_.trace) {
   if (options_.job.exchange.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;

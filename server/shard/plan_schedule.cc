@@ -27,7 +27,7 @@ absl::Status InvalidPlan(const protocol::ExchangeRequest& exchange, const absl::
 PlanSchedule::PlanSchedule(const ShardOptions* options, std::vector<compress::ChunkConfig> base,
                            compress::Compressor* downlink, std::optional<ShardParameters>* replica)
     : options_(*options),
-      lockstep_(job::InLockstep(options_.exchange.mode)),
+      lockstep_(options_.exchange.in_lockstep()),
       base_(std::move(base)),
       downlink_(downlink),
       replica_(replica) {}

@@ -39,14 +39,14 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "ranks were included");
   }
   if (options.exchange.elastic() &&
-      (options.exchange.quorum > 0 || options.replay || !job::InLockstep(options.exchange.mode))) {
+      (options.exchange.quorum > 0 || options.replay || !options.exchange.in_lockstep())) {
     return absl::InvalidArgumentError(
         "an elastic shard closes every step with all present workers: it needs mode sync or "
         "local_sgd, and allows neither a quorum nor a replay");
   }
-  const bool somebody = std::any_of(options.incarnations.begin(), options.incarnations.end(),
-                                    [](uint64_t incarnation) { return incarnation != 0; });
-  if (options.exchange.elastic() && !somebody) {
+  const bool has_holder = std::any_of(options.incarnations.begin(), options.incarnations.end(),
+                                      [](uint64_t incarnation) { return incarnation != 0; });
+  if (options.exchange.elastic() && !has_holder) {
     return absl::InvalidArgumentError("a shard needs at least one worker at the start");
   }
   if (options.replay && !options.parameters_agree) {
@@ -70,7 +70,7 @@ double ShareOfElements(const ShardOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
-  if (job::InLockstep(options.exchange.mode)) {
+  if (options.exchange.in_lockstep()) {
     return SyncShard::Create(std::move(options));
   }
   return AsyncShard::Create(std::move(options));

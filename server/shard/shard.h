@@ -20,6 +20,7 @@
 #include "job/optimizer_spec.h"
 #include "protocol/compression_plan.h"
 #include "protocol/exchange.h"
+#include "protocol/job_defaults.h"
 #include "protocol/layout.h"
 #include "protocol/snapshot.h"
 #include "protocol/stage_times.h"
@@ -68,8 +69,10 @@ struct ShardOptions {
   // sum (BundleSummed) and closes the bundle in Publish. Requires mode sync without a quorum,
   // elastic membership or an update rule.
   bool forwards_sums = false;
-  uint64_t window_bytes = 16 << 20;         // Credit of each worker, in bytes.
-  uint64_t max_memory = uint64_t{8} << 30;  // In bytes; see Create and Handle.
+  // Credit of each worker, in bytes.
+  uint64_t window_bytes = protocol::defaults::kServerWindowBytes;
+  // In bytes; see Create and Handle.
+  uint64_t max_memory = protocol::defaults::kServerMaxMemory;
   ResultLogLimits log;
   // Bytes of results that the shard keeps after all ranks have them. Restarted workers replay these
   // steps; ReleaseResults frees them. 0 keeps none. Replaces the limits of `log` and cannot exceed
@@ -144,7 +147,7 @@ struct NotReproducible {
 // row. The coordinator must remove it, because bundles still wait for it.
 struct RankRefused {
   uint32_t rank = 0;
-  uint64_t incarnation = 0;  // Of the holder.
+  uint64_t incarnation = 0;  // The holder's incarnation.
   std::string text;
 };
 // The sum of a bundle on a shard with forwards_sums. All contributions have arrived.

@@ -5,6 +5,7 @@
 
 #include "job/exchange_spec.h"
 #include "protocol/exchange.h"
+#include "protocol/job_defaults.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
@@ -33,7 +34,7 @@ struct PipelineOptions {
   uint32_t rack_of = 0;
   // Limit on the bytes of frames sent to a shard and not yet admitted. One bundle is always
   // allowed.
-  uint64_t window_bytes = 16 << 20;
+  uint64_t window_bytes = protocol::defaults::kServerWindowBytes;
   // Bytes of frames of earlier steps, kept until Release to resend to a restarted shard. The oldest
   // steps are evicted first. 0 keeps none.
   uint64_t replay_bytes = 0;

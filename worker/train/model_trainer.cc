@@ -173,7 +173,7 @@ absl::Status ModelTrainer::Exchange(const StepInput& plan, TrainerStep* done) {
 
 // Without lockstep, n counts only this rank, and other ranks' updates arrive in any case.
 bool ModelTrainer::IsEmpty(const StepResult& result) const {
-  return job::InLockstep(spec_.exchange.mode) && result.n_max == 0;
+  return spec_.exchange.in_lockstep() && result.n_max == 0;
 }
 
 void ModelTrainer::Optimize(double rate, const protocol::CompressionPlan* plan) {

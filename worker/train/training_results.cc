@@ -183,8 +183,7 @@ TrainReport TrainingResults::Finish(absl::Time now) {
     report.test_loss = evaluation_->loss;
   }
   report.best = best_;
-  if (!job::InLockstep(spec_.exchange.mode) && staleness_.count > 0)
-    report.staleness = staleness_.value();
+  if (!spec_.exchange.in_lockstep() && staleness_.count > 0) report.staleness = staleness_.value();
   report.step_ms_p50 = step_times_.PercentileMs(50);
   report.step_ms_p95 = step_times_.PercentileMs(95);
   if (report.wall_seconds > 0) {

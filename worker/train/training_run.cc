@@ -79,8 +79,7 @@ void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   if (members_.empty()) {
     for (uint32_t rank = 0; rank < cursor.ranks; ++rank) members_.push_back(rank);
   }
-  if (spec_.exchange.membership == job::Membership::kElastic)
-    now = joined_.members.empty() ? members_ : joined_.members;
+  if (spec_.exchange.elastic()) now = joined_.members.empty() ? members_ : joined_.members;
   const auto before = members_.size();
   DealTo(std::move(now));
   if (before == members_.size()) return;
@@ -150,7 +149,7 @@ absl::Status TrainingRun::SaveCheckpoint() {
                            .ranks = static_cast<uint32_t>(members_.size()),
                            .deal_step = deal_step_,
                            .deal_offset = deal_offset_};
-  if (spec_.exchange.membership == job::Membership::kElastic) cursor.members = members_;
+  if (spec_.exchange.elastic()) cursor.members = members_;
   results_.AddTo(&cursor, clock_.Now());
   std::vector<CheckpointFile> files;
   if (rank_ == 0) files.push_back({"parameters.pt", trainer_->FormatParameters()});
@@ -238,8 +237,7 @@ void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {
 }
 
 void TrainingRun::ReportParameters(const std::string& sha256) {
-  if (job::InLockstep(spec_.exchange.mode))
-    session_->ReportParameters(rounds_.After(step_), sha256);
+  if (spec_.exchange.in_lockstep()) session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
 absl::Status TrainingRun::EvaluateNow() {
@@ -296,8 +294,7 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   // With elastic membership rank 0 may have left. All ranks know the participants of the last step.
-  const uint32_t writer =
-      spec_.exchange.membership == job::Membership::kElastic ? members_.front() : 0;
+  const uint32_t writer = spec_.exchange.elastic() ? members_.front() : 0;
   if (rank_ == writer && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
     absl::Status status = SaveParameters(trainer_->FormatParameters(), path);

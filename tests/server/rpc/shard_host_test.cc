@@ -336,8 +336,8 @@ TEST_F(ShardHostTest, AStreamThatIsTakenOverEndsAndItsClientGoesOnWithAnother) {
   EXPECT_EQ(second.AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
 }
 
-// Measurements need the arrival of a rank's newest steps. A step that nobody can reach must not
-// take their place.
+// Measurements need the arrival of a rank's newest steps. A step that no rank
+// can reach must not take their place.
 TEST_F(ShardHostTest, AStepOfARefusedRequestIsNotRecorded) {
   const std::unique_ptr<ShardHost> host = MakeHost();
   ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());

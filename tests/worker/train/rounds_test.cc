@@ -25,7 +25,7 @@ TEST(RoundsTest, LocalSgdHasSeveralStepsInEach) {
 
 TEST(RoundsTest, ElsewhereARoundIsAStep) {
   job::JobSpec spec;
-  spec.local.steps = 4;  // Applies only to another mode.
+  spec.local.steps = 4;  // Only mode local_sgd uses this value.
   const Rounds rounds(spec);
   for (uint64_t step = 1; step <= 5; ++step) {
     EXPECT_TRUE(rounds.EndsWith(step, 5));
