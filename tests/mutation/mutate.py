@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Changes one condition, constant or statement of the production code at a time, and lists the changes that no test notices.
 
-usage: mutate.py ROOT [--seed N] [--count N] [--folders FOLDER,...] [--list]
+usage: mutate.py ROOT [--seed N] [--count N] [--skip N] [--folders FOLDER,...] [--list]
   --seed N       draws other mutants (default 1)
   --count N      mutants to try (default 100)
+  --skip N       leaves out the first N drawn mutants, to continue an earlier run on the same tree
   --folders ...  of the folders below (default: all)
   --list         prints the drawn mutants and builds nothing
 
@@ -29,7 +30,7 @@ from mutants import mutants  # noqa: E402
 PROGRAMS = {
     "server/coordinator": ["server_coordinator_tests", "simulate"],
     "server/shard": ["server_shard_tests", "simulate"],
-    "server/control": ["control_tests", "simulate"],
+    "server/control": ["control_tests", "control_sim_tests", "simulate"],
     "server/rpc": ["server_rpc_tests", "server_process_tests"],
     "worker/core": ["worker_core_tests", "simulate"],
 }
@@ -82,13 +83,15 @@ def main():
     parser.add_argument("root", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--folders", default=",".join(PROGRAMS))
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     root, folders = options.root.resolve(), options.folders.split(",")
     drawn = candidates(root, folders)
     random.Random(options.seed).shuffle(drawn)
-    print(f"{len(drawn)} mutants, seed {options.seed}", flush=True)
+    print(f"{len(drawn)} mutants, seed {options.seed}, without the first {options.skip}", flush=True)
+    drawn = drawn[options.skip:]
     if options.list:
         for mutant in drawn[: options.count]:
             print(f"{mutant.path}:{mutant.line}: {mutant.before.strip()}  ->  {mutant.after.strip()}")
