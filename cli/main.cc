@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/str_join.h"
 #include "app/old_flags.h"
@@ -29,6 +30,7 @@
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
+#include "cli/why.h"
 #include "job/support.h"
 
 namespace sluice::cli {
@@ -129,18 +131,34 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
   });
 }
 
-void AddStatus(CLI::App* app, std::function<int()>* chosen) {
-  CLI::App* status = app->add_subcommand("status", "Show the status of a running job");
+// Adds a command that asks a coordinator for its status.
+std::pair<CLI::App*, std::shared_ptr<StatusOptions>> AddStatusCommand(CLI::App* app,
+                                                                      const char* name,
+                                                                      const char* what) {
+  CLI::App* const command = app->add_subcommand(name, what);
   auto options = std::make_shared<StatusOptions>();
   options->console = ConsoleOfThisProcess();
-  status->add_option("--coordinator", options->coordinator, "Address of shard 0")
+  command->add_option("--coordinator", options->coordinator, "Address of shard 0")
       ->type_name("HOST:PORT")
       ->capture_default_str();
+  app::AddTransportFlags(command, &options->security);
+  return {command, options};
+}
+
+void AddStatus(CLI::App* app, std::function<int()>* chosen) {
+  const auto [status, options] =
+      AddStatusCommand(app, "status", "Show the status of a running job");
   status->add_flag("--json", options->json,
                    "Print the coordinator's answer as JSON; with --watch one line per answer");
   status->add_flag("--watch", options->watch, "Show it every second until the job ends or Ctrl-C");
-  app::AddTransportFlags(status, &options->security);
-  status->callback([options, chosen] { *chosen = [options] { return ShowStatus(*options); }; });
+  status->callback(
+      [shared = options, chosen] { *chosen = [shared] { return ShowStatus(*shared); }; });
+}
+
+void AddWhy(CLI::App* app, std::function<int()>* chosen) {
+  const auto [why, options] =
+      AddStatusCommand(app, "why", "Say in words what a job waits for and what to do about it");
+  why->callback([shared = options, chosen] { *chosen = [shared] { return ShowWhy(*shared); }; });
 }
 
 void AddDoctor(CLI::App* app, std::function<int()>* chosen) {
@@ -374,6 +392,7 @@ int Main(int argc, char** argv) {
   AddValidate(&app, &chosen);
   AddExplain(&app, &chosen);
   AddStatus(&app, &chosen);
+  AddWhy(&app, &chosen);
   AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);

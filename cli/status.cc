@@ -188,6 +188,24 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
   return text;
 }
 
+int AskForStatus(const StatusOptions& options, v1::GetStatusReply* status) {
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(options.security, Logger("status"));
+  if (!transport.ok()) {
+    std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
+    return 2;
+  }
+  StatusClient client(options.coordinator, *std::move(transport));
+  client.Ask(kTimeout);
+  absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
+  if (!client.WaitForStatus(kTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
+    std::fputs(WhyNoAnswer(options.coordinator, answer.status()).c_str(), stderr);
+    return 1;
+  }
+  *status = *std::move(answer);
+  return 0;
+}
+
 int ShowStatus(const StatusOptions& options) {
   std::optional<app::StopSignals> signals;
   if (options.watch) {  // Must run before any thread starts.

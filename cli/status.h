@@ -23,6 +23,10 @@ struct StatusOptions {
   ConsoleOptions console{};
 };
 
+// Asks for the status once. Returns 0, or prints why there is no answer and returns the exit code
+// of the program: 1 if no coordinator answers, 2 if a file of `security` is invalid.
+int AskForStatus(const StatusOptions& options, v1::GetStatusReply* status);
+
 // Prints the status of a job. With `watch`, prints the status every second until the job has ended
 // or a signal arrives. On a terminal, each status replaces the previous one. Returns the exit code
 // of the program: 0; 1 if no coordinator answers, or if the coordinator stops answering or the job

@@ -16,6 +16,9 @@ constexpr double kEncodeMuch = 0.3;
 constexpr double kWaitMuch = 0.3;
 constexpr absl::Duration kStandstill = absl::Seconds(30);
 constexpr absl::Duration kLongWait = absl::Seconds(5);
+constexpr absl::string_view kCheckDisk =
+    "check the disk that holds checkpoint.dir there: it may be slow, full, read-only or not "
+    "mounted";
 constexpr size_t kNamedMax = 4;  // Maximum number of workers named in one sentence.
 
 using Kind = JobWarning::Kind;
@@ -63,8 +66,12 @@ void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobW
   const auto add = [&](const std::string& who, bool lost, absl::Duration since) {
     if (!lost && since < silence) return;
     out->push_back(
-        {Kind::kProblem, absl::StrCat(who, " has not reported for ", Seconds(since),
-                                      lost ? ": it is lost, and the job waits for it" : "")});
+        {Kind::kProblem,
+         absl::StrCat(who, " has not reported for ", Seconds(since),
+                      lost ? ": it is lost, and the job waits for it" : ""),
+         lost
+             ? "restart it, unless a supervisor does; if it runs, its log says why it cannot join"
+             : "check its machine, network and log; after server.lease_timeout it counts as lost"});
   };
   for (const MemberStatus& member : status.members) {
     if (member.joined && !member.left) add(Named(member), member.lost, member.since_heartbeat);
@@ -83,7 +90,7 @@ void AddWaits(const JobStatus& status, std::vector<JobWarning>* out) {
     std::string text =
         absl::StrCat(wait.who, " has been waiting for ", wait.what, " for ", Seconds(wait.lasts));
     if (!wait.trouble.empty()) absl::StrAppend(&text, ", and retries: ", wait.trouble);
-    out->push_back({Kind::kProblem, std::move(text)});
+    out->push_back({Kind::kProblem, std::move(text), std::string(kCheckDisk)});
   }
 }
 
@@ -100,8 +107,9 @@ void AddAwaited(const JobStatus& status, std::vector<JobWarning>* out) {
   if (!ranks.empty()) who.push_back(Names("worker", ranks));
   if (!shards.empty()) who.push_back(Names("shard", shards));
   if (who.empty()) return;
-  out->push_back(
-      {Kind::kNote, absl::StrCat("the job waits for ", absl::StrJoin(who, " and "), " to join")});
+  out->push_back({Kind::kNote,
+                  absl::StrCat("the job waits for ", absl::StrJoin(who, " and "), " to join"),
+                  "start what is missing; a process that runs but was refused logs the reason"});
 }
 
 void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
@@ -110,8 +118,11 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
     if (member.joined && !std::isfinite(member.progress.loss)) ranks.push_back(member.rank);
   }
   if (ranks.empty()) return;
-  out->push_back({Kind::kProblem, absl::StrCat("the loss of ", Names("worker", ranks),
-                                               " is not finite: training has diverged")});
+  out->push_back({Kind::kProblem,
+                  absl::StrCat("the loss of ", Names("worker", ranks),
+                               " is not finite: training has diverged"),
+                  "continue from a checkpoint before that with a lower learning rate, warm-up, or "
+                  "optimizer.clip_norm"});
 }
 
 // Reports that two checkpoints in a row did not become complete, whatever the reason. Only the
@@ -132,7 +143,9 @@ void AddMissingCheckpoint(const JobStatus& status, std::vector<JobWarning>* out)
           : absl::StrCat("the newest checkpoint is that after step ", status.checkpoint_step);
   out->push_back({Kind::kProblem,
                   absl::StrCat("step ", closed, " is over and ", newest,
-                               ", although checkpoint.interval is ", status.checkpoint_interval)});
+                               ", although checkpoint.interval is ", status.checkpoint_interval),
+                  "find the process that cannot write its part: its log names the folder and the "
+                  "error"});
 }
 
 // A part of a step, and the texts of the warning if it takes too long.
@@ -141,7 +154,7 @@ struct LongPart {
   double much = 0;  // Share of a step.
   const char* one = "";
   const char* several = "";
-  const char* advice = "";
+  const char* action = "";
 };
 
 void AddLong(const std::vector<Paced>& all, const LongPart& told, std::vector<JobWarning>* out) {
@@ -157,13 +170,27 @@ void AddLong(const std::vector<Paced>& all, const LongPart& told, std::vector<Jo
   const std::string who = ranks.size() > 1 && ranks.size() == all.size()
                               ? absl::StrCat("all ", ranks.size(), " workers")
                               : Names("worker", ranks);
-  out->push_back({Kind::kSlow, absl::StrCat(who, ranks.size() == 1 ? told.one : told.several, ": ",
-                                            Percents(shares), " of a step; ", told.advice)});
+  out->push_back({Kind::kSlow,
+                  absl::StrCat(who, ranks.size() == 1 ? told.one : told.several, ": ",
+                               Percents(shares), " of a step"),
+                  told.action});
 }
 
-const char* MostOf(const StepSplit& split) {
-  if (split.compute >= std::max(split.encode, split.transfer)) return "computing";
-  return split.encode >= split.transfer ? "encoding and decoding" : "on its link";
+// What a worker does for the largest part of its step, and what would help if others wait for it.
+struct MainActivity {
+  const char* name;
+  const char* action;
+};
+
+MainActivity MostOf(const StepSplit& split) {
+  if (split.compute >= std::max(split.encode, split.transfer)) {
+    return {"computing", "give that worker a faster machine, or use a quorum, ssp or async"};
+  }
+  if (split.encode >= split.transfer) {
+    return {"encoding and decoding",
+            "give that worker more processor time, or use a simpler codec"};
+  }
+  return {"on its link", "check the network of that worker, or use a codec that sends fewer bytes"};
 }
 
 // Reports the worker that the others wait for, or that all wait for the shards or for each other.
@@ -185,15 +212,20 @@ void AddLast(const std::vector<Paced>& all, std::vector<JobWarning>* out) {
   const StepSplit& split = last->pace.split;
   if (all.size() > 1 && last->wait_share() < mean / 2) {
     const double busy = std::max({split.compute, split.encode, split.transfer});
+    const MainActivity most = MostOf(split);
     out->push_back(
         {Kind::kSlow,
          absl::StrCat(all.size() == 2 ? "the other worker waits for worker "
                                       : "the other workers wait for worker ",
                       last->rank, ": ", Percents(others), " of a step, while that one spends ",
-                      Percent(last->Share(busy)), " of it ", MostOf(split))});
+                      Percent(last->Share(busy)), " of it ", most.name),
+         most.action});
   } else if (last->wait_share() >= kWaitMuch) {
-    out->push_back({Kind::kSlow, absl::StrCat("all workers wait for the shards or for each other: ",
-                                              Percents(others), " of a step")});
+    out->push_back({Kind::kSlow,
+                    absl::StrCat("all workers wait for the shards or for each other: ",
+                                 Percents(others), " of a step"),
+                    "use more shards if theirs are busy (sluice_stage_cpu_seconds_total); "
+                    "otherwise the workers take turns being slow"});
   }
 }
 
@@ -203,19 +235,20 @@ void AddSlow(const JobStatus& status, const JobHistory& history, std::vector<Job
     const std::optional<MemberPace> pace = history.Pace(member.rank);
     if (pace.has_value() && pace->split.seconds() > 0) all.push_back({member.rank, *pace});
   }
-  AddLong(all,
-          {.part = &StepSplit::transfer,
-           .much = kTransferMuch,
-           .one = " waits on its link",
-           .several = " wait on their links",
-           .advice = "fewer bytes or a faster network would shorten it"},
-          out);
+  AddLong(
+      all,
+      {.part = &StepSplit::transfer,
+       .much = kTransferMuch,
+       .one = " waits on its link",
+       .several = " wait on their links",
+       .action = "use a codec that sends fewer bytes, control.policy auto, or a faster network"},
+      out);
   AddLong(all,
           {.part = &StepSplit::encode,
            .much = kEncodeMuch,
            .one = " waits for its own encoding and decoding",
            .several = " wait for their own encoding and decoding",
-           .advice = "a simpler codec or more processor time would shorten it"},
+           .action = "use a simpler codec, or give the process more processor time"},
           out);
   AddLast(all, out);
 }
@@ -238,7 +271,12 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
                                    absl::Duration silence) {
   std::vector<JobWarning> out;
   if (status.phase == protocol::JobPhase::kFailed) {
-    out.push_back({Kind::kProblem, absl::StrCat("the job has failed: ", status.failure)});
+    out.push_back(
+        {Kind::kProblem, absl::StrCat("the job has failed: ", status.failure),
+         status.checkpoint_step == 0
+             ? "fix the cause and start the job again"
+             : "fix the cause, and start all processes again with the same checkpoint.dir: "
+               "the job continues from its newest checkpoint"});
   }
   if (status.phase == protocol::JobPhase::kFailed || status.phase == protocol::JobPhase::kFinished)
     return out;
@@ -248,14 +286,17 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   AddLoss(status, &out);
   AddMissingCheckpoint(status, &out);
   if (!status.checkpoint_trouble.empty()) {
-    out.push_back({Kind::kProblem, status.checkpoint_trouble});
+    out.push_back({Kind::kProblem, status.checkpoint_trouble, std::string(kCheckDisk)});
   }
   if (status.phase != protocol::JobPhase::kRunning) return out;
   const std::optional<absl::Duration> since = history.since_step();
   if (since.has_value() && *since >= kStandstill) {
-    out.push_back(
-        {Kind::kProblem, absl::StrCat("no worker has finished a step for ", Seconds(*since),
-                                      ": they compute, test, or wait for data")});
+    out.push_back({Kind::kProblem,
+                   absl::StrCat("no worker has finished a step for ", Seconds(*since),
+                                ": they compute, test, or wait for data"),
+                   "read the log of the worker with the lowest step; after server.stall_timeout, a "
+                   "worker that "
+                   "hangs counts as lost"});
   } else {
     AddSlow(status, history, &out);
   }

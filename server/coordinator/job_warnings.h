@@ -15,6 +15,7 @@ struct JobWarning {
   enum class Kind { kProblem, kSlow, kNote };
   Kind kind = Kind::kNote;
   std::string text;
+  std::string action{};  // What a person can do about it; empty if nothing is to be done.
 };
 
 absl::string_view ToString(JobWarning::Kind kind);  // problem, slow, note

@@ -199,7 +199,9 @@ void AddJob(const JobStatus& job, const JobReport& report, Json* out) {
   (*out)["seconds_left"] = Number(SecondsLeft(job));
   Json warnings = Json::array();
   for (const JobWarning& warning : report.warnings) {
-    warnings.push_back({{"kind", Text(ToString(warning.kind))}, {"text", warning.text}});
+    warnings.push_back({{"kind", Text(ToString(warning.kind))},
+                        {"text", warning.text},
+                        {"action", warning.action}});
   }
   (*out)["warnings"] = std::move(warnings);
   (*out)["workers_total"] = job.members.size();

@@ -81,6 +81,7 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
     v1::StatusWarning* out = reply->add_warnings();
     out->set_kind(std::string(ToString(warning.kind)));
     out->set_text(ValidText(warning.text));
+    out->set_action(ValidText(warning.action));
   }
 }
 

@@ -253,9 +253,10 @@ class EndToEnd(unittest.TestCase):
         output, _ = worker.communicate(timeout=LIMIT)
         self.assertNotEqual(worker.returncode, 0)
         self.assertIn(address, output)
-        done = sluice("status", "--coordinator", address)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn(address, done.stderr)
+        for command in ("status", "why"):
+            done = sluice(command, "--coordinator", address)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(address, done.stderr)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "protocol/wire/common_messages.h"
 #include "server/rpc/guarded_port.h"
+#include "tests/rpc/await.h"
 #include "tests/rpc/host_fixture.h"
 #include "worker/core/session.h"
 #include "worker/rpc/store_client.h"

@@ -21,7 +21,8 @@ constexpr StepSplit kFine = {.compute = 0.08, .encode = 0.005, .wait = 0.005, .t
 std::vector<std::string> Texts(const JobStatus& status, const JobHistory& history) {
   std::vector<std::string> texts;
   for (const JobWarning& warning : WarningsOf(status, history, kSilence)) {
-    texts.push_back(absl::StrCat(ToString(warning.kind), ": ", warning.text));
+    texts.push_back(absl::StrCat(ToString(warning.kind), ": ", warning.text,
+                                 warning.action.empty() ? "" : "; ", warning.action));
   }
   return texts;
 }
@@ -55,7 +56,8 @@ TEST(JobWarnings, SayThatTwoIntervalsPassedWithoutACheckpoint) {
   status.shards[0].highest_closed_step = 501;
   EXPECT_THAT(Texts(status, JobHistory()),
               ElementsAre("problem: step 501 is over and the newest checkpoint is that after step "
-                          "300, although checkpoint.interval is 100"));
+                          "300, although checkpoint.interval is 100; find the process that cannot "
+                          "write its part: its log names the folder and the error"));
   status.checkpoint_step = 0;
   EXPECT_THAT(Texts(status, JobHistory()), ElementsAre(HasSubstr("there is no checkpoint yet")));
   status.has_checkpoints = false;
@@ -91,13 +93,14 @@ TEST(JobWarnings, NameAWorkerWithASlowLinkAndThoseWhoWaitForIt) {
               ElementsAre(AllOf(HasSubstr("slow: worker 1 waits"), HasSubstr("its link: 92 %"),
                                 HasSubstr("fewer bytes")),
                           AllOf(HasSubstr("slow: the other workers"), HasSubstr("worker 1: 90 %"),
-                                HasSubstr("92 % of it on"))));
+                                HasSubstr("92 % of it on"), HasSubstr("check the network"))));
 }
 
 TEST(JobWarnings, NameAWorkerThatComputesSlowly) {
-  EXPECT_THAT(TextsOfSteps({{.compute = 1}, {.compute = 0.3, .wait = 0.7}}),
-              ElementsAre(AllOf(HasSubstr("slow: the other worker waits"),
-                                HasSubstr("worker 0: 70 %"), HasSubstr("100 % of it computing"))));
+  EXPECT_THAT(
+      TextsOfSteps({{.compute = 1}, {.compute = 0.3, .wait = 0.7}}),
+      ElementsAre(AllOf(HasSubstr("slow: the other worker waits"), HasSubstr("worker 0: 70 %"),
+                        HasSubstr("100 % of it computing"), HasSubstr("a faster machine"))));
 }
 
 TEST(JobWarnings, TellOfLinksOfAll) {

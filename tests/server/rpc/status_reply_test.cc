@@ -12,10 +12,13 @@ namespace {
 
 TEST(StatusReplyTest, AStatusCarriesWarnings) {
   v1::GetStatusReply reply;
-  StatusToProto(JobStatus{}, {{JobWarning::Kind::kSlow, "worker 3 waits on its uplink"}}, &reply);
+  StatusToProto(JobStatus{},
+                {{JobWarning::Kind::kSlow, "worker 3 waits on its uplink", "use fewer bytes"}},
+                &reply);
   ASSERT_EQ(reply.warnings_size(), 1);
   EXPECT_EQ(reply.warnings(0).kind(), "slow");
   EXPECT_EQ(reply.warnings(0).text(), "worker 3 waits on its uplink");
+  EXPECT_EQ(reply.warnings(0).action(), "use fewer bytes");
 }
 
 TEST(StatusReplyTest, TextsFromElsewhereAreUtf8InTheReply) {
