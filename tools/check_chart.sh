@@ -27,6 +27,8 @@ sets=(
   server.persistence.enabled=false
   tls.enabled=true,tls.existingSecret=certificate
   tls.enabled=true,tls.certManager.issuerRef.name=ca
+  tls.enabled=true,tls.serverSecret=servers,tls.workerSecret=workers,metrics.podMonitor.enabled=true
+  tls.enabled=true,tls.serverSecret=servers,tls.workerSecret=workers,auth.serverSecret=roles,auth.allowAnonymous=false
   auth.existingSecret=token,auth.allowAnonymous=false
   auth.existingSecret=token,auth.serverSecret=servers,auth.allowAnonymous=false
   worker.persistence.enabled=true

@@ -1,9 +1,6 @@
 {{/* The job file from the values, completed from the rest of the release. */}}
 {{- define "sluice.job" -}}
 {{- $job := deepCopy .Values.job -}}
-{{- if and .Values.auth.serverSecret (not .Values.auth.existingSecret) -}}
-{{- fail "auth.serverSecret needs auth.existingSecret, the workers' Secret: with roles, each worker sends a token that the key roles of auth.serverSecret names" -}}
-{{- end -}}
 {{- $workers := include "sluice.workerCount" . | int -}}
 {{- $shards := .Values.server.replicaCount -}}
 {{- if and (hasKey $job "workers") (ne (int $job.workers) (int $workers)) -}}
@@ -60,12 +57,19 @@
 {{- fail "no job: set job (the job file as a map, docs/job-file.md) or existingJobConfigMap" -}}
 {{- end -}}
 {{- if .Values.tls.enabled -}}
-{{- if and .Values.tls.existingSecret .Values.tls.certManager.issuerRef -}}
-{{- fail "tls.existingSecret and tls.certManager.issuerRef are both set: give one of them" -}}
+{{- $sources := list .Values.tls.existingSecret .Values.tls.certManager.issuerRef (or .Values.tls.serverSecret .Values.tls.workerSecret) | compact -}}
+{{- if gt (len $sources) 1 -}}
+{{- fail "there is more than one source of certificates: set only tls.certManager.issuerRef, only tls.serverSecret and tls.workerSecret, or only tls.existingSecret" -}}
 {{- end -}}
-{{- if not (or .Values.tls.existingSecret .Values.tls.certManager.issuerRef) -}}
-{{- fail "tls.enabled needs tls.existingSecret (with tls.crt, tls.key, ca.crt) or tls.certManager.issuerRef" -}}
+{{- if not $sources -}}
+{{- fail "tls.enabled needs tls.certManager.issuerRef, or tls.serverSecret and tls.workerSecret (each with tls.crt, tls.key, ca.crt), or tls.existingSecret with one certificate for all pods" -}}
 {{- end -}}
+{{- if ne (empty .Values.tls.serverSecret) (empty .Values.tls.workerSecret) -}}
+{{- fail "tls.serverSecret and tls.workerSecret belong together: set both, or set tls.existingSecret for one certificate for all pods" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.auth.serverSecret (not .Values.auth.existingSecret) (not (include "sluice.separateCertificates" .)) -}}
+{{- fail "auth.serverSecret needs auth.existingSecret, the workers' Secret: with roles, each worker sends a token that the key roles of auth.serverSecret names. Only if servers and workers have separate certificates (tls.serverSecret and tls.workerSecret, or tls.certManager.issuerRef) can that key name certificates instead" -}}
 {{- end -}}
 {{- if not (or .Values.tls.enabled .Values.auth.existingSecret .Values.auth.allowAnonymous) -}}
 {{- fail "nothing says who may join the job: set auth.existingSecret (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)), tls.enabled, or, on a network you trust, auth.allowAnonymous=true" -}}

@@ -61,8 +61,22 @@
 {{- default (printf "%s-job" (include "sluice.fullname" .)) .Values.existingJobConfigMap -}}
 {{- end -}}
 
-{{- define "sluice.tlsSecret" -}}
-{{- default (printf "%s-tls" (include "sluice.fullname" .)) .Values.tls.existingSecret -}}
+{{/* Not empty if workers have another certificate than servers and relays. */}}
+{{- define "sluice.separateCertificates" -}}
+{{- if and .Values.tls.enabled (not .Values.tls.existingSecret) -}}separate{{- end -}}
+{{- end -}}
+
+{{/* Secrets with the certificates of servers and relays, and of workers. */}}
+{{- define "sluice.serverTlsSecret" -}}
+{{- coalesce .Values.tls.existingSecret .Values.tls.serverSecret (printf "%s-tls" (include "sluice.fullname" .)) -}}
+{{- end -}}
+{{- define "sluice.workerTlsSecret" -}}
+{{- coalesce .Values.tls.existingSecret .Values.tls.workerSecret (printf "%s-tls" (include "sluice.worker" .)) -}}
+{{- end -}}
+
+{{/* Secret with the token of servers and relays, and their role file. */}}
+{{- define "sluice.serverAuthSecret" -}}
+{{- default .Values.auth.existingSecret .Values.auth.serverSecret -}}
 {{- end -}}
 
 {{- define "sluice.selector" -}}

@@ -118,7 +118,7 @@ readinessProbe:
 {{- if include "sluice.sharedState" . }}
 - {name: shared, mountPath: {{ .Values.worker.persistence.mountPath }}}
 {{- end }}
-{{- include "sluice.transportMounts" . }}
+{{- include "sluice.transportMounts" (dict "root" . "secret" (include "sluice.serverAuthSecret" .)) }}
 {{- end -}}
 
 {{/* Argument: {root: $, persistence: .Values.server.persistence or .Values.relay.persistence} */}}
@@ -135,7 +135,7 @@ readinessProbe:
 - name: shared
   persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" .root }}}
 {{- end }}
-{{- include "sluice.transportVolumes" (dict "root" .root "secret" (default .root.Values.auth.existingSecret .root.Values.auth.serverSecret)) }}
+{{- include "sluice.transportVolumes" (dict "root" .root "tls" (include "sluice.serverTlsSecret" .root) "secret" (include "sluice.serverAuthSecret" .root)) }}
 {{- end -}}
 
 {{- define "sluice.stateClaim" -}}
@@ -177,20 +177,21 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
+{{/* Argument: {root: $, secret: name of the Secret with the process's token or role file, or ""} */}}
 {{- define "sluice.transportMounts" -}}
-{{- if .Values.tls.enabled }}
+{{- if .root.Values.tls.enabled }}
 - {name: tls, mountPath: /etc/sluice/tls, readOnly: true}
 {{- end }}
-{{- if .Values.auth.existingSecret }}
+{{- if .secret }}
 - {name: auth, mountPath: /etc/sluice/auth, readOnly: true}
 {{- end }}
 {{- end -}}
 
-{{/* Argument: {root: $, secret: name of the Secret with the process's token, or ""} */}}
+{{/* Argument: {root: $, tls: name of the Secret with the process's certificate, secret: as for the mounts} */}}
 {{- define "sluice.transportVolumes" -}}
 {{- if .root.Values.tls.enabled }}
 - name: tls
-  secret: {secretName: {{ include "sluice.tlsSecret" .root }}, defaultMode: 0440}
+  secret: {secretName: {{ .tls }}, defaultMode: 0440}
 {{- end }}
 {{- if .secret }}
 - name: auth

@@ -116,7 +116,7 @@ template:
           {{- if $worker.persistence.enabled }}
           - {name: shared, mountPath: {{ $worker.persistence.mountPath }}}
           {{- end }}
-          {{- include "sluice.transportMounts" $root | nindent 10 }}
+          {{- include "sluice.transportMounts" (dict "root" $root "secret" $root.Values.auth.existingSecret) | nindent 10 }}
           {{- with $worker.extraVolumeMounts }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
@@ -133,7 +133,7 @@ template:
       - name: shared
         persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" $root }}}
       {{- end }}
-      {{- include "sluice.transportVolumes" (dict "root" $root "secret" $root.Values.auth.existingSecret) | nindent 6 }}
+      {{- include "sluice.transportVolumes" (dict "root" $root "tls" (include "sluice.workerTlsSecret" $root) "secret" $root.Values.auth.existingSecret) | nindent 6 }}
       {{- with $worker.extraVolumes }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
