@@ -37,6 +37,8 @@ sets=(
   worker.kind=JobSet
   worker.restartOnUpgrade=true
   networkPolicy.enabled=false,podDisruptionBudget.enabled=false,serviceAccount.create=false
+  networkPolicy.egress.restrictWorkers=true
+  networkPolicy.egress.restrictServers=false
   metrics.podMonitor.enabled=true
   log.format=json,log.level=warning
   relay.enabled=true,relay.racks[0].workers=2,relay.racks[1].workers=1

@@ -93,6 +93,14 @@
 {{- else if .Values.relay.racks -}}
 {{- fail "relay.racks is set and relay.enabled is false: set it to true, or remove relay.racks" -}}
 {{- end -}}
+{{- with .Values.networkPolicy.egress -}}
+{{- if and .serverRules (not .restrictServers) -}}
+{{- fail "networkPolicy.egress.serverRules is set and networkPolicy.egress.restrictServers is false: nothing limits the connections of servers, so remove the rules, or set restrictServers" -}}
+{{- end -}}
+{{- if and .workerRules (not .restrictWorkers) -}}
+{{- fail "networkPolicy.egress.workerRules is set and networkPolicy.egress.restrictWorkers is false: nothing limits the connections of workers, so remove the rules, or set restrictWorkers" -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.metrics.prometheusRule.enabled (not (.Files.Glob "rules/*.yaml")) -}}
 {{- fail "metrics.prometheusRule.enabled: this version of the chart has no rules yet" -}}
 {{- end -}}
