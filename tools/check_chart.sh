@@ -62,6 +62,7 @@ for i in "${!sets[@]}"; do
 done
 rendered=("$work"/*.yaml)
 say "${#rendered[@]} sets of values render, each twice with the same output"
+! grep -n 'emptyDir: {}' "${rendered[@]}" || { say "an emptyDir without sizeLimit can fill a node's disk" >&2; exit 1; }
 
 for version in 1.29.14 1.34.4; do
   $tools/bin/kubeconform -strict -summary -schema-location "$tools/schemas/$version/{{.ResourceKind}}{{.KindSuffix}}.json" \

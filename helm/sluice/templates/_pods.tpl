@@ -121,15 +121,15 @@ readinessProbe:
 {{- include "sluice.transportMounts" (dict "root" . "secret" (include "sluice.serverAuthSecret" .)) }}
 {{- end -}}
 
-{{/* Argument: {root: $, persistence: .Values.server.persistence or .Values.relay.persistence} */}}
+{{/* Argument: {root: $, values: .Values.server or .Values.relay} */}}
 {{- define "sluice.servingVolumes" -}}
 - name: job
   configMap: {name: {{ include "sluice.jobConfigMap" .root }}}
 - name: tmp
-  emptyDir: {}
-{{- if not .persistence.enabled }}
+  emptyDir: {sizeLimit: {{ .values.tmp.sizeLimit }}}
+{{- if not .values.persistence.enabled }}
 - name: state
-  emptyDir: {}
+  emptyDir: {sizeLimit: {{ .values.persistence.size }}}
 {{- end }}
 {{- if include "sluice.sharedState" .root }}
 - name: shared

@@ -124,7 +124,7 @@ template:
       - name: job
         configMap: {name: {{ include "sluice.jobConfigMap" $root }}}
       - name: tmp
-        emptyDir: {}
+        emptyDir: {sizeLimit: {{ $worker.tmp.sizeLimit }}}
       {{- if $worker.shm.sizeLimit }}
       - name: shm
         emptyDir: {medium: Memory, sizeLimit: {{ $worker.shm.sizeLimit }}}
