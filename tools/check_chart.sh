@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects against the schemas of the
-# oldest and the newest supported Kubernetes, helm-unittest, and that its README lists all values.
+# Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects and the examples in deploy/kubernetes
+# against the schemas of the oldest and the newest supported Kubernetes, helm-unittest, and that its README lists all values.
 # usage: tools/check_chart.sh [--fix]     --fix writes the README
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +31,7 @@ sets=(
   tls.enabled=true,tls.serverSecret=servers,tls.workerSecret=workers,auth.serverSecret=roles,auth.allowAnonymous=false
   auth.existingSecret=token,auth.allowAnonymous=false
   auth.existingSecret=token,auth.serverSecret=servers,auth.allowAnonymous=false
+  auth.existingSecret=token,auth.serverSecret=servers,auth.observerSecret=observer,auth.allowAnonymous=false
   worker.persistence.enabled=true
   worker.persistence.enabled=true,job.checkpoint.store=path
   worker.shm.sizeLimit=1Gi,worker.runtimeClassName=nvidia
@@ -61,12 +62,13 @@ for i in "${!sets[@]}"; do
   render "set-$i" --values "$chart/ci/minimal-values.yaml" --set "${sets[$i]}"
 done
 rendered=("$work"/*.yaml)
+examples=(deploy/kubernetes/*.yaml)
 say "${#rendered[@]} sets of values render, each twice with the same output"
 ! grep -n 'emptyDir: {}' "${rendered[@]}" || { say "an emptyDir without sizeLimit can fill a node's disk" >&2; exit 1; }
 
 for version in 1.29.14 1.34.4; do
   $tools/bin/kubeconform -strict -summary -schema-location "$tools/schemas/$version/{{.ResourceKind}}{{.KindSuffix}}.json" \
-    -schema-location "$tools/schemas/crds/{{.ResourceKind}}{{.KindSuffix}}.json" "${rendered[@]}" |
+    -schema-location "$tools/schemas/crds/{{.ResourceKind}}{{.KindSuffix}}.json" "${rendered[@]}" "${examples[@]}" |
     sed "s/^/check_chart: Kubernetes $version: /"
 done
 

@@ -71,6 +71,9 @@
 {{- if and .Values.auth.serverSecret (not .Values.auth.existingSecret) (not (include "sluice.separateCertificates" .)) -}}
 {{- fail "auth.serverSecret needs auth.existingSecret, the workers' Secret: with roles, each worker sends a token that the key roles of auth.serverSecret names. Only if servers and workers have separate certificates (tls.serverSecret and tls.workerSecret, or tls.certManager.issuerRef) can that key name certificates instead" -}}
 {{- end -}}
+{{- if and .Values.auth.observerSecret (not .Values.auth.serverSecret) -}}
+{{- fail "auth.observerSecret needs auth.serverSecret, whose key roles says that its token is an observer's: without roles, every token may do everything" -}}
+{{- end -}}
 {{- if not (or .Values.tls.enabled .Values.auth.existingSecret .Values.auth.allowAnonymous) -}}
 {{- fail "nothing says who may join the job: set auth.existingSecret (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)), tls.enabled, or, on a network you trust, auth.allowAnonymous=true" -}}
 {{- end -}}

@@ -101,7 +101,7 @@ readinessProbe:
 - --http-tls
 {{- end }}
 {{- include "sluice.logArgs" . }}
-{{- include "sluice.transportArgs" . }}
+{{- include "sluice.transportArgs" (dict "root" . "secret" .Values.auth.existingSecret) }}
 {{- if .Values.auth.serverSecret }}
 - --role-file=/etc/sluice/auth/roles
 {{- end }}
@@ -157,14 +157,14 @@ readinessProbe:
 {{- if and .Values.worker.persistence.enabled (eq "path" (dig "checkpoint" "store" "shards" .Values.job)) -}}shared{{- end -}}
 {{- end -}}
 
-{{/* Flags that servers, workers and `sluice status` share. */}}
+{{/* Flags that servers, workers and `sluice status` share. Argument: {root: $, secret: name of the Secret with the process's token, or ""} */}}
 {{- define "sluice.transportArgs" -}}
-{{- if .Values.tls.enabled }}
+{{- if .root.Values.tls.enabled }}
 - --tls-cert=/etc/sluice/tls/tls.crt
 - --tls-key=/etc/sluice/tls/tls.key
 - --tls-ca=/etc/sluice/tls/ca.crt
 {{- end }}
-{{- if .Values.auth.existingSecret }}
+{{- if .secret }}
 - --token-file=/etc/sluice/auth/token
 {{- end }}
 {{- end -}}

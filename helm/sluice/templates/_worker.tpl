@@ -80,7 +80,7 @@ template:
           {{- end }}
           {{- end }}
           {{- include "sluice.logArgs" $root | nindent 10 }}
-          {{- include "sluice.transportArgs" $root | nindent 10 }}
+          {{- include "sluice.transportArgs" (dict "root" $root "secret" $root.Values.auth.existingSecret) | nindent 10 }}
           {{- with $worker.args }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
