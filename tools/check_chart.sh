@@ -40,6 +40,7 @@ sets=(
   networkPolicy.enabled=false,podDisruptionBudget.enabled=false,serviceAccount.create=false
   networkPolicy.egress.restrictWorkers=true
   networkPolicy.egress.restrictServers=false
+  podDisruptionBudget.maxUnavailableRelays=2,podDisruptionBudget.maxUnavailableWorkers=1
   metrics.podMonitor.enabled=true
   log.format=json,log.level=warning
   relay.enabled=true,relay.racks[0].workers=2,relay.racks[1].workers=1

@@ -39,6 +39,22 @@ affinity:
 {{- end }}
 {{- end -}}
 
+{{/* Topology spread constraints: those of the values, or different hosts where possible.
+Argument: {root: $, values: .Values.server, component: server} */}}
+{{- define "sluice.spread" -}}
+{{- if .values.topologySpreadConstraints }}
+{{- toYaml .values.topologySpreadConstraints }}
+{{- else -}}
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "sluice.selector" .root | nindent 6 }}
+      app.kubernetes.io/component: {{ .component }}
+{{- end }}
+{{- end -}}
+
 {{/* Placement in a rack: its values added to those of all relays or workers. Argument: {values: .Values.worker, rack: one of relay.racks} */}}
 {{- define "sluice.placementInRack" -}}
 {{- $selector := merge dict (default dict .rack.nodeSelector) .values.nodeSelector -}}
