@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the tools that check the chart into .deps/chart/: helm, helm-unittest, kubeconform and helm-docs, as Go
-# programs of pinned versions, and the schemas of Kubernetes and of the custom resources that the chart may create.
+# programs of pinned versions, and the schemas of Kubernetes and of the custom resources that the chart may create or that deploy/kubernetes has examples of.
 # Needs Go and PyYAML (python3-yaml). Idempotent; the first run takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,10 @@ kubernetes=(1.29.14 1.34.4)
 prometheus_operator=v0.85.0
 cert_manager=v1.18.2
 jobset=v0.10.1
-stamp_text="helm 3.19.5, helm-unittest 1.1.2, kubeconform 0.8.0, helm-docs 1.14.2, schemas 1 of ${kubernetes[*]} $prometheus_operator $cert_manager $jobset"
+kueue=v0.17.0
+trainer=v2.0.0
+keda=v2.21.0
+stamp_text="helm 3.19.5, helm-unittest 1.1.2, kubeconform 0.8.0, helm-docs 1.14.2, schemas 2 of ${kubernetes[*]} $prometheus_operator $cert_manager $jobset $kueue $trainer $keda"
 
 say() { printf 'chart-tools: %s\n' "$*"; }
 
@@ -56,6 +59,9 @@ done
 python3 scripts/chart_schemas.py crds "$root/schemas/crds" \
   "$(folder_of github.com/prometheus-operator/prometheus-operator@$prometheus_operator)"/example/prometheus-operator-crd/monitoring.coreos.com_{podmonitors,prometheusrules}.yaml \
   "$(folder_of github.com/cert-manager/cert-manager@$cert_manager)"/deploy/crds/*certificates.yaml \
-  "$(folder_of sigs.k8s.io/jobset@$jobset)"/config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml
+  "$(folder_of sigs.k8s.io/jobset@$jobset)"/config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml \
+  "$(folder_of sigs.k8s.io/kueue@$kueue)"/config/components/crd/bases/kueue.x-k8s.io_{clusterqueues,localqueues,resourceflavors,workloadpriorityclasses}.yaml \
+  "$(folder_of github.com/kubeflow/trainer/v2@$trainer)"/manifests/base/crds/trainer.kubeflow.org_{clustertrainingruntimes,trainjobs}.yaml \
+  "$(folder_of github.com/kedacore/keda/v2@$keda)"/config/crd/bases/keda.sh_scaledobjects.yaml
 printf '%s\n' "$stamp_text" >"$root/stamp"
 say "in $root"

@@ -52,8 +52,8 @@ sets=(
 render() {
   local name=$1
   shift
-  $helm template demo "$chart" --namespace demo "$@" >"$work/$name.yaml"
-  $helm template demo "$chart" --namespace demo "$@" | cmp - "$work/$name.yaml"
+  $helm template demo "$chart" --namespace default "$@" >"$work/$name.yaml"
+  $helm template demo "$chart" --namespace default "$@" | cmp - "$work/$name.yaml"
 }
 for values in "$chart"/ci/*-values.yaml; do
   $helm lint --strict --quiet "$chart" --values "$values"
@@ -66,6 +66,10 @@ rendered=("$work"/*.yaml)
 examples=(deploy/kubernetes/*.yaml)
 say "${#rendered[@]} sets of values render, each twice with the same output"
 ! grep -n 'emptyDir: {}' "${rendered[@]}" || { say "an emptyDir without sizeLimit can fill a node's disk" >&2; exit 1; }
+# The examples belong to release `demo`, so the names in them are those of its objects.
+while read -r name; do
+  grep -qF -- "$name" "${rendered[@]}" || { say "deploy/kubernetes: the chart gives nothing the name $name" >&2; exit 1; }
+done < <(grep -oh 'demo-sluice[a-z0-9.:-]*' "${examples[@]}" | sort -u)
 
 for version in 1.29.14 1.34.4; do
   $tools/bin/kubeconform -strict -summary -schema-location "$tools/schemas/$version/{{.ResourceKind}}{{.KindSuffix}}.json" \
