@@ -31,7 +31,7 @@ PROGRAMS = {
     "server/coordinator": ["server_coordinator_tests", "simulate"],
     "server/shard": ["server_shard_tests", "simulate"],
     "server/control": ["control_tests", "control_sim_tests", "simulate"],
-    "server/rpc": ["server_rpc_tests", "server_process_tests"],
+    "server/rpc": ["server_rpc_tests", "server_process_tests", "session_rpc_tests", "security_rpc_tests"],
     "worker/core": ["worker_core_tests", "simulate"],
 }
 # Seconds for one program: of the processor, and on the clock for one that only waits. On a quiet machine, no program takes a tenth of these.

@@ -23,9 +23,11 @@ TEST(CodecCpuTimeTest, EveryCodecThatAPlanCanChooseHasOne) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(CodecCpuTimeTest, AShardAddsEveryRanksFramesOfItsPart) {
+TEST(CodecCpuTimeTest, AShardAddsEveryRanksFramesOfItsPartAndEncodesTheResult) {
   EXPECT_GT(CostOf("int8", 1'000'000, 8).server_s, CostOf("int8", 1'000'000, 4).server_s);
   EXPECT_DOUBLE_EQ(CostOf("int8", 250'000).server_s, CostOf("int8").server_s / 4);
+  const CodecCpuTime whole = CostOf("int8", 1'000'000, 4);
+  EXPECT_DOUBLE_EQ(whole.server_s, 4 * whole.apply_s + whole.encode_s);
 }
 
 TEST(CodecCpuTimeTest, WhatIsSentCostsAndWhatIsNotDoesNot) {
