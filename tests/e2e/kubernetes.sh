@@ -238,6 +238,7 @@ complete racks 0 1
 k delete pod racks-sluice-relay-0-0 --wait >/dev/null
 await 120 "a relay that begins after the end is ready" both_relays_ready racks
 h test racks --logs >"$work/test.log" 2>&1 || fail "helm test: $(tail -n 20 "$work/test.log")"
+k delete pod racks-sluice-test --wait >/dev/null  # Helm leaves it, so that its log can be read.
 h uninstall racks --wait >/dev/null
 await 60 "nothing is left of an uninstalled release with racks" gone racks
 say "two racks, disturbed: the same parameters"
