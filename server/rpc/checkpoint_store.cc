@@ -46,24 +46,24 @@ absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
 // an error.
 class CheckpointStore::Transfer {
  public:
-  // `path` can have only one writer. An empty path means that the transfer only reads.
+  // `path` can have only one writer. An empty path means that the transfer only reads. The caller
+  // has checked that the sender holds `rank`.
   Transfer(CheckpointStore* store, std::string path, uint32_t rank)
-      : store_(store), path_(std::move(path)), rank_(rank) {
+      : store_(store), path_(std::move(path)), of_rank_(rank, path_.empty()) {
     MutexLock lock(&store_->mutex_);
     if (store_->transfers_ >= store_->options_.transfers_max) {
       status_ = absl::ResourceExhaustedError(
           absl::StrCat("shard ", store_->options_.shard, " has ", store_->transfers_,
                        " parts of checkpoints in progress; try again"));
-    } else if (!path_.empty() &&
-               store_->of_rank_[rank_] >= store_->options_.transfers_of_rank_max) {
+    } else if (store_->of_rank_[of_rank_] >= store_->options_.transfers_of_rank_max) {
       status_ = absl::ResourceExhaustedError(absl::StrCat(
-          "rank ", rank_, " has ", store_->options_.transfers_of_rank_max,
+          "rank ", of_rank_.first, " has ", store_->options_.transfers_of_rank_max,
           " parts of checkpoints in progress to shard ", store_->options_.shard, "; try again"));
     } else if (!path_.empty() && !store_->under_way_.insert(path_).second) {
       status_ = absl::AbortedError(absl::StrCat(path_, " is being written; try again"));
     } else {
       ++store_->transfers_;
-      if (!path_.empty()) ++store_->of_rank_[rank_];
+      ++store_->of_rank_[of_rank_];
     }
   }
   ~Transfer() {
@@ -71,7 +71,7 @@ class CheckpointStore::Transfer {
     MutexLock lock(&store_->mutex_);
     store_->under_way_.erase(path_);
     --store_->transfers_;
-    if (!path_.empty()) --store_->of_rank_[rank_];
+    --store_->of_rank_[of_rank_];
   }
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -81,7 +81,7 @@ class CheckpointStore::Transfer {
  private:
   CheckpointStore* const store_;
   const std::string path_;
-  const uint32_t rank_;
+  const std::pair<uint32_t, bool> of_rank_;
   absl::Status status_;
 };
 
@@ -117,7 +117,7 @@ grpc::Status CheckpointStore::LetIn(const grpc::ServerContext& context, net::Met
 bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
                                 grpc::ServerReader<v1::PutPartRequest>* reader,
                                 v1::PutPartRequest* first) {
-  const ReadPatience::Waiting waiting(&reads_, context, options_.first_patience);
+  const ClientPatience::Waiting waiting(&calls_, context, options_.first_patience);
   // The client waits for the metadata before it sends the part.
   reader->SendInitialMetadata();
   return reader->Read(first);
@@ -190,7 +190,7 @@ absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(
   uint64_t received = 0;
   v1::PutPartRequest message;
   const auto read = [&] {
-    const ReadPatience::Waiting waiting(&reads_, context, options_.patience);
+    const ClientPatience::Waiting waiting(&calls_, context, options_.patience);
     return reader->Read(&message);
   };
   while (read()) {
@@ -215,17 +215,19 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
                                       const v1::GetPartRequest* request,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
   if (const grpc::Status may = LetIn(*context, net::Method::kGetPart); !may.ok()) return may;
-  const Transfer transfer(this, "", /*rank=*/0);
+  const protocol::Sender sender = protocol::SenderFromProto(request->sender());
+  const protocol::CheckpointPart part = protocol::CheckedPartFromProto(request->part());
+  absl::Status valid = protocol::CheckPartNames(part);
+  if (valid.ok()) valid = host_->CheckSender(sender);
+  if (!valid.ok()) return net::ToGrpc(valid);
+  const Transfer transfer(this, "", sender.rank);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
-  return net::ToGrpc(Send(*request, writer));
+  return net::ToGrpc(Send(part, context, writer));
 }
 
-absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
-                                   grpc::ServerWriter<v1::GetPartReply>* writer) const {
-  const protocol::CheckpointPart part = protocol::CheckedPartFromProto(request.part());
-  absl::Status status = protocol::CheckPartNames(part);
-  if (status.ok()) status = host_->CheckSender(protocol::SenderFromProto(request.sender()));
-  if (!status.ok()) return status;
+absl::Status CheckpointStore::Send(const protocol::CheckpointPart& part,
+                                   grpc::ServerContext* context,
+                                   grpc::ServerWriter<v1::GetPartReply>* writer) {
   const std::string path = protocol::PartPath(options_.folder, part);
   const absl::StatusOr<protocol::FileFacts> facts = protocol::StatFile(path);
   // An unreadable part is treated as lost, so that the caller tries an earlier checkpoint.
@@ -234,9 +236,11 @@ absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
     return absl::NotFoundError(
         absl::StrCat(path, " has ", facts->bytes, " bytes, not ", part.bytes));
   }
-  status = protocol::ReadPieces(path, kPieceBytes, [&](absl::string_view piece) {
+  const absl::Status status = protocol::ReadPieces(path, kPieceBytes, [&](absl::string_view piece) {
     v1::GetPartReply reply;
     reply.set_content(std::string(piece));
+    // A client that accepts no bytes blocks the write.
+    const ClientPatience::Waiting waiting(&calls_, context, options_.patience);
     return writer->Write(reply) ? absl::OkStatus()
                                 : absl::CancelledError("the client stopped reading");
   });

@@ -1,6 +1,6 @@
 // CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
 // `checkpoint.store: shards`. Calls block gRPC threads. The number of concurrent calls is bounded,
-// and so is the time that a call waits for a message. Each call holds one message in memory.
+// and so is the time that a call waits for its client. Each call holds one message in memory.
 #pragma once
 
 #include <functional>
@@ -8,12 +8,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "net/grpc/transport.h"
-#include "server/rpc/read_patience.h"
+#include "server/rpc/client_patience.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
 
@@ -26,9 +27,9 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
     std::string folder;  // Folder of the parts.
     uint64_t part_bytes_max = uint64_t{64} << 30;
     size_t transfers_max = 16;         // Limit of concurrent transfers. Further callers must retry.
-    size_t transfers_of_rank_max = 2;  // Limit of a rank's concurrent writes.
+    size_t transfers_of_rank_max = 2;  // Limit of a rank's concurrent writes, and of its reads.
     size_t unnamed_max = 32;  // Limit of concurrent calls that have not named their part yet.
-    // Timeouts for the message that names the part and for each later message.
+    // Timeouts for the message that names the part, and for each later message in either direction.
     absl::Duration first_patience = absl::Seconds(10);
     absl::Duration patience = absl::Seconds(30);
     // Called with ServerContext::peer() for each call that the job allows, because interceptors of
@@ -61,8 +62,8 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
                                                    protocol::CheckpointPart part,
                                                    grpc::ServerContext* context,
                                                    grpc::ServerReader<v1::PutPartRequest>* reader);
-  absl::Status Send(const v1::GetPartRequest& request,
-                    grpc::ServerWriter<v1::GetPartReply>* writer) const;
+  absl::Status Send(const protocol::CheckpointPart& part, grpc::ServerContext* context,
+                    grpc::ServerWriter<v1::GetPartReply>* writer);
 
   const Options options_;
   const ShardHost* const host_;
@@ -71,10 +72,10 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
   size_t transfers_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Number of writing transfers, by rank.
-  std::map<uint32_t, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);
+  // Number of transfers, by rank and by whether they read.
+  std::map<std::pair<uint32_t, bool>, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);
   size_t unnamed_ ABSL_GUARDED_BY(mutex_) = 0;
-  ReadPatience reads_;
+  ClientPatience calls_;
 };
 
 }  // namespace sluice::server

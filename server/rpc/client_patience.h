@@ -1,5 +1,5 @@
-// ReadPatience: ends calls whose clients block a thread too long by sending no message. Runs a
-// thread. Thread-safe.
+// ClientPatience: ends calls whose clients block a thread too long, because they send no message or
+// accept none. Runs a thread. Thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -13,22 +13,22 @@
 
 namespace sluice::server {
 
-class ReadPatience {
+class ClientPatience {
  public:
-  ReadPatience();
-  ~ReadPatience();
+  ClientPatience();
+  ~ClientPatience();
 
-  // Exists while a call waits for a message. After `patience` the call ends with ABORTED, and the
-  // read returns.
+  // Exists while a call waits for its client. After `patience` the call ends with ABORTED, and the
+  // read or write returns.
   class Waiting {
    public:
-    Waiting(ReadPatience* owner, grpc::ServerContext* context, absl::Duration patience);
+    Waiting(ClientPatience* owner, grpc::ServerContext* context, absl::Duration patience);
     ~Waiting();
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
 
    private:
-    ReadPatience* const owner_;
+    ClientPatience* const owner_;
     grpc::ServerContext* const context_;
   };
 

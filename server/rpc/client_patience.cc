@@ -1,4 +1,4 @@
-#include "server/rpc/read_patience.h"
+#include "server/rpc/client_patience.h"
 
 #include <grpc/grpc.h>
 
@@ -8,9 +8,9 @@
 
 namespace sluice::server {
 
-ReadPatience::ReadPatience() : thread_([this] { Run(); }) {}
+ClientPatience::ClientPatience() : thread_([this] { Run(); }) {}
 
-ReadPatience::~ReadPatience() {
+ClientPatience::~ClientPatience() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -19,20 +19,20 @@ ReadPatience::~ReadPatience() {
   thread_.join();
 }
 
-ReadPatience::Waiting::Waiting(ReadPatience* owner, grpc::ServerContext* context,
-                               absl::Duration patience)
+ClientPatience::Waiting::Waiting(ClientPatience* owner, grpc::ServerContext* context,
+                                 absl::Duration patience)
     : owner_(owner), context_(context) {
   MutexLock lock(&owner_->mutex_);
   owner_->waiting_[context] = {.until = owner_->clock_.Now() + patience, .patience = patience};
   if (owner_->waiting_.size() == 1) owner_->changed_.SignalAll();
 }
 
-ReadPatience::Waiting::~Waiting() {
+ClientPatience::Waiting::~Waiting() {
   MutexLock lock(&owner_->mutex_);
   owner_->waiting_.erase(context_);
 }
 
-void ReadPatience::Run() {
+void ClientPatience::Run() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     absl::Duration pause = waiting_.empty() ? absl::Minutes(1) : absl::Seconds(1);
@@ -46,8 +46,8 @@ void ReadPatience::Run() {
       // The lock ensures that the call still exists.
       (void)grpc_call_cancel_with_status(
           at->first->c_call(), GRPC_STATUS_ABORTED,
-          absl::StrCat("no message arrived for ", absl::FormatDuration(at->second.patience),
-                       "; send it again")
+          absl::StrCat("the client sent or accepted no message for ",
+                       absl::FormatDuration(at->second.patience), "; try again")
               .c_str(),
           nullptr);
       at = waiting_.erase(at);
