@@ -141,7 +141,7 @@ class Link:
     """A port that forwards to `backend` on this machine. Its connections can be cut, and either direction can be held up."""
 
     def __init__(self, backend):
-        self.backend, self.ends, self.lock = backend, [], threading.Lock()
+        self.backend, self.ends, self.connections, self.lock = backend, [], 0, threading.Lock()
         self.goes = {"there": threading.Event(), "back": threading.Event()}
         for direction in self.goes.values():
             direction.set()
@@ -184,12 +184,17 @@ class Link:
                     continue
                 with self.lock:
                     self.ends += [near, far]
+                self.connections += 1
                 for source, target, direction in ((near, far, "there"), (far, near, "back")):
-                    threading.Thread(target=self.pump, args=(source, target, direction), daemon=True).start()
+                    threading.Thread(target=self.pump, args=(source, target, direction, self.connections), daemon=True).start()
 
-    def pump(self, source, target, direction):
+    def observe(self, connection, direction, piece):
+        """Is called with every piece of traffic, and the number of its connection."""
+
+    def pump(self, source, target, direction, connection):
         with contextlib.suppress(OSError):
             while piece := source.recv(1 << 16):
+                self.observe(connection, direction, piece)
                 self.goes[direction].wait()
                 target.sendall(piece)
         for end in (source, target):
