@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Breaks real jobs for a given time, one job after the other in every mode: kills processes, stops them for longer than a lease, cuts one
-direction of a link, fills and slows disks, steps clocks, and starts a second process of a shard. Each job must end on its own: with the bits of
-the undisturbed job in modes that promise equal bits, and with a low loss in other modes. No process may be left.
+direction of a link, fills and slows disks, steps clocks, starts a second process of a shard, and lets strangers and members attack its ports
+(tests/hostile). Each job must end on its own: with the bits of the undisturbed job in modes that promise equal bits, and with a low loss in other
+modes. No process may be left.
 
 usage: disrupted_jobs.py FOLDER_OF_PROGRAMS [--seconds N] [--seed N] [--mode MODE]...
   --seconds N   start no further job after N seconds (default 180)
@@ -17,10 +18,15 @@ import pathlib
 import random
 import signal
 import sys
+import threading
 import time
 
-from faulty_job import FaultyJob, Link
-from processes import SlowedDown, command_line, free_port, is_running
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "hostile"))
+
+from faulty_job import FaultyJob, Link  # noqa: E402
+from hostile_clients import HostileClients  # noqa: E402
+from processes import SlowedDown, command_line, free_port, is_running  # noqa: E402
+from protected_job import OpenLink, Secrets  # noqa: E402
 
 STEPS = 800
 INTERVAL = 25   # Steps between two checkpoints.
@@ -65,20 +71,21 @@ class DisruptedJob:
         self.job.settings.append(f"checkpoint.dir={self.job.checkpoints}")
         self.chance, self.counts, self.restarts = chance, collections.Counter(), collections.Counter()
         self.workers = [f"worker-{rank}" for rank in range(3 if mode == "quorum" else 2)]
-        self.links = {}
+        self.links, self.secrets = {}, Secrets(self.job.folder)
         for name, port in [*((name, self.job.ports[0]) for name in (*self.workers, SHARDS[1])), *zip(("to-0", "to-1"), self.job.ports)]:
-            self.links[name] = Link(port)
+            self.links[name] = (OpenLink if name == WORKERS[1] else Link)(port)
             cleanups.callback(self.links[name].close)
+        self.clients = HostileClients(self.job, self.secrets, self.links[WORKERS[1]], chance)
         for name in (*SHARDS, *self.workers):
             self.start(name)
 
     def start(self, name, listen=None):
         number = int(name.rpartition("-")[2])
         if name in self.workers:
-            return self.job.worker(number, "--threads", "1", coordinator=self.links[name].port, faults=name)
+            return self.job.worker(number, "--threads", "1", *self.secrets.of("worker"), coordinator=self.links[name].port, faults=name)
         advertise = f"127.0.0.1:{self.links[f'to-{number}'].port}" if listen is None else f"127.0.0.1:{listen}"
-        return self.job.server(number, "--advertise", advertise, listen=listen, coordinator=self.links.get(name, self.links["to-0"]).port,
-                               faults=name)
+        return self.job.server(number, "--advertise", advertise, *self.secrets.of_server(), listen=listen,
+                               coordinator=self.links.get(name, self.links["to-0"]).port, faults=name)
 
     def supervise(self):
         """Restarts processes that have ended with an error."""
@@ -177,6 +184,16 @@ class DisruptedJob:
         self.job.running[name] = second if first.poll() is not None else first
         return name
 
+    def be_attacked(self):
+        """The supervisor continues meanwhile."""
+        names = []
+        attack = threading.Thread(target=lambda: names.append(self.clients.attack()), daemon=True)
+        attack.start()
+        while attack.is_alive():
+            self.supervise()
+            time.sleep(0.05)
+        return names[0]
+
     def finish(self):
         """Checks that all exit codes are 0 and no process is left."""
         self.wait_until(self.ended, "all processes have ended")
@@ -191,7 +208,7 @@ class DisruptedJob:
 DISRUPTIONS_BY_NAME = {
     "kill": DisruptedJob.kill_one, "kill several": DisruptedJob.kill_several, "stop": DisruptedJob.stop_longer_than_a_lease,
     "cut": DisruptedJob.cut_one_way, "failing disk": DisruptedJob.fill_disk, "slow disk": DisruptedJob.slow_disk,
-    "clock": DisruptedJob.step_clock, "second shard": DisruptedJob.start_second_shard,
+    "clock": DisruptedJob.step_clock, "second shard": DisruptedJob.start_second_shard, "hostile": DisruptedJob.be_attacked,
 }
 
 

@@ -1,0 +1,75 @@
+"""Records the resident memory and the descriptors of processes, and decides whether they stay flat."""
+import os
+import pathlib
+import statistics
+import threading
+import time
+
+MEMORY_GROWTH_MAX = 0.05  # Of the median of the last third over that of the third before it. The first third is the warm-up.
+DESCRIPTORS_GROWTH_MAX = 2  # Of the smallest number, likewise. Attacks hold connections for a while.
+SAMPLES_MIN = 30
+
+
+class Sample:
+    def __init__(self, seconds, resident, descriptors):
+        self.seconds, self.resident, self.descriptors = seconds, resident, descriptors
+
+
+def sample_of(pid, seconds):
+    """Returns None if the process has ended. Memory is in bytes."""
+    try:
+        resident = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return Sample(seconds, resident, len(os.listdir(f"/proc/{pid}/fd"))) if resident else None
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+class Verdict:
+    """Compares the last third of a process's samples with the third before it."""
+
+    def __init__(self, name, samples):
+        self.name, self.samples = name, samples
+        size = len(samples) // 3
+        before, last = samples[size:2 * size] or samples, samples[2 * size:]
+        self.memory = [statistics.median(sample.resident for sample in third) for third in (before, last)]
+        self.descriptors = [min(sample.descriptors for sample in third) for third in (before, last)]
+        self.growth = self.memory[1] / self.memory[0] - 1
+
+    def complaints(self):
+        if len(self.samples) < SAMPLES_MIN:
+            return [f"{self.name} has only {len(self.samples)} samples; {SAMPLES_MIN} are needed"]
+        found = []
+        if self.growth > MEMORY_GROWTH_MAX:
+            found.append(f"the memory of {self.name} grew by {self.growth:.1%} in the last third; {MEMORY_GROWTH_MAX:.0%} are allowed")
+        if self.descriptors[1] > self.descriptors[0] + DESCRIPTORS_GROWTH_MAX:
+            found.append(f"{self.name} holds {self.descriptors[1]} descriptors at least in the last third, {self.descriptors[0]} before")
+        return found
+
+
+class ProcessWatch:
+    """Samples processes in a thread. `pids` returns the process of each name, which may change."""
+
+    def __init__(self, pids, interval):
+        self.pids, self.interval, self.begun = pids, interval, time.monotonic()
+        self.samples, self.over = {}, threading.Event()  # By (name, process).
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.over.wait(self.interval):
+            for name, pid in self.pids().items():
+                sample = sample_of(pid, time.monotonic() - self.begun)
+                if sample is not None:
+                    self.samples.setdefault((name, pid), []).append(sample)
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+
+    def verdicts(self, names):
+        """Returns the verdict on each name. A name whose process was replaced has that of the process that was watched longest."""
+        found = []
+        for name in names:
+            of_name = [samples for (owner, _), samples in self.samples.items() if owner == name]
+            found.append(Verdict(name, max(of_name, key=len, default=[Sample(0, 1, 0)])))
+        return found

@@ -1,0 +1,51 @@
+"""Strangers and members who attack a job again and again, beside other faults."""
+import collections
+import contextlib
+import pathlib
+import sys
+import threading
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+
+import grpc_attacks  # noqa: E402
+import member_attacks  # noqa: E402
+from protected_job import Member  # noqa: E402
+
+# A gRPC before 1.56.2 does not withstand the one that is missing.
+STRANGERS = [attack for attack in grpc_attacks.ALL if attack is not grpc_attacks.string_without_end]
+ATTACKS = [*STRANGERS, *member_attacks.ALL]
+
+
+class Stranger:
+    """The target of a stranger's attack. Whether the job still answers shows in its checkpoints, so that nothing is checked here."""
+
+    def __init__(self, member):
+        self.job, self.token, self.descriptors = member.job, member.token, 300
+
+    def expect_grpc(self, when):
+        pass
+
+    expect_all_ports = expect_grpc
+
+
+class HostileClients:
+    """Attacks the job of a Member. Its failures do not count, because a shard may be down at any time: what counts is that the job goes on."""
+
+    def __init__(self, job, secrets, link, chance):
+        self.member, self.chance = Member(job, secrets, link, chance.getrandbits(32)), chance
+        self.counts, self.left, self.over = collections.Counter(), [], threading.Event()
+
+    def attack(self):
+        """Makes one attack and returns its name. Every attack comes once before one comes again."""
+        if not self.left:
+            self.left = self.chance.sample(ATTACKS, len(ATTACKS))
+        attack = self.left.pop()
+        self.counts[attack.__name__] += 1
+        with contextlib.suppress(AssertionError, OSError):
+            self.member.find_secret()
+            attack(Stranger(self.member) if attack in STRANGERS else self.member)
+        return attack.__name__
+
+    def run(self):
+        while not self.over.is_set():
+            self.attack()
