@@ -23,7 +23,7 @@ import time
 import disrupted_jobs
 from disrupted_jobs import Cleanups, Failure
 from faulty_job import FaultyJob, Link
-from hostile_clients import HostileClients
+from hostile_clients import HEAVY, HostileClients
 from process_watch import DESCRIPTORS_GROWTH_MAX, MEMORY_GROWTH_MAX, ProcessWatch
 from protected_job import OpenLink, Secrets
 
@@ -34,6 +34,7 @@ RATE = 10  # Steps per second, far below what the job can do, so that it lasts a
 INTERVAL = 5  # Seconds between two samples, unless the soak is short.
 SETTINGS = ("server.rejoin_timeout=10m", "checkpoint.store=shards", "checkpoint.interval=50")
 STAYING = ("shard-0", "shard-1", "worker-0")  # The faults end none of them.
+HEAVY_ONES = 12  # Of each heavy attack at the beginning, so that they are part of the warm-up.
 PAUSE = 10  # Seconds between two faults, at most.
 STATUS = "sluice.v1.Coordinator/GetStatus"
 
@@ -190,7 +191,7 @@ class Soak:
             long_job.job.wait_until_complete()
             begun = time.monotonic()
             watch = ProcessWatch(lambda: {**long_job.pids(), **self.also}, min(INTERVAL, self.seconds / 120))
-            clients = HostileClients(long_job.job, long_job.secrets, long_job.links["worker-1"], random.Random(self.seed + 1))
+            clients = HostileClients(long_job.job, long_job.secrets, long_job.links["worker-1"], random.Random(self.seed + 1), HEAVY * HEAVY_ONES)
             threads = [Background(lambda over: (long_job.supervise(), over.wait(0.1))),
                        Background(keep_pace(long_job, begun)),
                        Background(lambda over: (long_job.disrupt(), over.wait(chance.uniform(1, PAUSE)))),

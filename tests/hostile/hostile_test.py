@@ -8,10 +8,12 @@ import contextlib
 import pathlib
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import unittest
+import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
@@ -175,6 +177,7 @@ class HostileTest(unittest.TestCase):
                         self.assertLess(most, GROWTH, "a server's memory grew by too many MB")
         self.assertEqual(self.end_of(job), expected)
 
+
 class MutualTlsTest(unittest.TestCase):
     def test_idle_strangers_do_not_silence_a_port_with_mutual_tls(self):
         job = FaultyJob(self, PROGRAMS)
@@ -190,6 +193,39 @@ class MutualTlsTest(unittest.TestCase):
         grpc_attacks.flood(job.ports[0], DESCRIPTORS + 100, (b"", hello, grpc_attacks.HELLO),
                            lambda: self.assertTrue(is_answered(), "the server must answer in spite of idle connections"))
         self.assertTrue(is_answered())
+
+
+    def test_both_ports_refuse_old_versions_of_tls_and_clients_without_a_certificate(self):
+        job, page = FaultyJob(self, PROGRAMS), free_port()
+        certificates = make_certificates(job.folder)
+        files = dict(flag.split("=", 1) for flag in certificates)
+        job.start("shard-0", "sluice-server", "--shard", 0, "--listen", f"127.0.0.1:{job.ports[0]}", "--http-listen", f"127.0.0.1:{page}",
+                  "--http-tls", *certificates)
+
+        def shakes_hands(port, version, own=True):
+            context = ssl.create_default_context(cafile=files["--tls-ca"])
+            context.check_hostname = False
+            context.set_ciphers("DEFAULT@SECLEVEL=0")  # Otherwise the client itself refuses old versions.
+            context.set_alpn_protocols(["h2"] if port != page else ["http/1.1"])
+            context.minimum_version = context.maximum_version = version
+            if own:
+                context.load_cert_chain(files["--tls-cert"], files["--tls-key"])
+            try:
+                with grpc_attacks.dial(port) as client, context.wrap_socket(client) as secure:
+                    secure.sendall(grpc_attacks.HELLO if port != page else http_attacks.get("/livez"))
+                    return bool(secure.recv(1))  # In TLS 1.3, a server refuses the certificate after the handshake.
+            except OSError:
+                return False
+
+        job.wait_until(lambda: shakes_hands(job.ports[0], ssl.TLSVersion.TLSv1_2), "the server answers")
+        for port in (job.ports[0], page):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of old versions.
+                versions = {version: shakes_hands(port, version) for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1,
+                                                                                ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)}
+            self.assertEqual([*versions.values()], [False, False, True, True], f"port {port}")
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            self.assertFalse(shakes_hands(job.ports[0], version, own=False), "a client without a certificate gets an answer")
 
 
 class DescriptorsTest(unittest.TestCase):
