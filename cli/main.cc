@@ -117,6 +117,10 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
   run->add_option("--log-dir", options->log_folder,
                   "Keep the processes' logs here (default: a temporary folder, kept on failure)")
       ->type_name("DIR");
+  run->add_option("--token-file", options->token_file,
+                  "File with the token of the run's processes (default: a new token, in the file "
+                  "`token` of the log folder until the run ends)")
+      ->type_name("FILE");
   run->add_flag("--resume", options->resume,
                 "Continue the unfinished run in checkpoint.dir from its newest checkpoint");
   run->add_flag("--quiet", options->quiet, "Print only the report, without progress and warnings");

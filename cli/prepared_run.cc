@@ -16,10 +16,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/cores.h"
+#include "base/log.h"
 #include "cli/launch/quantity.h"
 #include "job/file/job_file.h"
 #include "job/momentum.h"
 #include "job/relays.h"
+#include "net/grpc/transport_options.h"
 
 namespace sluice::cli {
 namespace {
@@ -96,12 +98,36 @@ absl::Status MakeLogFolder(const RunOptions& options, PreparedRun* setup) {
   }
   folder = options.log_folder;
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  const bool created = std::filesystem::create_directories(folder, error);
+  // Logs may quote a script's data.
+  if (created) std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   if (error) {
     return absl::InvalidArgumentError(
         absl::StrCat("--log-dir: cannot create ", folder, ": ", error.message()));
   }
   return absl::OkStatus();
+}
+
+// All processes of the run, and a user's command, use the token in this file.
+absl::Status UseToken(const std::string& path, PreparedRun* setup) {
+  net::TransportOptions files;
+  files.token_file = path;
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(files, Logger("run"));
+  if (!transport.ok()) return transport.status();
+  setup->transport = *std::move(transport);
+  // A command may change its working directory.
+  std::error_code error;
+  setup->launch.token_file = std::filesystem::absolute(path, error).string();
+  return absl::OkStatus();
+}
+
+absl::Status PrepareToken(const RunOptions& options, PreparedRun* setup) {
+  if (!options.token_file.empty()) return absl::OkStatus();
+  absl::StatusOr<RunToken> token = RunToken::Create(setup->launch.log_folder);
+  if (!token.ok()) return token.status();
+  setup->token.emplace(*std::move(token));
+  return UseToken(setup->token->path(), setup);
 }
 
 absl::Status PreparePage(const RunOptions& options, Console* console, PreparedRun* setup) {
@@ -195,6 +221,9 @@ absl::Status CheckFlags(const RunOptions& options, PreparedRun* setup) {
     if (!program.ok()) return program.status();
     name = *std::move(program);
   }
+  if (!options.token_file.empty()) {
+    if (absl::Status status = UseToken(options.token_file, setup); !status.ok()) return status;
+  }
   if (!options.report_path.empty() && !std::ofstream(options.report_path, std::ios::app)) {
     return absl::InvalidArgumentError(absl::StrCat("--report: cannot write ", options.report_path,
                                                    ": check that its folder exists"));
@@ -246,6 +275,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const RunOptions& options, Console* conso
       return status;
     }
   }
+  if (absl::Status status = PrepareToken(options, &setup); !status.ok()) return status;
   if (absl::Status status = PreparePorts(options, console, &setup); !status.ok()) return status;
   return setup;
 }

@@ -2,6 +2,7 @@
 // and links.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "cli/launch/free_port.h"
 #include "cli/resume_check.h"
 #include "cli/run.h"
+#include "cli/run_token.h"
 #include "job/job_spec.h"
+#include "net/grpc/transport.h"
 
 namespace sluice::cli {
 
@@ -22,8 +25,11 @@ struct PreparedRun {
   LaunchOptions launch;
   // Returns true if the workers are a user's command in place of sluice-worker.
   bool has_command() const { return !launch.command.empty(); }
-  std::string page_url;   // Empty if there is no page.
-  bool keep_logs = true;  // False if the logs are in a temporary folder of this run.
+  std::string page_url;           // Empty if there is no page.
+  bool keep_logs = true;          // False if the logs are in a temporary folder of this run.
+  std::optional<RunToken> token;  // Empty if the user has given a token.
+  // For connections of the launcher to its processes.
+  std::shared_ptr<const net::Transport> transport;
   std::optional<double> bits_per_second;  // Empty if links are not paced.
   // Ports of the shards, of the relays, of a command's processes, and of the page, in this order.
   // They are held until the processes start. With checkpoints or a command they are held until the

@@ -112,18 +112,7 @@ int JobRun::Run() {
   if (absl::Status status = StartProcesses(); !status.ok()) {
     Fail(std::string(status.message()));
   } else if (!options_.quiet) {
-    console_.Say(absl::StrCat(
-        setup_.spec.name, options_.dense ? " (dense)" : "", ": ", setup_.spec.workers, " workers, ",
-        setup_.spec.shards, " shards",
-        setup_.spec.relays.enabled()
-            ? absl::StrCat(", ", setup_.spec.relays.workers.size(), " relays")
-            : "",
-        setup_.start.continues
-            ? absl::StrCat(", continued after step ", setup_.start.checkpoint_step)
-            : "",
-        setup_.bits_per_second.has_value() ? absl::StrCat(", links of ", options_.link_rate) : "",
-        setup_.page_url.empty() ? "" : absl::StrCat(", page ", setup_.page_url), ", logs in ",
-        setup_.launch.log_folder));
+    console_.Say(StartText(options_, setup_));
   }
   Watch();
   return Finish();
@@ -160,7 +149,7 @@ absl::Status JobRun::StartProcesses() {
   for (const ChildOptions& worker : plan.workers) {
     if (absl::Status status = processes_.Start(Role::kWorker, worker); !status.ok()) return status;
   }
-  client_ = std::make_unique<StatusClient>(plan.coordinator);
+  client_ = std::make_unique<StatusClient>(plan.coordinator, setup_.transport);
   return absl::OkStatus();
 }
 

@@ -30,6 +30,7 @@ struct RunOptions {
   bool resume = false;  // If true, continues the unfinished run in the job's checkpoint.dir.
   bool quiet = false;   // If true, no progress and no warnings are printed.
   RestartLimits restart_limits;
+  std::string token_file;  // If empty, the run makes a token of its own in its log folder.
   std::string log_folder;  // If empty, a temporary folder is used and removed after a success.
   std::string temporary_folder;
   std::string program_folder;

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "cli/launch/command_lines.h"
+#include "job/job_spec.h"
 
 namespace sluice::cli {
 namespace {
@@ -17,6 +19,21 @@ std::string Quoted(const std::string& word) {
 }
 
 }  // namespace
+
+std::string StartText(const RunOptions& options, const PreparedRun& run) {
+  const job::JobSpec& job = run.spec;
+  std::string text = absl::StrCat(job.name, options.dense ? " (dense)" : "", ": ", job.workers,
+                                  " workers, ", job.shards, " shards");
+  if (job.relays.enabled()) absl::StrAppend(&text, ", ", job.relays.workers.size(), " relays");
+  if (run.start.continues) {
+    absl::StrAppend(&text, ", continued after step ", run.start.checkpoint_step);
+  }
+  if (run.bits_per_second.has_value()) absl::StrAppend(&text, ", links of ", options.link_rate);
+  if (!run.page_url.empty()) absl::StrAppend(&text, ", page ", run.page_url);
+  absl::StrAppend(&text, ", logs in ", run.launch.log_folder);
+  return absl::StrCat(text, "\n`sluice status --coordinator ", CoordinatorAddress(run.launch),
+                      " --token-file ", Quoted(run.launch.token_file), "` shows its state.");
+}
 
 absl::string_view Advice(int wait_status) {
   if (!WIFSIGNALED(wait_status)) return "The lines above or its log give the reason.";

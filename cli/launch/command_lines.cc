@@ -17,7 +17,7 @@ constexpr std::array<absl::string_view, 2> kGrpcProxies = {"grpc_proxy", "no_grp
 constexpr std::array<absl::string_view, 3> kProxies = {"http_proxy", "https_proxy", "no_proxy"};
 // The rank variables of a cluster that runs the launcher do not apply to the launcher's own
 // workers.
-constexpr std::array<absl::string_view, 20> kRanks = {"rank",
+constexpr std::array<absl::string_view, 21> kRanks = {"rank",
                                                       "local_rank",
                                                       "group_rank",
                                                       "role_rank",
@@ -36,7 +36,8 @@ constexpr std::array<absl::string_view, 20> kRanks = {"rank",
                                                       "sluice_coordinator",
                                                       "sluice_job",
                                                       "sluice_job_source",
-                                                      "sluice_report"};
+                                                      "sluice_report",
+                                                      "sluice_token_file"};
 
 // Returns the entries of `environment` whose names are not in `names`, which are in lower case.
 std::vector<std::string> Without(absl::Span<const absl::string_view> names,
@@ -78,6 +79,9 @@ ChildOptions Child(const LaunchOptions& options, absl::string_view kind, size_t 
     child.command.insert(child.command.end(), {"--set", set});
   }
   if (options.dense) child.command.push_back("--dense");
+  if (!options.token_file.empty()) {
+    child.command.insert(child.command.end(), {"--token-file", options.token_file});
+  }
   child.environment = PassedOn(options.environment);
   std::string link = PacedLink(options, process);
   if (!link.empty()) child.environment.push_back(std::move(link));
@@ -138,6 +142,9 @@ ChildOptions Command(const LaunchOptions& options, uint32_t rank, const std::str
                                     {"SLUICE_REPORT", ReportPath(options, rank)}}) {
     environment.push_back(absl::StrCat(name, "=", value));
   }
+  if (!options.token_file.empty()) {
+    environment.push_back(absl::StrCat("SLUICE_TOKEN_FILE=", options.token_file));
+  }
   if (options.threads > 0) {
     environment.push_back(absl::StrCat("OMP_NUM_THREADS=", options.threads));
   }
@@ -162,9 +169,13 @@ std::string ReportPath(const LaunchOptions& options, uint32_t rank) {
   return absl::StrCat(options.log_folder, "/report-", rank, ".json");
 }
 
+std::string CoordinatorAddress(const LaunchOptions& options) {
+  return Loopback(options.shard_ports[0]);
+}
+
 CommandLines MakeCommandLines(const LaunchOptions& options) {
   CommandLines plan;
-  plan.coordinator = Loopback(options.shard_ports[0]);
+  plan.coordinator = CoordinatorAddress(options);
   const size_t shards = options.shard_ports.size();
   for (size_t i = 0; i < shards; ++i) {
     ChildOptions child = Child(options, "shard", i, "sluice-server", i);

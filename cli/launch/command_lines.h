@@ -21,6 +21,8 @@ struct LaunchOptions {
   std::string job_source{};       // The file that job_path copies, for messages of a command.
   std::vector<std::string> sets;  // key=value items for all processes.
   bool dense = false;
+  // The file with the token of all processes. If empty, they have none.
+  std::string token_file{};
   uint32_t threads = 0;                  // Threads of each worker. With 0, the flag is omitted.
   std::vector<std::string> environment;  // Environment of the launcher.
   bool append_logs = false;
@@ -57,6 +59,9 @@ bool HasVariable(absl::Span<const std::string> environment, absl::string_view na
 // Returns the part of a launcher's environment that its processes receive: everything except the
 // variables for proxies and ranks.
 std::vector<std::string> PassedOn(absl::Span<const std::string> environment);
+
+// Returns HOST:PORT of shard 0.
+std::string CoordinatorAddress(const LaunchOptions& options);
 
 CommandLines MakeCommandLines(const LaunchOptions& options);
 

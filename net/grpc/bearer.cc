@@ -77,7 +77,8 @@ grpc::Status CheckBearer(const std::multimap<grpc::string_ref, grpc::string_ref>
                          TokenFile* token) {
   if (metadata.count(kHeader) == 0) {
     return {grpc::StatusCode::UNAUTHENTICATED,
-            "this job's servers want its token: give --token-file with the job's file"};
+            "this job's servers want its token: give --token-file with the job's file; "
+            "`sluice run` prints its path"};
   }
   if (!token->Accepts(BearerOf(metadata))) {
     return {grpc::StatusCode::UNAUTHENTICATED,

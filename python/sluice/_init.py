@@ -268,7 +268,7 @@ def init(
         interface: The interface (``"eth1"``) or the address of this host at which the others reach its servers; by default that
             of the route to ``$MASTER_ADDR``. ``$SLUICE_INTERFACE`` overrides it.
         join_timeout: Seconds to wait for the other ranks.
-        token_file: The secret of servers that run already, as a path.
+        token_file: The secret of servers that run already, as a path. ``$SLUICE_TOKEN_FILE`` overrides it.
         tls: Files that secure the connections to servers that run already.
         quiet: Print warnings and errors alone.
 
@@ -282,7 +282,7 @@ def init(
     world = find_world(rank, world_size)
     wanted = _Wanted(job, uplink, downlink, local_steps, shards, http or "off", ports, interface, join_timeout).overridden()
     place = _find_place(world, _scope, wanted, os.environ.get("SLUICE_COORDINATOR") or coordinator)
-    session = _take_seat(place, world, join_timeout, token_file, tls or TLS(), quiet)
+    session = _take_seat(place, world, join_timeout, os.environ.get("SLUICE_TOKEN_FILE") or token_file, tls or TLS(), quiet)
     if model is not None:
         try:
             session.join(trainable(model), averaged_buffers(model))

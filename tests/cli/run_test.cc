@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 // A worker that writes its report and ends at once. $rank and $report are set before this text.
@@ -64,7 +65,8 @@ class RunTest : public ::testing::Test {
     const std::string path = folder_ + "/" + name;
     std::ofstream(path) << "#!/bin/sh\n"
                            "while [ $# -gt 0 ]; do\n"
-                           "case $1 in --rank) rank=$2;; --report) report=$2;; esac\nshift\ndone\n"
+                           "case $1 in --rank) rank=$2;; --report) report=$2;; "
+                           "--token-file) token=$2;; esac\nshift\ndone\n"
                         << body << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
@@ -99,6 +101,60 @@ TEST_F(RunTest, EndsWellWithAReportAndNoTraces) {
   EXPECT_EQ(Report()["exit_codes"].size(), 3u);
   EXPECT_THAT(Output(), HasSubstr("scripted finished"));
   EXPECT_TRUE(std::filesystem::is_empty(options_.temporary_folder));
+}
+
+// A shell command that writes the mode and the text of the token file into a file of this name.
+std::string SaveToken(const std::string& file, const std::string& token) {
+  return "{ stat -c %a " + token + "; cat " + token + "; } >" + file + "\n";
+}
+
+TEST_F(RunTest, AllProcessesOfARunHaveItsOwnSecretToken) {
+  Script("sluice-server", SaveToken(folder_ + "/server", "$token"));
+  Script("sluice-worker", SaveToken(folder_ + "/worker-$rank", "$token") + kGoodWorker);
+  options_.log_folder = folder_ + "/logs";
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  const std::string first = Text(folder_ + "/server");
+  EXPECT_THAT(first, MatchesRegex("600\n[0-9a-f]{64}\n"));
+  EXPECT_EQ(Text(folder_ + "/worker-0"), first);
+  EXPECT_EQ(Text(folder_ + "/worker-1"), first);
+  EXPECT_THAT(Output(), AllOf(HasSubstr("sluice status --coordinator 127.0.0.1:"),
+                              HasSubstr(" --token-file " + folder_ + "/logs/token`"),
+                              Not(HasSubstr(first.substr(4, 64)))));
+  // The token is worthless after the run.
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/logs/token"));
+  EXPECT_EQ(std::filesystem::status(folder_ + "/logs").permissions(),
+            std::filesystem::perms::owner_all);
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_NE(Text(folder_ + "/server"), first);
+}
+
+TEST_F(RunTest, ALeftoverOrALinkInPlaceOfTheTokenIsReplaced) {
+  Script("sluice-server", SaveToken(folder_ + "/server", "$token"));
+  Script("sluice-worker", kGoodWorker);
+  options_.log_folder = folder_ + "/logs";
+  std::filesystem::create_directory(options_.log_folder);
+  std::ofstream(folder_ + "/foreign") << "a text of another user\n";
+  std::filesystem::create_symlink(folder_ + "/foreign", options_.log_folder + "/token");
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_THAT(Text(folder_ + "/server"), MatchesRegex("600\n[0-9a-f]{64}\n"));
+  EXPECT_EQ(Text(folder_ + "/foreign"), "a text of another user\n");
+}
+
+TEST_F(RunTest, TheTokenOfTheUserReplacesThatOfTheRun) {
+  Script("sluice-server", SaveToken(folder_ + "/server", "$token"));
+  Script("program", SaveToken(folder_ + "/program-$RANK", "$SLUICE_TOKEN_FILE"));
+  options_.token_file = folder_ + "/mine";
+  std::ofstream(options_.token_file) << "0123456789abcdef\n";
+  std::filesystem::permissions(options_.token_file, std::filesystem::perms::owner_read);
+  options_.job_path.clear();
+  options_.command = {folder_ + "/program"};
+  options_.workers = 2;
+  options_.log_folder = folder_ + "/logs";
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_EQ(Text(folder_ + "/server"), "400\n0123456789abcdef\n");
+  EXPECT_EQ(Text(folder_ + "/program-1"), "400\n0123456789abcdef\n");
+  EXPECT_TRUE(std::filesystem::exists(options_.token_file));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/logs/token"));
 }
 
 TEST_F(RunTest, ACommandRunsOnceForEachWorker) {
@@ -204,6 +260,9 @@ TEST_F(RunTest, WrongFlagsAndFilesAreUsageErrors) {
   EXPECT_EQ(RunJob(wrong), 2);
   wrong = options_;
   wrong.report_path = folder_ + "/no/such/folder.json";
+  EXPECT_EQ(RunJob(wrong), 2);
+  wrong = options_;
+  wrong.token_file = folder_ + "/no-token";
   EXPECT_EQ(RunJob(wrong), 2);
   wrong = options_;
   wrong.sets = {"sead=3"};

@@ -56,6 +56,7 @@ class Run:
                 self.children[f"shard {shard}"] = child
                 if shard == "0":
                     self.coordinator = line[line.index("--listen") + 1]
+                    self.token_file = line[line.index("--token-file") + 1]
             elif name == "sluice-worker":
                 self.children[f"worker {line[line.index('--rank') + 1]}"] = child
         return len(self.children) == 4
@@ -66,7 +67,7 @@ class Run:
         def is_training():
             if self.process.poll() is not None:
                 raise AssertionError("the job ended early: " + self.process.stdout.read())
-            done = sluice("status", "--coordinator", self.coordinator, "--json")
+            done = sluice("status", "--coordinator", self.coordinator, "--token-file", self.token_file, "--json")
             if done.returncode != 0:
                 return False
             members = json.loads(done.stdout)["members"]
@@ -155,6 +156,20 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(report["link_rate"], "10mbit")
         # The bytes of both workers enter through the shards' links, half of them through each link.
         self.assertGreater(report["step_ms"]["p50"], report["bytes_up"] * 8 / 10e6 * 1000 * 0.8)
+
+    def test_other_users_of_the_machine_cannot_join_a_run(self):
+        run = self.start(*ENDLESS).wait_until_training()
+        done = sluice("status", "--coordinator", run.coordinator)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("give --token-file", done.stderr)
+        token = pathlib.Path(run.token_file)
+        self.assertEqual(token.stat().st_mode & 0o777, 0o600)
+        secret = token.read_text().strip()
+        for pid in (run.process.pid, *run.children.values()):
+            for path in ("cmdline", "environ"):
+                self.assertNotIn(secret.encode(), pathlib.Path(f"/proc/{pid}/{path}").read_bytes())
+        for log in token.parent.glob("*.log"):
+            self.assertNotIn(secret, log.read_text(), log.name)
 
     def kill_one(self, name):
         run = self.start(*ENDLESS, "--report", str(self.folder / "report.json")).wait_until_training()

@@ -61,13 +61,15 @@ class Run:
             found[f"{kind} {line[line.index(flag) + 1]}"] = child
             if found.get("shard 0") == child:
                 self.coordinator = line[line.index("--listen") + 1]
+                self.token_file = line[line.index("--token-file") + 1]
         return found
 
     def ended(self):
         return self.process.poll() is not None
 
     def status(self):
-        done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
+        done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--token-file", self.token_file,
+                               "--json"],
                               capture_output=True, text=True, timeout=LIMIT)
         return json.loads(done.stdout) if done.returncode == 0 else {}
 

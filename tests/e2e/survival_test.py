@@ -93,6 +93,7 @@ class Run:
                 found[f"shard {line[line.index('--shard') + 1]}"] = child
                 if line[line.index("--shard") + 1] == "0":
                     self.coordinator = line[line.index("--listen") + 1]
+                    self.token_file = line[line.index("--token-file") + 1]
             elif os.path.basename(line[0]) == "sluice-worker":
                 found[f"worker {line[line.index('--rank') + 1]}"] = child
         return found
@@ -102,7 +103,8 @@ class Run:
 
     def step(self):
         """Returns the step that all shards have closed, from their last reports, or 0 if it is not known."""
-        done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
+        done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--token-file", self.token_file,
+                               "--json"],
                               capture_output=True, text=True, timeout=LIMIT)
         if done.returncode != 0:
             return 0

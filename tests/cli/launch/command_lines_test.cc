@@ -6,8 +6,10 @@
 namespace sluice::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::SizeIs;
@@ -135,6 +137,23 @@ TEST(CommandLinesTest, TracesOnlyIfAsked) {
   const CommandLines plan = MakeCommandLines(options);
   EXPECT_THAT(plan.shards[1].command, IsSupersetOf({"--trace-file", "/traces/shard-1.json"}));
   EXPECT_THAT(plan.workers[0].command, IsSupersetOf({"--trace-file", "/traces/worker-0.json"}));
+}
+
+TEST(CommandLinesTest, EveryProcessGetsTheFileOfTheToken) {
+  LaunchOptions options = TwoByTwo();
+  options.relay_ports = {1003, 1004};
+  options.relay_of = {0, 1};
+  options.token_file = "/logs/token";
+  options.environment = {"SLUICE_TOKEN_FILE=/of/another/run"};
+  const CommandLines plan = MakeCommandLines(options);
+  for (const ChildOptions& child : {plan.shards[0], plan.relays[1], plan.workers[1]}) {
+    EXPECT_THAT(child.command, IsSupersetOf({"--token-file", "/logs/token"})) << child.name;
+    EXPECT_THAT(child.environment, IsEmpty()) << child.name;
+  }
+  options.command = {"/bin/true"};
+  EXPECT_THAT(MakeCommandLines(options).workers[1].environment,
+              AllOf(Contains("SLUICE_TOKEN_FILE=/logs/token"),
+                    Not(Contains("SLUICE_TOKEN_FILE=/of/another/run"))));
 }
 
 TEST(CommandLinesTest, ThreadsOnlyIfAsked) {
