@@ -5,6 +5,7 @@
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/client_interceptor.h>
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "net/grpc/grpc_weakness.h"
 #include "net/grpc/host_port.h"
 #include "net/grpc/role_file.h"
+#include "net/grpc/secret_mode.h"
 #include "net/grpc/tls_files.h"
 #include "net/grpc/token_file.h"
 
@@ -147,6 +149,10 @@ std::shared_ptr<grpc::Channel> FileTransport::DialWith(const std::string& addres
 
 std::shared_ptr<grpc::Channel> FileTransport::Dial(const std::string& address) const {
   grpc::ChannelArguments arguments;
+  // A proxy for web pages would receive the plaintext token, and seldom passes long streams on.
+  // gRPC reads these variables itself; this setting leaves it only the one that is meant for gRPC.
+  const char* const proxy = std::getenv("grpc_proxy");
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, proxy != nullptr && *proxy != '\0' ? 1 : 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Time limit of a single connection attempt.
@@ -212,6 +218,12 @@ absl::StatusOr<std::shared_ptr<const Transport>> Transport::Open(const Transport
     absl::StatusOr<std::unique_ptr<RoleFile>> opened = RoleFile::Open(options.role_file, logger);
     if (!opened.ok()) return opened.status();
     roles = *std::move(opened);
+  }
+  for (const auto& [flag, path] :
+       {std::pair("--token-file", options.token_file), std::pair("--role-file", options.role_file),
+        std::pair("--tls-key", options.tls_key)}) {
+    const std::string warning = ExposedSecretWarning(flag, path);
+    if (!warning.empty()) logger.Warning(warning);
   }
   return std::make_shared<FileTransport>(options, std::move(token), std::move(roles));
 }

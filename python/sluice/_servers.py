@@ -37,6 +37,7 @@ class TokenFile:
 
     def __init__(self, token: str) -> None:
         self.fd = os.memfd_create("sluice-token", os.MFD_CLOEXEC)
+        os.fchmod(self.fd, 0o600)  # Programs warn about the mode that such a file has at first.
         os.write(self.fd, token.encode() + b"\n")
 
     @property

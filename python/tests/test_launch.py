@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from conftest import RANKS, await_that
 from test_run import processes_of
+
+from sluice._servers import TokenFile
 
 
 Begin = Callable[[str], subprocess.Popen[bytes]]
@@ -96,3 +99,10 @@ def test_a_notebook_function_without_cloudpickle() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "install cloudpickle, or move the function to a file" in done.stderr, done.stderr
+
+
+def test_only_this_user_may_read_the_token_of_a_session() -> None:
+    token = TokenFile("t" * 32)
+    assert stat.S_IMODE(os.stat(token.path).st_mode) == 0o600
+    assert pathlib.Path(token.path).read_text() == "t" * 32 + "\n"
+    token.close()

@@ -1,9 +1,18 @@
 #include "net/grpc/transport.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 #include "net/grpc/connection_reason.h"
 #include "net/grpc/grpc_weakness.h"
 #include "net/grpc/host_port.h"
@@ -14,6 +23,7 @@ namespace sluice::net {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -59,6 +69,63 @@ class TransportTest : public ::testing::Test {
   TestCa ca_;
   TestCa other_;
 };
+
+TEST_F(TransportTest, AProxyForWebPagesIsIgnored) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  grpc::AsyncGenericService service;
+  builder.RegisterAsyncGenericService(&service);
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const std::string address = absl::StrCat("127.0.0.1:", port);
+  const auto connects = [&](std::chrono::seconds limit) {
+    return Transport::Plain()->Dial(address)->WaitForConnected(std::chrono::system_clock::now() +
+                                                               limit);
+  };
+  // Nothing listens on port 1.
+  for (const char* variable : {"http_proxy", "https_proxy"}) {
+    ::setenv(variable, "http://127.0.0.1:1", 1);
+    EXPECT_TRUE(connects(std::chrono::seconds(30))) << variable;
+    ::unsetenv(variable);
+  }
+  ::setenv("grpc_proxy", "http://127.0.0.1:1", 1);
+  EXPECT_FALSE(connects(std::chrono::seconds(1)));
+  ::unsetenv("grpc_proxy");
+  server->Shutdown();
+  queue->Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) {
+  }
+}
+
+TEST_F(TransportTest, SecretsThatOthersCanReadAreNamedOnceAtTheStart) {
+  folder_.Write("roles", "observer anyone\n");
+  TransportOptions options = With("good.pem", "good.key", "ca.pem", "token");
+  options.role_file = folder_.Path("roles");
+  const auto warnings = [&] {
+    std::vector<std::string> texts;
+    LogOptions log;
+    log.sink = [&](LogLevel level, absl::string_view, absl::string_view text) {
+      if (level == LogLevel::kWarning) texts.emplace_back(text);
+    };
+    Check(Transport::Open(options, Logger("test", log)).ok(), "files");
+    return texts;
+  };
+  for (const char* secret : {"token", "roles", "good.key"}) {
+    std::filesystem::permissions(folder_.Path(secret), std::filesystem::perms(0600));
+  }
+  EXPECT_THAT(warnings(), IsEmpty());
+  for (const char* secret : {"token", "roles", "good.key"}) {
+    std::filesystem::permissions(folder_.Path(secret), std::filesystem::perms(0644));
+  }
+  EXPECT_THAT(warnings(),
+              ElementsAre(HasSubstr("--token-file: " + folder_.Path("token") + " has mode 0644"),
+                          HasSubstr("--role-file: " + folder_.Path("roles")),
+                          HasSubstr("--tls-key: " + folder_.Path("good.key"))));
+}
 
 TEST_F(TransportTest, WrongFilesAreNamedBeforeAnybodyConnects) {
   EXPECT_THAT(Refusal(With("good.pem", "", "", "")),
