@@ -39,7 +39,7 @@ std::string Arguments(const TraceTags& tags) {
 
 absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Options options) {
   const int file =
-      ::open(options.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+      ::open(options.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0640);
   if (file < 0) {
     return absl::UnavailableError(absl::StrCat("cannot write the trace ", options.path, ": ",
                                                std::strerror(errno), "; does its folder exist?"));

@@ -110,10 +110,18 @@ int ReadFailure(int fd) {
   return got == sizeof(error) ? error : 0;
 }
 
+// A log may quote a script's data, so only the owner and the group may read it. Returns nullptr and
+// sets errno on failure.
+std::FILE* OpenLog(const ChildOptions& options) {
+  const int mode = options.append_log ? O_APPEND : O_TRUNC;
+  const int file = ::open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0640);
+  return file < 0 ? nullptr : ::fdopen(file, options.append_log ? "a" : "w");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOptions& options) {
-  std::FILE* log = std::fopen(options.log_path.c_str(), options.append_log ? "ae" : "we");
+  std::FILE* log = OpenLog(options);
   if (log == nullptr) {
     return SystemError(errno, options, absl::StrCat("cannot write its log ", options.log_path));
   }

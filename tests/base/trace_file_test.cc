@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -106,6 +108,15 @@ TEST(TraceFile, EventsOfSeveralThreadsDoNotMix) {
     for (std::thread& thread : threads) thread.join();
   }
   EXPECT_EQ(Spans(Json::parse(ReadAll(folder.Path("t")))).size(), 800u);
+}
+
+TEST(TraceFile, OtherUsersMayNotReadIt) {
+  const TemporaryFolder folder;
+  const SteadyClock clock;
+  const mode_t mask = ::umask(0);
+  EXPECT_TRUE(TraceFile::Create({.path = folder.Path("t"), .clock = &clock}).ok());
+  ::umask(mask);
+  EXPECT_EQ(std::filesystem::status(folder.Path("t")).permissions(), std::filesystem::perms(0640));
 }
 
 TEST(TraceFile, AFolderThatIsMissingIsNamed) {

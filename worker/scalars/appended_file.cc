@@ -20,7 +20,7 @@ absl::Status Failed(absl::string_view what, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<AppendedFile> AppendedFile::Open(const std::string& path, uint64_t keep) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
   if (descriptor < 0) return Failed("open", path);
   AppendedFile file(path, descriptor, 0);
   struct stat facts = {};

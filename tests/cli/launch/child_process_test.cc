@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,6 +102,15 @@ class ChildProcessTest : public ::testing::Test {
 
   std::string folder_;
 };
+
+TEST_F(ChildProcessTest, OtherUsersMayNotReadTheLog) {
+  const mode_t mask = ::umask(0);
+  auto child = ChildProcess::Start(Shell("true"));
+  ::umask(mask);
+  ASSERT_TRUE(child.ok()) << child.status();
+  WaitForEnd(child->get());
+  EXPECT_EQ(std::filesystem::status(folder_ + "/log").permissions(), std::filesystem::perms(0640));
+}
 
 TEST_F(ChildProcessTest, KeepsLastLinesAndWholeLog) {
   ChildOptions options = Shell(

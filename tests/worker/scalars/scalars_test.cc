@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,6 +127,13 @@ TEST_F(ScalarsTest, EventFilesAreNamedInTheirOrderWhateverTheClockSays) {
 }
 
 // Writes to /dev/full always fail. The run must lose only the rows, with one warning.
+TEST_F(ScalarsTest, OtherUsersMayNotReadThem) {
+  const mode_t mask = ::umask(0);
+  Open(0);
+  ::umask(mask);
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0640));
+}
+
 TEST_F(ScalarsTest, AFullDiskCostsRowsAndOneWarning) {
   std::filesystem::create_symlink("/dev/full", path_);
   const absl::StatusOr<ScalarCsv> csv = ScalarCsv::Open(path_, 0);
