@@ -3,6 +3,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "compress/codec_spec.h"
 #include "job/file/quantity_text.h"
 #include "job/file/schema.h"
@@ -153,6 +154,8 @@ std::string YamlMapper::SetScalar(const YAML::Node& value, const FieldDescriptor
   const bool may_be_quoted = unit != v1::UNIT_NONE;
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_STRING: {
+      // A message with other bytes could not be parsed.
+      if (ValidText(text, text.size()) != text) return expected("text in UTF-8");
       const std::string problem = WordProblem(field, text);
       if (!problem.empty()) return problem;
       if (field.is_repeated()) {

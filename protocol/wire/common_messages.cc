@@ -12,7 +12,7 @@ namespace sluice::protocol {
 namespace {
 
 constexpr size_t kTextMax = 4096;
-constexpr size_t kFileNameMax = 128;
+constexpr size_t kFileNameMax = 200;  // Of a part. The folder's reader has the same limit.
 
 // Returns true if `name` is a plain file name that cannot point outside its folder and is safe to
 // log.

@@ -18,6 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 JobSpec MustLoad(const absl::StatusOr<JobSpec>& job) {
@@ -207,6 +208,13 @@ TEST(JobFile, DataKeysBelongToTheirFormats) {
   EXPECT_THAT(problem("{format: synthetic, std: [0.5, 0]}"),
               HasSubstr("data.std[1]: must be above 0"));
   EXPECT_THAT(problem("{format: image_folder, path: a, image_size: 4}"), HasSubstr("8 to 1024"));
+}
+
+TEST(JobFile, TextsAreUtf8BecauseMessagesCarryThem) {
+  EXPECT_EQ(Problem(LoadLeastAnd("output: /data/\xc3\xa9t\xc3\xa9\n")), "");
+  const std::string problem = Problem(LoadLeastAnd("output: /data/\xe9t\xe9\n"));
+  EXPECT_THAT(problem, AllOf(HasSubstr("job.yaml:7:9: output: must be text in UTF-8, found "),
+                             Not(HasSubstr("\xe9"))));
 }
 
 TEST(JobFile, TakesAnchors) {

@@ -41,8 +41,18 @@ TEST(CommonMessagesTest, APartWhoseNameIsNoFileNameIsAnErrorToAServer) {
   v1::CheckpointPart message;
   message.set_name(std::string(1 << 20, 'a'));
   message.set_error(std::string(1 << 20, 'b'));
-  EXPECT_LE(CheckedPartFromProto(message).name.size(), 128);
+  EXPECT_LE(CheckedPartFromProto(message).name.size(), 200);
   EXPECT_LE(CheckedPartFromProto(message).error.size(), 4096);
+}
+
+// docs/checkpoints.md allows names of 200 characters.
+TEST(CommonMessagesTest, TheLongestNameOfAPartTravelsWholeAndALongerOneIsAnError) {
+  v1::CheckpointPart message;
+  message.set_name(std::string(200, 'a'));
+  EXPECT_EQ(CheckedPartFromProto(message).error, "");
+  EXPECT_EQ(CheckedPartFromProto(message).name, message.name());
+  message.set_name(std::string(201, 'a'));
+  EXPECT_NE(CheckedPartFromProto(message).error, "");
 }
 
 TEST(CommonMessagesTest, LayoutsTravel) {

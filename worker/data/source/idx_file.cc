@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "worker/data/source/data_file.h"
 
 namespace sluice::worker {
 namespace {
@@ -107,6 +108,8 @@ absl::StatusOr<uint64_t> ReadShape(gzFile_s* file, const std::string& path, uint
 }  // namespace
 
 absl::StatusOr<IdxArray> ReadIdxFile(const std::string& path, uint32_t dimensions, uint32_t limit) {
+  // zlib would wait for the writer of a named pipe.
+  if (absl::StatusOr<uint64_t> bytes = DataFileBytes(path); !bytes.ok()) return bytes.status();
   const GzFile file(gzopen(path.c_str(), "rb"));
   if (file == nullptr) {
     return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));

@@ -1,7 +1,9 @@
 #include "worker/data/source/idx_file.h"
 
+#include <sys/stat.h>
 #include <zlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -111,6 +113,16 @@ TEST_F(IdxFileTest, WrongKindsOfFileAreTold) {
   EXPECT_THAT(Problem(Plain("i", floats), labels), HasSubstr("type 13"));
   EXPECT_THAT(Problem(Plain("i", Images() + "x"), labels), HasSubstr("longer than"));
   EXPECT_THAT(Problem(Path("absent"), labels), AllOf(HasSubstr("absent"), HasSubstr("opened")));
+}
+
+TEST_F(IdxFileTest, ANamedPipeIsRefusedInsteadOfWaitingForItsWriter) {
+  const std::string pipe = Path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(Problem(pipe, Plain("labels", Labels())),
+              HasSubstr(pipe + ": is not a regular file"));
+  EXPECT_THAT(Problem(Plain("images", Images()), pipe),
+              HasSubstr(pipe + ": is not a regular file"));
+  std::filesystem::remove(pipe);
 }
 
 TEST_F(IdxFileTest, LyingSizesNeitherCrashNorAllocate) {
