@@ -1,9 +1,13 @@
 #include "job/file/yaml_source.h"
 
 #include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/parser.h>
 
 #include <exception>
-#include <vector>
+#include <optional>
+#include <sstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "job/file/job_file.h"
@@ -20,6 +24,49 @@ size_t FindControlCharacter(absl::string_view text) {
   return absl::string_view::npos;
 }
 
+// Finds the first value of a document.
+class RootFinder final : public YAML::EventHandler {
+ public:
+  const std::optional<YAML::Mark>& root() const { return root_; }
+
+ private:
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { Note(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override { Note(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {
+    Note(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& /*tag*/,
+                       YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {
+    Note(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {
+    Note(mark);
+  }
+  void OnMapEnd() override {}
+
+  void Note(const YAML::Mark& mark) {
+    if (!root_.has_value()) root_ = mark;
+  }
+
+  std::optional<YAML::Mark> root_;
+};
+
+// Returns the place of the second document of the text, if it has one. YAML::LoadAll would read
+// documents without end from a text that begins with a comma, because its parser does not move on.
+std::optional<YAML::Mark> SecondDocument(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  RootFinder first;
+  RootFinder second;
+  if (!parser.HandleNextDocument(first) || !parser.HandleNextDocument(second)) return std::nullopt;
+  return second.root();
+}
+
 }  // namespace
 
 absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, absl::string_view name) {
@@ -33,11 +80,11 @@ absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, absl::string_view n
         absl::StrCat(name, ": not a text file (control character at byte ", control, ")"));
   }
   try {
-    std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.empty()) return YAML::Node();
-    if (documents.size() == 1) return documents.front();
+    const std::string whole(text);
+    const std::optional<YAML::Mark> second = SecondDocument(whole);
+    if (!second.has_value()) return YAML::Load(whole);
     return absl::InvalidArgumentError(
-        absl::StrCat(YamlSource::File(name).At(documents[1].Mark()),
+        absl::StrCat(YamlSource::File(name).At(*second),
                      ": a second YAML document; a job file has one document, without a --- line"));
   } catch (const YAML::DeepRecursion& error) {
     return absl::InvalidArgumentError(

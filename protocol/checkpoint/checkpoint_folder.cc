@@ -289,6 +289,7 @@ void AddAnnouncement(const RunRecord& record, nlohmann::ordered_json* json) {
 
 void ReadAnnouncement(RecordReader* reader, RunRecord* record) {
   record->generation = reader->Number<uint32_t>("generation");
+  if (record->generation == 0) reader->Refuse("generation");
   record->restore_step = reader->Number<uint64_t>("restore_step");
   record->parameters_agree = reader->Bool("parameters_agree");
   for (const Json& entry : reader->List("members")) {

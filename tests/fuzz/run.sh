@@ -7,7 +7,9 @@ cd "$(dirname "$0")/../.."
 seconds=${1:?how many seconds for each}
 shift
 names=("$@")
-if [ ${#names[@]} = 0 ]; then names=(frame sum round_trip instruction_set receiver spec snapshot); fi
+if [ ${#names[@]} = 0 ]; then
+  names=(frame sum round_trip instruction_set receiver spec snapshot job_file http checkpoint)
+fi
 cd build/fuzz
 for name in "${names[@]}"; do
   mkdir -p "corpus/$name"

@@ -415,6 +415,10 @@ TEST(JobFile, EveryKeyIsDocumented) {
   ExpectDocumented(*v1::JobSpec::descriptor(), page);
 }
 
+TEST(JobFile, ATextThatBeginsWithACommaIsRefused) {
+  EXPECT_THAT(Problem(LoadJobFromText(",a", "job.yaml", {})), HasSubstr("job.yaml:1:1: "));
+}
+
 TEST(JobFile, SaysWhichFileCannotBeRead) {
   EXPECT_THAT(Problem(LoadJob({"no/such/job.yaml", {}, false})), HasSubstr("no/such/job.yaml"));
   EXPECT_THAT(Problem(LoadJob({SLUICE_EXAMPLES, {}, false})), HasSubstr("cannot read"));
