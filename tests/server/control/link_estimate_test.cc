@@ -44,6 +44,13 @@ TEST(LinkEstimate, TellsLatencyFromRate) {
   }
 }
 
+TEST(LinkEstimate, HasNoRateBeforeItsFirstStep) {
+  const LinkEstimate link;
+  EXPECT_FALSE(link.known());
+  EXPECT_EQ(link.rate_now(), 0);
+  EXPECT_EQ(link.rate_recent(), 0);
+}
+
 TEST(LinkEstimate, IsNearUnderNoise) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     CounterRandom random(seed);
