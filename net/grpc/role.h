@@ -88,7 +88,7 @@ inline constexpr MethodTraits kMethods[] = {
     {Method::kLeave, "/sluice.v1.Coordinator/Leave", Roles{Role::kWorker}},
     {Method::kReportCheckpoint, "/sluice.v1.Coordinator/ReportCheckpoint", Roles{Role::kWorker}},
     {Method::kRequestCheckpoint, "/sluice.v1.Coordinator/RequestCheckpoint",
-     Roles{Role::kAdministrator}},
+     Roles{Role::kServer, Role::kAdministrator}},
     {Method::kGetStatus, "/sluice.v1.Coordinator/GetStatus", Roles::All()},
     {Method::kEnter, "/sluice.v1.ShardControl/Enter", Roles{Role::kServer}},
     {Method::kAttach, "/sluice.v1.ShardControl/Attach", Roles{Role::kServer}},

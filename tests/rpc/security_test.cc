@@ -296,6 +296,22 @@ TEST_F(SecurityTest, ARequestForACheckpointIsLoggedWithItsSender) {
                                            "was refused: job test runs here, not other")));
 }
 
+// A server that stops requests a checkpoint first.
+TEST_F(SecurityTest, AServerMayRequestACheckpointAndAWorkerMayNot) {
+  folder_.Write("new-token", kNewToken);
+  net::TransportOptions files = Files("", "", "token");
+  files.role_file = folder_.Write(
+      "roles", absl::StrCat("server token ", kToken, "\nworker token ", kNewToken, "\n"));
+  StartServer(0, 1, Open(files));
+  const auto request_with = [&](const std::string& token) {
+    return Call(Open(Files("", "", token))->Dial(servers_[0]->address()),
+                "/sluice.v1.Coordinator/RequestCheckpoint")
+        .error_code();
+  };
+  EXPECT_EQ(request_with("new-token"), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(request_with("token"), grpc::StatusCode::FAILED_PRECONDITION) << "the job keeps none";
+}
+
 TEST_F(SecurityTest, ANameInACertificateGivesARole) {
   ca_.Certify("watcher", {.subject_alt_name = "DNS:watcher.example"});
   net::TransportOptions files = Files("server", "ca");
