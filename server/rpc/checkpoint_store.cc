@@ -142,7 +142,7 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
   const protocol::Sender sender = protocol::SenderFromProto(first.sender());
   protocol::CheckpointPart part = protocol::CheckedPartFromProto(first.part());
   part.file.clear();  // The store chooses the file.
-  const absl::Status valid = CheckPut(sender, part);
+  const absl::Status valid = CheckNow(sender, part);
   if (!valid.ok()) return net::ToGrpc(valid);
   const Transfer transfer(this, protocol::PartPath(options_.folder, part), sender.rank);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
@@ -158,23 +158,26 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-absl::Status CheckpointStore::CheckPut(const protocol::Sender& sender,
-                                       const protocol::CheckpointPart& part) const {
+absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part,
+                      uint64_t part_bytes_max) {
   // An invalid name arrives cut and with an error.
   if (!part.error.empty()) return absl::InvalidArgumentError(part.error);
-  absl::Status valid = protocol::CheckPartName(part.name);
+  const absl::Status valid = protocol::CheckPartName(part.name);
   if (!valid.ok()) return valid;
   if (part.term != sender.term || part.step == 0 || !protocol::MayWritePart(sender.rank, part)) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", sender.rank, " of term ", sender.term,
                                                    " may not write ", part.name, " after step ",
                                                    part.step, " of term ", part.term));
   }
-  if (part.bytes > options_.part_bytes_max) {
-    return absl::InvalidArgumentError(absl::StrCat(part.name, " has ", part.bytes,
-                                                   " bytes; a shard stores at most ",
-                                                   options_.part_bytes_max));
-  }
-  valid = host_->CheckSender(sender);
+  if (part.bytes <= part_bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      part.name, " has ", part.bytes, " bytes; a shard stores at most ", part_bytes_max));
+}
+
+absl::Status CheckpointStore::CheckNow(const protocol::Sender& sender,
+                                       const protocol::CheckpointPart& part) const {
+  absl::Status valid = CheckPut(sender, part, options_.part_bytes_max);
+  if (valid.ok()) valid = host_->CheckSender(sender);
   return valid.ok() ? host_->CheckPartStep(part.step) : valid;
 }
 

@@ -20,6 +20,11 @@
 
 namespace sluice::server {
 
+// Returns whether `sender` may write `part` into a store of parts of at most `part_bytes_max`
+// bytes. Does not check that the sender holds its rank.
+absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part,
+                      uint64_t part_bytes_max);
+
 class CheckpointStore final : public v1::CheckpointStore::Service {
  public:
   struct Options {
@@ -55,7 +60,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   class Transfer;  // Counts a transfer against transfers_max.
   class Unnamed;   // Counts a call against unnamed_max.
 
-  absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part) const;
+  absl::Status CheckNow(const protocol::Sender& sender, const protocol::CheckpointPart& part) const;
   bool ReadFirst(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
                  v1::PutPartRequest* first);
   absl::StatusOr<protocol::CheckpointPart> Receive(const protocol::Sender& sender,

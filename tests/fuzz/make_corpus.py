@@ -6,6 +6,7 @@ names. This program does not change them.
 """
 import json
 import pathlib
+import random
 import re
 import struct
 
@@ -194,11 +195,29 @@ def write_folders():
     folder("not_text", [(0, b"\xff\x00"), (1, b""), (2, b'{"format":"\xff"}')])
 
 
+def write_events():
+    """Writes events for handler_fuzz.cc: honest ones first, so that changed messages meet a job that runs."""
+    honest = bytes([11]) * 6
+    late = struct.pack("<BH", 9, 20000) + bytes([10])  # After this time in milliseconds, all leases are over.
+    for kind in range(32):
+        rng = random.Random(kind)
+        write("handler", "coordinator_%02d" % kind, bytes([kind]) + honest + rng.randbytes(150) + honest
+              + rng.randbytes(150))
+        write("handler", "losses_%02d" % kind, bytes([kind]) + (honest + late) * 3 + honest + rng.randbytes(50)
+              + honest)
+    for kind in range(12):
+        rng = random.Random(100 + kind)
+        steps = bytes([7]) * 3
+        write("handler", "shard_%02d" % kind, bytes([0x80 | kind]) + steps + rng.randbytes(200) + steps
+              + rng.randbytes(200))
+
+
 def main():
     write_snapshots()
     write_job_files()
     write_requests()
     write_folders()
+    write_events()
     previous = b""
     for path in sorted((TESTS / "golden" / "frames").glob("*.txt")):
         entries = golden(path)
