@@ -1,5 +1,6 @@
 #include "server/coordinator/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,35 @@
 #include "server/coordinator/recovery_outlook.h"
 
 namespace sluice::server {
+namespace {
+
+// A worker's step is absurd if it is so far ahead of the newest reports of all others. If the
+// others have not reported yet, for example after a restart of the coordinator, their reports
+// confirm it.
+constexpr uint64_t kAbsurdLead = uint64_t{1} << 20;
+
+// Returns how far the worker's step is ahead of all steps that other workers and shards reported.
+uint64_t LeadOf(const protocol::WorkerHeartbeat& heartbeat, const JobRun& run) {
+  const Roster& roster = run.roster();
+  uint64_t known = 0;
+  for (const ShardSeat& seat : run.fleet()) {
+    known = std::max(known, seat.health.highest_closed_step);
+  }
+  for (uint32_t rank = 0; rank < roster.size(); ++rank) {
+    if (rank == heartbeat.sender.rank) continue;
+    known = std::max(known, roster.ExchangedStep(roster[rank].progress));
+  }
+  const uint64_t step = roster.ExchangedStep(heartbeat.progress);
+  return step - std::min(step, known);
+}
+
+// Notes the worker's step, unless it is absurd.
+void NoteStep(const protocol::WorkerHeartbeat& heartbeat, JobRun* run) {
+  if (LeadOf(heartbeat, *run) > kAbsurdLead) return;
+  run->NoteStep(run->roster().ExchangedStep(heartbeat.progress));
+}
+
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
     : created_(now),
@@ -244,8 +274,18 @@ absl::StatusOr<protocol::JobState> Coordinator::Leave(const protocol::WorkerLeav
 
 void Coordinator::RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, absl::Time now,
                                   Effects* out) {
+  const uint32_t rank = heartbeat.sender.rank;
+  const bool is_new = run_.roster()[rank].progress.step < heartbeat.progress.step;
   if (!run_.roster().Report(heartbeat, run_.is_running(), now, out)) return;
-  run_.NoteStep(run_.roster().ExchangedStep(heartbeat.progress));
+  NoteStep(heartbeat, &run_);
+  if (is_new && run_.furthest_step() > 0 && LeadOf(heartbeat, run_) > kAbsurdLead) {
+    out->push_back(Notice{
+        .text =
+            absl::StrCat(run_.roster().Describe(rank), " reports step ", heartbeat.progress.step,
+                         ", which no shard and no other worker is near; it is ignored"),
+        .warning = true,
+        .fields = {.event = "step_ignored", .rank = rank, .step = heartbeat.progress.step}});
+  }
   run_.NotePosition();
   divergence_.Compare(heartbeat, now, out);
   repair_.StartReplays(now, out);
@@ -259,7 +299,7 @@ protocol::JobState Coordinator::StateFor(uint32_t rank) {
 }
 
 protocol::JobState Coordinator::StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat) {
-  run_.NoteStep(run_.roster().ExchangedStep(heartbeat.progress));
+  NoteStep(heartbeat, &run_);
   return StateFor(heartbeat.sender.rank);
 }
 

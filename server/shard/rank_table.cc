@@ -22,6 +22,7 @@ void RankTable::NoteStep(uint64_t step) { furthest_step_ = std::max(furthest_ste
 
 void RankTable::Reach(uint32_t rank, uint64_t step) {
   ranks_[rank].reached = std::max(ranks_[rank].reached, step);
+  NoteStep(step);
 }
 
 uint64_t RankTable::LowestReached(uint64_t at_most, Selects selects) const {

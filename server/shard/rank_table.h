@@ -40,9 +40,9 @@ class RankTable {
     return exchange.step <= ranks_[exchange.sender.rank].inherited;
   }
 
-  // Records the step of a request, even of one that comes too early.
+  // Records the step of a request that comes too early.
   void NoteStep(uint64_t step);
-  // The highest step of all requests, including requests that came too early.
+  // The highest step of all valid requests and of those that came too early.
   uint64_t furthest_step() const { return furthest_step_; }
   // Records the step of a valid request of the rank.
   void Reach(uint32_t rank, uint64_t step);

@@ -87,8 +87,8 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
   closing_.Advance(now);
   if (!gate_.Pass(stream, exchange, &out)) return out;
   const uint32_t rank = exchange.sender.rank;
-  ranks_.NoteStep(exchange.step);
   if (IsAhead(exchange)) {
+    ranks_.NoteStep(exchange.step);
     answers_.Ask(stream, exchange, steps_.step(), &out);
     return out;
   }

@@ -6,9 +6,20 @@
 #include <optional>
 #include <utility>
 
+#include "compress/frame.h"
 #include "server/shard/sync_shard.h"
 
 namespace sluice::server {
+namespace {
+
+// The number of steps that a worker can keep contributions to. Each of them has a frame, except for
+// skipped steps.
+uint64_t StepsKept(const ShardOptions& options) {
+  constexpr uint64_t kSkippedSteps = uint64_t{1} << 20;
+  return options.replay_bytes / compress::kFrameHeaderSize + kSkippedSteps;
+}
+
+}  // namespace
 
 absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   const absl::StatusOr<std::vector<uint32_t>> replaced =
@@ -39,9 +50,12 @@ uint64_t SyncShard::results_from() const {
   return options_.replay_bytes > 0 ? sink_.log().complete_from() : 0;
 }
 
+// A step that is too far ahead is an error of the sender, which CheckAddress reports.
 bool SyncShard::IsAhead(const protocol::ExchangeRequest& exchange) const {
-  return options_.replay && exchange.bundle < bundles_.size() &&
-         (exchange.step > steps_.next_step() || exchange.acked_step >= steps_.step());
+  if (!options_.replay || exchange.bundle >= bundles_.size()) return false;
+  const uint64_t next = steps_.next_step();
+  if (exchange.step > next) return exchange.step - next <= StepsKept(options_);
+  return exchange.acked_step >= steps_.step();
 }
 
 bool SyncShard::HasArrived(const protocol::ExchangeRequest& exchange) const {

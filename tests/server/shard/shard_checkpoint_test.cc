@@ -367,5 +367,27 @@ TEST(ShardCheckpoint, SendersOfEarlierTermsHearOfTheirJobsTerm) {
   EXPECT_EQ(shard.Ask(now).outcome, protocol::Outcome::kPending);
 }
 
+TEST(ShardCheckpoint, AnAbsurdStepDoesNotStopTheNamingAfterARepair) {
+  ShardOptions options = SmallShard(2);
+  options.replay = true;
+  options.replay_bytes = 1 << 20;
+  ShardUnderTest shard(std::move(options));
+  shard->NameCheckpoint(0);
+  for (const uint64_t step : {uint64_t{1} << 62, ~uint64_t{0}}) {
+    const protocol::ExchangeReply answer = shard.Ask(Contribution(1, step, 0, 1));
+    EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
+    EXPECT_THAT(answer.message, HasSubstr("more than one step ahead of the open step 1"));
+  }
+  bool named = false;
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      for (const ShardEffect& effect : shard.Send(Contribution(rank, 1, bundle, 1))) {
+        named = named || std::holds_alternative<CheckpointNamed>(effect);
+      }
+    }
+  }
+  EXPECT_TRUE(named);
+}
+
 }  // namespace
 }  // namespace sluice::server
