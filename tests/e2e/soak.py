@@ -31,6 +31,7 @@ from grpc_client import ask  # isort: skip
 from messages import decode  # isort: skip
 
 RATE = 10  # Steps per second, far below what the job can do, so that it lasts as long as the soak.
+MARGIN = 30  # Seconds of steps that are left at the end of the soak, because a job that has fallen behind may overtake its schedule.
 INTERVAL = 5  # Seconds between two samples, unless the soak is short.
 SETTINGS = ("server.rejoin_timeout=10m", "checkpoint.store=shards", "checkpoint.interval=50")
 STAYING = ("shard-0", "shard-1", "worker-0")  # The faults end none of them.
@@ -139,19 +140,23 @@ class Background:
         self.check()
 
 
-def keep_pace(long_job, begun):
-    """Returns a function that stops worker 0 whenever the job is ahead of its schedule."""
-    def pace(over):
-        step = long_job.step()
-        ahead = 0 if step is None else step / RATE - (time.monotonic() - begun)
-        if ahead <= 0:
-            over.wait(0.1)
-            return
-        process = long_job.job.running["worker-0"]
+class Pace:
+    """Lets worker 0 run only for moments, shorter ones if the job is on time. A step that is lower than one before, because the job has rolled
+    back, counts as if the job were on time."""
+
+    def __init__(self, long_job, steps):
+        self.long_job, self.steps, self.highest, self.begun = long_job, steps, 0, time.monotonic()
+
+    def __call__(self, over):
+        process = self.long_job.job.running["worker-0"]
         process.send_signal(signal.SIGSTOP)
-        over.wait(min(ahead, 1))
+        step = self.long_job.step()
+        if step is not None and step <= self.steps:  # Some attacks claim other steps.
+            self.highest = max(self.highest, step)
+        ahead = self.highest / RATE - (time.monotonic() - self.begun)
+        over.wait(min(max(ahead, 0), 1))
         process.send_signal(signal.SIGCONT)
-    return pace
+        over.wait(0.01 if ahead > -5 else 0.1)
 
 
 def undisturbed(programs, steps):
@@ -182,7 +187,7 @@ class Soak:
             seed += 1
 
     def run(self):
-        steps = int(self.seconds * RATE)
+        steps = int((self.seconds + MARGIN) * RATE)
         expected = {mode: disrupted_jobs.parameters_of_undisturbed(self.programs, mode)
                     for mode, (_, equal) in disrupted_jobs.MODES.items() if equal}
         of_long_job, chance = undisturbed(self.programs, steps), random.Random(self.seed)
@@ -193,7 +198,7 @@ class Soak:
             watch = ProcessWatch(lambda: {**long_job.pids(), **self.also}, min(INTERVAL, self.seconds / 120))
             clients = HostileClients(long_job.job, long_job.secrets, long_job.links["worker-1"], random.Random(self.seed + 1), HEAVY * HEAVY_ONES)
             threads = [Background(lambda over: (long_job.supervise(), over.wait(0.1))),
-                       Background(keep_pace(long_job, begun)),
+                       Background(Pace(long_job, steps)),
                        Background(lambda over: (long_job.disrupt(), over.wait(chance.uniform(1, PAUSE)))),
                        Background(lambda over: clients.attack())]
             for thread in threads:
