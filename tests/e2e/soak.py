@@ -11,6 +11,7 @@ usage: soak.py FOLDER_OF_PROGRAMS [--seconds N] [--seed N] [--report FILE] [--al
 """
 import argparse
 import collections
+import math
 import pathlib
 import platform
 import random
@@ -35,7 +36,7 @@ MARGIN = 30  # Seconds of steps that are left at the end of the soak, because a 
 INTERVAL = 5  # Seconds between two samples, unless the soak is short.
 SETTINGS = ("server.rejoin_timeout=10m", "checkpoint.store=shards", "checkpoint.interval=50")
 STAYING = ("shard-0", "shard-1", "worker-0")  # The faults end none of them.
-HEAVY_ONES = 12  # Of each heavy attack at the beginning, so that they are part of the warm-up.
+HEAVY_ONES = 20  # Of each heavy attack at the beginning, so that they are part of the warm-up.
 PAUSE = 10  # Seconds between two faults, at most.
 STATUS = "sluice.v1.Coordinator/GetStatus"
 
@@ -113,16 +114,16 @@ FAULTS = {"worker 1 killed": LongJob.kill, "link cut": LongJob.cut, "failing dis
 
 
 class Background:
-    """Calls a function in a thread until end(), which raises the function's exception."""
+    """Calls a function in a thread until a time or end(), which raises the function's exception."""
 
-    def __init__(self, function):
-        self.function, self.over, self.error = function, threading.Event(), None
+    def __init__(self, function, until=math.inf):
+        self.function, self.until, self.over, self.error = function, until, threading.Event(), None
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
         try:
-            while not self.over.is_set():
+            while not self.over.is_set() and time.monotonic() < self.until:
                 self.function(self.over)
         except Exception as error:  # Any error must reach the main thread.
             self.error = error
@@ -194,21 +195,21 @@ class Soak:
         with Cleanups() as cleanups:
             long_job = LongJob(cleanups, self.programs, steps, chance)
             long_job.job.wait_until_complete()
-            begun = time.monotonic()
+            until = time.monotonic() + self.seconds
             watch = ProcessWatch(lambda: {**long_job.pids(), **self.also}, min(INTERVAL, self.seconds / 120))
             clients = HostileClients(long_job.job, long_job.secrets, long_job.links["worker-1"], random.Random(self.seed + 1), HEAVY * HEAVY_ONES)
             threads = [Background(lambda over: (long_job.supervise(), over.wait(0.1))),
-                       Background(Pace(long_job, steps)),
-                       Background(lambda over: (long_job.disrupt(), over.wait(chance.uniform(1, PAUSE)))),
-                       Background(lambda over: clients.attack())]
+                       Background(Pace(long_job, steps), until),
+                       Background(lambda over: (long_job.disrupt(), over.wait(chance.uniform(1, PAUSE))), until),
+                       Background(lambda over: clients.attack(), until)]
             for thread in threads:
                 cleanups.callback(thread.stop)  # Before the job's processes are killed.
-            self.disrupt_short_jobs(expected, begun + self.seconds, lambda: [thread.check() for thread in threads])
-            if any(process.poll() is not None for name, process in long_job.job.running.items() if name in STAYING):
-                raise Failure(f"the long job ended before the soak did\n{long_job.job.logs(60)}")
-            watch.end()
+            self.disrupt_short_jobs(expected, until, lambda: [thread.check() for thread in threads])
             for thread in threads[1:]:
                 thread.end()
+            watch.end()
+            if min(verdict.samples[-1].seconds for verdict in watch.verdicts(STAYING)) < self.seconds - 3 * watch.interval:
+                raise Failure(f"the long job ended before the soak did\n{long_job.job.logs(60)}")
             self.checkpoints = len(long_job.job.complete())
             long_job.job.wait_until(lambda: all(process.poll() == 0 for process in long_job.job.running.values()),
                                     "the long job has ended", self.seconds)
