@@ -1,4 +1,5 @@
 """Records the resident memory and the descriptors of processes, and decides whether they stay flat."""
+import math
 import os
 import pathlib
 import statistics
@@ -47,16 +48,16 @@ class Verdict:
 
 
 class ProcessWatch:
-    """Samples processes in a thread. `pids` returns the process of each name, which may change."""
+    """Samples processes in a thread for `seconds`. `pids` returns the process of each name, which may change."""
 
-    def __init__(self, pids, interval):
-        self.pids, self.interval, self.begun = pids, interval, time.monotonic()
+    def __init__(self, pids, interval, seconds=math.inf):
+        self.pids, self.interval, self.begun, self.seconds = pids, interval, time.monotonic(), seconds
         self.samples, self.over = {}, threading.Event()  # By (name, process).
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
-        while not self.over.wait(self.interval):
+        while not self.over.wait(self.interval) and time.monotonic() < self.begun + self.seconds:
             for name, pid in self.pids().items():
                 sample = sample_of(pid, time.monotonic() - self.begun)
                 if sample is not None:

@@ -196,7 +196,7 @@ class Soak:
             long_job = LongJob(cleanups, self.programs, steps, chance)
             long_job.job.wait_until_complete()
             until = time.monotonic() + self.seconds
-            watch = ProcessWatch(lambda: {**long_job.pids(), **self.also}, min(INTERVAL, self.seconds / 120))
+            watch = ProcessWatch(lambda: {**long_job.pids(), **self.also}, min(INTERVAL, self.seconds / 120), self.seconds)
             clients = HostileClients(long_job.job, long_job.secrets, long_job.links["worker-1"], random.Random(self.seed + 1), HEAVY * HEAVY_ONES)
             threads = [Background(lambda over: (long_job.supervise(), over.wait(0.1))),
                        Background(Pace(long_job, steps), until),
