@@ -191,6 +191,19 @@ void CheckpointDriver::Abandon(absl::string_view why, absl::Time now, Effects* o
   AnswerRequests(absl::UnavailableError(text), out);
 }
 
+void CheckpointDriver::WarnOfMissing(Effects* out) {
+  uint64_t closed = 0;
+  for (const ShardSeat& seat : fleet_) closed = std::max(closed, seat.health.highest_closed_step);
+  const uint64_t newest = tracker_.newest();
+  if (missing_since_ == newest) return;
+  std::string text = MissingCheckpoint(closed, newest, options_.checkpoint.interval);
+  if (text.empty()) return;
+  missing_since_ = newest;
+  out->push_back(Notice{.text = std::move(text),
+                        .warning = true,
+                        .fields = {.event = "checkpoint_missing", .step = closed}});
+}
+
 // Abandons a checkpoint of an earlier coordinator if its parts do not arrive. If a part's failure
 // was reported to that coordinator, the failure is never reported again.
 std::string CheckpointDriver::WhyAbandon(bool all_passed, absl::Time now) {

@@ -94,6 +94,8 @@ class CheckpointDriver {
   // Returns why the checkpoint in progress must be abandoned. Empty if it need not be.
   // `all_passed`: all workers have passed its step.
   std::string WhyAbandon(bool all_passed, absl::Time now);
+  // Warns once if two intervals have passed since the newest checkpoint.
+  void WarnOfMissing(Effects* out);
   // Lets the shards remove the parts of all checkpoints that need not stay.
   void DropAllAtShards(Effects* out);
 
@@ -122,6 +124,7 @@ class CheckpointDriver {
   // When all members had passed the step of a checkpoint that an earlier coordinator requested.
   absl::Time passed_since_ = absl::InfiniteFuture();
   std::set<CheckpointToken> requests_;
+  std::optional<uint64_t> missing_since_;  // The newest checkpoint when WarnOfMissing last warned.
 };
 
 }  // namespace sluice::server

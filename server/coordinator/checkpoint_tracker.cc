@@ -18,6 +18,15 @@ constexpr size_t kLitterMax = 64;
 
 }  // namespace
 
+std::string MissingCheckpoint(uint64_t closed, uint64_t newest, uint64_t interval) {
+  if (interval == 0 || closed < newest || closed - newest <= 2 * interval) return "";
+  return absl::StrCat("step ", closed, " is over and ",
+                      newest == 0
+                          ? "there is no checkpoint yet"
+                          : absl::StrCat("the newest checkpoint is that after step ", newest),
+                      ", although checkpoint.interval is ", interval);
+}
+
 CheckpointTracker::CheckpointTracker(const CheckpointTrackerOptions& options,
                                      std::vector<uint64_t> complete, std::vector<uint64_t> litter)
     : options_(options),

@@ -31,6 +31,11 @@ struct CheckpointTrackerOptions {
   bool in_rack = false;
 };
 
+// Returns a sentence if two intervals have passed since the newest checkpoint, whatever the reason;
+// otherwise an empty text. `closed` is the highest step that a shard has closed. A worker's step
+// does not count, because a worker may report any step.
+std::string MissingCheckpoint(uint64_t closed, uint64_t newest, uint64_t interval);
+
 class CheckpointTracker {
  public:
   enum class Progress { kIgnored, kTaken, kComplete, kFailed };

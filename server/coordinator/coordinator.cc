@@ -322,7 +322,9 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   if (!run_.has_checkpoints() || run_.ended()) return;
   AdmitSuccessors(now, out);
   checkpoint_reports_.AbandonOverdue(now, out);
-  if (!run_.repairs_losses() || !run_.is_running()) return;
+  if (!run_.is_running()) return;
+  run_.checkpoints().WarnOfMissing(out);
+  if (!run_.repairs_losses()) return;
   repair_.StartReplays(now, out);
   repair_.EndReplays(now, out);
   checkpoint_reports_.AbandonForgotten(now, out);

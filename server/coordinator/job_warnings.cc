@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "server/coordinator/checkpoint_tracker.h"
 
 namespace sluice::server {
 namespace {
@@ -125,25 +127,15 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
                   "optimizer.clip_norm"});
 }
 
-// Reports that two checkpoints in a row did not become complete, whatever the reason. Only the
-// shards' steps count, because a worker may report any step.
 void AddMissingCheckpoint(const JobStatus& status, std::vector<JobWarning>* out) {
-  if (!status.has_checkpoints || status.checkpoint_interval == 0) return;
+  if (!status.has_checkpoints) return;
   uint64_t closed = 0;
   for (const ShardStatus& shard : status.shards) {
     closed = std::max(closed, shard.highest_closed_step);
   }
-  if (closed < status.checkpoint_step ||
-      closed - status.checkpoint_step <= 2 * status.checkpoint_interval) {
-    return;
-  }
-  const std::string newest =
-      status.checkpoint_step == 0
-          ? "there is no checkpoint yet"
-          : absl::StrCat("the newest checkpoint is that after step ", status.checkpoint_step);
-  out->push_back({Kind::kProblem,
-                  absl::StrCat("step ", closed, " is over and ", newest,
-                               ", although checkpoint.interval is ", status.checkpoint_interval),
+  std::string text = MissingCheckpoint(closed, status.checkpoint_step, status.checkpoint_interval);
+  if (text.empty()) return;
+  out->push_back({Kind::kProblem, std::move(text),
                   "find the process that cannot write its part: its log names the folder and the "
                   "error"});
 }
