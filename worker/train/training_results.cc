@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "job/job_spec.h"
 #include "job/support.h"
 
 namespace sluice::worker {

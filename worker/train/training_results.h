@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "job/job_spec.h"
 #include "worker/core/session.h"
 #include "worker/scalars/scalar_log.h"
 #include "worker/train/best_test.h"
@@ -15,10 +16,6 @@
 #include "worker/train/time_left.h"
 #include "worker/train/train.h"
 #include "worker/train/training_state.h"
-
-namespace sluice::job {
-struct JobSpec;
-}  // namespace sluice::job
 
 namespace sluice::worker {
 

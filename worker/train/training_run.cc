@@ -8,7 +8,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "job/job_spec.h"
 #include "worker/train/learning_rate.h"
 #include "worker/train/parameters_file.h"
 

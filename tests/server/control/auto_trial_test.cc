@@ -41,7 +41,7 @@ struct Step {
 // Two ranks whose steps take as long as a function says. Each choice takes effect at once.
 class Job {
  public:
-  Job(std::vector<std::string> codecs, std::function<Step(const Choice&)> step)
+  Job(const std::vector<std::string>& codecs, std::function<Step(const Choice&)> step)
       : step_of_(std::move(step)) {
     AutoOptions options{.ranks = 2, .tensors = SomeTensors(), .overlap = kOverlap};
     for (const std::string& codec : codecs) {
