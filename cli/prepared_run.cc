@@ -119,7 +119,9 @@ absl::Status UseToken(const std::string& path, PreparedRun* setup) {
   // A command may change its working directory.
   std::error_code error;
   setup->launch.token_file = std::filesystem::absolute(path, error).string();
-  return absl::OkStatus();
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--token-file: no absolute path for ", path, ": ", error.message()));
 }
 
 absl::Status PrepareToken(const RunOptions& options, PreparedRun* setup) {

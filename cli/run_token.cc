@@ -49,10 +49,12 @@ absl::StatusOr<RunToken> RunToken::Create(const std::string& folder) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return Failure(path);
   RunToken token(path);
+  errno = ENOSPC;  // The reason for a short write, which sets no error.
   const bool written = ::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   const absl::Status status = written ? absl::OkStatus() : Failure(path);
-  ::close(file);
+  const bool closed = ::close(file) == 0;
   if (!status.ok()) return status;
+  if (!closed) return Failure(path);
   return token;
 }
 

@@ -115,7 +115,14 @@ int ReadFailure(int fd) {
 std::FILE* OpenLog(const ChildOptions& options) {
   const int mode = options.append_log ? O_APPEND : O_TRUNC;
   const int file = ::open(options.log_path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0640);
-  return file < 0 ? nullptr : ::fdopen(file, options.append_log ? "a" : "w");
+  if (file < 0) return nullptr;
+  std::FILE* const log = ::fdopen(file, options.append_log ? "a" : "w");
+  if (log == nullptr) {
+    const int error = errno;
+    ::close(file);
+    errno = error;
+  }
+  return log;
 }
 
 }  // namespace

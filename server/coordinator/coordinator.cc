@@ -275,10 +275,10 @@ absl::StatusOr<protocol::JobState> Coordinator::Leave(const protocol::WorkerLeav
 void Coordinator::RecordHeartbeat(const protocol::WorkerHeartbeat& heartbeat, absl::Time now,
                                   Effects* out) {
   const uint32_t rank = heartbeat.sender.rank;
-  const bool is_new = run_.roster()[rank].progress.step < heartbeat.progress.step;
   if (!run_.roster().Report(heartbeat, run_.is_running(), now, out)) return;
   NoteStep(heartbeat, &run_);
-  if (is_new && run_.furthest_step() > 0 && LeadOf(heartbeat, run_) > kAbsurdLead) {
+  const bool is_absurd = run_.furthest_step() > 0 && LeadOf(heartbeat, run_) > kAbsurdLead;
+  if (is_absurd && std::exchange(absurd_in_term_, term()) != term()) {
     out->push_back(Notice{
         .text =
             absl::StrCat(run_.roster().Describe(rank), " reports step ", heartbeat.progress.step,

@@ -152,6 +152,7 @@ class Coordinator {
   ElasticMembers elastic_;
   CheckpointReports checkpoint_reports_;
   DivergenceCheck divergence_;
+  std::optional<uint32_t> absurd_in_term_;  // The last term in which it warned of an absurd step.
 };
 
 }  // namespace sluice::server

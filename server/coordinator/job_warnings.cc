@@ -19,8 +19,8 @@ constexpr double kWaitMuch = 0.3;
 constexpr absl::Duration kStandstill = absl::Seconds(30);
 constexpr absl::Duration kLongWait = absl::Seconds(5);
 constexpr absl::string_view kCheckDisk =
-    "check the disk that holds checkpoint.dir there: it may be slow, full, read-only or not "
-    "mounted";
+    "check the disk that holds checkpoint.dir on that machine: it may be slow, full, read-only or "
+    "not mounted";
 constexpr size_t kNamedMax = 4;  // Maximum number of workers named in one sentence.
 
 using Kind = JobWarning::Kind;
@@ -278,7 +278,9 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   AddLoss(status, &out);
   AddMissingCheckpoint(status, &out);
   if (!status.checkpoint_trouble.empty()) {
-    out.push_back({Kind::kProblem, status.checkpoint_trouble, std::string(kCheckDisk)});
+    out.push_back({Kind::kProblem, status.checkpoint_trouble,
+                   "if the next checkpoint fails too, read the log of the process whose part is "
+                   "missing, and check its disk"});
   }
   if (status.phase != protocol::JobPhase::kRunning) return out;
   const std::optional<absl::Duration> since = history.since_step();

@@ -1,6 +1,7 @@
 // CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
 // `checkpoint.store: shards`. Calls block gRPC threads. The number of concurrent calls is bounded,
-// and so is the time that a call waits for its client. Each call holds one message in memory.
+// and so is the time that a call waits for its client, except for the reply to PutPart, which gRPC
+// sends by itself. Each call holds one message in memory.
 #pragma once
 
 #include <functional>
@@ -14,6 +15,8 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "net/grpc/transport.h"
+#include "protocol/exchange.h"
+#include "protocol/snapshot.h"
 #include "server/rpc/client_patience.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"

@@ -11,6 +11,7 @@ usage: disrupted_jobs.py FOLDER_OF_PROGRAMS [--seconds N] [--seed N] [--mode MOD
 """
 import argparse
 import collections
+import concurrent.futures
 import contextlib
 import math
 import os
@@ -18,7 +19,6 @@ import pathlib
 import random
 import signal
 import sys
-import threading
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "hostile"))
@@ -186,13 +186,12 @@ class DisruptedJob:
 
     def be_attacked(self):
         """The supervisor continues meanwhile."""
-        names = []
-        attack = threading.Thread(target=lambda: names.append(self.clients.attack()), daemon=True)
-        attack.start()
-        while attack.is_alive():
-            self.supervise()
-            time.sleep(0.05)
-        return names[0]
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            attack = pool.submit(self.clients.attack)
+            while not attack.done():
+                self.supervise()
+                time.sleep(0.05)
+            return attack.result()
 
     def finish(self):
         """Checks that all exit codes are 0 and no process is left."""

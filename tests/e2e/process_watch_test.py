@@ -8,17 +8,18 @@ from process_watch import SAMPLES_MIN, ProcessWatch, Sample, Verdict
 from processes import wait_until
 
 PROGRAMS = {
-    "flat": "import time\nkept = bytearray(20_000_000)\nwhile True: time.sleep(0.01)",
-    "memory": "import time\nkept = []\nwhile True: kept.append(b'x' * 200_000); time.sleep(0.01)",
-    "descriptors": "import os, time\nwhile True: os.dup(0); time.sleep(0.02)",
+    "flat": "import time\nkept = bytearray(20_000_000)\nprint(flush=True)\nwhile True: time.sleep(0.01)",
+    "memory": "import time\nkept = []\nprint(flush=True)\nwhile True: kept.append(b'x' * 200_000); time.sleep(0.01)",
+    "descriptors": "import os, time\nprint(flush=True)\nwhile True: os.dup(0); time.sleep(0.02)",
 }
 
 
 class ProcessWatchTest(unittest.TestCase):
     def complaints(self, name):
-        with subprocess.Popen([sys.executable, "-c", PROGRAMS[name]], stdin=subprocess.DEVNULL) as process:
+        with subprocess.Popen([sys.executable, "-c", PROGRAMS[name]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
+            process.stdout.readline()  # Its own start must not be part of the samples.
             watch = ProcessWatch(lambda: {name: process.pid}, 0.02)
             wait_until(lambda: len(watch.samples.get((name, process.pid), ())) >= 3 * SAMPLES_MIN, "enough samples", 60)
             watch.end()

@@ -211,8 +211,12 @@ class Soak:
             if min(verdict.samples[-1].seconds for verdict in watch.verdicts(STAYING)) < self.seconds - 3 * watch.interval:
                 raise Failure(f"the long job ended before the soak did\n{long_job.job.logs(60)}")
             self.checkpoints = len(long_job.job.complete())
-            long_job.job.wait_until(lambda: all(process.poll() == 0 for process in long_job.job.running.values()),
-                                    "the long job has ended", self.seconds)
+
+            def has_ended():
+                threads[0].check()
+                return all(process.poll() == 0 for process in long_job.job.running.values())
+
+            long_job.job.wait_until(has_ended, "the long job has ended", self.seconds)
             threads[0].end()
             hashes = {long_job.job.report(f"worker-{rank}")["parameters_sha256"] for rank in range(2)}
         self.hostile, self.faults = clients.counts, long_job.counts

@@ -195,7 +195,7 @@ class MutualTlsTest(unittest.TestCase):
         self.assertTrue(is_answered())
 
 
-    def test_both_ports_refuse_old_versions_of_tls_and_clients_without_a_certificate(self):
+    def test_both_ports_refuse_old_versions_of_tls_and_grpc_refuses_clients_without_a_certificate(self):
         job, page = FaultyJob(self, PROGRAMS), free_port()
         certificates = make_certificates(job.folder)
         files = dict(flag.split("=", 1) for flag in certificates)

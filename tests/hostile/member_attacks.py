@@ -190,7 +190,7 @@ def complete_parts_again(member):
 
 def odd_names(member):
     step, term = newest(member), member.stolen["term"]
-    names = ("../x", "../../x", "/tmp/x", "a/b", "x\0y", ".", "..", ".x", "", "x" * 129, "x" * 300, "manifest.json", "run.json", "lock",
+    names = ("../x", "../../x", "/tmp/x", "a/b", "x\0y", ".", "..", ".x", "", "x" * 201, "x" * 300, "manifest.json", "run.json", "lock",
              "worker-1-term-9.state", "worker-1-term-0.state/../x", "shard-0-term-0.state", "\n", "é")
     before = {path for path in member.job.folder.rglob("*") if "step-" not in str(path)}
     for name in names:
@@ -214,7 +214,7 @@ def odd_heartbeats(member):
 
 
 def many_joins(member):
-    """500 of another job, some with 20,000 tensors, and 100 for ranks that have their workers."""
+    """480 of another job, some with 1,500 tensors, and 40 for ranks that have their workers."""
     tensors = {"tensors": [{"name": f"t{i}", "shape": [2, 3], "dtype": 1} for i in range(1500)], "hash": 1}
     requests = [encode("JoinRequest", {"job_name": "survival", "job_hash": 5, "rank": rank, "nonce": 7, "host": FORGED,
                                        "software_version": FORGED, **({"table": tensors} if rank % 10 == 9 else {})}) for rank in range(CALLS)]

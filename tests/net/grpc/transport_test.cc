@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,28 @@ class TransportTest : public ::testing::Test {
   TestCa other_;
 };
 
+// A variable of the environment that has another value for a while.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) {
+    if (const char* const before = std::getenv(name); before != nullptr) before_ = before;
+    ::setenv(name, value, 1);
+  }
+  ~Variable() {
+    if (before_.has_value()) {
+      ::setenv(name_, before_->c_str(), 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
+};
+
 TEST_F(TransportTest, AProxyForWebPagesIsIgnored) {
   grpc::ServerBuilder builder;
   int port = 0;
@@ -84,15 +107,14 @@ TEST_F(TransportTest, AProxyForWebPagesIsIgnored) {
     return Transport::Plain()->Dial(address)->WaitForConnected(std::chrono::system_clock::now() +
                                                                limit);
   };
-  // Nothing listens on port 1.
-  for (const char* variable : {"http_proxy", "https_proxy"}) {
-    ::setenv(variable, "http://127.0.0.1:1", 1);
-    EXPECT_TRUE(connects(std::chrono::seconds(30))) << variable;
-    ::unsetenv(variable);
+  // The environment of the test may exclude loopback from proxies. Nothing listens on port 1.
+  const Variable excluded("no_grpc_proxy", "none");
+  for (const char* name : {"http_proxy", "https_proxy"}) {
+    const Variable proxy(name, "http://127.0.0.1:1");
+    EXPECT_TRUE(connects(std::chrono::seconds(30))) << name;
   }
-  ::setenv("grpc_proxy", "http://127.0.0.1:1", 1);
+  const Variable proxy("grpc_proxy", "http://127.0.0.1:1");
   EXPECT_FALSE(connects(std::chrono::seconds(1)));
-  ::unsetenv("grpc_proxy");
   server->Shutdown();
   queue->Shutdown();
   void* tag = nullptr;

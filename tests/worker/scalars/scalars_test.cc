@@ -126,7 +126,6 @@ TEST_F(ScalarsTest, EventFilesAreNamedInTheirOrderWhateverTheClockSays) {
   EXPECT_LT(second->path(), third->path());
 }
 
-// Writes to /dev/full always fail. The run must lose only the rows, with one warning.
 TEST_F(ScalarsTest, OtherUsersMayNotReadThem) {
   const mode_t mask = ::umask(0);
   Open(0);
@@ -134,6 +133,7 @@ TEST_F(ScalarsTest, OtherUsersMayNotReadThem) {
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0640));
 }
 
+// Writes to /dev/full always fail. The run must lose only the rows, with one warning.
 TEST_F(ScalarsTest, AFullDiskCostsRowsAndOneWarning) {
   std::filesystem::create_symlink("/dev/full", path_);
   const absl::StatusOr<ScalarCsv> csv = ScalarCsv::Open(path_, 0);
