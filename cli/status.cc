@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -116,6 +117,15 @@ std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why)
                       "0, the coordinator.\n");
 }
 
+// Returns null, after printing the reason, if a file of `security` is invalid.
+std::shared_ptr<const net::Transport> OpenTransport(const net::TransportOptions& security) {
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(security, Logger("status"));
+  if (transport.ok()) return *std::move(transport);
+  std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
+  return nullptr;
+}
+
 std::vector<std::string> CutTo(int width, const std::string& text) {
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
   for (std::string& line : lines) {
@@ -189,13 +199,9 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
 }
 
 int AskForStatus(const StatusOptions& options, v1::GetStatusReply* status) {
-  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
-      net::Transport::Open(options.security, Logger("status"));
-  if (!transport.ok()) {
-    std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
-    return 2;
-  }
-  StatusClient client(options.coordinator, *std::move(transport));
+  const std::shared_ptr<const net::Transport> transport = OpenTransport(options.security);
+  if (transport == nullptr) return 2;
+  StatusClient client(options.coordinator, transport);
   client.Ask(kTimeout);
   absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
   if (!client.WaitForStatus(kTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
@@ -216,13 +222,9 @@ int ShowStatus(const StatusOptions& options) {
     }
     signals.emplace(*std::move(caught));
   }
-  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
-      net::Transport::Open(options.security, Logger("status"));
-  if (!transport.ok()) {
-    std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
-    return 2;
-  }
-  StatusClient client(options.coordinator, *std::move(transport));
+  const std::shared_ptr<const net::Transport> transport = OpenTransport(options.security);
+  if (transport == nullptr) return 2;
+  StatusClient client(options.coordinator, transport);
   Console console(options.console);
   v1::GetStatusReply last;
   for (bool first = true;; first = false) {

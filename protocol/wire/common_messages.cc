@@ -12,7 +12,8 @@ namespace sluice::protocol {
 namespace {
 
 constexpr size_t kTextMax = 4096;
-constexpr size_t kFileNameMax = 200;  // Of a part. The folder's reader has the same limit.
+constexpr size_t kFileNameMax =
+    200;  // Limit of a part's name. checkpoint_folder.cc has the same limit.
 
 // Returns true if `name` is a plain file name that cannot point outside its folder and is safe to
 // log.

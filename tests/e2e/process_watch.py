@@ -6,8 +6,10 @@ import statistics
 import threading
 import time
 
-MEMORY_GROWTH_MAX = 0.05  # Of the median of the last third over that of the third before it. The first third is the warm-up.
-DESCRIPTORS_GROWTH_MAX = 2  # Of the smallest number, likewise. Attacks hold connections for a while.
+# The samples of a process are split into thirds. The first third is the warm-up. The median memory of the last third may exceed that of the
+# second third by this share, and the smallest number of descriptors by this number. Peaks do not count, because attacks hold connections.
+MEMORY_GROWTH_MAX = 0.05
+DESCRIPTORS_GROWTH_MAX = 2
 SAMPLES_MIN = 30
 
 

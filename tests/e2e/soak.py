@@ -36,8 +36,8 @@ MARGIN = 30  # Seconds of steps that are left at the end of the soak, because a 
 INTERVAL = 5  # Seconds between two samples, unless the soak is short.
 SETTINGS = ("server.rejoin_timeout=10m", "checkpoint.store=shards", "checkpoint.interval=50")
 STAYING = ("shard-0", "shard-1", "worker-0")  # The faults end none of them.
-HEAVY_ONES = 20  # Of each heavy attack at the beginning, so that they are part of the warm-up.
-PAUSE = 10  # Seconds between two faults, at most.
+HEAVY_ONES = 20  # The soak begins with this number of each heavy attack, so that they are part of the warm-up.
+PAUSE = 10  # Maximum number of seconds between two faults.
 STATUS = "sluice.v1.Coordinator/GetStatus"
 
 

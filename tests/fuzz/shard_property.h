@@ -1,5 +1,5 @@
 // The property of a shard's handlers: any sequence of requests on any streams gives replies that
-// their receivers can parse, keeps within the limit of memory, and lets nobody write a part of a
+// their receivers can parse, stays within the limit of memory, and lets no sender write a part of a
 // checkpoint that is not its own.
 #pragma once
 
