@@ -34,9 +34,9 @@
 #include "base/trace_file.h"
 #include "job/file/job_file.h"
 #include "net/http/http_server.h"
-#include "worker/http/current_session.h"
+#include "worker/http/current_client.h"
 #include "worker/http/worker_pages.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::bench {
 namespace {
@@ -104,9 +104,11 @@ class Trainer {
         parameters_(flags_.parameters) {}
 
   // Runs one session and returns its final status.
-  absl::Status Run(worker::Session* session) {
-    absl::StatusOr<worker::JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
-    if (!joined.ok()) return joined.status();
+  absl::Status Run(worker::JobClient* client) {
+    absl::StatusOr<worker::JoinedJob> job = client->Join(table_, std::string(32, 'a'));
+    if (!job.ok()) return job.status();
+    worker::Session* const session = job->session;
+    worker::JoinInfo* const joined = &job->info;
     std::fill(parameters_.begin(), parameters_.end(), 0.0f);
     if (joined->restored_step > 0) {
       if (joined->restored.size() < parameters_.size() * sizeof(float)) {
@@ -227,13 +229,13 @@ int Run(const Flags& flags) {
     }
     (*trace)->NameThread("training");
   }
-  worker::CurrentSession session;
+  worker::CurrentClient client;
   const std::function<worker::WorkerView()> view = [&] {
     return worker::WorkerView{.job_name = job->name,
                               .software_version = SLUICE_VERSION,
                               .rank = flags.rank,
                               .cpu_seconds = CpuSecondsOfThisProcess(),
-                              .figures = session.figures()};
+                              .figures = client.figures()};
   };
   absl::StatusOr<std::unique_ptr<net::HttpServer>> metrics;
   if (!flags.http_listen.empty()) {
@@ -255,7 +257,7 @@ int Run(const Flags& flags) {
     options.quality_interval = flags.quality_interval;
     options.clock = &clock;
     if (trace.ok()) options.trace = trace->get();
-    status = trainer.Run(session.Replace(worker::MakeRemoteSession(std::move(options))));
+    status = trainer.Run(client.Replace(worker::MakeRemoteClient(std::move(options))));
     if (!worker::IsRollback(status)) break;
     rejoining = true;
     std::printf("rollback %.6f\n", Now());

@@ -17,8 +17,9 @@
 #include "net/grpc/transport.h"
 #include "server/shard/shard_parameters.h"
 #include "worker/core/bundle_encoder.h"
+#include "worker/core/job_client.h"
 #include "worker/local/local_session.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::client {
 namespace {
@@ -57,7 +58,7 @@ class OwnShards final : public worker::ShardUpdates {
   server::ShardParameters parameters_;
 };
 
-absl::StatusOr<std::unique_ptr<worker::Session>> MakeLocalSession(const job::JobSpec& job) {
+absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeLocalClient(const job::JobSpec& job) {
   worker::LocalSessionOptions options{.exchange = job.exchange};
   if (const auto optimizer = job::ShardOptimizer(job); optimizer.has_value()) {
     absl::StatusOr<server::UpdateRule> rule = server::UpdateRule::Create(*optimizer);
@@ -66,12 +67,12 @@ absl::StatusOr<std::unique_ptr<worker::Session>> MakeLocalSession(const job::Job
       return std::make_unique<OwnShards>(rule, counts);
     };
   }
-  return worker::MakeLocalSession(std::move(options));
+  return worker::MakeLocalClient(std::move(options));
 }
 
-absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOptions& options,
-                                                             const job::JobSpec& job) {
-  if (options.coordinator.empty()) return MakeLocalSession(job);
+absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeClient(const SessionOptions& options,
+                                                              const job::JobSpec& job) {
+  if (options.coordinator.empty()) return MakeLocalClient(job);
   const Logger logger = MakeLogger(options);
   absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
       net::Transport::Open({.tls_cert = options.tls_cert,
@@ -85,13 +86,19 @@ absl::StatusOr<std::unique_ptr<worker::Session>> MakeSession(const SessionOption
   remote.server.join_timeout = absl::Seconds(options.join_timeout_seconds);
   remote.transport = *std::move(transport);
   remote.logger = logger;
-  return worker::MakeRemoteSession(std::move(remote));
+  return worker::MakeRemoteClient(std::move(remote));
+}
+
+Status NotJoined() {
+  return FromStatus(
+      absl::FailedPreconditionError("this worker has not joined the job: call Join first"));
 }
 
 }  // namespace
 
 struct Session::State {
-  std::unique_ptr<worker::Session> session;
+  std::unique_ptr<worker::JobClient> client;
+  worker::Session* session = nullptr;  // Null before Join.
   JobSummary job;
   float outer_rate = 0;  // With local steps, the rate of outer_optimizer.
   bool has_stepped = false;
@@ -108,10 +115,10 @@ Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
 Result<std::unique_ptr<Session>> Session::Create(const SessionOptions& options) {
   const absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(options.job, options.job_name, {});
   if (!job.ok()) return FromStatus(job.status());
-  absl::StatusOr<std::unique_ptr<worker::Session>> session = MakeSession(options, *job);
-  if (!session.ok()) return FromStatus(session.status());
+  absl::StatusOr<std::unique_ptr<worker::JobClient>> client = MakeClient(options, *job);
+  if (!client.ok()) return FromStatus(client.status());
   auto state = std::make_unique<State>();
-  state->session = *std::move(session);
+  state->client = *std::move(client);
   state->job = Summarize(*job);
   if (state->job.sends_weights) state->outer_rate = static_cast<float>(job::ShardRate(*job, 0));
   return std::unique_ptr<Session>(new Session(std::move(state)));
@@ -122,31 +129,40 @@ Session::~Session() = default;
 
 Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
                              std::string_view parameters_sha256) {
-  const absl::StatusOr<worker::JoinInfo> joined =
-      state_->session->Join(ToTable(tensors), ToView(parameters_sha256));
+  const absl::StatusOr<worker::JoinedJob> joined =
+      state_->client->Join(ToTable(tensors), ToView(parameters_sha256));
   if (!joined.ok()) return FromStatus(joined.status());
+  state_->session = joined->session;
   if (state_->job.sends_weights) state_->session->SetRate(state_->outer_rate);
   const auto is_buffer = [](const Tensor& tensor) { return tensor.is_buffer; };
   state_->first_buffer = std::ranges::find_if(tensors, is_buffer) - tensors.begin();
-  return FromJoin(*joined);
+  return FromJoin(joined->info);
 }
 
 Status Session::AgreeOnParameters(const std::vector<std::span<float>>& parameters) {
+  if (state_->session == nullptr) return NotJoined();
   std::vector<absl::Span<float>> spans;
   spans.reserve(parameters.size());
   for (const std::span<float> values : parameters) spans.emplace_back(values.data(), values.size());
   return FromStatus(state_->session->AgreeOnParameters(spans));
 }
 
-bool Session::BuffersDue() const { return state_->session->BuffersDue(); }
+bool Session::BuffersDue() const {
+  return state_->session != nullptr && state_->session->BuffersDue();
+}
 
 Status Session::Submit(uint32_t tensor, const Gradient& gradient) {
+  if (state_->session == nullptr) return NotJoined();
   return FromStatus(state_->session->Submit(tensor, ToView(gradient)));
 }
 
-Status Session::Skip() { return FromStatus(state_->session->Skip()); }
+Status Session::Skip() {
+  if (state_->session == nullptr) return NotJoined();
+  return FromStatus(state_->session->Skip());
+}
 
 Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
+  if (state_->session == nullptr) return NotJoined();
   const auto result = state_->session->WaitFor(absl::Seconds(seconds));
   if (!result.ok()) return FromStatus(result.status());
   if (!result->has_value()) return std::optional<StepResult>();
@@ -156,6 +172,7 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
 }
 
 Result<std::vector<ReadyTensor>> Session::WaitForTensors(double seconds) {
+  if (state_->session == nullptr) return NotJoined();
   const auto ready = state_->session->WaitForTensors(absl::Seconds(seconds));
   if (!ready.ok()) return FromStatus(ready.status());
   std::vector<ReadyTensor> tensors;
@@ -165,6 +182,7 @@ Result<std::vector<ReadyTensor>> Session::WaitForTensors(double seconds) {
 }
 
 Status Session::Apply(uint32_t tensor, std::span<float> mean) {
+  if (state_->session == nullptr) return NotJoined();
   return FromStatus(state_->session->Apply(tensor, {mean.data(), mean.size()}));
 }
 
@@ -185,14 +203,17 @@ Status Session::Apply(uint32_t tensor, const MeanTarget& target) {
 }
 
 Status Session::ApplyUpdate(uint32_t tensor, std::span<float> parameters) {
+  if (state_->session == nullptr) return NotJoined();
   return FromStatus(state_->session->ApplyUpdate(tensor, {parameters.data(), parameters.size()}));
 }
 
 Status Session::SaveCheckpoint(std::string_view state) {
+  if (state_->session == nullptr) return NotJoined();
   return FromStatus(state_->session->SaveCheckpoint(std::string(state), {}));
 }
 
 Result<std::string> Session::SaveCompressor(const std::vector<std::span<float>>& residuals) {
+  if (state_->session == nullptr) return NotJoined();
   const absl::StatusOr<worker::BundleEncoder*> encoder = state_->session->EncoderBetweenSteps();
   if (!encoder.ok()) return FromStatus(encoder.status());
   absl::StatusOr<std::string> rest = Separate((*encoder)->Save(), residuals);
@@ -202,6 +223,7 @@ Result<std::string> Session::SaveCompressor(const std::vector<std::span<float>>&
 
 Status Session::RestoreCompressor(std::string_view rest,
                                   const std::vector<std::span<const float>>& residuals) {
+  if (state_->session == nullptr) return NotJoined();
   const absl::StatusOr<worker::BundleEncoder*> encoder = state_->session->EncoderBetweenSteps();
   if (!encoder.ok()) return FromStatus(encoder.status());
   if (state_->has_stepped) {
@@ -213,15 +235,19 @@ Status Session::RestoreCompressor(std::string_view rest,
 }
 
 void Session::ReportParameters(uint64_t step, std::string_view sha256) {
+  if (state_->session == nullptr) return;
   state_->session->ReportParameters(step, ToView(sha256));
 }
 
-Status Session::Leave() { return FromStatus(state_->session->Leave()); }
+Status Session::Leave() {
+  if (state_->session == nullptr) return NotJoined();
+  return FromStatus(state_->session->Leave());
+}
 
-void Session::Abandon(std::string_view reason) { state_->session->Abandon(ToView(reason)); }
+void Session::Abandon(std::string_view reason) { state_->client->Abandon(ToView(reason)); }
 
 Figures Session::figures() const {
-  const std::optional<worker::SessionFigures> figures = state_->session->figures();
+  const std::optional<worker::SessionFigures> figures = state_->client->figures();
   return figures.has_value() ? FromFigures(*figures) : Figures();
 }
 

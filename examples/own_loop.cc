@@ -19,7 +19,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "job/file/job_file.h"           // +
-#include "worker/rpc/remote_session.h"   // +
+#include "worker/rpc/remote_client.h"    // +
 #include "worker/torch/data_parallel.h"  // +
 
 namespace {
@@ -56,11 +56,10 @@ int main(int argc, char** argv) {
       model->parameters(),
       torch::optim::SGDOptions(job.optimizer.lr).momentum(job.optimizer.momentum));
 
-  const auto session =
-      sluice::worker::MakeRemoteSession(sluice::worker::OptionsFromJob(job, argv[2], rank));  // +
-  const auto parallel = OrExit(sluice::worker::DataParallel::Create(*model, session.get()));  // +
-  OrExit(parallel->Join());                                                                   // +
-  torch::manual_seed(1000 + rank);  // Each worker draws its own data.                            +
+  const auto client =
+      sluice::worker::MakeRemoteClient(sluice::worker::OptionsFromJob(job, argv[2], rank));  // +
+  const auto parallel = OrExit(sluice::worker::DataParallel::Join(*model, client.get()));    // +
+  torch::manual_seed(1000 + rank);  // Each worker draws its own data.                           +
 
   for (uint64_t step = 1; step <= job.training.steps; ++step) {
     const at::Tensor inputs = torch::randn({job.training.batch_size_per_worker, 8});
@@ -77,6 +76,7 @@ int main(int argc, char** argv) {
   }
 
   std::printf("parameters %s\n", absl::BytesToHexString(parallel->ParametersSha256()).c_str());
+  sluice::worker::Session* const session = parallel->session();                 // +
   session->ReportParameters(job.training.steps, parallel->ParametersSha256());  // +
   OrExit(session->Leave());                                                     // +
 }

@@ -15,7 +15,7 @@
 #include "relay/relay_step.h"
 #include "server/shard/descriptor_need.h"
 #include "worker/core/relay_session.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::relay {
 namespace {
@@ -36,6 +36,11 @@ struct SessionOver {
   absl::Status why;
 };
 struct StopNow {};
+// The relay's membership of the parent job. A copy keeps the client and its session alive.
+struct Parent {
+  std::shared_ptr<worker::RelayClient> client;  // Null between two sessions.
+  worker::RelaySession* session = nullptr;      // Null until the client has joined.
+};
 // Messages between the rack's servers and the parent job, in order. The queue stays short, because
 // a rack has only one open step.
 using ToDo = std::variant<SumOfShard, server::AskParent, server::LeaveParent, SessionOver, StopNow>;
@@ -79,8 +84,11 @@ class RunningRelay final : public Relay, public server::ParentJob {
                    uint64_t checkpoint_step);
   void LeaveTheJob(const server::LeaveParent& leave);
   void EndSession(const absl::Status& why);
-  void SetSession(std::shared_ptr<worker::RelaySession> session);
-  std::shared_ptr<worker::RelaySession> session();
+  void SetParent(Parent parent);
+  Parent parent() {
+    MutexLock lock(&mutex_);
+    return parent_;
+  }
   void EndStep();
   void ReportUp(const server::JobStatus& rack);
   void ReportToParent(const server::JobStatus& rack);
@@ -97,7 +105,7 @@ class RunningRelay final : public Relay, public server::ParentJob {
   // The parent job has ended and sent its reason.
   bool parent_ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<worker::RelaySession> session_ ABSL_GUARDED_BY(mutex_);
+  Parent parent_ ABSL_GUARDED_BY(mutex_);
   // Step of the last named checkpoint that was passed on to the rack's servers.
   uint64_t named_below_ ABSL_GUARDED_BY(mutex_) = 0;
 
@@ -119,16 +127,16 @@ class RunningRelay final : public Relay, public server::ParentJob {
 };
 
 RunningRelay::~RunningRelay() {
-  std::shared_ptr<worker::RelaySession> session;
+  Parent parent;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     to_do_.push_front(StopNow());
     pushed_.SignalAll();
-    session = session_;
+    parent = parent_;
   }
-  if (session != nullptr) session->Cut();
-  session.reset();
+  if (parent.client != nullptr) parent.client->Cut();
+  parent = Parent();
   if (thread_.joinable()) thread_.join();
   while (!servers_.empty()) servers_.pop_back();
 }
@@ -186,15 +194,10 @@ ToDo RunningRelay::Pop() {
   return what;
 }
 
-std::shared_ptr<worker::RelaySession> RunningRelay::session() {
+void RunningRelay::SetParent(Parent parent) {
   MutexLock lock(&mutex_);
-  return session_;
-}
-
-void RunningRelay::SetSession(std::shared_ptr<worker::RelaySession> session) {
-  MutexLock lock(&mutex_);
-  if (stopping_ && session != nullptr) session->Cut();
-  session_.swap(session);
+  if (stopping_ && parent.client != nullptr) parent.client->Cut();
+  std::swap(parent_, parent);
 }
 
 void RunningRelay::Run() {
@@ -213,7 +216,7 @@ void RunningRelay::Run() {
       if (over.session == sessions_ && step_.has_value()) EndSession(over.why);
     }
   }
-  SetSession(nullptr);
+  SetParent({});
 }
 
 // Keeps the gradients of the ended step until the next step ends. Another thread may still hold the
@@ -227,7 +230,7 @@ void RunningRelay::EndStep() {
 // Drops the earlier session. The parent job treats the new session as a restarted worker and
 // decides its first step.
 void RunningRelay::JoinParent(const server::AskParent& ask) {
-  SetSession(nullptr);
+  SetParent({});
   EndStep();
   term_ = ask.term;
   {
@@ -241,7 +244,7 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
     servers_[0]->Fail(layout.status().message());
     return;
   }
-  absl::StatusOr<worker::JoinInfo> joined;
+  absl::StatusOr<worker::JoinedRelay> joined;
   for (int fruitless = 0; fruitless < kFruitlessJoinsMax; ++fruitless) {
     worker::RemoteSessionOptions options =
         worker::OptionsFromJob(parent_spec_, options_.upstream, options_.relay);
@@ -259,18 +262,20 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
     options.on_end = [this, session = ++sessions_](const absl::Status& why) {
       Push(SessionOver{session, why});
     };
-    std::shared_ptr<worker::RelaySession> session = worker::MakeRelaySession(std::move(options));
-    SetSession(session);
-    joined = session->Join(ask.table, std::string(kHashBytes, '\0'));
+    const std::shared_ptr<worker::RelayClient> client = worker::MakeRelayClient(std::move(options));
+    SetParent({.client = client});  // The destructor can cut it while it joins.
+    joined = client->JoinAsRelay(ask.table, std::string(kHashBytes, '\0'));
+    if (joined.ok()) SetParent({.client = client, .session = joined->session});
     if (joined.ok() || !worker::IsRollback(joined.status())) break;
     logger_.Warning(joined.status().message(), "; joining again");
-    SetSession(nullptr);
+    SetParent({});
   }
   if (!joined.ok()) return EndSession(joined.status());
-  step_.emplace(ask.table, *std::move(layout), joined->first_step, joined->parameters_agree);
+  const worker::JoinInfo& info = joined->info;
+  step_.emplace(ask.table, *std::move(layout), info.first_step, info.parameters_agree);
   step_begun_ = false;
-  logger_.Info("joined the job at ", options_.upstream, "; begins with step ", joined->first_step);
-  servers_[0]->StartRackTerm(term_, joined->restored_step, joined->parameters_agree);
+  logger_.Info("joined the job at ", options_.upstream, "; begins with step ", info.first_step);
+  servers_[0]->StartRackTerm(term_, info.restored_step, info.parameters_agree);
 }
 
 void RunningRelay::HandleSum(const SumOfShard& from) {
@@ -285,35 +290,35 @@ void RunningRelay::HandleSum(const SumOfShard& from) {
 absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
   const std::vector<uint32_t> ready = step_->Take(from.shard, *from.sum);
   if (step_->step() == 0) return absl::OkStatus();
-  const std::shared_ptr<worker::RelaySession> session = this->session();
-  if (!std::exchange(step_begun_, true)) buffers_due_ = session->BuffersDue();
+  const Parent parent = this->parent();
+  if (!std::exchange(step_begun_, true)) buffers_due_ = parent.session->BuffersDue();
   // The session skips buffers automatically when they are not due.
   if (step_->has_buffers(from.shard, from.sum->bundle) && !buffers_due_) return absl::OkStatus();
-  absl::Status status = session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
+  absl::Status status = parent.session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
   for (const uint32_t tensor : ready) {
     if (!status.ok()) break;
-    status = session->Submit(tensor, absl::Span<const float>(step_->values(tensor)));
+    status = parent.session->Submit(tensor, absl::Span<const float>(step_->values(tensor)));
   }
   return status;
 }
 
 absl::Status RunningRelay::FinishStep() {
-  const std::shared_ptr<worker::RelaySession> session = this->session();
-  const absl::StatusOr<worker::StepResult> result = session->Wait();
+  const Parent parent = this->parent();
+  const absl::StatusOr<worker::StepResult> result = parent.session->Wait();
   if (!result.ok()) return result.status();
   for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
     if (step_->is_buffer(tensor) && !result->buffers_averaged) continue;
-    const absl::Status applied = session->Apply(tensor, step_->values(tensor));
+    const absl::Status applied = parent.session->Apply(tensor, step_->values(tensor));
     if (!applied.ok()) return applied;
   }
   if (result->checkpoint_due) {
     // The relay has no state except the session's. The rack's own checkpoint contains the rest.
-    const absl::Status saved = session->SaveCheckpoint("", {});
+    const absl::Status saved = parent.session->SaveCheckpoint("", {});
     if (!saved.ok()) return saved;
   }
   PublishStep(
-      [&](uint32_t shard, uint32_t bundle) { return session->Contributions(shard, bundle); },
-      session->named_checkpoint());
+      [&](uint32_t shard, uint32_t bundle) { return parent.session->Contributions(shard, bundle); },
+      parent.session->named_checkpoint());
   return absl::OkStatus();
 }
 
@@ -322,7 +327,7 @@ absl::Status RunningRelay::AgreeOnParameters() {
   for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
     parameters.push_back(step_->values(tensor));
   }
-  const absl::Status agreed = session()->AgreeOnParameters(parameters);
+  const absl::Status agreed = parent().session->AgreeOnParameters(parameters);
   if (!agreed.ok()) return agreed;
   PublishStep([](uint32_t, uint32_t) { return 1; }, 0);
   return absl::OkStatus();
@@ -359,10 +364,10 @@ void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>
 }
 
 void RunningRelay::LeaveTheJob(const server::LeaveParent& leave) {
-  const std::shared_ptr<worker::RelaySession> session = this->session();
-  if (leave.term != term_ || session == nullptr) return;
+  const Parent parent = this->parent();
+  if (leave.term != term_ || parent.session == nullptr) return;
   ReportUp(*servers_[0]->Status());
-  const absl::Status left = session->Leave();
+  const absl::Status left = parent.session->Leave();
   if (!left.ok()) return EndSession(left);
   {
     MutexLock lock(&mutex_);
@@ -374,7 +379,7 @@ void RunningRelay::LeaveTheJob(const server::LeaveParent& leave) {
 // After a rollback in a job with checkpoints, the rack's members join again, and the rack asks the
 // parent job again.
 void RunningRelay::EndSession(const absl::Status& why) {
-  SetSession(nullptr);
+  SetParent({});
   EndStep();
   {
     MutexLock lock(&mutex_);
@@ -389,11 +394,11 @@ void RunningRelay::EndSession(const absl::Status& why) {
 }
 
 void RunningRelay::ReportUp(const server::JobStatus& rack) {
-  const std::shared_ptr<worker::RelaySession> session = this->session();
-  if (session == nullptr) return;
+  const Parent parent = this->parent();
+  if (parent.session == nullptr) return;
   const worker::Progress progress = ProgressOf(rack);
-  if (progress.total_steps > 0) session->Report(progress);
-  if (const uint64_t durable = session->durable_step(); durable > 0) {
+  if (progress.total_steps > 0) parent.session->Report(progress);
+  if (const uint64_t durable = parent.session->durable_step(); durable > 0) {
     servers_[0]->ReleaseCheckpoints(durable);
   }
 }
@@ -401,12 +406,12 @@ void RunningRelay::ReportUp(const server::JobStatus& rack) {
 // Reports to the parent job that the rack itself has failed.
 void RunningRelay::ReportToParent(const server::JobStatus& rack) {
   if (std::exchange(told_up_, true)) return;
-  std::shared_ptr<worker::RelaySession> session;
+  Parent parent;
   {
     MutexLock lock(&mutex_);
-    if (!parent_ended_) session = session_;
+    if (!parent_ended_) parent = parent_;
   }
-  if (session != nullptr) session->Abandon(rack.failure);
+  if (parent.client != nullptr) parent.client->Abandon(rack.failure);
 }
 
 std::optional<absl::Status> RunningRelay::Outcome() {

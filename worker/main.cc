@@ -33,10 +33,10 @@
 #include "job/relays.h"
 #include "net/grpc/transport.h"
 #include "net/http/http_server.h"
-#include "worker/http/current_session.h"
+#include "worker/http/current_client.h"
 #include "worker/http/worker_pages.h"
 #include "worker/launch_environment.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 #include "worker/train/device.h"
 #include "worker/train/train.h"
 #include "worker/worker_report.h"
@@ -189,7 +189,7 @@ RemoteSessionOptions SessionOptionsOf(const job::JobSpec& spec, const std::strin
 
 // Trains to the end, with a new session after each rollback.
 absl::StatusOr<TrainReport> Train(const job::JobSpec& spec, RemoteSessionOptions session_options,
-                                  uint32_t rank, CurrentSession* session, TrainOptions options,
+                                  uint32_t rank, CurrentClient* client, TrainOptions options,
                                   const Logger& logger) {
   if (spec.checkpoint.enabled()) {
     absl::StatusOr<std::shared_ptr<const TrainingData>> data = LoadTrainingData(spec, rank);
@@ -199,7 +199,7 @@ absl::StatusOr<TrainReport> Train(const job::JobSpec& spec, RemoteSessionOptions
   bool progressed = false;
   options.on_progress = [&progressed](const Progress&) { progressed = true; };
   for (int fruitless = 0;;) {
-    Session* const current = session->Replace(MakeRemoteSession(session_options));
+    JobClient* const current = client->Replace(MakeRemoteClient(session_options));
     absl::StatusOr<TrainReport> report = RunTraining(spec, rank, current, options, logger);
     if (!IsRollback(report.status()) || options.stop->load()) return report;
     fruitless = progressed ? 1 : fruitless + 1;
@@ -236,7 +236,7 @@ std::unique_ptr<compress::EncodingDevice> OpenDevice(const job::JobSpec& spec, u
 absl::StatusOr<std::unique_ptr<net::HttpServer>> ServeMetrics(const Flags& flags,
                                                               const job::JobSpec& spec,
                                                               uint32_t rank,
-                                                              const CurrentSession& session,
+                                                              const CurrentClient& client,
                                                               const Logger& logger) {
   if (flags.http_listen.empty()) return nullptr;
   net::HttpOptions options{.listen = flags.http_listen, .names = flags.http_host};
@@ -252,13 +252,13 @@ absl::StatusOr<std::unique_ptr<net::HttpServer>> ServeMetrics(const Flags& flags
     options.tls_key = flags.transport.tls_key;
     options.tls_client_ca = flags.http_client_ca;
   }
-  const std::function<WorkerView()> view = [&spec, rank, &session] {
+  const std::function<WorkerView()> view = [&spec, rank, &client] {
     return WorkerView{.job_name = spec.name,
                       .software_version = SLUICE_VERSION,
                       .rank = rank,
                       .metrics_enabled = spec.metrics_enabled,
                       .cpu_seconds = CpuSecondsOfThisProcess(),
-                      .figures = session.figures()};
+                      .figures = client.figures()};
   };
   absl::StatusOr<std::unique_ptr<net::HttpServer>> server = net::HttpServer::Start(
       std::move(options), [view](const std::string& path) { return WorkerPage(path, view); });
@@ -341,9 +341,9 @@ int Run(const Flags& flags) {
   session_options.clock = &clock;
   const std::unique_ptr<compress::EncodingDevice> device = OpenDevice(spec, rank, logger);
   session_options.device = device.get();
-  CurrentSession session;
+  CurrentClient client;
   const absl::StatusOr<std::unique_ptr<net::HttpServer>> metrics =
-      ServeMetrics(flags, spec, rank, session, logger);
+      ServeMetrics(flags, spec, rank, client, logger);
   if (!metrics.ok()) {
     logger.Error(metrics.status().message());
     return absl::IsInvalidArgument(metrics.status()) ? app::kExitUsage : app::kExitFailed;
@@ -366,11 +366,11 @@ int Run(const Flags& flags) {
         }
         logger.Info("stopping: signal ", signal);
         stop = true;
-        session.Abandon("stopped by a signal");
+        client.Abandon("stopped by a signal");
       },
       kStopGrace);
   const absl::StatusOr<TrainReport> report =
-      Train(spec, std::move(session_options), rank, &session, options, logger);
+      Train(spec, std::move(session_options), rank, &client, options, logger);
   return Conclude(spec, rank, flags, report, watch.received(), logger);
 }
 

@@ -16,7 +16,7 @@
 #include "bench/measure/exchange_protocol.h"
 #include "bench/measure/gradients.h"
 #include "job/file/job_file.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::bench {
 namespace {
@@ -62,9 +62,10 @@ class ExchangeWorker {
     }
   }
 
-  absl::Status Run(worker::Session* session) {
-    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
+  absl::Status Run(worker::JobClient* client) {
+    const absl::StatusOr<worker::JoinedJob> joined = client->Join(table_, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
+    worker::Session* const session = joined->session;
     Say(FormatJoined());
     std::string line;
     while (std::getline(std::cin, line)) {
@@ -193,7 +194,7 @@ int RunExchangeWorker(const ExchangeWorkerOptions& options) {
   session.transport = *std::move(transport);
   session.software_version = SLUICE_VERSION;
   ExchangeWorker worker(*table, options);
-  const absl::Status status = worker.Run(worker::MakeRemoteSession(std::move(session)).get());
+  const absl::Status status = worker.Run(worker::MakeRemoteClient(std::move(session)).get());
   if (status.ok()) return 0;
   std::cerr << status.message() << "\n";
   return 1;

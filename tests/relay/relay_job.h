@@ -22,7 +22,7 @@
 #include "relay/relay.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::relay {
 
@@ -143,7 +143,7 @@ class RelayJob : public ::testing::Test {
     }
   }
 
-  std::unique_ptr<worker::Session> MakeSession(uint32_t rank, bool rejoining) {
+  std::unique_ptr<worker::JobClient> MakeClient(uint32_t rank, bool rejoining) {
     worker::RemoteSessionOptions options;
     if (job_.relays.enabled()) {
       const job::RackPlace place = job::FindRackPlace(job_, rank);
@@ -154,14 +154,14 @@ class RelayJob : public ::testing::Test {
     }
     options.software_version = std::string("1");
     options.rejoining = rejoining;
-    return worker::MakeRemoteSession(std::move(options));
+    return worker::MakeRemoteClient(std::move(options));
   }
   // Acts as a worker program: restarts from the checkpoint after every rollback.
   Model Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      const std::unique_ptr<worker::Session> session = MakeSession(rank, rejoining);
+      const std::unique_ptr<worker::JobClient> client = MakeClient(rank, rejoining);
       Model model;
-      const absl::Status status = TrainOn(session.get(), rank, &model);
+      const absl::Status status = TrainOn(client.get(), rank, &model);
       if (!worker::IsRollback(status)) {
         MutexLock lock(&mutex_);
         if (!status.ok() && failure_.ok()) failure_ = status;
@@ -178,27 +178,29 @@ class RelayJob : public ::testing::Test {
              .dtype = protocol::DType::kFloat32,
              .role = protocol::TensorRole::kBuffer}};
   }
-  absl::Status TrainOn(worker::Session* session, uint32_t rank, Model* model) {
+  absl::Status TrainOn(worker::JobClient* client, uint32_t rank, Model* model) {
     // The ranks begin with different parameters. All of them must get rank 0's parameters.
     model->parameters.assign(model->parameters.size(), static_cast<float>(rank + 1));
     model->statistics.assign(kStatistics, static_cast<float>(rank));
-    const absl::StatusOr<worker::JoinInfo> joined =
-        session->Join(Table(), std::string(32, static_cast<char>('a' + rank)));
+    const absl::StatusOr<worker::JoinedJob> joined =
+        client->Join(Table(), std::string(32, static_cast<char>('a' + rank)));
     if (!joined.ok()) return joined.status();
+    worker::Session* const session = joined->session;
+    const worker::JoinInfo& info = joined->info;
     const absl::Span<float> all = absl::MakeSpan(model->parameters);
     const absl::Span<float> statistics = absl::MakeSpan(model->statistics);
-    if (joined->restored_step > 0) {
+    if (info.restored_step > 0) {
       const size_t first = all.size() * sizeof(float);
-      Check(joined->restored.size() == first + kStatistics * sizeof(float), "it is what was saved");
-      std::memcpy(all.data(), joined->restored.data(), first);
-      std::memcpy(statistics.data(), joined->restored.data() + first, kStatistics * sizeof(float));
+      Check(info.restored.size() == first + kStatistics * sizeof(float), "it is what was saved");
+      std::memcpy(all.data(), info.restored.data(), first);
+      std::memcpy(statistics.data(), info.restored.data() + first, kStatistics * sizeof(float));
       restored_ = true;
-    } else if (!joined->parameters_agree) {
+    } else if (!info.parameters_agree) {
       const absl::Status agreed =
           session->AgreeOnParameters({all.first(kWeights), all.subspan(kWeights), statistics});
       if (!agreed.ok()) return agreed;
     }
-    for (uint64_t step = joined->first_step; step <= steps_; ++step) {
+    for (uint64_t step = info.first_step; step <= steps_; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
         return worker::RollbackError("as if this process had been killed");

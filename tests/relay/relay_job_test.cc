@@ -116,16 +116,19 @@ TEST_F(RelayJobTest, AWorkerThatGivesUpEndsAllOfItWithItsReason) {
   std::vector<absl::Status> ended(job_.workers);
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {
     workers.emplace_back([&, rank] {
-      const std::unique_ptr<worker::Session> session = MakeSession(rank, false);
+      const std::unique_ptr<worker::JobClient> client = MakeClient(rank, false);
       std::thread quitter;
       if (rank == 3) {
         quitter = std::thread([&] {
-          AwaitThat([&] { return session->traffic().steps >= 5; });
-          session->Abandon("the data is gone");
+          AwaitThat([&] {
+            const auto figures = client->figures();
+            return figures.has_value() && figures->traffic.steps >= 5;
+          });
+          client->Abandon("the data is gone");
         });
       }
       Model model;
-      ended[rank] = TrainOn(session.get(), rank, &model);
+      ended[rank] = TrainOn(client.get(), rank, &model);
       if (quitter.joinable()) quitter.join();
     });
   }
@@ -162,16 +165,16 @@ TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
   std::vector<absl::Status> ended(job_.workers);
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {
     workers.emplace_back([&, rank] {
-      const std::unique_ptr<worker::Session> session = MakeSession(rank, false);
+      const std::unique_ptr<worker::JobClient> client = MakeClient(rank, false);
       std::thread quitter;
       if (rank == 3) {
         quitter = std::thread([&] {
           AwaitThat([&] { return stands.load(); });
-          session->Abandon("the data is gone");
+          client->Abandon("the data is gone");
         });
       }
       Model model;
-      ended[rank] = TrainOn(session.get(), rank, &model);
+      ended[rank] = TrainOn(client.get(), rank, &model);
       if (quitter.joinable()) quitter.join();
     });
   }
@@ -201,9 +204,9 @@ TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
   std::vector<absl::Status> ended(job_.workers);
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {
     workers.emplace_back([&, rank] {
-      const std::unique_ptr<worker::Session> session = MakeSession(rank, false);
+      const std::unique_ptr<worker::JobClient> client = MakeClient(rank, false);
       Model model;
-      ended[rank] = TrainOn(session.get(), rank, &model);
+      ended[rank] = TrainOn(client.get(), rank, &model);
     });
   }
   for (std::thread& worker : workers) worker.join();

@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice {
 namespace {
@@ -74,29 +74,31 @@ class AsyncSessionTest : public ::testing::Test {
           worker::OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
-      const std::unique_ptr<worker::Session> session =
-          worker::MakeRemoteSession(std::move(options));
-      const absl::Status status = TrainOn(session.get(), rank);
+      const std::unique_ptr<worker::JobClient> client =
+          worker::MakeRemoteClient(std::move(options));
+      const absl::Status status = TrainOn(client.get(), rank);
       if (status.ok()) return;
       Check(worker::IsRollback(status), status.message());
     }
   }
 
-  absl::Status TrainOn(worker::Session* session, uint32_t rank) {
+  absl::Status TrainOn(worker::JobClient* client, uint32_t rank) {
     const protocol::TensorTable table = {{.name = "w", .shape = {30, 100}, .strides = {}}};
-    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+    const absl::StatusOr<worker::JoinedJob> joined = client->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
+    worker::Session* const session = joined->session;
+    const worker::JoinInfo& info = joined->info;
     Floats& parameters = ended_[rank];
     parameters.assign(kWeights, 0.5f * static_cast<float>(rank));
     const absl::Span<float> all = absl::MakeSpan(parameters);
-    if (joined->restored_step > 0) {
-      std::memcpy(all.data(), joined->restored.data(), joined->restored.size());
+    if (info.restored_step > 0) {
+      std::memcpy(all.data(), info.restored.data(), info.restored.size());
     } else {
-      Check(!joined->parameters_agree, "shards get their parameters from rank 0");
+      Check(!info.parameters_agree, "shards get their parameters from rank 0");
       const absl::Status agreed = session->AgreeOnParameters({&all, 1});
       if (!agreed.ok()) return agreed;
     }
-    for (uint64_t step = joined->first_step; step <= kAsyncSessionSteps; ++step) {
+    for (uint64_t step = info.first_step; step <= kAsyncSessionSteps; ++step) {
       if (before_step_) before_step_(rank, step);
       Floats gradient(kWeights);
       CounterRandom random(rank, step, 4);

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice {
 namespace {
@@ -78,29 +78,31 @@ class BuffersSurvivalTest : public ::testing::Test {
           worker::OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
-      const std::unique_ptr<worker::Session> session =
-          worker::MakeRemoteSession(std::move(options));
+      const std::unique_ptr<worker::JobClient> client =
+          worker::MakeRemoteClient(std::move(options));
       auto state = std::make_unique<State>();
-      const absl::Status status = TrainOn(session.get(), rank, state.get());
+      const absl::Status status = TrainOn(client.get(), rank, state.get());
       if (status.ok()) return state;
       Check(worker::IsRollback(status), status.message());
     }
   }
-  absl::Status TrainOn(worker::Session* session, uint32_t rank, State* state) {
+  absl::Status TrainOn(worker::JobClient* client, uint32_t rank, State* state) {
     const protocol::TensorTable table = {
         {.name = "w", .shape = {kBuffersSurvivalWeights}, .strides = {}},
         {.name = "statistics",
          .shape = {kStatistics},
          .strides = {},
          .role = protocol::TensorRole::kBuffer}};
-    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+    const absl::StatusOr<worker::JoinedJob> joined = client->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
-    if (joined->restored_step > 0) {
-      Check(joined->restored.size() == sizeof(State), "it is what was saved");
-      std::memcpy(state, joined->restored.data(), sizeof(State));
+    worker::Session* const session = joined->session;
+    const worker::JoinInfo& info = joined->info;
+    if (info.restored_step > 0) {
+      Check(info.restored.size() == sizeof(State), "it is what was saved");
+      std::memcpy(state, info.restored.data(), sizeof(State));
       ++restored_;
     }
-    for (uint64_t step = joined->first_step; step <= kBuffersSurvivalSteps; ++step) {
+    for (uint64_t step = info.first_step; step <= kBuffersSurvivalSteps; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
         return worker::RollbackError("as if this process had been killed");

@@ -18,7 +18,7 @@
 #include "base/mutex.h"
 #include "server/rpc/server.h"
 #include "tests/rpc/await.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice {
 namespace {
@@ -109,10 +109,10 @@ class ManyWorkersTest : public ::testing::Test {
     for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(body, rank);
     for (std::thread& thread : threads) thread.join();
   }
-  std::unique_ptr<worker::Session> MakeSession(uint32_t rank) {
+  std::unique_ptr<worker::JobClient> MakeClient(uint32_t rank) {
     worker::RemoteSessionOptions options = worker::OptionsFromJob(job_, server_->address(), rank);
     options.software_version = "1";
-    return worker::MakeRemoteSession(std::move(options));
+    return worker::MakeRemoteClient(std::move(options));
   }
   static protocol::TensorTable OneTensor() {
     return {{.name = "w", .shape = {kElements}, .strides = {}, .dtype = protocol::DType::kFloat32}};
@@ -124,8 +124,8 @@ class ManyWorkersTest : public ::testing::Test {
     std::atomic<bool> over = false;
     std::thread watcher([&] { Watch(over, &peaks); });
     RunRanks([&](uint32_t rank) {
-      const std::unique_ptr<worker::Session> session = MakeSession(rank);
-      const auto joined = session->Join(OneTensor(), std::string(32, 'a'));
+      const std::unique_ptr<worker::JobClient> client = MakeClient(rank);
+      const auto joined = client->Join(OneTensor(), std::string(32, 'a'));
       ASSERT_TRUE(joined.ok()) << joined.status();
       std::vector<float> values(kElements);
       for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -136,16 +136,16 @@ class ManyWorkersTest : public ::testing::Test {
             absl::SleepFor(absl::Milliseconds(2));
           }
         }
-        ASSERT_TRUE(session->Submit(0, values).ok());
-        const auto result = session->Wait();
+        ASSERT_TRUE(joined->session->Submit(0, values).ok());
+        const auto result = joined->session->Wait();
         ASSERT_TRUE(result.ok()) << result.status();
         EXPECT_EQ(result->n_min, kWorkers);
-        ASSERT_TRUE(session->Apply(0, absl::MakeSpan(values)).ok());
+        ASSERT_TRUE(joined->session->Apply(0, absl::MakeSpan(values)).ok());
         for (uint32_t i = rank % 97; i < kElements; i += 97) {
           ASSERT_EQ(values[i], means_[step][i % 101]) << "step " << step << ", element " << i;
         }
       }
-      EXPECT_TRUE(session->Leave().ok());
+      EXPECT_TRUE(joined->session->Leave().ok());
     });
     over = true;
     watcher.join();
@@ -236,7 +236,7 @@ TEST_F(ManyWorkersTest, LessThanThatIsRefusedAndTheErrorSaysHowMuchWouldDo) {
   job_.server.max_memory = kEnough - 1;
   StartServer();
   RunRanks([&](uint32_t rank) {
-    const auto joined = MakeSession(rank)->Join(OneTensor(), std::string(32, 'a'));
+    const auto joined = MakeClient(rank)->Join(OneTensor(), std::string(32, 'a'));
     EXPECT_THAT(std::string(joined.status().message()),
                 HasSubstr(absl::StrCat("needs ", kEnough, " bytes")));
     EXPECT_THAT(std::string(joined.status().message()),

@@ -23,7 +23,7 @@
 #include "sluice/v1/shard_control.pb.h"
 #include "tests/net/grpc/certificates.h"
 #include "tests/temporary_folder.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice {
 namespace {
@@ -212,16 +212,16 @@ TEST_F(SecurityTest, NoMethodIsToBeHadWithoutTheToken) {
 class Training {
  public:
   Training(const job::JobSpec& job, const std::string& coordinator,
-           std::shared_ptr<const net::Transport> transport) {
-    worker::RemoteSessionOptions options = worker::OptionsFromJob(job, coordinator, 0);
-    options.software_version = "1";
-    options.transport = std::move(transport);
-    session_ = worker::MakeRemoteSession(std::move(options));
-  }
+           std::shared_ptr<const net::Transport> transport)
+      : client_(worker::MakeRemoteClient(Options(job, coordinator, std::move(transport)))) {}
+
   absl::Status Join() {
-    return session_->Join({{.name = "a", .shape = {8}, .strides = {}}}, std::string(32, 'p'))
-        .status();
+    const auto joined =
+        client_->Join({{.name = "a", .shape = {8}, .strides = {}}}, std::string(32, 'p'));
+    if (joined.ok()) session_ = joined->session;
+    return joined.status();
   }
+  // Call the methods below after Join.
   void Step() {
     const std::vector<float> gradient(8, 0.25F);
     ASSERT_TRUE(session_->Submit(0, gradient).ok());
@@ -234,7 +234,17 @@ class Training {
   absl::Status Leave() { return session_->Leave(); }
 
  private:
-  std::unique_ptr<worker::Session> session_;
+  static worker::RemoteSessionOptions Options(const job::JobSpec& job,
+                                              const std::string& coordinator,
+                                              std::shared_ptr<const net::Transport> transport) {
+    worker::RemoteSessionOptions options = worker::OptionsFromJob(job, coordinator, 0);
+    options.software_version = "1";
+    options.transport = std::move(transport);
+    return options;
+  }
+
+  const std::unique_ptr<worker::JobClient> client_;
+  worker::Session* session_ = nullptr;
 };
 
 // Every role's client calls every method of Sluice's services. The table of methods, and nothing

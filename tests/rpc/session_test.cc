@@ -13,7 +13,8 @@
 #include "absl/synchronization/notification.h"
 #include "server/rpc/server.h"
 #include "tests/rpc/await.h"
-#include "worker/rpc/remote_session.h"
+#include "tests/worker/rpc/joined_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice {
 namespace {
@@ -64,7 +65,7 @@ class SessionTest : public ::testing::Test {
   void TearDown() override {
     while (!servers_.empty()) servers_.pop_back();
   }
-  std::unique_ptr<worker::Session> MakeSession(uint32_t rank) {
+  worker::RemoteSessionOptions Options(uint32_t rank) const {
     worker::RemoteSessionOptions options;
     options.coordinator = servers_[0]->address();
     options.job_name = job_.name;
@@ -74,7 +75,7 @@ class SessionTest : public ::testing::Test {
     options.exchange.compression = job_.exchange.compression;
     options.exchange.buffer_sync_interval = job_.exchange.buffer_sync_interval;
     options.software_version = "1";
-    return worker::MakeRemoteSession(std::move(options));
+    return options;
   }
   // Runs each rank on a separate thread.
   void RunRanks(const std::function<void(uint32_t)>& body) {
@@ -96,11 +97,11 @@ class SessionTest : public ::testing::Test {
 TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   StartServers(ThreeWorkerJob("none"));
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     // The parameters of rank 0 differ from those of the others, so step 0 must make them equal.
-    const auto joined = session->Join(TwoTensors(), std::string(32, rank == 0 ? 'a' : 'b'));
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    EXPECT_FALSE(joined->parameters_agree);
+    const worker::JoinedSession session(Options(rank), TwoTensors(),
+                                        std::string(32, rank == 0 ? 'a' : 'b'));
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_FALSE(session.info().parameters_agree);
     std::vector<float> w(4500, static_cast<float>(rank)), b(5, static_cast<float>(rank) - 0.5f);
     ASSERT_TRUE(session->AgreeOnParameters({absl::MakeSpan(w), absl::MakeSpan(b)}).ok());
     EXPECT_EQ(w[4499], 0.0f);
@@ -139,8 +140,8 @@ TEST_F(SessionTest, MeansAreTakenWhileTheStepIsOpen) {
   StartServers(job);
   absl::Notification applied;
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    ASSERT_TRUE(session->Join(table, std::string(32, 'a')).ok());
+    const worker::JoinedSession session(Options(rank), table, std::string(32, 'a'));
+    ASSERT_TRUE(session.ok()) << session.status();
     std::vector<float> w(4500, static_cast<float>(rank));
     std::vector<float> b(1000, static_cast<float>(2 * rank));
     ASSERT_TRUE(session->Submit(1, b).ok());
@@ -182,8 +183,8 @@ TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
                      .dtype = protocol::DType::kFloat32});
   }
   RunRanks([&](uint32_t rank) {
-    const auto joined = MakeSession(rank)->Join(table, std::string(32, 'a'));
-    EXPECT_TRUE(joined.ok()) << joined.status();
+    const worker::JoinedSession session(Options(rank), table, std::string(32, 'a'));
+    EXPECT_TRUE(session.ok()) << session.status();
   });
 }
 
@@ -205,8 +206,8 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
   constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
   std::atomic<uint64_t> last = kNone;
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
+    const worker::JoinedSession session(Options(rank), TwoTensors(), std::string(32, 'a'));
+    ASSERT_TRUE(session.ok()) << session.status();
     std::vector<float> w(4500), b(5);
     for (uint64_t step = 1; step <= last; ++step) {
       // No rank is more than one step ahead of this rank.
@@ -233,10 +234,9 @@ TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
   StartServers(ThreeWorkerJob("topk:5%+int4"));
   std::vector<std::vector<float>> totals(kWorkers, std::vector<float>(4500));
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    const auto joined = session->Join(TwoTensors(), std::string(32, 'a'));
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    EXPECT_TRUE(joined->parameters_agree);
+    const worker::JoinedSession session(Options(rank), TwoTensors(), std::string(32, 'a'));
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_TRUE(session.info().parameters_agree);
     std::vector<float> w(4500), b(5, 1);
     for (int step = 1; step <= 20; ++step) {
       for (size_t i = 0; i < w.size(); ++i) {
@@ -270,10 +270,9 @@ TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
   for (int step = 0; step <= kSteps; ++step) local[step].resize(kWorkers);
   after = local;
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    EXPECT_FALSE(session->BuffersDue());
-    const auto joined = session->Join(table, std::string(32, static_cast<char>('a' + rank)));
-    ASSERT_TRUE(joined.ok()) << joined.status();
+    const worker::JoinedSession session(Options(rank), table,
+                                        std::string(32, static_cast<char>('a' + rank)));
+    ASSERT_TRUE(session.ok()) << session.status();
     std::vector<float> w(4500), b(5), mean(70, 0.1f * static_cast<float>(rank + 1));
     const std::vector<absl::Span<float>> all = {absl::MakeSpan(w), absl::MakeSpan(b),
                                                 absl::MakeSpan(mean)};
@@ -326,8 +325,8 @@ TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
   table.push_back(
       {.name = "mean", .shape = {7}, .strides = {}, .role = protocol::TensorRole::kBuffer});
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    ASSERT_TRUE(session->Join(table, std::string(32, 'a')).ok());
+    const worker::JoinedSession session(Options(rank), table, std::string(32, 'a'));
+    ASSERT_TRUE(session.ok()) << session.status();
     const std::vector<float> w(4500), b(5);
     ASSERT_TRUE(session->Submit(1, b).ok());
     ASSERT_TRUE(session->Submit(0, w).ok());
@@ -340,8 +339,8 @@ TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
 TEST_F(SessionTest, AWorkerThatGivesUpIsTheReasonForAll) {
   StartServers(ThreeWorkerJob("none"));
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<worker::Session> session = MakeSession(rank);
-    ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
+    const worker::JoinedSession session(Options(rank), TwoTensors(), std::string(32, 'a'));
+    ASSERT_TRUE(session.ok()) << session.status();
     if (rank == 1) {
       session->Abandon("disk full");
       return;

@@ -23,7 +23,7 @@
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
-#include "worker/rpc/remote_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice {
 
@@ -86,33 +86,35 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
           worker::OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
-      const std::unique_ptr<worker::Session> session =
-          worker::MakeRemoteSession(std::move(options));
+      const std::unique_ptr<worker::JobClient> client =
+          worker::MakeRemoteClient(std::move(options));
       Parameters parameters(kWeights + kBiases);
-      const absl::Status status = TrainOn(session.get(), rank, &parameters);
+      const absl::Status status = TrainOn(client.get(), rank, &parameters);
       if (status.ok() || (ends_at_ <= kSteps && absl::IsCancelled(status))) return parameters;
       Check(worker::IsRollback(status), status.message());
     }
   }
-  absl::Status TrainOn(worker::Session* session, uint32_t rank, Parameters* parameters) {
+  absl::Status TrainOn(worker::JobClient* client, uint32_t rank, Parameters* parameters) {
     const protocol::TensorTable table = {
         {.name = "w", .shape = {50, 90}, .strides = {}, .dtype = protocol::DType::kFloat32},
         {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = protocol::DType::kFloat32}};
-    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+    const absl::StatusOr<worker::JoinedJob> joined = client->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
-    if (!joined->parameters_agree) {
+    worker::Session* const session = joined->session;
+    const worker::JoinInfo& info = joined->info;
+    if (!info.parameters_agree) {
       const absl::Span<float> all = absl::MakeSpan(*parameters);
       const absl::Span<float> parts[] = {all.first(kWeights), all.subspan(kWeights)};
       if (absl::Status agreed = session->AgreeOnParameters(parts); !agreed.ok()) return agreed;
     }
-    if (joined->restored_step > 0) {
-      Check(joined->restored.size() == parameters->size() * sizeof(float), "it is what was saved");
-      std::memcpy(parameters->data(), joined->restored.data(), joined->restored.size());
+    if (info.restored_step > 0) {
+      Check(info.restored.size() == parameters->size() * sizeof(float), "it is what was saved");
+      std::memcpy(parameters->data(), info.restored.data(), info.restored.size());
       restored_ = true;
-      restored_world_size_ = joined->restored_world_size;
+      restored_world_size_ = info.restored_world_size;
       if (rank == 0) began_with_ = *parameters;
     }
-    for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
+    for (uint64_t step = info.first_step; step <= kSteps; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
         return worker::RollbackError("as if this process had been killed");
@@ -121,7 +123,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
       const absl::Status done = TrainStep(session, rank, step, parameters, &saved);
       if (!done.ok()) return done;
       // The disk may be slower than all remaining steps, so this waits for the checkpoint.
-      if (saved && rank == 0 && lose_) AwaitCheckpoint(step);
+      if (saved && rank == 0 && (lose_ || ends_at_ <= kSteps)) AwaitCheckpoint(step);
       if (saved && step >= ends_at_) {
         AwaitCheckpoint(step);
         return absl::CancelledError("as if this process had been killed");

@@ -6,6 +6,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "protocol/tensor_table.h"
+#include "worker/core/job_client.h"
 #include "worker/core/session.h"
 
 namespace sluice::worker {
@@ -24,8 +28,20 @@ class RelaySession : public Session {
   // Step of the newest complete checkpoint that this session knows. 0 if it knows none.
   // Thread-safe.
   virtual uint64_t durable_step() const = 0;
-  // Ends the session without notifying the job, as if this process had crashed. Calls in progress
-  // return CANCELLED. Thread-safe.
+};
+
+struct JoinedRelay {
+  JoinInfo info{};
+  RelaySession* session = nullptr;  // Owned by the client.
+};
+
+class RelayClient : public JobClient {
+ public:
+  // As Join, but returns the session with the methods that only a relay needs.
+  virtual absl::StatusOr<JoinedRelay> JoinAsRelay(const protocol::TensorTable& table,
+                                                  absl::string_view parameters_sha256) = 0;
+  // Ends the session without notifying the job, as if this process had crashed. Calls in progress,
+  // of JoinAsRelay too, return CANCELLED. Thread-safe.
   virtual void Cut() = 0;
 };
 

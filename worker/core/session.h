@@ -1,6 +1,6 @@
-// Session: one worker's membership of a job. It works on spans instead of a framework's tensors.
-// Language bindings and worker/torch use this interface. worker/rpc implements it over gRPC, and
-// tests implement it in memory.
+// Session: one worker's membership of a job, from Join (worker/core/job_client.h) to its end. It
+// works on spans instead of a framework's tensors. Language bindings and worker/torch use this
+// interface. worker/rpc implements it over gRPC, and tests implement it in memory.
 //
 // For each step, call Submit for every tensor (in any order; reverse order overlaps best) or Skip
 // once, then Wait, then Apply for every tensor. Submit may run on a different thread than the other
@@ -22,7 +22,6 @@
 #include "base/duration_histogram.h"
 #include "protocol/compression_plan.h"
 #include "protocol/stage_times.h"
-#include "protocol/tensor_table.h"
 #include "worker/core/gradient_view.h"
 #include "worker/core/quality_meter.h"
 #include "worker/core/step_clock.h"
@@ -160,10 +159,6 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Waits for all ranks and shards. The coordinator compares `parameters_sha256` (32 bytes) between
-  // ranks.
-  virtual absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
-                                        absl::string_view parameters_sha256) = 0;
   // Step 0: replaces `parameters` (one span per tensor, including buffers) on every rank by rank
   // 0's values. The transfer is lossless.
   virtual absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) = 0;
@@ -249,13 +244,13 @@ class Session {
   // Processor time by stage since Join; all 0 if the session does not measure it. It excludes
   // applying, which the caller does on its own thread and can measure itself.
   virtual protocol::StageSeconds stages() const { return {}; }
-  // Absent before Join, and for a session that keeps no figures. Thread-safe.
+  // Absent for a session that keeps no figures. Thread-safe.
   virtual std::optional<SessionFigures> figures() const { return std::nullopt; }
   // Leaves the job cleanly. Waits until the coordinator confirms. In a job with checkpoints, also
   // waits until all ranks have finished, because a rollback may need this rank again.
   virtual absl::Status Leave() = 0;
   // Gives up and reports the reason, so that the other workers end with that reason. Best effort.
-  // Thread-safe: a Join, Wait or Leave in another thread ends with CANCELLED.
+  // Thread-safe: a Wait or Leave in another thread ends with CANCELLED.
   virtual void Abandon(absl::string_view reason) = 0;
 };
 

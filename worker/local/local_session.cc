@@ -24,6 +24,10 @@ absl::Span<const std::byte> BytesOf(const std::string& frame) {
 
 double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now() - begin); }
 
+absl::Status GaveUp(absl::string_view reason) {
+  return absl::CancelledError(absl::StrCat("this worker gave up: ", reason));
+}
+
 std::vector<compress::ChunkConfig> DownlinkConfigs(const LocalSessionOptions& options,
                                                    const protocol::TensorTable& table,
                                                    const protocol::Layout& layout) {
@@ -37,7 +41,6 @@ std::vector<compress::ChunkConfig> DownlinkConfigs(const LocalSessionOptions& op
   return configs;
 }
 
-// State that exists once the tensors are known.
 struct Coding {
   Coding(const LocalSessionOptions& options, const protocol::TensorTable& its_table,
          protocol::Layout its_layout)
@@ -74,12 +77,15 @@ struct Coding {
 
 class LocalSession final : public Session {
  public:
-  explicit LocalSession(LocalSessionOptions options) : options_(std::move(options)) {}
+  LocalSession(const LocalSessionOptions& options, const protocol::TensorTable& table,
+               protocol::Layout layout)
+      : options_(options), coding_(options, table, std::move(layout)) {}
 
-  absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table, absl::string_view) override;
+  // Returns true if the shards do the updates.
+  bool shards_update() const { return coding_.updates != nullptr; }
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override {
-    return coding_ != nullptr && protocol::TrainedTensors(coding_->table) < coding_->table.size() &&
+    return protocol::TrainedTensors(coding_.table) < coding_.table.size() &&
            step_ % options_.exchange.buffer_sync_interval == 0;
   }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
@@ -111,16 +117,13 @@ class LocalSession final : public Session {
   absl::Status Leave() override { return Ready(); }
   void Abandon(absl::string_view reason) override {
     MutexLock lock(&mutex_);
-    if (status_.ok()) status_ = absl::CancelledError(absl::StrCat("this worker gave up: ", reason));
+    if (status_.ok()) status_ = GaveUp(reason);
   }
 
  private:
   absl::Status Ready() const {
     MutexLock lock(&mutex_);
-    if (!status_.ok()) return status_;
-    return coding_ != nullptr ? absl::OkStatus()
-                              : absl::FailedPreconditionError(
-                                    "this worker has not joined the job: call Join first");
+    return status_;
   }
   // As Ready, and also fails if the shards' updates have no parameters yet.
   absl::Status MayBegin() const;
@@ -131,10 +134,10 @@ class LocalSession final : public Session {
   void Count(double encode_seconds, uint64_t bytes_up, uint64_t bytes_down);
 
   const LocalSessionOptions options_;
-  std::unique_ptr<Coding> coding_;  // Null before Join.
-  uint64_t step_ = 1;               // The open step, or the next one if none is open.
-  float rate_ = 0;                  // Of the shards' updates.
-  bool agreed_ = false;             // AgreeOnParameters was called.
+  Coding coding_;
+  uint64_t step_ = 1;    // The open step, or the next one if none is open.
+  float rate_ = 0;       // Of the shards' updates.
+  bool agreed_ = false;  // AgreeOnParameters was called.
   bool skips_ = false;
   bool has_result_ = false;
   mutable Mutex mutex_;
@@ -142,41 +145,29 @@ class LocalSession final : public Session {
   SessionFigures figures_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::StatusOr<JoinInfo> LocalSession::Join(const protocol::TensorTable& table, absl::string_view) {
-  if (coding_ != nullptr) {
-    return absl::FailedPreconditionError("this worker has joined already");
-  }
-  const protocol::CompressionSpec& compression = options_.exchange.compression;
-  absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
-      table, /*shards=*/1, compression.layout, protocol::WholeRows(compression, table));
-  if (!layout.ok()) return layout.status();
-  coding_ = std::make_unique<Coding>(options_, table, *std::move(layout));
-  return JoinInfo{.rank = 0, .world_size = 1, .parameters_agree = coding_->updates == nullptr};
-}
-
 absl::Status LocalSession::AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   agreed_ = true;
-  if (coding_->updates == nullptr) return absl::OkStatus();
-  for (size_t tensor = 0; tensor < coding_->table.size(); ++tensor) {
+  if (coding_.updates == nullptr) return absl::OkStatus();
+  for (size_t tensor = 0; tensor < coding_.table.size(); ++tensor) {
     if (tensor < parameters.size() &&
-        parameters[tensor].size() == coding_->table[tensor].elements()) {
+        parameters[tensor].size() == coding_.table[tensor].elements()) {
       continue;
     }
     return absl::InvalidArgumentError(
-        absl::StrCat("the parameters lack ", coding_->table[tensor].name, ", or its size differs"));
+        absl::StrCat("the parameters lack ", coding_.table[tensor].name, ", or its size differs"));
   }
-  for (size_t id = 0; id < coding_->layout.chunks.size(); ++id) {
-    const protocol::Chunk& chunk = coding_->layout.chunks[id];
-    if (chunk.tensor >= protocol::TrainedTensors(coding_->table)) continue;
-    coding_->updates->Set(id, parameters[chunk.tensor].subspan(chunk.offset, chunk.count));
+  for (size_t id = 0; id < coding_.layout.chunks.size(); ++id) {
+    const protocol::Chunk& chunk = coding_.layout.chunks[id];
+    if (chunk.tensor >= protocol::TrainedTensors(coding_.table)) continue;
+    coding_.updates->Set(id, parameters[chunk.tensor].subspan(chunk.offset, chunk.count));
   }
   return absl::OkStatus();
 }
 
 absl::Status LocalSession::MayBegin() const {
   absl::Status status = Ready();
-  if (!status.ok() || agreed_ || coding_->updates == nullptr) return status;
+  if (!status.ok() || agreed_ || coding_.updates == nullptr) return status;
   return absl::FailedPreconditionError(
       "the shards do the updates in this job, and have no parameters: call AgreeOnParameters "
       "before the first step");
@@ -184,17 +175,17 @@ absl::Status LocalSession::MayBegin() const {
 
 absl::Status LocalSession::Submit(uint32_t tensor, const GradientView& gradient) {
   if (absl::Status status = MayBegin(); !status.ok()) return status;
-  if (tensor >= coding_->table.size()) {
+  if (tensor >= coding_.table.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("there is no tensor ", tensor, ", only ", coding_->table.size()));
+        absl::StrCat("there is no tensor ", tensor, ", only ", coding_.table.size()));
   }
-  const protocol::TensorInfo& info = coding_->table[tensor];
+  const protocol::TensorInfo& info = coding_.table[tensor];
   if (gradient.size != info.elements()) {
     return absl::InvalidArgumentError(absl::StrCat("the gradient of ", info.name, " has ",
                                                    gradient.size, " elements, wanted ",
                                                    info.elements()));
   }
-  if (skips_ || coding_->gradients[tensor].data != nullptr) {
+  if (skips_ || coding_.gradients[tensor].data != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(info.name, " was submitted or skipped already in step ", step_));
   }
@@ -203,7 +194,7 @@ absl::Status LocalSession::Submit(uint32_t tensor, const GradientView& gradient)
         absl::StrCat("buffer ", info.name, " was submitted in step ", step_,
                      ", in which buffers are not averaged: ask BuffersDue first"));
   }
-  coding_->gradients[tensor] = gradient;
+  coding_.gradients[tensor] = gradient;
   has_result_ = false;
   return absl::OkStatus();
 }
@@ -217,20 +208,20 @@ absl::Status LocalSession::Skip() {
 
 absl::StatusOr<BundleEncoder*> LocalSession::EncoderBetweenSteps() {
   if (absl::Status status = Ready(); !status.ok()) return status;
-  const std::vector<GradientView>& gradients = coding_->gradients;
+  const std::vector<GradientView>& gradients = coding_.gradients;
   const bool open = skips_ || std::any_of(gradients.begin(), gradients.end(),
                                           [](const GradientView& g) { return g.data != nullptr; });
   if (open) return absl::FailedPreconditionError(absl::StrCat("step ", step_, " is open"));
-  return &coding_->encoder;
+  return &coding_.encoder;
 }
 
 absl::Status LocalSession::CheckSubmitted() const {
   const size_t wanted =
-      BuffersDue() ? coding_->table.size() : protocol::TrainedTensors(coding_->table);
+      BuffersDue() ? coding_.table.size() : protocol::TrainedTensors(coding_.table);
   for (size_t tensor = 0; tensor < wanted && !skips_; ++tensor) {
-    if (coding_->gradients[tensor].data != nullptr) continue;
+    if (coding_.gradients[tensor].data != nullptr) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("Wait was called in step ", step_, " before ", coding_->table[tensor].name,
+        absl::StrCat("Wait was called in step ", step_, " before ", coding_.table[tensor].name,
                      " was submitted: submit zeros for a tensor that has no gradient"));
   }
   return absl::OkStatus();
@@ -244,35 +235,35 @@ absl::StatusOr<StepResult> LocalSession::Wait() {
   result.step = step_;
   result.n_min = 1;
   result.buffers_averaged = BuffersDue() && !skips_;
-  const std::vector<protocol::Bundle>& bundles = coding_->layout.bundles[0];
-  std::vector<bool> has_mean(coding_->table.size(), false);
+  const std::vector<protocol::Bundle>& bundles = coding_.layout.bundles[0];
+  std::vector<bool> has_mean(coding_.table.size(), false);
   for (uint32_t bundle = 0; bundle < bundles.size(); ++bundle) {
     if (bundles[bundle].buffers && !result.buffers_averaged) continue;
     if (absl::Status status = Exchange(bundle, &result); !status.ok()) return status;
   }
-  for (size_t chunk = 0; chunk < coding_->published.size(); ++chunk) {
-    if (!coding_->published[chunk].empty()) has_mean[coding_->layout.chunks[chunk].tensor] = true;
+  for (size_t chunk = 0; chunk < coding_.published.size(); ++chunk) {
+    if (!coding_.published[chunk].empty()) has_mean[coding_.layout.chunks[chunk].tensor] = true;
   }
-  for (uint32_t tensor = 0; tensor < protocol::TrainedTensors(coding_->table); ++tensor) {
+  for (uint32_t tensor = 0; tensor < protocol::TrainedTensors(coding_.table); ++tensor) {
     if (!has_mean[tensor]) result.without_mean.push_back(tensor);
   }
-  coding_->downlink.EndStep(step_);
-  std::fill(coding_->gradients.begin(), coding_->gradients.end(), GradientView());
+  coding_.downlink.EndStep(step_);
+  std::fill(coding_.gradients.begin(), coding_.gradients.end(), GradientView());
   skips_ = false;
   has_result_ = true;
   ++step_;
   MutexLock lock(&mutex_);
   ++figures_.traffic.steps;
   figures_.progress.step = result.step;
-  figures_.dense_bytes += sizeof(float) * protocol::TrainedElements(coding_->table);
+  figures_.dense_bytes += sizeof(float) * protocol::TrainedElements(coding_.table);
   figures_.skipped_bundles += result.bundles_skipped_here;
   figures_.traffic.exposed_seconds += SecondsSince(started);
   return result;
 }
 
 absl::Status LocalSession::Exchange(uint32_t bundle, StepResult* result) {
-  const protocol::Bundle& place = coding_->layout.bundles[0][bundle];
-  const auto& bundles = coding_->layout.bundles[0];
+  const protocol::Bundle& place = coding_.layout.bundles[0][bundle];
+  const auto& bundles = coding_.layout.bundles[0];
   EncodeTask task;
   task.step = step_;
   task.bundle = bundle;
@@ -281,15 +272,15 @@ absl::Status LocalSession::Exchange(uint32_t bundle, StepResult* result) {
   task.last_of_step = bundle + 1 == bundles.size() || bundles[bundle + 1].buffers;
   std::vector<std::string> published;
   for (const uint32_t id : place.chunks) {
-    const protocol::Chunk& chunk = coding_->layout.chunks[id];
-    const GradientView& gradient = coding_->gradients[chunk.tensor];
+    const protocol::Chunk& chunk = coding_.layout.chunks[id];
+    const GradientView& gradient = coding_.gradients[chunk.tensor];
     task.gradients.push_back(skips_ ? GradientView() : gradient.Part(chunk.offset, chunk.count));
-    published.push_back(std::move(coding_->published[id]));
-    coding_->published[id].clear();
+    published.push_back(std::move(coding_.published[id]));
+    coding_.published[id].clear();
   }
   if (!published.front().empty()) task.published = published;
   const absl::Time started = absl::Now();
-  const EncodedBundle encoded = coding_->encoder.Encode(task);
+  const EncodedBundle encoded = coding_.encoder.Encode(task);
   if (!encoded.failure.ok()) return encoded.failure;
   Count(SecondsSince(started), 0, 0);
   ++result->bundles;
@@ -297,7 +288,7 @@ absl::Status LocalSession::Exchange(uint32_t bundle, StepResult* result) {
     result->n_min = 0;
     if (skips_) return absl::OkStatus();
     if (result->bundles_skipped_here++ == 0) {
-      result->first_skipped_tensor = coding_->table[encoded.skipped_tensor].name;
+      result->first_skipped_tensor = coding_.table[encoded.skipped_tensor].name;
     }
     return absl::OkStatus();
   }
@@ -311,28 +302,28 @@ absl::Status LocalSession::Publish(const protocol::Bundle& bundle, const Encoded
   uint64_t up = 0, down = 0;
   for (size_t i = 0; i < bundle.chunks.size(); ++i) {
     const uint32_t id = bundle.chunks[i];
-    compress::Aggregator& aggregator = *coding_->aggregators[id];
-    sum.assign(coding_->layout.chunks[id].count, 0);
+    compress::Aggregator& aggregator = *coding_.aggregators[id];
+    sum.assign(coding_.layout.chunks[id].count, 0);
     const compress::SenderFrame frame{.sender = 0, .frame = BytesOf(encoded.frames[i])};
     absl::Status status = aggregator.Validate(0, frame.frame);
     if (!status.ok()) return status;
     aggregator.Add({&frame, 1}, absl::MakeSpan(sum));
     aggregator.Close(1, absl::MakeSpan(sum));
     absl::Span<const float> result = sum;
-    const bool is_update = coding_->updates != nullptr && !bundle.buffers;
+    const bool is_update = coding_.updates != nullptr && !bundle.buffers;
     if (is_update) {
-      status = coding_->downlink.Check(id, sum);
+      status = coding_.downlink.Check(id, sum);
       if (!status.ok()) return status;
-      result = coding_->updates->Update(id, rate_, sum);
+      result = coding_.updates->Update(id, rate_, sum);
     }
     std::vector<std::byte> encoded_result;
-    status = coding_->downlink.Encode(id, step_, result, &encoded_result);
+    status = coding_.downlink.Encode(id, step_, result, &encoded_result);
     if (!status.ok()) return status;
-    coding_->downlink.Observe(id, encoded_result);
+    coding_.downlink.Observe(id, encoded_result);
     aggregator.AppendShared(&encoded_result);
-    if (is_update) coding_->updates->Publish(id, encoded_result);
-    coding_->published[id].assign(reinterpret_cast<const char*>(encoded_result.data()),
-                                  encoded_result.size());
+    if (is_update) coding_.updates->Publish(id, encoded_result);
+    coding_.published[id].assign(reinterpret_cast<const char*>(encoded_result.data()),
+                                 encoded_result.size());
     up += frame.frame.size();
     down += encoded_result.size();
   }
@@ -355,27 +346,27 @@ absl::Status LocalSession::Apply(uint32_t tensor, absl::Span<float> mean) {
 absl::Status LocalSession::AddResult(uint32_t tensor, bool as_update, absl::Span<float> values) {
   if (absl::Status status = Ready(); !status.ok()) return status;
   if (!has_result_) return absl::FailedPreconditionError("Apply was called before Wait");
-  if (tensor >= coding_->table.size() || values.size() != coding_->table[tensor].elements()) {
+  if (tensor >= coding_.table.size() || values.size() != coding_.table[tensor].elements()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no tensor ", tensor, " of ", values.size(), " elements"));
   }
-  const bool is_buffer = coding_->table[tensor].role == protocol::TensorRole::kBuffer;
-  if (absl::Status status = CheckTaken(as_update, coding_->updates != nullptr && !is_buffer);
+  const bool is_buffer = coding_.table[tensor].role == protocol::TensorRole::kBuffer;
+  if (absl::Status status = CheckTaken(as_update, coding_.updates != nullptr && !is_buffer);
       !status.ok()) {
     return status;
   }
   const absl::Time started = absl::Now();
-  const std::vector<protocol::Chunk>& chunks = coding_->layout.chunks;
+  const std::vector<protocol::Chunk>& chunks = coding_.layout.chunks;
   const auto first = std::find_if(chunks.begin(), chunks.end(),
                                   [tensor](const auto& chunk) { return chunk.tensor == tensor; });
   for (auto id = static_cast<size_t>(first - chunks.begin());
        id < chunks.size() && chunks[id].tensor == tensor; ++id) {
     const protocol::Chunk& chunk = chunks[id];
     const absl::Span<float> part = values.subspan(chunk.offset, chunk.count);
-    if (coding_->published[id].empty() && is_buffer) continue;
+    if (coding_.published[id].empty() && is_buffer) continue;
     if (!as_update) std::fill(part.begin(), part.end(), 0.0f);
-    if (coding_->published[id].empty()) continue;
-    absl::Status status = compress::DecodeAddFrames(BytesOf(coding_->published[id]), part);
+    if (coding_.published[id].empty()) continue;
+    absl::Status status = compress::DecodeAddFrames(BytesOf(coding_.published[id]), part);
     if (!status.ok()) return status;
   }
   MutexLock lock(&mutex_);
@@ -390,10 +381,44 @@ absl::Status LocalSession::ApplyScaled(uint32_t tensor, float scale, absl::Span<
   return absl::OkStatus();
 }
 
+class LocalClient final : public JobClient {
+ public:
+  explicit LocalClient(LocalSessionOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<JoinedJob> Join(const protocol::TensorTable& table, absl::string_view) override {
+    MutexLock lock(&mutex_);
+    if (!join_status_.ok()) return join_status_;
+    if (session_ != nullptr) return absl::FailedPreconditionError("this worker has joined already");
+    const protocol::CompressionSpec& compression = options_.exchange.compression;
+    absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
+        table, /*shards=*/1, compression.layout, protocol::WholeRows(compression, table));
+    if (!layout.ok()) return join_status_ = layout.status();
+    session_ = std::make_unique<LocalSession>(options_, table, *std::move(layout));
+    return JoinedJob{
+        .info = {.rank = 0, .world_size = 1, .parameters_agree = !session_->shards_update()},
+        .session = session_.get()};
+  }
+  void Abandon(absl::string_view reason) override {
+    MutexLock lock(&mutex_);
+    if (session_ != nullptr) return session_->Abandon(reason);
+    if (join_status_.ok()) join_status_ = GaveUp(reason);
+  }
+  std::optional<SessionFigures> figures() const override {
+    MutexLock lock(&mutex_);
+    return session_ == nullptr ? std::nullopt : session_->figures();
+  }
+
+ private:
+  const LocalSessionOptions options_;
+  mutable Mutex mutex_;
+  absl::Status join_status_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<LocalSession> session_ ABSL_GUARDED_BY(mutex_);  // Null before Join.
+};
+
 }  // namespace
 
-std::unique_ptr<Session> MakeLocalSession(LocalSessionOptions options) {
-  return std::make_unique<LocalSession>(std::move(options));
+std::unique_ptr<JobClient> MakeLocalClient(LocalSessionOptions options) {
+  return std::make_unique<LocalClient>(std::move(options));
 }
 
 }  // namespace sluice::worker

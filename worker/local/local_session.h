@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 #include "job/exchange_spec.h"
-#include "worker/core/session.h"
+#include "worker/core/job_client.h"
 
 namespace sluice::worker {
 
@@ -34,7 +34,7 @@ struct LocalSessionOptions {
   std::function<std::unique_ptr<ShardUpdates>(absl::Span<const uint32_t>)> make_updates{};
 };
 
-// Does not support checkpoints. Traffic counts the bytes of frames.
-std::unique_ptr<Session> MakeLocalSession(LocalSessionOptions options);
+// Its sessions do not support checkpoints. Traffic counts the bytes of frames.
+std::unique_ptr<JobClient> MakeLocalClient(LocalSessionOptions options);
 
 }  // namespace sluice::worker

@@ -32,7 +32,7 @@ absl::StatusOr<SnapshotSource> FindSnapshots(const RemoteSessionOptions& options
 }
 
 absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
-                                         const Membership& membership, JoinedSession* session) {
+                                         const Membership& membership, RemoteSession* session) {
   const absl::StatusOr<SnapshotSource> source =
       FindSnapshots(options, membership, session->store());
   if (!source.ok()) return source.status();
@@ -58,7 +58,7 @@ absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
 }  // namespace
 
 absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options,
-                                             const Membership& membership, JoinedSession* session) {
+                                             const Membership& membership, RemoteSession* session) {
   const absl::Time until = options.clock->Now() + options.server.rejoin_timeout;
   absl::Duration pause = kReadAgainMin;
   std::string told;

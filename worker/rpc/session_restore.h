@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "worker/rpc/joined_session.h"
 #include "worker/rpc/membership.h"
+#include "worker/rpc/remote_session.h"
 #include "worker/rpc/remote_session_options.h"
 
 namespace sluice::worker {
@@ -22,6 +22,6 @@ struct RestoredState {
 // missing or its disk or server is unavailable. Fails with DATA_LOSS if the checkpoint is damaged,
 // and with the session's error if the session ends meanwhile. Does not end the session.
 absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options,
-                                             const Membership& membership, JoinedSession* session);
+                                             const Membership& membership, RemoteSession* session);
 
 }  // namespace sluice::worker

@@ -22,69 +22,71 @@ protocol::TensorTable Concatenated(const protocol::TensorTable& first,
   return all;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
-    const torch::nn::Module& module, Session* session, const DataParallelOptions& options) {
-  if (options.accumulation_steps == 0) {
-    return absl::InvalidArgumentError("accumulation_steps is 0: it must be at least 1");
-  }
-  return TorchStatus(
-      "while preparing the model", [&]() -> absl::StatusOr<std::unique_ptr<DataParallel>> {
-        absl::StatusOr<TrainableParameters> parameters =
-            FindTrainableParameters(module, options.master_values);
-        if (!parameters.ok()) return parameters.status();
-        absl::StatusOr<AveragedBuffers> buffers =
-            FindAveragedBuffers(module, options.local_buffers, parameters->device);
-        if (!buffers.ok()) return buffers.status();
-        std::unique_ptr<DataParallel> made(
-            new DataParallel(*std::move(parameters), *std::move(buffers), session, options));
-        if (absl::Status status = made->InstallHooks(); !status.ok()) return status;
-        return made;
-      });
-}
-
-DataParallel::DataParallel(TrainableParameters parameters, AveragedBuffers buffers,
-                           Session* session, const DataParallelOptions& options)
-    : parameters_(std::move(parameters)),
-      buffers_(std::move(buffers)),
-      table_(Concatenated(parameters_.table, buffers_.table)),
-      session_(session),
-      options_(options),
-      port_(session, table_.size()),
-      slots_(parameters_.tensors.size()) {}
-
-DataParallel::~DataParallel() {
-  for (size_t i = 0; i < hooks_installed_; ++i) RemoveGradientHook(parameters_.tensors[i]);
-}
-
-absl::Status DataParallel::InstallHooks() {
-  for (uint32_t i = 0; i < parameters_.tensors.size(); ++i) {
-    absl::Status status = InstallGradientHook(parameters_.tensors[i],
-                                              [this, i](const at::Tensor&) { OnGradient(i); });
-    if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat("parameter ", parameters_.table[i].name, ": ",
-                                                      status.message()));
-    }
-    ++hooks_installed_;
+absl::Status CheckHookSlots(const TrainableParameters& parameters) {
+  for (size_t i = 0; i < parameters.tensors.size(); ++i) {
+    const absl::Status free = CheckHookSlot(parameters.tensors[i]);
+    if (free.ok()) continue;
+    return absl::Status(free.code(),
+                        absl::StrCat("parameter ", parameters.table[i].name, ": ", free.message()));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<JoinInfo> DataParallel::Join() {
-  return TorchStatus("while joining the job", [&]() -> absl::StatusOr<JoinInfo> {
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Join(
+    const torch::nn::Module& module, JobClient* client, const DataParallelOptions& options) {
+  if (options.accumulation_steps == 0) {
+    return absl::InvalidArgumentError("accumulation_steps is 0: it must be at least 1");
+  }
+  const auto join = [&]() -> absl::StatusOr<std::unique_ptr<DataParallel>> {
+    absl::StatusOr<TrainableParameters> parameters =
+        FindTrainableParameters(module, options.master_values);
+    if (!parameters.ok()) return parameters.status();
+    absl::StatusOr<AveragedBuffers> buffers =
+        FindAveragedBuffers(module, options.local_buffers, parameters->device);
+    if (!buffers.ok()) return buffers.status();
+    if (absl::Status free = CheckHookSlots(*parameters); !free.ok()) return free;
     // All ranks start with the same buffers, as with parameters. After that, buffers may differ
     // between ranks.
-    std::vector<at::Tensor> tensors = parameters_.masters;
-    tensors.insert(tensors.end(), buffers_.tensors.begin(), buffers_.tensors.end());
-    absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
-    if (!info.ok()) return info;
-    if (!info->parameters_agree) {
-      if (absl::Status status = AgreeOn(tensors); !status.ok()) return status;
+    std::vector<at::Tensor> tensors = parameters->masters;
+    tensors.insert(tensors.end(), buffers->tensors.begin(), buffers->tensors.end());
+    protocol::TensorTable table = Concatenated(parameters->table, buffers->table);
+    absl::StatusOr<JoinedJob> joined = client->Join(table, Sha256(tensors));
+    if (!joined.ok()) return joined.status();
+    std::unique_ptr<DataParallel> made(new DataParallel(*std::move(parameters), *std::move(buffers),
+                                                        std::move(table), *std::move(joined),
+                                                        options));
+    if (!made->joined_.parameters_agree) {
+      if (absl::Status status = made->AgreeOn(tensors); !status.ok()) return status;
     }
-    ParametersRestored();
-    return info;
-  });
+    made->ParametersRestored();
+    made->InstallHooks();
+    return made;
+  };
+  return TorchStatus("while joining the job", join);
+}
+
+DataParallel::DataParallel(TrainableParameters parameters, AveragedBuffers buffers,
+                           protocol::TensorTable table, JoinedJob joined,
+                           const DataParallelOptions& options)
+    : parameters_(std::move(parameters)),
+      buffers_(std::move(buffers)),
+      table_(std::move(table)),
+      joined_(std::move(joined.info)),
+      session_(joined.session),
+      options_(options),
+      port_(session_, table_.size()),
+      slots_(parameters_.tensors.size()) {}
+
+DataParallel::~DataParallel() {
+  for (const at::Tensor& parameter : parameters_.tensors) RemoveGradientHook(parameter);
+}
+
+void DataParallel::InstallHooks() {
+  for (uint32_t i = 0; i < parameters_.tensors.size(); ++i) {
+    InstallGradientHook(parameters_.tensors[i], [this, i](const at::Tensor&) { OnGradient(i); });
+  }
 }
 
 absl::Status DataParallel::AgreeOn(const std::vector<at::Tensor>& tensors) {
@@ -224,7 +226,7 @@ absl::Status DataParallel::CheckFrozen() const {
     return absl::FailedPreconditionError(absl::StrCat(
         "parameter ", name,
         " has a gradient, but it was frozen when the job began, so no other worker gets it: "
-        "unfreeze parameters before DataParallel::Create, and restart the job to train others"));
+        "unfreeze parameters before DataParallel::Join, and restart the job to train others"));
   }
   return absl::OkStatus();
 }

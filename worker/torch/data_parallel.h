@@ -1,9 +1,9 @@
 // DataParallel: trains a LibTorch model together with the other workers of a job, through a
 // Session.
 //
-//   auto parallel = DataParallel::Create(*model, &session);  // once, then Join
-//   loss.backward();                                         // gradients leave while it runs
-//   parallel->Synchronize();                                 // .grad now holds the mean
+//   auto parallel = DataParallel::Join(*model, &client);  // once
+//   loss.backward();                                      // gradients leave while it runs
+//   parallel->Synchronize();                              // .grad now holds the mean
 //   optimizer.step();
 //
 // The module's float32 buffers (BatchNorm's running statistics) are averaged too, in the steps for
@@ -17,7 +17,7 @@
 // .grad and hashes refer to the masters. Pass parameters() to the optimizer instead of the module's
 // parameters, and call CopyMastersToModule after its step.
 //
-// The job exchanges the parameters whose requires_grad is true at Create. A parameter that is
+// The job exchanges the parameters whose requires_grad is true at Join. A parameter that is
 // unfrozen later causes an error once it has a gradient, because every rank would train it
 // separately.
 //
@@ -34,7 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "worker/core/session.h"
+#include "worker/core/job_client.h"
 #include "worker/torch/averaged_buffers.h"
 #include "worker/torch/module_replicas.h"
 #include "worker/torch/named_tensors.h"
@@ -67,27 +67,29 @@ struct DataParallelOptions {
 };
 
 // Used from the training thread; its hooks run on the threads that run backward. Holds the
-// parameters and must not outlive the session. Converts all exceptions of LibTorch to errors.
+// parameters. Converts all exceptions of LibTorch to errors.
 class DataParallel {
  public:
-  // Returns the errors of FindTrainableParameters and FindAveragedBuffers. Also fails if a
-  // parameter already has a post-accumulate hook.
-  static absl::StatusOr<std::unique_ptr<DataParallel>> Create(
-      const torch::nn::Module& module, Session* session, const DataParallelOptions& options = {});
+  // Joins the job with the tensors of `module`, and waits for all ranks. On return, every rank has
+  // the same parameters and averaged buffers. If they differed before, all ranks get rank 0's
+  // values. `client` must outlive the result. Before it joins, returns the errors of
+  // FindTrainableParameters and FindAveragedBuffers, and fails if a parameter already has a
+  // post-accumulate hook.
+  static absl::StatusOr<std::unique_ptr<DataParallel>> Join(
+      const torch::nn::Module& module, JobClient* client, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Waits for all ranks. On return, every rank has the same parameters and averaged buffers. If
-  // they differed before, all ranks get rank 0's values.
-  absl::StatusOr<JoinInfo> Join();
+  const JoinInfo& joined() const { return joined_; }
+  Session* session() const { return session_; }
 
   // Call after the step's backward passes. Submits the gradients that no hook has submitted (zeros
   // for an unused parameter), waits, and writes the mean into .grad of each of parameters().
   // Without a mean (StepResult::without_mean) it unsets .grad, so that LibTorch's optimizers ignore
   // the parameter, and neither momentum nor weight decay changes it. Fails if the session fails, a
   // gradient is sparse, there was no backward pass (FAILED_PRECONDITION; use Skip) or more than
-  // `accumulation_steps` of them, or a parameter that was frozen at Create has a gradient.
+  // `accumulation_steps` of them, or a parameter that was frozen at Join has a gradient.
   absl::StatusOr<StepResult> Synchronize();
 
   // Replaces backward and Synchronize in a step without data; .grad gets the mean of the other
@@ -138,9 +140,9 @@ class DataParallel {
     at::Tensor gradient;         // Keeps the submitted span valid.
   };
 
-  DataParallel(TrainableParameters parameters, AveragedBuffers buffers, Session* session,
-               const DataParallelOptions& options);
-  absl::Status InstallHooks();
+  DataParallel(TrainableParameters parameters, AveragedBuffers buffers, protocol::TensorTable table,
+               JoinedJob joined, const DataParallelOptions& options);
+  void InstallHooks();
   void OnGradient(uint32_t tensor);
   absl::Status SubmitLocked(uint32_t tensor, uint32_t passes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LaySlotLocked(uint32_t tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -175,12 +177,12 @@ class DataParallel {
   const TrainableParameters parameters_;
   const AveragedBuffers buffers_;
   const protocol::TensorTable table_;
+  const JoinInfo joined_;
   Session* const session_;
   const DataParallelOptions options_;
   TensorPort port_;  // Used by the hooks during backward, otherwise by the caller.
   // With sends_weights: the parameters that all ranks had after the last exchange.
   std::vector<at::Tensor> published_;
-  size_t hooks_installed_ = 0;
   std::string overflowed_;
 
   Mutex mutex_;

@@ -21,15 +21,16 @@ class CallOnAccumulated final : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-absl::Status InstallGradientHook(const at::Tensor& parameter, GradientHook hook) {
-  if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
-    return absl::FailedPreconditionError(
-        "it already has a post-accumulate gradient hook, and LibTorch supports only one: remove "
-        "the other one, or use one DataParallel per model");
-  }
+absl::Status CheckHookSlot(const at::Tensor& parameter) {
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter) == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "it already has a post-accumulate gradient hook, and LibTorch supports only one: remove "
+      "the other one, or use one DataParallel per model");
+}
+
+void InstallGradientHook(const at::Tensor& parameter, GradientHook hook) {
   torch::autograd::impl::set_post_acc_grad_hooks(
       parameter, std::make_unique<CallOnAccumulated>(std::move(hook)));
-  return absl::OkStatus();
 }
 
 void RemoveGradientHook(const at::Tensor& parameter) {

@@ -108,6 +108,16 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
   return found;
 }
 
+uint64_t CountTrainableElements(const torch::nn::Module& module) {
+  uint64_t elements = 0;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& tensor : module.parameters()) {
+    if (!tensor.defined() || !tensor.requires_grad()) continue;
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) elements += tensor.numel();
+  }
+  return elements;
+}
+
 bool LiesAs(const at::Tensor& tensor, const protocol::TensorInfo& info, at::ScalarType type) {
   if (tensor.layout() != at::kStrided || tensor.scalar_type() != type ||
       tensor.sizes() != at::IntArrayRef(info.shape)) {

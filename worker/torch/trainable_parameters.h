@@ -4,6 +4,7 @@
 
 #include <torch/nn/module.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct TrainableParameters {
 // others, is sparse, has gaps or overlaps in its storage, or its master's value has another shape.
 absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module,
                                                             const NamedTensors& master_values = {});
+
+// Returns the number of elements of the parameters that FindTrainableParameters finds.
+uint64_t CountTrainableElements(const torch::nn::Module& module);
 
 // Returns the table's row for a tensor, as FindTrainableParameters makes the row of a parameter.
 protocol::TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor);

@@ -38,7 +38,6 @@ void SeedDevice(at::Device device, uint64_t seed) {
 absl::StatusOr<std::unique_ptr<ModelTrainer>> ModelTrainer::Create(const job::JobSpec& spec,
                                                                    uint32_t rank,
                                                                    const SampleShape& shape,
-                                                                   Session* session,
                                                                    const Logger* logger) {
   const absl::StatusOr<ChosenDevice> device = ChooseDevice(spec, rank, FindDevices());
   if (!device.ok()) return device.status();
@@ -61,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ModelTrainer>> ModelTrainer::Create(const job::Jo
     SeedDevice(CudaDevice(device->gpus[i]),
                CounterRandom(spec.seed, kTrainingStream, rank, i).Next());
   }
-  absl::Status status = trainer->Prepare(session);
+  absl::Status status = trainer->Prepare();
   if (!status.ok()) return status;
   return trainer;
 }
@@ -75,27 +74,29 @@ absl::StatusOr<std::shared_ptr<Model>> ModelTrainer::Make(const SampleShape& sha
   return model;
 }
 
-// Sets up precision, exchange, optimizer and average for the new model.
-absl::Status ModelTrainer::Prepare(Session* session) {
+// Sets up precision and copies of the new model.
+absl::Status ModelTrainer::Prepare() {
   type_ = ComputingType(spec_.training.precision);
-  const bool scaled = type_ == at::kHalf;
-  if (scaled) loss_scale_.emplace();
-  const NamedTensors master_values = ConvertParameters(model_.get(), type_);
-  if (!copies_.empty()) {
-    for (const std::shared_ptr<Model>& copy : copies_) ConvertParameters(copy.get(), type_);
-    absl::StatusOr<std::unique_ptr<ModuleReplicas>> replicas =
-        ModuleReplicas::Create(*model_, {copies_.begin(), copies_.end()});
-    if (!replicas.ok()) return replicas.status();
-    replicas_ = *std::move(replicas);
-  }
+  if (type_ == at::kHalf) loss_scale_.emplace();
+  master_values_ = ConvertParameters(model_.get(), type_);
+  if (copies_.empty()) return absl::OkStatus();
+  for (const std::shared_ptr<Model>& copy : copies_) ConvertParameters(copy.get(), type_);
+  absl::StatusOr<std::unique_ptr<ModuleReplicas>> replicas =
+      ModuleReplicas::Create(*model_, {copies_.begin(), copies_.end()});
+  if (!replicas.ok()) return replicas.status();
+  replicas_ = *std::move(replicas);
+  return absl::OkStatus();
+}
+
+absl::Status ModelTrainer::Join(JobClient* client) {
   absl::StatusOr<std::unique_ptr<DataParallel>> parallel =
-      DataParallel::Create(*model_, session,
-                           {.accumulation_steps = spec_.training.gradient_accumulation_steps,
-                            .master_values = master_values,
-                            .atomic_step = scaled,
-                            .shards_update = job::ShardOptimizer(spec_).has_value(),
-                            .sends_weights = job::SendsWeights(spec_),
-                            .replicas = replicas_.get()});
+      DataParallel::Join(*model_, client,
+                         {.accumulation_steps = spec_.training.gradient_accumulation_steps,
+                          .master_values = std::exchange(master_values_, {}),
+                          .atomic_step = loss_scale_.has_value(),
+                          .shards_update = job::ShardOptimizer(spec_).has_value(),
+                          .sends_weights = job::SendsWeights(spec_),
+                          .replicas = replicas_.get()});
   if (!parallel.ok()) return parallel.status();
   parallel_ = *std::move(parallel);
   if (spec_.optimizer.location == job::UpdateLocation::kWorkers) {
@@ -107,13 +108,6 @@ absl::Status ModelTrainer::Prepare(Session* session) {
   }
   if (spec_.training.ema_decay > 0) ema_.emplace(spec_.training.ema_decay, parallel_->parameters());
   return absl::OkStatus();
-}
-
-absl::StatusOr<JoinInfo> ModelTrainer::Join() {
-  absl::StatusOr<JoinInfo> info = parallel_->Join();
-  // Join may have replaced the parameters by rank 0's.
-  if (info.ok() && ema_.has_value()) ema_->Reset();
-  return info;
 }
 
 absl::StatusOr<TrainerStep> ModelTrainer::Step(const StepInput& plan, BatchStream* batches) {

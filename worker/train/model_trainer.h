@@ -11,13 +11,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/log.h"
-#include "worker/core/session.h"
+#include "worker/core/job_client.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 #include "worker/torch/data_parallel.h"
 #include "worker/torch/module_replicas.h"
+#include "worker/torch/named_tensors.h"
+#include "worker/torch/trainable_parameters.h"
 #include "worker/train/ema.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/loss_scale.h"
@@ -60,10 +62,14 @@ class ModelTrainer {
   static absl::StatusOr<std::unique_ptr<ModelTrainer>> Create(const job::JobSpec& spec,
                                                               uint32_t rank,
                                                               const SampleShape& shape,
-                                                              Session* session,
                                                               const Logger* logger);
 
-  absl::StatusOr<JoinInfo> Join();
+  // Number of trained elements. May be called before Join.
+  uint64_t parameters() const { return CountTrainableElements(*model_); }
+  // Call once, before the methods below. `client` must outlive this object.
+  absl::Status Join(JobClient* client);
+  const JoinInfo& joined() const { return parallel_->joined(); }
+  Session* session() const { return parallel_->session(); }
 
   // Runs forward and backward on this rank's batches, then an update. The update uses the mean over
   // all ranks, and either the local optimizer or the shards apply it. If workers send changes of
@@ -84,12 +90,11 @@ class ModelTrainer {
   // (parameters_file.h). They are fp32 in any precision of the job.
   std::string FormatParameters(absl::string_view note = {});
   std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
-  uint64_t parameters() const { return protocol::TrainedElements(parallel_->table()); }
   uint64_t skipped() const { return skipped_; }
 
  private:
   ModelTrainer(const job::JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
-  absl::Status Prepare(Session* session);
+  absl::Status Prepare();
   // Makes the job's model on a device; without `gpu`, on the CPU.
   absl::StatusOr<std::shared_ptr<Model>> Make(const SampleShape& shape, std::optional<int> gpu);
   absl::Status RunPasses(BatchStream* batches, uint64_t step_of_deal, TrainerStep* done);
@@ -116,9 +121,10 @@ class ModelTrainer {
   const Logger& logger_;
   at::ScalarType type_ = at::kFloat;  // Type that the model computes in.
   std::shared_ptr<Model> model_;
-  std::vector<std::shared_ptr<Model>> copies_;  // On the worker's other GPUs.
-  std::unique_ptr<ModuleReplicas> replicas_;    // Wraps copies_; null without copies.
-  std::unique_ptr<DataParallel> parallel_;
+  std::vector<std::shared_ptr<Model>> copies_;          // On the worker's other GPUs.
+  std::unique_ptr<ModuleReplicas> replicas_;            // Wraps copies_; null without copies.
+  NamedTensors master_values_;                          // Initial values of masters, until Join.
+  std::unique_ptr<DataParallel> parallel_;              // Null before Join.
   std::unique_ptr<torch::optim::Optimizer> optimizer_;  // Null if the shards have the optimizer.
   double momentum_ = 0;                  // Momentum of optimizer_ in steps without a plan.
   std::optional<LossScale> loss_scale_;  // Only with fp16.

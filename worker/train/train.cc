@@ -16,22 +16,21 @@ absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const job::
   });
 }
 
-absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, Session* session,
+absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, JobClient* client,
                                         const TrainOptions& options, const Logger& logger) {
   return TorchStatus("training failed", [&]() -> absl::StatusOr<TrainReport> {
-    TrainingRun run(spec, rank, session, options, logger);
+    TrainingRun run(spec, rank, options, logger);
     absl::Status status = TorchStatus("LibTorch", [&] { return run.Prepare(); });
     if (!status.ok()) return status;
     if (options.stop != nullptr && options.stop->load()) return absl::CancelledError("stopped");
-    status = run.Join();
-    if (!status.ok()) return status;
     absl::StatusOr<TrainReport> report =
         TorchStatus("LibTorch", [&]() -> absl::StatusOr<TrainReport> {
+          if (absl::Status joined = run.Join(client); !joined.ok()) return joined;
           if (absl::Status restored = run.Restore(); !restored.ok()) return restored;
           if (absl::Status trained = run.Train(); !trained.ok()) return trained;
           return run.Finish();
         });
-    if (!report.ok() && !IsRollback(report.status())) session->Abandon(report.status().message());
+    if (!report.ok() && !IsRollback(report.status())) client->Abandon(report.status().message());
     return report;
   });
 }

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
-#include "worker/core/session.h"
+#include "worker/core/job_client.h"
 #include "worker/train/best_test.h"
 
 namespace sluice::job {
@@ -32,7 +32,7 @@ struct TrainOptions {
   // Number of threads inside LibTorch's operations; results depend on it. 0 selects one thread if
   // the job has several workers, because they may share a machine, otherwise LibTorch's default.
   int threads = 0;
-  // When it becomes true, the run ends after the current step with CANCELLED. Abandon the session
+  // When it becomes true, the run ends after the current step with CANCELLED. Abandon the job
   // to interrupt Wait as well.
   const std::atomic<bool>* stop = nullptr;
   // Called on the training thread after the first step, about once a second, and after the last
@@ -74,10 +74,10 @@ struct TrainReport {
 // has an `output`, rank 0 writes best.pt at each best test, scalars during the run and
 // parameters.pt at the end. When the job wants a checkpoint, the run saves its state, and rank 0
 // adds parameters.pt. If the join asks for it, the run restores a checkpoint and continues from
-// there. On a failure after the join, the run abandons the session with the reason, unless the
-// failure is a rollback (IsRollback): then another run with a new session continues. Equal inputs
+// there. On a failure after the join, the run abandons the job with the reason, unless the failure
+// is a rollback (IsRollback): then another run with a new client continues. Equal inputs
 // and threads give equal parameters, bit for bit, with or without restarts from checkpoints.
-absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, Session* session,
+absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, JobClient* client,
                                         const TrainOptions& options, const Logger& logger);
 
 }  // namespace sluice::worker

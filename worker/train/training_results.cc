@@ -47,19 +47,21 @@ void TrainingResults::AddTo(TrainingCursor* cursor, absl::Time now) const {
   cursor->epoch_loss_sum = epoch_loss_.sum;
   cursor->epoch_loss_count = epoch_loss_.count;
   cursor->evaluation = evaluation_;
-  cursor->traffic = Sum(traffic_at_start_, session_.traffic());
+  cursor->traffic = Sum(traffic_at_start_, session_->traffic());
   cursor->best = best_;
   cursor->wall_seconds = WallSeconds(now);
 }
 
-void TrainingResults::Start(absl::Time now, uint64_t total_steps, uint64_t parameters) {
+void TrainingResults::Start(absl::Time now, Session* session, uint64_t total_steps,
+                            uint64_t parameters) {
+  session_ = session;
   total_steps_ = total_steps;
   parameters_ = parameters;
   started_ = last_report_ = last_log_ = now;
   time_left_.Start(now);
   if (!writes_scalars_) return;
   scalars_ = std::make_unique<ScalarLog>(spec_.output, step_, absl::Now(), &logger_);
-  row_traffic_ = session_.traffic();
+  row_traffic_ = session_->traffic();
   row_traffic_step_ = step_;
 }
 
@@ -112,7 +114,7 @@ ScalarRow TrainingResults::MakeRow(absl::Time now) {
 }
 
 void TrainingResults::AddTraffic(ScalarRow* row) {
-  const TrafficCounters traffic = session_.traffic();
+  const TrafficCounters traffic = session_->traffic();
   const TrafficCounters before = row_traffic_;
   if (traffic.steps == before.steps) return;
   const auto steps = static_cast<double>(step_ - row_traffic_step_);
@@ -157,7 +159,7 @@ void TrainingResults::Report(absl::Time now, std::optional<absl::Duration> time_
   progress.step_ms_p50 = step_times_.PercentileMs(50);
   if (evaluation_.has_value()) progress.validation_metric = evaluation_->accuracy;
   if (time_left.has_value()) progress.seconds_left = absl::ToDoubleSeconds(*time_left);
-  session_.Report(progress);
+  session_->Report(progress);
   if (options_.on_progress) options_.on_progress(progress);
   if (now - last_log_ >= kLogEvery) {
     last_log_ = now;
@@ -190,7 +192,7 @@ TrainReport TrainingResults::Finish(absl::Time now) {
     report.samples_per_second =
         static_cast<double>(samples_ - samples_at_start_) / report.wall_seconds;
   }
-  report.traffic = Sum(traffic_at_start_, session_.traffic());
+  report.traffic = Sum(traffic_at_start_, session_->traffic());
   return report;
 }
 

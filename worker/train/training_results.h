@@ -30,15 +30,14 @@ struct FinishedStep {
   uint64_t breaks_left = 0;  // Epoch ends that are still to come, including the last.
 };
 
-// Used from the training thread; `spec`, `options`, `session` and `logger` must outlive it.
+// Used from the training thread; `spec`, `options`, `logger` and the session must outlive it.
 class TrainingResults {
  public:
   TrainingResults(const job::JobSpec* spec, uint32_t rank, const TrainOptions* options,
-                  Session* session, const Logger* logger)
+                  const Logger* logger)
       : spec_(*spec),
         writes_scalars_(rank == 0 && !spec->output.empty() && spec->log_interval > 0),
         options_(*options),
-        session_(*session),
         logger_(*logger) {}
 
   // In a run that continues from a checkpoint, call Restore before Start. AddTo adds this object's
@@ -48,7 +47,7 @@ class TrainingResults {
 
   // Call before this run's first step. The job has `total_steps` steps, and the model has
   // `parameters` parameters.
-  void Start(absl::Time now, uint64_t total_steps, uint64_t parameters);
+  void Start(absl::Time now, Session* session, uint64_t total_steps, uint64_t parameters);
   // Call at the beginning of a pass over the data, but not if the run continues a pass.
   void BeginEpoch() { epoch_loss_ = Mean{}; }
   void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }
@@ -97,7 +96,7 @@ class TrainingResults {
   const job::JobSpec& spec_;
   const bool writes_scalars_;
   const TrainOptions& options_;
-  Session& session_;
+  Session* session_ = nullptr;  // Null before Start.
   const Logger& logger_;
 
   uint64_t total_steps_ = 0;

@@ -31,7 +31,7 @@ absl::Status TrainingRun::Prepare() {
     data_ = *std::move(data);
   }
   absl::StatusOr<std::unique_ptr<ModelTrainer>> trainer =
-      ModelTrainer::Create(spec_, rank_, data_->sets.training->shape(), session_, &logger_);
+      ModelTrainer::Create(spec_, rank_, data_->sets.training->shape(), &logger_);
   if (!trainer.ok()) return trainer.status();
   trainer_ = *std::move(trainer);
   for (uint32_t rank = 0; rank < spec_.workers; ++rank) members_.push_back(rank);
@@ -101,17 +101,17 @@ void TrainingRun::DealTo(std::vector<uint32_t> members) {
   total_steps_ = TotalSteps();
 }
 
-absl::Status TrainingRun::Join() {
-  const absl::StatusOr<JoinInfo> info = trainer_->Join();
-  if (!info.ok()) return info.status();
-  if (!info->parameters_agree && job::ShardOptimizer(spec_).has_value()) {
+absl::Status TrainingRun::Join(JobClient* client) {
+  if (absl::Status status = trainer_->Join(client); !status.ok()) return status;
+  session_ = trainer_->session();
+  joined_ = trainer_->joined();
+  if (!joined_.parameters_agree && job::ShardOptimizer(spec_).has_value()) {
     logger_.Info("the shards got their parameters from rank 0 and do the updates");
-  } else if (!info->parameters_agree) {
+  } else if (!joined_.parameters_agree) {
     logger_.Info(spec_.relays.enabled()
                      ? "all start from the parameters of rank 0, which the relays send"
                      : "initial parameters differed between ranks: all start from those of rank 0");
   }
-  joined_ = *info;
   steps_behind_ = joined_.steps_behind;
   told_behind_ = steps_behind_ > 0;
   if (told_behind_) {
@@ -157,7 +157,7 @@ absl::Status TrainingRun::SaveCheckpoint() {
 }
 
 absl::Status TrainingRun::Train() {
-  results_.Start(clock_.Now(), total_steps_, trainer_->parameters());
+  results_.Start(clock_.Now(), session_, total_steps_, trainer_->parameters());
   // A checkpoint after an epoch's last step is written before the epoch ends.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {

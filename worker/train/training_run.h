@@ -34,18 +34,17 @@ struct TrainingData {
 // Call each method once, in declaration order; stop at the first error.
 class TrainingRun {
  public:
-  TrainingRun(const job::JobSpec& spec, uint32_t rank, Session* session,
-              const TrainOptions& options, const Logger& logger)
+  TrainingRun(const job::JobSpec& spec, uint32_t rank, const TrainOptions& options,
+              const Logger& logger)
       : spec_(spec),
         rank_(rank),
-        session_(session),
         options_(options),
         logger_(logger),
         rounds_(spec),
-        results_(&spec, rank, &options, session, &logger) {}
+        results_(&spec, rank, &options, &logger) {}
 
   absl::Status Prepare();
-  absl::Status Join();
+  absl::Status Join(JobClient* client);
   // Restores the checkpoint that the join named.
   absl::Status Restore();
   absl::Status Train();
@@ -73,13 +72,13 @@ class TrainingRun {
 
   const job::JobSpec& spec_;
   const uint32_t rank_;
-  Session* const session_;
   const TrainOptions& options_;
   const Logger& logger_;
   const SteadyClock clock_;
   const Rounds rounds_;
 
   std::shared_ptr<const TrainingData> data_;
+  Session* session_ = nullptr;  // Null before Join.
   JoinInfo joined_;
   std::unique_ptr<ModelTrainer> trainer_;
   std::shared_ptr<const ShardSampler> sampler_;  // Sampler of the current deal.

@@ -54,8 +54,16 @@ class Descent final : public ShardUpdates {
   std::vector<float> owed_;
 };
 
-std::unique_ptr<Session> Joined(absl::string_view uplink, absl::string_view downlink,
-                                Descent** descent = nullptr) {
+// A client and the session that its Join returned.
+struct Joined {
+  Session* operator->() const { return session; }
+  Session* get() const { return session; }
+
+  std::unique_ptr<JobClient> client;
+  Session* session = nullptr;
+};
+
+Joined Join(absl::string_view uplink, absl::string_view downlink, Descent** descent = nullptr) {
   LocalSessionOptions options;
   if (descent != nullptr) {
     options.make_updates = [descent](absl::Span<const uint32_t> counts) {
@@ -70,12 +78,13 @@ std::unique_ptr<Session> Joined(absl::string_view uplink, absl::string_view down
   options.exchange.compression.min_elements = 8;
   options.exchange.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
   options.exchange.buffer_sync_interval = 4;
-  std::unique_ptr<Session> session = MakeLocalSession(options);
-  const absl::StatusOr<JoinInfo> joined = session->Join(Tensors(), "");
+  Joined made{.client = MakeLocalClient(options)};
+  const absl::StatusOr<JoinedJob> joined = made.client->Join(Tensors(), "");
   EXPECT_TRUE(joined.ok()) << joined.status();
-  EXPECT_EQ(joined->world_size, 1u);
-  EXPECT_EQ(joined->parameters_agree, descent == nullptr);
-  return session;
+  EXPECT_EQ(joined->info.world_size, 1u);
+  EXPECT_EQ(joined->info.parameters_agree, descent == nullptr);
+  made.session = joined->session;
+  return made;
 }
 
 std::vector<float> Wave(size_t size) {
@@ -85,7 +94,7 @@ std::vector<float> Wave(size_t size) {
 }
 
 TEST(LocalSession, LosslessCodecsGiveTheGradientBack) {
-  const std::unique_ptr<Session> session = Joined("none", "none");
+  const Joined session = Join("none", "none");
   const std::vector<float> w = Wave(3000), b = Wave(5), buffer(5, 2.5f);
   for (uint64_t step = 1; step <= 5; ++step) {
     ASSERT_TRUE(session->Submit(1, b).ok());
@@ -124,7 +133,7 @@ void Exchange(Session* session, absl::Span<const float> w, absl::Span<const floa
 }
 
 TEST(LocalSession, WhatBothCodecsLeaveOutComesLater) {
-  const std::unique_ptr<Session> session = Joined("topk:10%", "topk:20%/ef");
+  const Joined session = Join("topk:10%", "topk:20%/ef");
   const std::vector<float> w = Wave(3000), b = Wave(5);
   std::vector<float> sum(3000, 0.0f);
   constexpr int kSteps = 200;
@@ -143,7 +152,7 @@ TEST(LocalSession, WhatBothCodecsLeaveOutComesLater) {
 }
 
 TEST(LocalSession, WhatIsNotFiniteOrSkippedHasNoMean) {
-  const std::unique_ptr<Session> session = Joined("none", "none");
+  const Joined session = Join("none", "none");
   std::vector<float> w = Wave(3000);
   const std::vector<float> b = Wave(5);
   w[7] = std::numeric_limits<float>::infinity();
@@ -166,7 +175,7 @@ TEST(LocalSession, WhatIsNotFiniteOrSkippedHasNoMean) {
 
 TEST(LocalSession, PublishesUpdatesLikeAShard) {
   Descent* shard = nullptr;
-  const std::unique_ptr<Session> session = Joined("topk:10%", "topk:20%/ef", &shard);
+  const Joined session = Join("topk:10%", "topk:20%/ef", &shard);
   session->SetRate(0.5f);
   const std::vector<float> w = Wave(3000), b = Wave(5);
   EXPECT_THAT(std::string(session->Submit(1, b).message()), HasSubstr("call AgreeOnParameters"));
@@ -191,7 +200,7 @@ TEST(LocalSession, PublishesUpdatesLikeAShard) {
   EXPECT_LT(lost / all, 0.02);
   EXPECT_THAT(std::string(session->Apply(0, absl::MakeSpan(own_w)).message()),
               HasSubstr("use ApplyUpdate"));
-  const std::unique_ptr<Session> means = Joined("none", "none");
+  const Joined means = Join("none", "none");
   ASSERT_TRUE(means->Submit(0, w).ok());
   ASSERT_TRUE(means->Submit(1, b).ok());
   ASSERT_TRUE(means->Wait().ok());
@@ -200,9 +209,12 @@ TEST(LocalSession, PublishesUpdatesLikeAShard) {
 }
 
 TEST(LocalSession, SaysWhatIsWrong) {
-  const std::unique_ptr<Session> fresh = MakeLocalSession({});
-  EXPECT_THAT(std::string(fresh->Skip().message()), HasSubstr("call Join first"));
-  const std::unique_ptr<Session> session = Joined("none", "none");
+  const std::unique_ptr<JobClient> fresh = MakeLocalClient({});
+  EXPECT_FALSE(fresh->figures().has_value());
+  fresh->Abandon("the disk is full");
+  EXPECT_THAT(std::string(fresh->Join(Tensors(), "").status().message()),
+              HasSubstr("the disk is full"));
+  const Joined session = Join("none", "none");
   const std::vector<float> b = Wave(5);
   EXPECT_THAT(std::string(session->Submit(0, b).message()), HasSubstr("has 5 elements, wanted"));
   EXPECT_THAT(std::string(session->Submit(2, b).message()), HasSubstr("ask BuffersDue first"));

@@ -12,7 +12,8 @@
 #include "protocol/checkpoint/snapshot_format.h"
 #include "tests/worker/rpc/deaf_port.h"
 #include "tests/worker/rpc/fake_server.h"
-#include "worker/rpc/remote_session.h"
+#include "tests/worker/rpc/joined_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::worker {
 namespace {
@@ -105,8 +106,9 @@ class CheckpointedSessionTest : public testing::Test {
   // Runs three steps, a checkpoint and another step. Returns the frames of that step.
   std::vector<std::string> TrainAndSave() {
     FakeServer server({.name_at_step = 1, .checkpoint_step = 3});
-    const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-    EXPECT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+    const JoinedSession session(Options(server), CheckpointedSessionTable());
+    EXPECT_TRUE(session.ok()) << session.status();
+    if (!session.ok()) return {};
     for (uint64_t step = 1; step <= 3; ++step) EXPECT_TRUE(Step(session.get(), step).ok());
     EXPECT_TRUE(session->SaveCheckpoint("state", {{"parameters.pt", "weights"}}).ok());
     EXPECT_TRUE(Step(session.get(), 4).ok());
@@ -121,8 +123,8 @@ class CheckpointedSessionTest : public testing::Test {
 
 TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
   FakeServer server({.term = 2, .name_at_step = 1, .checkpoint_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   for (uint64_t step = 1; step <= 4; ++step) {
     const absl::StatusOr<StepResult> result = Step(session.get(), step);
     ASSERT_TRUE(result.ok()) << result.status();
@@ -159,12 +161,11 @@ TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
 TEST_F(CheckpointedSessionTest, RestoresAndGoesOnWithTheSameBytes) {
   const std::vector<std::string> undisturbed = TrainAndSave();
   FakeServer server({.term = 1, .restore_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  const absl::StatusOr<JoinInfo> info = session->Join(CheckpointedSessionTable(), "");
-  ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->first_step, 4u);
-  EXPECT_EQ(info->restored_step, 3u);
-  EXPECT_EQ(info->restored, "state");
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(session.info().first_step, 4u);
+  EXPECT_EQ(session.info().restored_step, 3u);
+  EXPECT_EQ(session.info().restored, "state");
   const absl::StatusOr<StepResult> result = Step(session.get(), 4);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(FramesOf(server, 4), undisturbed);
@@ -181,11 +182,11 @@ TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
     file.put('\x56');
   }
   FakeServer server({.term = 1, .restore_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
+  const std::unique_ptr<JobClient> client = MakeRemoteClient(Options(server));
+  const absl::Status status = client->Join(CheckpointedSessionTable(), "").status();
   EXPECT_TRUE(IsRollback(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
-  EXPECT_EQ(session->Submit(0, {}), status);
+  EXPECT_EQ(client->Join(CheckpointedSessionTable(), "").status(), status);
   const std::vector<v1::CheckpointPart> parts = server.parts();
   ASSERT_EQ(parts.size(), 1u);
   EXPECT_EQ(parts[0].step(), 3u);
@@ -200,8 +201,8 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   FakeServer server({.term = 1, .restore_step = 3});
   RemoteSessionOptions options = Options(server);
   options.server.rejoin_timeout = absl::Milliseconds(100);
-  const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
-  const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
+  const absl::Status status =
+      MakeRemoteClient(std::move(options))->Join(CheckpointedSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(IsRollback(status));
   EXPECT_THAT(std::string(status.message()), HasSubstr("all servers and workers see"));
@@ -216,7 +217,6 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
   std::filesystem::remove_all(away);
   std::filesystem::rename(dir_, away);
   FakeServer server({.term = 1, .restore_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
   std::thread mount([&] {
     const auto fails = [&] {
       const std::vector<v1::HeartbeatRequest> heartbeats = server.heartbeats();
@@ -225,10 +225,10 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
     while (!fails()) server.AwaitHeartbeat();
     std::filesystem::rename(away, dir_);
   });
-  const absl::StatusOr<JoinInfo> info = session->Join(CheckpointedSessionTable(), "");
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
   mount.join();
-  ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->restored, "state");
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(session.info().restored, "state");
   const v1::HeartbeatRequest waiting = server.heartbeats().front();
   EXPECT_EQ(waiting.restoring_step(), 3u) << "the checkpoint must not be removed";
   EXPECT_THAT(waiting.disk_wait().what(), HasSubstr("checkpoint after step 3"));
@@ -242,8 +242,8 @@ TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
   manifest_.job_uid = 5;
   ASSERT_TRUE(protocol::WriteManifest(dir_, manifest_).ok());
   FakeServer server({.term = 1, .restore_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  const absl::Status status = session->Join(CheckpointedSessionTable(), "").status();
+  const absl::Status status =
+      MakeRemoteClient(Options(server))->Join(CheckpointedSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("is of run 5"));
 }
@@ -251,8 +251,8 @@ TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
 TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
   { std::ofstream file(dir_); }  // A file at the folder's path.
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->SaveCheckpoint("state", {}).ok());
   ASSERT_TRUE(Step(session.get(), 2).ok());
@@ -266,8 +266,8 @@ TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
 TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
   { std::ofstream file(dir_); }  // A file at the folder's path.
   FakeServer server({.heartbeat_ms = 1, .name_at_step = 1, .checkpoint_step = 1});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->SaveCheckpoint("state", {}).ok());
   server.AwaitParts(1);
@@ -294,10 +294,10 @@ class RestOfCheckpointTest : public CheckpointedSessionTest {
       changed_.SignalAll();
       return rest_;
     };
-    session_ = MakeRemoteSession(std::move(options));
-    ASSERT_TRUE(session_->Join(CheckpointedSessionTable(), "").ok());
-    ASSERT_TRUE(Step(session_.get(), 1).ok());
-    ASSERT_TRUE(session_->SaveCheckpoint("", {}).ok());
+    session_.emplace(std::move(options), CheckpointedSessionTable());
+    ASSERT_TRUE(session_->ok()) << session_->status();
+    ASSERT_TRUE(Step(session_->get(), 1).ok());
+    ASSERT_TRUE((*session_)->SaveCheckpoint("", {}).ok());
     MutexLock lock(&mutex_);
     while (asked_ < 2) changed_.Wait(&mutex_);
   }
@@ -310,7 +310,7 @@ class RestOfCheckpointTest : public CheckpointedSessionTest {
   CondVar changed_;
   int asked_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<absl::Status> rest_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Session> session_;
+  std::optional<JoinedSession> session_;
 };
 
 TEST_F(RestOfCheckpointTest, APartIsReportedOnceItIsThere) {
@@ -338,14 +338,14 @@ TEST_F(RestOfCheckpointTest, APartFailsWithIt) {
 TEST_F(RestOfCheckpointTest, NobodyWaitsForItAtTheEnd) {
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
   SaveAndWait(&server);
-  EXPECT_TRUE(session_->Leave().ok());
+  EXPECT_TRUE((*session_)->Leave().ok());
   EXPECT_THAT(server.parts(), IsEmpty());
 }
 
 TEST_F(CheckpointedSessionTest, AProgramThatDoesNotSaveIsTold) {
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(Step(session.get(), 2).ok());
   server.AwaitParts(1);
@@ -355,8 +355,8 @@ TEST_F(CheckpointedSessionTest, AProgramThatDoesNotSaveIsTold) {
 
 TEST_F(CheckpointedSessionTest, LeaveWaitsForThePartsOfTheLastStep) {
   FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->SaveCheckpoint(std::string(1 << 20, 's'), {}).ok());
   ASSERT_TRUE(session->Leave().ok());
@@ -365,8 +365,8 @@ TEST_F(CheckpointedSessionTest, LeaveWaitsForThePartsOfTheLastStep) {
 
 TEST_F(CheckpointedSessionTest, AHigherTermInAHeartbeatIsARollback) {
   FakeServer server({.silent = true});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Skip().ok());
   server.RaiseTerm(1);
   const absl::Status status = session->Wait().status();
@@ -376,8 +376,8 @@ TEST_F(CheckpointedSessionTest, AHigherTermInAHeartbeatIsARollback) {
 
 TEST_F(CheckpointedSessionTest, AFenceOfAHigherTermIsARollback) {
   FakeServer server({.fence_term = 4});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(IsRollback(status)) << status;
@@ -391,9 +391,9 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   options.shards = 2;
   options.server.connect_timeout = absl::Milliseconds(1);
   options.server.rejoin_timeout = absl::Milliseconds(500);
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(options, CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Skip().ok());
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(IsRollback(status)) << status;
@@ -406,9 +406,9 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
       {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 50});
   RemoteSessionOptions options = Options(server);
   options.server.rejoin_timeout = absl::Milliseconds(500);
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
   const absl::Time started = SteadyClock().Now();
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(options, CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_GE(SteadyClock().Now() - started, absl::Milliseconds(400));
@@ -418,8 +418,8 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
 
 TEST_F(CheckpointedSessionTest, AFailedJobIsNoRollback) {
   FakeServer server({.failure = "rank 1 diverged", .silent = true});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_EQ(status.message(), "rank 1 diverged");
@@ -430,17 +430,16 @@ TEST_F(CheckpointedSessionTest, RejoiningWaitsForTheCoordinator) {
   FakeServer server({.joins_unavailable = 20});
   RemoteSessionOptions options = Options(server);
   options.server.join_timeout = absl::Milliseconds(1);
-  EXPECT_FALSE(MakeRemoteSession(options)->Join(CheckpointedSessionTable(), "").ok());
+  EXPECT_FALSE(MakeRemoteClient(options)->Join(CheckpointedSessionTable(), "").ok());
   options.rejoining = true;
-  const absl::StatusOr<JoinInfo> info =
-      MakeRemoteSession(options)->Join(CheckpointedSessionTable(), "");
-  EXPECT_TRUE(info.ok()) << info.status();
+  const JoinedSession session(options, CheckpointedSessionTable());
+  EXPECT_TRUE(session.ok()) << session.status();
 }
 
 TEST_F(CheckpointedSessionTest, LeaveIsRepeatedUntilAllHaveFinished) {
   FakeServer server({.heartbeat_ms = 1, .leaves_early = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(Step(session.get(), 1).ok());
   ASSERT_TRUE(session->Leave().ok());
   EXPECT_EQ(server.leaves().size(), 4u);
@@ -451,16 +450,16 @@ TEST_F(CheckpointedSessionTest, WithoutCheckpointsLeaveIsSaidOnce) {
   FakeServer server({.leaves_early = 3});
   RemoteSessionOptions options = Options(server);
   options.checkpoint = {};
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(options, CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Leave().ok());
   EXPECT_EQ(server.leaves().size(), 1u);
 }
 
 TEST_F(CheckpointedSessionTest, ARollbackFindsAWorkerThatWaitsToLeave) {
   FakeServer server({.heartbeat_ms = 1, .leaves_early = 1000000});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   std::thread lost([&] {
     server.AwaitLeaves(2);
     server.RaiseTerm(1);
@@ -472,8 +471,8 @@ TEST_F(CheckpointedSessionTest, ARollbackFindsAWorkerThatWaitsToLeave) {
 
 TEST_F(CheckpointedSessionTest, ASignalEndsTheWaitToLeave) {
   FakeServer server({.heartbeat_ms = 3600000, .leaves_early = 1000000});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
-  ASSERT_TRUE(session->Join(CheckpointedSessionTable(), "").ok());
+  const JoinedSession session(Options(server), CheckpointedSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   std::thread watcher([&] {
     server.AwaitLeaves(1);
     session->Abandon("stopped by a signal");

@@ -1,5 +1,4 @@
-#include "worker/rpc/remote_session.h"
-
+// Tests RemoteClient and RemoteSession with servers that answer as a test says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -15,6 +14,8 @@
 #include "tests/compress/gpu/breaking_device.h"
 #include "tests/worker/rpc/deaf_port.h"
 #include "tests/worker/rpc/fake_server.h"
+#include "tests/worker/rpc/joined_session.h"
+#include "worker/rpc/remote_client.h"
 
 namespace sluice::worker {
 namespace {
@@ -68,8 +69,8 @@ TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
     FakeServer server({});
     RemoteSessionOptions options = Options(server.address());
     options.shards_update = shards_update;
-    const std::unique_ptr<Session> session = MakeRemoteSession(options);
-    ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
+    const JoinedSession session(options, RemoteSessionTable(), "abc");
+    ASSERT_TRUE(session.ok()) << session.status();
     const std::vector<float> gradient = Gradient(1);
     for (const uint32_t tensor : {1, 0}) ASSERT_TRUE(session->Submit(tensor, gradient).ok());
     ASSERT_TRUE(session->Wait().ok());
@@ -85,14 +86,16 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
   options.quality_interval = 2;
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  EXPECT_FALSE(session->figures().has_value());
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
-  ASSERT_TRUE(session->figures().has_value());
+  const std::unique_ptr<JobClient> client = MakeRemoteClient(options);
+  EXPECT_FALSE(client->figures().has_value());
+  const absl::StatusOr<JoinedJob> joined = client->Join(RemoteSessionTable(), "abc");
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  Session* const session = joined->session;
+  ASSERT_TRUE(client->figures().has_value());
   EXPECT_FALSE(session->figures()->quality.has_value());
-  for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(1));
+  for (int step = 0; step < 3; ++step) DoStep(session, Gradient(1));
   session->Report({.step = 3, .samples = 48, .loss = 0.5});
-  const std::optional<SessionFigures> figures = session->figures();
+  const std::optional<SessionFigures> figures = client->figures();
   ASSERT_TRUE(figures.has_value());
   EXPECT_EQ(figures->traffic.steps, 3u);
   EXPECT_EQ(figures->traffic.bytes_up, server.bytes_read());
@@ -117,12 +120,15 @@ TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
   const auto device = compress::gpu::MakeEncodingDevice(compress::gpu::MakeHostDevice(1 << 24));
   RemoteSessionOptions options = Options(server.address());
   options.exchange.compression.uplink = *compress::ParseCodecSpec("int8");
-  const std::unique_ptr<Session> without = MakeRemoteSession(options);
-  EXPECT_FALSE(without->AcceptsGpuViews());
+  {
+    const JoinedSession without(options, RemoteSessionTable(), "abc");
+    ASSERT_TRUE(without.ok()) << without.status();
+    EXPECT_FALSE(without->AcceptsGpuViews());
+  }
   options.device = device.get();
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  const JoinedSession session(options, RemoteSessionTable(), "abc");
+  ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_TRUE(session->AcceptsGpuViews());
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
   for (int step = 0; step < 3; ++step) {
     const std::vector<float> gradient = Gradient(static_cast<float>(step));
     for (const uint32_t tensor : {1, 0}) {
@@ -156,8 +162,8 @@ TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
   RemoteSessionOptions options = Options(server.address());
   options.exchange.compression.uplink = *compress::ParseCodecSpec("int8");
   options.device = device.get();
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "abc").ok());
+  const JoinedSession session(options, RemoteSessionTable(), "abc");
+  ASSERT_TRUE(session.ok()) << session.status();
   const std::vector<float> gradient = Gradient(1);
   for (const uint32_t tensor : {1, 0}) {
     GradientView view(gradient);
@@ -171,10 +177,9 @@ TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
 
 TEST(RemoteSessionTest, StepsAndLeaves) {
   FakeServer server({});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  const absl::StatusOr<JoinInfo> info = session->Join(RemoteSessionTable(), "abc");
-  ASSERT_TRUE(info.ok()) << info.status();
-  EXPECT_EQ(info->world_size, 1u);
+  const JoinedSession session(Options(server.address()), RemoteSessionTable(), "abc");
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ(session.info().world_size, 1u);
   for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(static_cast<float>(step)));
   ASSERT_TRUE(session->Skip().ok());
   ASSERT_TRUE(session->Wait().ok());
@@ -214,8 +219,8 @@ TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
   RemoteSessionOptions options = Options(server.address());
   options.shards = 2;
   options.server.connect_timeout = absl::Seconds(2);
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(options, RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   const std::vector<float> gradient = Gradient(0);
   (void)session->Submit(1, gradient);
   (void)session->Submit(0, gradient);
@@ -231,19 +236,19 @@ TEST(RemoteSessionTest, AnUnreachableCoordinatorIsNamed) {
   const DeafPort deaf;
   RemoteSessionOptions options = Options(deaf.address());
   options.server.join_timeout = absl::Seconds(2);
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  const absl::Status status = session->Join(RemoteSessionTable(), "").status();
+  const std::unique_ptr<JobClient> client = MakeRemoteClient(options);
+  const absl::Status status = client->Join(RemoteSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr(deaf.address()));
   EXPECT_THAT(std::string(status.message()), HasSubstr("connection refused"));
-  EXPECT_EQ(session->Submit(0, {}), status);
+  EXPECT_EQ(client->Join(RemoteSessionTable(), "").status(), status);
 }
 
 TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
   FakeServer server(
       {.join = {grpc::StatusCode::INVALID_ARGUMENT, "tensor 1 is b here and c there"}});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  const absl::Status status = session->Join(RemoteSessionTable(), "").status();
+  const absl::Status status =
+      MakeRemoteClient(Options(server.address()))->Join(RemoteSessionTable(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 1 is b here"));
   EXPECT_EQ(server.joins().size(), 1u);
@@ -251,8 +256,8 @@ TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
 
 TEST(RemoteSessionTest, ARepeatedJoinIsTheSameMember) {
   FakeServer server({.joins_unavailable = 2});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   const std::vector<v1::JoinRequest> joins = server.joins();
   ASSERT_EQ(joins.size(), 3u);
   EXPECT_NE(joins[0].nonce(), 0u);
@@ -263,16 +268,15 @@ TEST(RemoteSessionTest, AJoinReplyWithoutAllShardsIsRefused) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
   options.shards = 2;
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  EXPECT_THAT(std::string(session->Join(RemoteSessionTable(), "").status().message()),
-              HasSubstr("names 1 shards, the job has 2"));
+  const absl::Status status = MakeRemoteClient(options)->Join(RemoteSessionTable(), "").status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("names 1 shards, the job has 2"));
 }
 
 TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
   FakeServer server({.streams_broken = 2});
   RemoteSessionOptions options = Options(server.address());
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(options, RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   DoStep(session.get(), Gradient(3));
   DoStep(session.get(), Gradient(4));
   const std::vector<v1::ExchangeRequest> exchanges = server.exchanges();
@@ -289,8 +293,8 @@ TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
 
 TEST(RemoteSessionTest, NothingIsSentBeforeTheShardHasBegunTheStream) {
   FakeServer server({.holds_streams = true});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   const std::vector<float> gradient = Gradient(1);
   for (const uint32_t tensor : {1, 0}) ASSERT_TRUE(session->Submit(tensor, gradient).ok());
   server.AwaitHeldStream();
@@ -305,8 +309,8 @@ TEST(RemoteSessionTest, NothingIsSentBeforeTheShardHasBegunTheStream) {
 
 TEST(RemoteSessionTest, AStreamThatEndsBeforeItHasBegunIsOpenedAgain) {
   FakeServer server({.streams_unbegun = 2});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   DoStep(session.get(), Gradient(1));
   ASSERT_TRUE(session->Leave().ok());
 }
@@ -314,24 +318,24 @@ TEST(RemoteSessionTest, AStreamThatEndsBeforeItHasBegunIsOpenedAgain) {
 TEST(RemoteSessionTest, GoingAwayBeforeTheStreamHasBegunIsQuiet) {
   FakeServer server({.holds_streams = true});
   const std::vector<float> gradient = Gradient(1);  // The session's encoder reads it.
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   server.AwaitHeldStream();
 }
 
 TEST(RemoteSessionTest, BusyIsAskedAgain) {
   FakeServer server({.busy = 5});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   DoStep(session.get(), Gradient(3));
   EXPECT_EQ(server.exchanges().size(), 7u);
 }
 
 TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
   FakeServer server({.stream = {grpc::StatusCode::PERMISSION_DENIED, "no token"}});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Skip().ok());
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
 }
@@ -340,8 +344,8 @@ TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
 // session.
 TEST(RemoteSessionTest, ATokenThatIsRefusedForAWhileEndsNoSession) {
   FakeServer server({.heartbeats_refused = 3, .streams_refused = 2});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   DoStep(session.get(), Gradient(3));
   while (server.heartbeats().size() < 5) server.AwaitHeartbeat();
   DoStep(session.get(), Gradient(4));
@@ -352,8 +356,8 @@ TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
   FakeServer server({.heartbeat = {grpc::StatusCode::UNAUTHENTICATED, "a wrong token"},
                      .silent = true,
                      .lease_ms = 3000});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
@@ -372,8 +376,8 @@ void AwaitKnownShard(FakeServer* server, uint64_t incarnation) {
 TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   FakeServer server({.silent = true});
   FakeServer later({.incarnation = 6});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   std::thread tells([&] {
     while (server.exchanges().empty()) server.AwaitHeartbeat();
     AwaitKnownShard(&server, 5);
@@ -391,8 +395,8 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
   options.server.connect_timeout = absl::Milliseconds(500);
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(options, RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   DoStep(session.get(), Gradient(3));
   server.AnnounceShard(server.address(), 6);
   AwaitKnownShard(&server, 6);
@@ -404,8 +408,8 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
 
 TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
   FakeServer server({.garbage = true});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Skip().ok());
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
@@ -415,8 +419,8 @@ TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
 
 TEST(RemoteSessionTest, AFailedJobWakesWait) {
   FakeServer server({.failure = "rank 1 on host-b was lost", .silent = true});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_EQ(status.message(), "rank 1 on host-b was lost");
@@ -426,8 +430,8 @@ TEST(RemoteSessionTest, AFailedJobWakesWait) {
 TEST(RemoteSessionTest, ASilentCoordinatorEndsTheSessionAfterALease) {
   FakeServer server(
       {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 2000});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_THAT(std::string(status.message()),
@@ -438,8 +442,8 @@ TEST(RemoteSessionTest, ASilentCoordinatorEndsTheSessionAfterALease) {
 
 TEST(RemoteSessionTest, HeartbeatsTellProgress) {
   FakeServer server({});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   DoStep(session.get(), Gradient(1));
   session->Report({.step = 1, .total_steps = 8, .loss = 0.5, .seconds_left = 100});
   server.AwaitHeartbeat();  // May have been composed before the report.
@@ -460,8 +464,8 @@ TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
   RemoteSessionOptions options = Options(server.address());
   options.quality_interval = 1;
   options.exchange.compression.uplink = *compress::ParseCodecSpec("topk:10%");
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(options, RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   const std::vector<float> gradient = Gradient(1);  // Read until Wait returns.
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   ASSERT_TRUE(session->Submit(0, gradient).ok());
@@ -483,8 +487,8 @@ TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
   FakeServer server({.parameters_agree = false, .world_size = 2, .values = {value, value}});
   RemoteSessionOptions options = Options(server.address());
   options.rank = 1;
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(options, RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   std::vector<float> a = Gradient(0);
   std::vector<float> b = Gradient(1);
   const absl::Status status = session->AgreeOnParameters({absl::MakeSpan(a), absl::MakeSpan(b)});
@@ -497,8 +501,8 @@ TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
 
 TEST(RemoteSessionTest, RankZeroSendsOnlyFiniteParameters) {
   FakeServer server({.parameters_agree = false});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   std::vector<float> a = Gradient(0);
   std::vector<float> b = Gradient(1);
   b[9] = std::numeric_limits<float>::infinity();
@@ -509,9 +513,8 @@ TEST(RemoteSessionTest, RankZeroSendsOnlyFiniteParameters) {
 
 TEST(RemoteSessionTest, WaitingWithoutATensorIsAnError) {
   FakeServer server({});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  EXPECT_FALSE(session->Wait().ok());
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   const std::vector<float> gradient = Gradient(0);
   ASSERT_TRUE(session->Submit(1, gradient).ok());
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("before a was submitted"));
@@ -519,9 +522,9 @@ TEST(RemoteSessionTest, WaitingWithoutATensorIsAnError) {
 
 TEST(RemoteSessionTest, AbandonTellsWhy) {
   FakeServer server({});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
-  session->Abandon("the disk is full");
+  JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
+  session.client()->Abandon("the disk is full");
   const std::vector<v1::LeaveRequest> leaves = server.leaves();
   ASSERT_EQ(leaves.size(), 1u);
   EXPECT_FALSE(leaves[0].finished());
@@ -533,17 +536,17 @@ TEST(RemoteSessionTest, AbandonEndsAJoinThatStillTries) {
   const DeafPort deaf;
   RemoteSessionOptions options = Options(deaf.address());
   options.server.join_timeout = absl::Hours(1);
-  const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  std::thread watcher([&] { session->Abandon("stopped by a signal"); });
-  EXPECT_EQ(session->Join(RemoteSessionTable(), "").status().code(), absl::StatusCode::kCancelled);
+  const std::unique_ptr<JobClient> client = MakeRemoteClient(options);
+  std::thread watcher([&] { client->Abandon("stopped by a signal"); });
+  EXPECT_EQ(client->Join(RemoteSessionTable(), "").status().code(), absl::StatusCode::kCancelled);
   watcher.join();
 }
 
 TEST(RemoteSessionTest, GoingAwayInMidStepIsQuiet) {
   const std::vector<float> gradient = Gradient(0);  // Outlives the session.
   FakeServer server({.silent = true});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
-  ASSERT_TRUE(session->Join(RemoteSessionTable(), "").ok());
+  const JoinedSession session(Options(server.address()), RemoteSessionTable());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Submit(1, gradient).ok());
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/worker/rpc/fake_server.h"
-#include "worker/rpc/remote_session.h"
+#include "tests/worker/rpc/joined_session.h"
 
 namespace sluice::worker {
 namespace {
@@ -18,21 +18,19 @@ protocol::TensorTable OneTensor() {
   return {{.name = "w", .shape = {8}, .strides = {}, .dtype = protocol::DType::kFloat32}};
 }
 
-std::unique_ptr<Session> JoinedTo(const FakeServer& server) {
+RemoteSessionOptions Options(const FakeServer& server) {
   RemoteSessionOptions options;
   options.coordinator = server.address();
   options.job_name = "test";
   options.exchange.compression.min_elements = 0;
-  std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
-  const absl::StatusOr<JoinInfo> joined = session->Join(OneTensor(), "");
-  EXPECT_TRUE(joined.ok()) << joined.status();
-  return session;
+  return options;
 }
 
 TEST(WaitFor, GivesTheResultOfAStepThatCloses) {
   const std::vector<float> gradient(8, 1.5f);
   FakeServer server({});
-  const std::unique_ptr<Session> session = JoinedTo(server);
+  const JoinedSession session(Options(server), OneTensor());
+  ASSERT_TRUE(session.ok()) << session.status();
   for (uint64_t step = 1; step <= 3; ++step) {
     ASSERT_TRUE(session->Submit(0, gradient).ok());
     std::optional<StepResult> result;
@@ -50,7 +48,8 @@ TEST(WaitFor, GivesTheResultOfAStepThatCloses) {
 TEST(WaitFor, ReturnsNoneWhileTheStepIsOpen) {
   const std::vector<float> gradient(8, 1.5f);
   FakeServer server({.silent = true});
-  const std::unique_ptr<Session> session = JoinedTo(server);
+  const JoinedSession session(Options(server), OneTensor());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Submit(0, gradient).ok());
   for (int i = 0; i < 3; ++i) {
     const absl::StatusOr<std::optional<StepResult>> none = session->WaitFor(absl::Milliseconds(1));
@@ -64,7 +63,8 @@ TEST(WaitFor, ReturnsNoneWhileTheStepIsOpen) {
 TEST(WaitFor, AnotherThreadEndsAWait) {
   const std::vector<float> gradient(8, 1.5f);
   FakeServer server({.silent = true});
-  const std::unique_ptr<Session> session = JoinedTo(server);
+  const JoinedSession session(Options(server), OneTensor());
+  ASSERT_TRUE(session.ok()) << session.status();
   ASSERT_TRUE(session->Submit(0, gradient).ok());
   std::thread watcher([&] { session->Abandon("interrupted by the user"); });
   const absl::Status status = session->WaitFor(absl::InfiniteDuration()).status();

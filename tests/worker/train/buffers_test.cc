@@ -40,12 +40,14 @@ struct Worker {
   std::unique_ptr<MemoryJob::RankSession> session;
   std::unique_ptr<DataParallel> parallel;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  JoinInfo joined;
 
   Worker(MemoryJob* job, uint32_t rank) : session(job->MakeSession(rank)) {
     session->BufferSyncInterval(3);
-    auto made = DataParallel::Create(*model, session.get());
-    EXPECT_TRUE(made.ok()) << made.status();
+  }
+
+  void Join() {
+    auto made = DataParallel::Join(*model, session.get());
+    ASSERT_TRUE(made.ok()) << made.status();
     parallel = *std::move(made);
     job::OptimizerSpec spec;
     spec.name = "sgd";
@@ -82,11 +84,7 @@ std::vector<std::unique_ptr<Worker>> JoinedWorkers(
     workers.push_back(std::make_unique<Worker>(job, rank));
     before_join(workers.back().get(), rank);
   }
-  RunRanks([&](uint32_t rank) {
-    const auto info = workers[rank]->parallel->Join();
-    ASSERT_TRUE(info.ok()) << info.status();
-    workers[rank]->joined = *info;
-  });
+  RunRanks([&](uint32_t rank) { workers[rank]->Join(); });
   return workers;
 }
 
@@ -102,7 +100,7 @@ TEST(BuffersTest, FloatingOnesAreRowsOfTheTableAfterAllParameters) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   const nn::Sequential model = Normalized();
-  const auto parallel = DataParallel::Create(*model, session.get());
+  const auto parallel = DataParallel::Join(*model, session.get());
   ASSERT_TRUE(parallel.ok()) << parallel.status();
   std::vector<std::string> rows;
   for (const protocol::TensorInfo& tensor : (*parallel)->table()) rows.push_back(ToString(tensor));
@@ -168,7 +166,7 @@ TEST(BuffersTest, AllStartWithThoseOfRankZero) {
     worker->Buffer("norm.running_mean").fill_(0.25f * static_cast<float>(rank + 1));
   });
   // Parameters are equal; only the buffers differ.
-  EXPECT_FALSE(workers[1]->joined.parameters_agree);
+  EXPECT_FALSE(workers[1]->parallel->joined().parameters_agree);
   EXPECT_TRUE(at::equal(workers[1]->Buffer("norm.running_mean"), torch::full({4}, 0.25f)));
 }
 
@@ -227,7 +225,7 @@ absl::StatusOr<protocol::TensorTable> TableOf(const at::Tensor& buffer,
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   const WithBuffer module(buffer);
-  const auto parallel = DataParallel::Create(module, session.get(), {.local_buffers = local});
+  const auto parallel = DataParallel::Join(module, session.get(), {.local_buffers = local});
   if (!parallel.ok()) return parallel.status();
   return (*parallel)->table();
 }

@@ -28,12 +28,9 @@ nn::Sequential TwoLayers() {
 class DataParallelTest : public ::testing::Test {
  protected:
   std::unique_ptr<DataParallel> Wrap(const nn::Module& module, uint32_t accumulation = 1) {
-    auto made = DataParallel::Create(module, session_.get(), {.accumulation_steps = accumulation});
+    auto made = DataParallel::Join(module, session_.get(), {.accumulation_steps = accumulation});
     EXPECT_TRUE(made.ok()) << made.status();
-    if (!made.ok()) return nullptr;
-    const auto info = (*made)->Join();
-    EXPECT_TRUE(info.ok()) << info.status();
-    return *std::move(made);
+    return made.ok() ? *std::move(made) : nullptr;
   }
 
   MemoryJob job_{1};
@@ -239,20 +236,20 @@ TEST_F(DataParallelTest, AnErrorOfSubmitComesOutOfSynchronize) {
 TEST_F(DataParallelTest, ATakenHookSlotIsRefusedAndADestroyedWrapperFreesIt) {
   nn::Sequential model = TwoLayers();
   auto parallel = Wrap(*model);
-  const auto second = DataParallel::Create(*model, session_.get());
+  const auto second = DataParallel::Join(*model, session_.get());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(second.status().message(), HasSubstr("0.weight"));
   parallel.reset();
-  EXPECT_TRUE(DataParallel::Create(*model, session_.get()).ok());
+  EXPECT_TRUE(DataParallel::Join(*model, session_.get()).ok());
 }
 
 TEST_F(DataParallelTest, WhatCannotBeTrainedIsRefusedByName) {
   nn::Linear doubles(2, 2);
   doubles->to(torch::kFloat64);
-  EXPECT_THAT(DataParallel::Create(*doubles, session_.get()).status().message(),
+  EXPECT_THAT(DataParallel::Join(*doubles, session_.get()).status().message(),
               HasSubstr("weight is of type Double"));
   nn::ReLU nothing;
-  EXPECT_FALSE(DataParallel::Create(*nothing, session_.get()).ok());
+  EXPECT_FALSE(DataParallel::Join(*nothing, session_.get()).ok());
   nn::Embedding sparse(nn::EmbeddingOptions(10, 2).sparse(true));
   const auto parallel = Wrap(*sparse);
   sparse->forward(torch::tensor({1, 2})).sum().backward();
@@ -293,11 +290,9 @@ TEST(DataParallelTwoRanksTest, TrainAsOneProcessDoesOnTheJoinedBatch) {
   std::vector<std::string> hashes(2);
   const auto train = [&](uint32_t rank) {
     const auto session = job.MakeSession(rank);
-    const auto parallel = DataParallel::Create(*models[rank], session.get());
-    ASSERT_TRUE(parallel.ok());
-    const auto info = (*parallel)->Join();
-    ASSERT_TRUE(info.ok());
-    EXPECT_FALSE(info->parameters_agree);
+    const auto parallel = DataParallel::Join(*models[rank], session.get());
+    ASSERT_TRUE(parallel.ok()) << parallel.status();
+    EXPECT_FALSE((*parallel)->joined().parameters_agree);
     torch::optim::SGD optimizer((*parallel)->parameters(),
                                 torch::optim::SGDOptions(0.1).momentum(0.9));
     for (int step = 0; step < kSteps; ++step) {

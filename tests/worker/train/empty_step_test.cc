@@ -31,9 +31,8 @@ class OneRank {
         batches_(
             data_.training.get(), &sampler_,
             {.epoch = {.seed = spec_.seed, .epoch = 0}, .end_step = sampler_.steps_per_epoch()}),
-        trainer_(
-            *ModelTrainer::Create(spec_, 0, data_.training->shape(), session_.get(), &logger_)) {
-    EXPECT_TRUE(trainer_->Join().ok());
+        trainer_(*ModelTrainer::Create(spec_, 0, data_.training->shape(), &logger_)) {
+    EXPECT_TRUE(trainer_->Join(session_.get()).ok());
     session_->SetRate(static_cast<float>(kRate));
   }
 

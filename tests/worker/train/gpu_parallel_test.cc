@@ -86,9 +86,8 @@ std::vector<at::Tensor> TrainSmallNet(const Way& way, at::ScalarType type,
   nn::Sequential model = SmallNet(type);
   const at::Device device(way.on_gpu ? at::kCUDA : at::kCPU);
   model->to(device);
-  auto parallel = DataParallel::Create(*model, session.get(), options);
+  auto parallel = DataParallel::Join(*model, session.get(), options);
   EXPECT_TRUE(parallel.ok()) << parallel.status();
-  EXPECT_TRUE((*parallel)->Join().ok());
   if (options.shards_update) session->SetRate(0.1f);
   torch::optim::SGD optimizer((*parallel)->parameters(),
                               torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -157,9 +156,8 @@ TEST(GpuParallelTest, RanksThatDifferAgreeOnTheFirst) {
       }
       // Each rank uses a different device.
       if (rank == 1) model->to(at::kCUDA);
-      auto parallel = DataParallel::Create(*model, session.get());
+      auto parallel = DataParallel::Join(*model, session.get());
       ASSERT_TRUE(parallel.ok()) << parallel.status();
-      ASSERT_TRUE((*parallel)->Join().ok());
       trained[rank] = Copies(model->parameters());
     });
   }
@@ -173,12 +171,12 @@ TEST(GpuParallelTest, AModelOnTwoDevicesIsRefusedByName) {
   const auto session = job.MakeSession(0);
   nn::Sequential model(nn::Linear(3, 4), nn::Linear(4, 2));
   model[1]->to(at::kCUDA);
-  const absl::Status status = DataParallel::Create(*model, session.get()).status();
+  const absl::Status status = DataParallel::Join(*model, session.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), testing::HasSubstr("parameter 1.weight is on cuda:0, others are"));
   nn::Sequential normed(nn::Linear(3, 4), nn::BatchNorm1d(4));
   normed[1]->as<nn::BatchNorm1d>()->running_mean.set_data(torch::zeros({4}).to(at::kCUDA));
-  EXPECT_THAT(DataParallel::Create(*normed, session.get()).status().message(),
+  EXPECT_THAT(DataParallel::Join(*normed, session.get()).status().message(),
               testing::AllOf(testing::HasSubstr("buffer 1.running_mean is on cuda:0"),
                              testing::HasSubstr("not on cpu")));
 }

@@ -26,11 +26,9 @@ nn::Sequential TwoLayers(at::ScalarType type) {
 class MastersTest : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   std::unique_ptr<DataParallel> Wrap(const nn::Module& module, DataParallelOptions options = {}) {
-    auto made = DataParallel::Create(module, session_.get(), options);
+    auto made = DataParallel::Join(module, session_.get(), options);
     EXPECT_TRUE(made.ok()) << made.status();
-    if (!made.ok()) return nullptr;
-    EXPECT_TRUE((*made)->Join().ok());
-    return *std::move(made);
+    return made.ok() ? *std::move(made) : nullptr;
   }
 
   MemoryJob job_{1};
@@ -90,8 +88,8 @@ TEST_P(ShortMastersTest, AreWhatTableHashAndStateDictShow) {
   const torch::NoGradGuard no_grad;
   parallel->parameters()[0].fill_(1);
   EXPECT_NE(parallel->ParametersSha256(), before);
-  EXPECT_THAT(DataParallel::Create(*TwoLayers(GetParam()), session_.get(),
-                                   {.master_values = {{"0.weight", torch::ones({3, 4})}}})
+  EXPECT_THAT(DataParallel::Join(*TwoLayers(GetParam()), session_.get(),
+                                 {.master_values = {{"0.weight", torch::ones({3, 4})}}})
                   .status()
                   .message(),
               HasSubstr("0.weight has another shape"));
@@ -177,9 +175,8 @@ TEST(MastersOfTwoRanksTest, ARankThatOverflowsTakesTheMeanOfTheOther) {
       model->bias.fill_(0.5f);
     }
     model->to(torch::kHalf);
-    auto parallel = DataParallel::Create(*model, session.get(), {.atomic_step = true});
+    auto parallel = DataParallel::Join(*model, session.get(), {.atomic_step = true});
     ASSERT_TRUE(parallel.ok()) << parallel.status();
-    ASSERT_TRUE((*parallel)->Join().ok());
     torch::optim::SGD optimizer((*parallel)->parameters(), 0.125);
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();

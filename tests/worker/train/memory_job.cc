@@ -24,8 +24,8 @@ void MemoryJob::Barrier() {
   while (turn_ == turn) changed_.Wait(&mutex_);
 }
 
-absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const protocol::TensorTable& table,
-                                                      absl::string_view parameters_sha256) {
+absl::StatusOr<JoinedJob> MemoryJob::RankSession::Join(const protocol::TensorTable& table,
+                                                       absl::string_view parameters_sha256) {
   if (parameters_sha256.size() != 32) return absl::InvalidArgumentError("a hash of another size");
   table_ = table;
   views_.resize(table.size());
@@ -39,16 +39,18 @@ absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const protocol::TensorTabl
   MutexLock lock(&job_->mutex_);
   const bool agree = std::all_of(job_->hashes_.begin(), job_->hashes_.end(),
                                  [&](const std::string& hash) { return hash == job_->hashes_[0]; });
-  return JoinInfo{.rank = rank_,
-                  .world_size = job_->ranks_,
-                  .first_step = step_ + 1,
-                  .parameters_agree = agree,
-                  .restored_step = step_,
-                  .restored = restored_};
+  return JoinedJob{.info = {.rank = rank_,
+                            .world_size = job_->ranks_,
+                            .first_step = step_ + 1,
+                            .parameters_agree = agree && job_->agreement_failure_.ok(),
+                            .restored_step = step_,
+                            .restored = restored_},
+                   .session = this};
 }
 
 absl::Status MemoryJob::RankSession::AgreeOnParameters(
     absl::Span<const absl::Span<float>> parameters) {
+  if (!job_->agreement_failure_.ok()) return job_->agreement_failure_;
   if (rank_ == 0) {
     MutexLock lock(&job_->mutex_);
     for (const absl::Span<float> span : parameters) {

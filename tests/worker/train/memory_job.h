@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "worker/core/session.h"
+#include "worker/core/job_client.h"
 
 namespace sluice::worker {
 
@@ -20,6 +20,8 @@ class MemoryJob {
 
   class RankSession;
   std::unique_ptr<RankSession> MakeSession(uint32_t rank);
+  // Pretends that the ranks' parameters differ, and fails to agree on them. Must precede Join.
+  void FailAgreement(absl::Status status) { agreement_failure_ = std::move(status); }
 
  private:
   // By tensor; empty if the rank skipped.
@@ -29,6 +31,7 @@ class MemoryJob {
   void Barrier();
 
   const uint32_t ranks_;
+  absl::Status agreement_failure_;
   Mutex mutex_;
   CondVar changed_;
   uint32_t arrived_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -38,12 +41,14 @@ class MemoryJob {
   std::vector<std::vector<float>> first_parameters_ ABSL_GUARDED_BY(mutex_);
 };
 
-class MemoryJob::RankSession final : public Session {
+// One rank of the job: its client, and the session that Join returns.
+class MemoryJob::RankSession final : public JobClient, public Session {
  public:
   RankSession(MemoryJob* job, uint32_t rank) : job_(job), rank_(rank) {}
 
-  absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
-                                absl::string_view parameters_sha256) override;
+  absl::StatusOr<JoinedJob> Join(const protocol::TensorTable& table,
+                                 absl::string_view parameters_sha256) override;
+  std::optional<SessionFigures> figures() const override { return std::nullopt; }
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override;
   bool AcceptsGpuViews() const override { return accepts_gpu_views_; }

@@ -27,12 +27,11 @@ class ModuleReplicasTest : public ::testing::Test {
     auto replicas = ModuleReplicas::Create(*model_, {copy_.ptr()});
     ASSERT_TRUE(replicas.ok()) << replicas.status();
     replicas_ = *std::move(replicas);
-    auto made = DataParallel::Create(
+    auto made = DataParallel::Join(
         *model_, session_.get(),
         {.accumulation_steps = accumulation, .atomic_step = atomic, .replicas = replicas_.get()});
     ASSERT_TRUE(made.ok()) << made.status();
     parallel_ = *std::move(made);
-    ASSERT_TRUE(parallel_->Join().ok());
     replicas_->Load();
   }
   // Runs a pass in which the gradient of the last bias is `factor`.

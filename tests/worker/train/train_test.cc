@@ -118,6 +118,15 @@ TEST(TrainTest, GivesUpWhenGradientsStayNonFinite) {
   EXPECT_FALSE(session->left());
 }
 
+TEST(TrainTest, AFailureWhileJoiningEndsTheJobForAllWithTheReason) {
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  job.FailAgreement(absl::InvalidArgumentError("parameter w is not finite"));
+  const auto report = RunTraining(SmallJob(), 0, session.get(), {}, Logger("worker-0"));
+  EXPECT_THAT(report.status().message(), HasSubstr("parameter w is not finite"));
+  EXPECT_THAT(session->abandoned(), HasSubstr("parameter w is not finite"));
+}
+
 TEST(TrainTest, TheStopFlagEndsTheRun) {
   std::atomic<bool> stop = false;
   TrainOptions options;
