@@ -231,15 +231,15 @@ class Soak:
                  f"{asked.stdout.strip()}, {platform.system()} {platform.release()}.", ""]
         lines += ["All promises held." if not self.complaints else "**Failed.**", ""]
         lines += [f"- {complaint}" for complaint in self.complaints] + [""] * bool(self.complaints)
-        lines += ["Medians of resident memory and smallest numbers of descriptors, in the second and the last third of the time. Allowed are "
-                  f"{MEMORY_GROWTH_MAX:.0%} and {DESCRIPTORS_GROWTH_MAX} more.", "",
+        lines += ["Medians of resident memory and means of the middle half of the numbers of descriptors, in the second and the last third of the "
+                  f"time. Allowed are {MEMORY_GROWTH_MAX:.0%} and {DESCRIPTORS_GROWTH_MAX} more.", "",
                   "| process | samples | memory, second third | last third | change | largest | descriptors, second third | last third |",
                   "|---|---|---|---|---|---|---|---|"]
         for verdict in self.verdicts:
             before, last = (f"{value / 2**20:.1f} MiB" for value in verdict.memory)
             largest = max(sample.resident for sample in verdict.samples) / 2**20
             lines.append(f"| {verdict.name} | {len(verdict.samples)} | {before} | {last} | {verdict.growth:+.1%} | {largest:.1f} MiB | "
-                         f"{verdict.descriptors[0]} | {verdict.descriptors[1]} |")
+                         f"{verdict.descriptors[0]:.1f} | {verdict.descriptors[1]:.1f} |")
         lines += ["", "Resident memory in MiB, over time:", "", self.course(), ""]
         for title, counts in (("Faults of the long job", self.faults), ("Attacks on the long job", self.hostile),
                               ("Short jobs beside it, by mode", self.shorts), ("Their faults", self.short_faults)):
