@@ -2,31 +2,39 @@
 # c10_cuda).
 # This module exists because LibTorch's own CMake files require the whole CUDA toolkit, and with LibTorch's root on
 # CMAKE_PREFIX_PATH FindProtobuf would find the old protobuf headers bundled with it.
-# Reads LIBTORCH_ROOT (cache or environment). The default is the copy that scripts/setup.sh unpacks into .deps/.
+# Reads LIBTORCH_ROOT (cache or environment). In a build of Sluice, the default is the copy that scripts/setup.sh unpacks
+# into .deps/. An installed Sluice has this module too, for sluice_add_torch.
 
 if(NOT LIBTORCH_ROOT)
   if(DEFINED ENV{LIBTORCH_ROOT})
     set(LIBTORCH_ROOT $ENV{LIBTORCH_ROOT})
   else()
-    set(LIBTORCH_ROOT ${PROJECT_SOURCE_DIR}/.deps/libtorch)
+    set(LIBTORCH_ROOT ${SLUICE_DEFAULT_LIBTORCH_ROOT})
   endif()
 endif()
+# With SLUICE_GRPC_PREFIX, CMake looks for static libraries, but LibTorch has none.
+set(saved_suffixes ${CMAKE_FIND_LIBRARY_SUFFIXES})
+set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
 find_path(LIBTORCH_INCLUDE torch/torch.h
   PATHS ${LIBTORCH_ROOT}/include/torch/csrc/api/include NO_DEFAULT_PATH)
 find_library(LIBTORCH_CPU torch_cpu PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
 find_library(LIBTORCH_C10 c10 PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
 set(libraries LIBTORCH_CPU LIBTORCH_C10)
-set(setup "scripts/setup.sh")
+set(remedy "set LIBTORCH_ROOT to an unpacked LibTorch")
+if(SLUICE_DEFAULT_LIBTORCH_ROOT)
+  set(remedy "run scripts/setup.sh, or set LIBTORCH_ROOT, or build with -DSLUICE_TORCH=OFF")
+endif()
 if(SLUICE_CUDA)
   find_library(LIBTORCH_CUDA torch_cuda PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
   find_library(LIBTORCH_C10_CUDA c10_cuda PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
   list(APPEND libraries LIBTORCH_CUDA LIBTORCH_C10_CUDA)
-  set(setup "scripts/setup.sh --cuda")
+  set(remedy "run scripts/setup.sh --cuda, or set LIBTORCH_ROOT, or build with -DSLUICE_TORCH=OFF")
 endif()
+set(CMAKE_FIND_LIBRARY_SUFFIXES ${saved_suffixes})
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LIBTORCH_INCLUDE ${libraries}
-  REASON_FAILURE_MESSAGE "not all of LibTorch is below ${LIBTORCH_ROOT}: run ${setup}, or set LIBTORCH_ROOT, or build with -DSLUICE_TORCH=OFF")
+  REASON_FAILURE_MESSAGE "not all of LibTorch is below '${LIBTORCH_ROOT}': ${remedy}")
 
 if(LibTorch_FOUND AND NOT TARGET sluice::libtorch)
   add_library(sluice_libtorch INTERFACE)

@@ -1,15 +1,17 @@
-# What `cmake --install` installs: the programs (component `programs`), and one shared library with the interface of
-# include/sluice. The installed tree may be moved, because nothing in it contains its own path.
+# What `cmake --install` installs: the programs (component `programs`), sluice-worker with LibTorch (component `worker`), and
+# libraries with the interface of include/sluice and internal ones (install_library). The installed tree may be moved, because
+# nothing in it contains its own path.
 
 set(SLUICE_PROGRAMS sluice sluice-server sluice-relay)
+install(TARGETS ${SLUICE_PROGRAMS} RUNTIME DESTINATION bin COMPONENT programs)
 if(SLUICE_TORCH)
+  # The programs need only the system's libraries, except for LibTorch and what it brings.
+  set_target_properties(sluice-worker PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/sluice")
+  install(TARGETS sluice-worker RUNTIME DESTINATION bin COMPONENT worker)
+  install(DIRECTORY ${LIBTORCH_ROOT}/lib/ DESTINATION lib/sluice COMPONENT worker USE_SOURCE_PERMISSIONS
+    FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch.so" EXCLUDE PATTERN "libtorch_python.so" EXCLUDE)
   list(APPEND SLUICE_PROGRAMS sluice-worker)
 endif()
-# sluice-worker finds LibTorch in lib/sluice. The other programs need only the system's libraries.
-if(SLUICE_TORCH)
-  set_target_properties(sluice-worker PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/sluice")
-endif()
-install(TARGETS ${SLUICE_PROGRAMS} EXPORT SluiceTargets RUNTIME DESTINATION bin COMPONENT programs)
 
 # Debian's static Abseil is not position-independent, so a static build has no shared library.
 if(NOT SLUICE_GRPC_PREFIX)
@@ -35,6 +37,12 @@ if(NOT CMAKE_CROSSCOMPILING)
     DEPENDS ${SLUICE_PROGRAMS} tools/make_man_pages.py tools/make_flags_page.py
     COMMENT "Writing the manual pages")
   add_custom_target(man_pages ALL DEPENDS ${SLUICE_MAN_PAGES})
-  install(FILES ${SLUICE_MAN_PAGES} DESTINATION share/man/man1 COMPONENT programs)
+  foreach(program page IN ZIP_LISTS SLUICE_PROGRAMS SLUICE_MAN_PAGES)
+    set(component programs)
+    if(program STREQUAL "sluice-worker")
+      set(component worker)
+    endif()
+    install(FILES ${page} DESTINATION share/man/man1 COMPONENT ${component})
+  endforeach()
 endif()
 install(DIRECTORY examples/ DESTINATION share/sluice/examples COMPONENT programs FILES_MATCHING PATTERN "*.yaml" PATTERN "python" EXCLUDE)

@@ -61,18 +61,19 @@ function(sluice_library name)
   target_sources(sluice_${name}
     PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS}
     PRIVATE ${ARG_SOURCES})
-  target_include_directories(sluice_${name} PUBLIC ${PROJECT_SOURCE_DIR})
-  target_link_libraries(sluice_${name} PUBLIC ${ARG_PUBLIC} PRIVATE sluice_flags ${ARG_PRIVATE})
+  target_include_directories(sluice_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+  # Other projects that link an installed library have flags of their own.
+  target_link_libraries(sluice_${name} PUBLIC ${ARG_PUBLIC} PRIVATE $<BUILD_INTERFACE:sluice_flags> ${ARG_PRIVATE})
   sluice_unity(sluice_${name})
 endfunction()
 
-# sluice_program(NAME SOURCES main.cc LINK deps): a program in ${build}/bin.
+# sluice_program(NAME SOURCES main.cc LINK deps [WITH_LIBTORCH]): a program in ${build}/bin.
 function(sluice_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "WITH_LIBTORCH" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
-  # A library cannot do this: it exchanges strings and exceptions with its program.
-  if(SLUICE_GRPC_PREFIX)
+  # A shared library exchanges strings and exceptions with its program, so LibTorch and its program share one libstdc++.
+  if(SLUICE_GRPC_PREFIX AND NOT ARG_WITH_LIBTORCH)
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
 endfunction()

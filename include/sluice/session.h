@@ -157,8 +157,8 @@ class [[gnu::visibility("default")]] Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Waits for all ranks and shards. The ranks compare `parameters_sha256`, which has 32 bytes or is
-  // empty.
+  // Waits for all ranks and shards. The ranks compare `parameters_sha256`, which has 32 bytes. A
+  // process without servers may pass an empty string.
   Result<Joined> Join(const std::vector<Tensor>& tensors, std::string_view parameters_sha256);
   // On every rank, replaces `parameters` (one span per tensor) with rank 0's values. The transfer
   // is lossless.
