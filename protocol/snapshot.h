@@ -2,10 +2,12 @@
 // cores on both sides. docs/checkpoints.md describes the layout on disk.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "compress/compressor.h"
 #include "compress/saved_state.h"
 #include "protocol/compression_plan.h"
@@ -13,6 +15,11 @@
 #include "protocol/tensor_table.h"
 
 namespace sluice::protocol {
+
+// Name of the file that lists a checkpoint's parts. No part has this name.
+inline constexpr absl::string_view kManifestName = "manifest.json";
+// Limit of the length of a part's name.
+inline constexpr size_t kPartNameMax = 200;
 
 // One durable file of a checkpoint, or the reason why the file is not durable.
 struct CheckpointPart {

@@ -25,7 +25,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr absl::string_view kManifestName = "manifest.json";
 constexpr absl::string_view kRunRecordName = "run.json";
 constexpr absl::string_view kManifestFormat = "sluice checkpoint";
 constexpr absl::string_view kRunFormat = "sluice run";
@@ -34,7 +33,6 @@ constexpr uint32_t kManifestVersion = 2;
 constexpr uint32_t kRunVersion = 2;  // Version 1 has no `coordinator`.
 constexpr uint64_t kMaxRecordSize = 16 << 20;
 constexpr int kMaxJsonDepth = 8;
-constexpr size_t kMaxPartName = 200;
 constexpr size_t kMaxFileName = 240;
 
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
@@ -48,7 +46,7 @@ bool IsFileName(absl::string_view name) {
          name != kManifestName && !absl::EndsWith(name, kUnfinishedSuffix);
 }
 
-bool IsPartName(absl::string_view name) { return IsFileName(name) && name.size() <= kMaxPartName; }
+bool IsPartName(absl::string_view name) { return IsFileName(name) && name.size() <= kPartNameMax; }
 
 const std::string& FileOf(const CheckpointPart& part) {
   return part.file.empty() ? part.name : part.file;
@@ -357,7 +355,7 @@ absl::Status CheckPartName(absl::string_view name) {
   if (IsPartName(name)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", absl::CHexEscape(name), "\" is not a valid name for a part of a checkpoint: at most ",
-      kMaxPartName, " letters, digits, '-', '_' and '.', the first not '.', not ", kManifestName,
+      kPartNameMax, " letters, digits, '-', '_' and '.', the first not '.', not ", kManifestName,
       " and not ending in ", kUnfinishedSuffix));
 }
 

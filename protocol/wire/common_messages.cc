@@ -12,19 +12,17 @@ namespace sluice::protocol {
 namespace {
 
 constexpr size_t kTextMax = 4096;
-constexpr size_t kFileNameMax =
-    200;  // Limit of a part's name. checkpoint_folder.cc has the same limit.
 
 // Returns true if `name` is a plain file name that cannot point outside its folder and is safe to
 // log.
 bool IsFileName(absl::string_view name) {
-  return !name.empty() && name.size() <= kFileNameMax && name[0] != '.' &&
+  return !name.empty() && name.size() <= kPartNameMax && name[0] != '.' &&
          std::all_of(name.begin(), name.end(),
                      [](char c) { return absl::ascii_isgraph(c) && c != '/' && c != '\\'; });
 }
 
 std::string PrintableName(absl::string_view name) {
-  return absl::CHexEscape(name.substr(0, kFileNameMax));
+  return absl::CHexEscape(name.substr(0, kPartNameMax));
 }
 
 }  // namespace
