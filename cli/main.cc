@@ -142,6 +142,7 @@ std::pair<CLI::App*, std::shared_ptr<StatusOptions>> AddStatusCommand(CLI::App* 
   CLI::App* const command = app->add_subcommand(name, what);
   auto options = std::make_shared<StatusOptions>();
   options->console = ConsoleOfThisProcess();
+  options->security.grpc_proxy = FromEnvironment("grpc_proxy");
   command->add_option("--coordinator", options->coordinator, "Address of shard 0")
       ->type_name("HOST:PORT")
       ->capture_default_str();
@@ -195,6 +196,7 @@ void AddDoctor(CLI::App* app, std::function<int()>* chosen) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->type_name("N")
       ->capture_default_str();
+  options->security.grpc_proxy = FromEnvironment("grpc_proxy");
   app::AddTransportFlags(doctor, &options->security);
   doctor->callback([=] {
     if (listen->empty() && connect->empty()) throw CLI::RequiredError("--listen or --connect");
@@ -298,6 +300,7 @@ bench::ExchangeBenchOptions ExchangeOptionsOfThisProcess() {
   options.temporary_folder = process.temporary_folder;
   options.environment = process.environment;
   options.console = process.console;
+  options.security.grpc_proxy = FromEnvironment("grpc_proxy");
   return options;
 }
 

@@ -1,6 +1,7 @@
 #include "sluice/session.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -74,11 +75,14 @@ absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeClient(const SessionOptio
                                                               const job::JobSpec& job) {
   if (options.coordinator.empty()) return MakeLocalClient(job);
   const Logger logger = MakeLogger(options);
+  // A library has no main that could read it.
+  const char* const proxy = std::getenv("grpc_proxy");
   absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
       net::Transport::Open({.tls_cert = options.tls_cert,
                             .tls_key = options.tls_key,
                             .tls_ca = options.tls_ca,
-                            .token_file = options.token_file},
+                            .token_file = options.token_file,
+                            .grpc_proxy = proxy == nullptr ? "" : proxy},
                            logger);
   if (!transport.ok()) return transport.status();
   worker::RemoteSessionOptions remote =

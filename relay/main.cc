@@ -1,6 +1,7 @@
 // sluice-relay: acts for the workers of one rack; see docs/relay.md.
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -139,6 +140,7 @@ int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   sluice::RaiseDescriptorLimit();
   sluice::relay::Flags flags;
+  if (const char* const proxy = std::getenv("grpc_proxy")) flags.transport.grpc_proxy = proxy;
   CLI::App app("Acts for the workers of one rack of a Sluice job.", "sluice-relay");
   app.set_version_flag("--version",
                        "sluice " SLUICE_VERSION " (gRPC " + sluice::net::LinkedGrpcVersion() + ")");

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -195,6 +196,7 @@ int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   sluice::RaiseDescriptorLimit();
   sluice::server::Flags flags;
+  if (const char* const proxy = std::getenv("grpc_proxy")) flags.transport.grpc_proxy = proxy;
   CLI::App app("One shard of a Sluice job. Shard 0 also runs the coordinator.", "sluice-server");
   app.set_version_flag("--version",
                        "sluice " SLUICE_VERSION " (gRPC " + sluice::net::LinkedGrpcVersion() + ")");

@@ -382,6 +382,7 @@ int main(int argc, char** argv) {
   sluice::RaiseDescriptorLimit();
   sluice::app::BlockStopSignals();
   sluice::worker::Flags flags;
+  if (const char* const proxy = std::getenv("grpc_proxy")) flags.transport.grpc_proxy = proxy;
   CLI::App app(sluice::worker::kDescription, "sluice-worker");
   sluice::worker::AddFlags(&app, &flags);
   const std::optional<int> done = sluice::app::ParseFlags(&app, argc, argv);

@@ -120,10 +120,11 @@ void AddWhere(CLI::App* command, ExchangeBenchOptions* options) {
 }
 
 // Adds the hidden command with which RunExchangeBench starts each worker.
-void AddWorker(CLI::App* bench, std::function<int()>* chosen) {
+void AddWorker(const ExchangeBenchOptions& usual, CLI::App* bench, std::function<int()>* chosen) {
   CLI::App* const command =
       bench->add_subcommand("exchange-worker", "A worker of `sluice bench exchange`")->group("");
   auto options = std::make_shared<ExchangeWorkerOptions>();
+  options->security = usual.security;
   command->add_option("--job", options->job_path, "The job file")->required();
   command->add_option("--coordinator", options->coordinator, "Address of shard 0")->required();
   command->add_option("--rank", options->rank, "From 0")->required();
@@ -146,7 +147,7 @@ void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
   app::AddTransportFlags(command, &options->security);
   command->callback(
       [options, chosen] { *chosen = [options] { return RunExchangeBench(*options); }; });
-  AddWorker(bench, chosen);
+  AddWorker(usual, bench, chosen);
 }
 
 }  // namespace sluice::bench

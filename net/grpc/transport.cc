@@ -5,7 +5,6 @@
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/client_interceptor.h>
 
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -150,9 +149,9 @@ std::shared_ptr<grpc::Channel> FileTransport::DialWith(const std::string& addres
 std::shared_ptr<grpc::Channel> FileTransport::Dial(const std::string& address) const {
   grpc::ChannelArguments arguments;
   // A proxy for web pages would receive the plaintext token, and seldom passes long streams on.
-  // gRPC reads these variables itself; this setting leaves it only the one that is meant for gRPC.
-  const char* const proxy = std::getenv("grpc_proxy");
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, proxy != nullptr && *proxy != '\0' ? 1 : 0);
+  // Without these settings, gRPC would read the environment itself.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, options_.grpc_proxy.empty() ? 0 : 1);
+  if (!options_.grpc_proxy.empty()) arguments.SetString(GRPC_ARG_HTTP_PROXY, options_.grpc_proxy);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Time limit of a single connection attempt.

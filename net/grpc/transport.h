@@ -40,7 +40,8 @@ class Transport {
   // Returns a channel with a connection of its own, for the whole life of the process. The channel
   // reconnects soon after a failure and notices when the other machine vanishes. gRPC's retries are
   // off, because Sluice repeats requests itself. `address` is HOST:PORT. With TLS, the server's
-  // certificate must contain HOST. Only $grpc_proxy can name a proxy; $http_proxy has no effect.
+  // certificate must contain HOST. Only TransportOptions::grpc_proxy names a proxy; $http_proxy has
+  // no effect.
   virtual std::shared_ptr<grpc::Channel> Dial(const std::string& address) const = 0;
   // Returns a channel for a few requests. The channel bypasses any proxy.
   virtual std::shared_ptr<grpc::Channel> DialForQuestions(const std::string& address) const = 0;

@@ -1,5 +1,5 @@
-// TransportOptions: the files that secure a process's connections, named by flags. If all paths
-// are empty, connections are in plaintext without a token.
+// TransportOptions: the files that secure a process's connections, named by flags, and its proxy.
+// If all paths are empty, connections are in plaintext without a token.
 #pragma once
 
 #include <string>
@@ -14,6 +14,9 @@ struct TransportOptions {
   std::string token_file;
   // Only on servers: the roles of the clients (role_file.h). Empty: every client has all roles.
   std::string role_file{};
+  // URL of the proxy for connections that last: the value of $grpc_proxy, which main reads. Empty:
+  // no proxy. gRPC itself reads $no_grpc_proxy.
+  std::string grpc_proxy{};
 
   // Returns the options as command-line flags for another process.
   std::vector<std::string> Arguments() const {

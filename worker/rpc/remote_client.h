@@ -1,5 +1,4 @@
-// MakeRemoteClient: a JobClient over gRPC. gRPC itself reads `grpc_proxy` and `no_grpc_proxy` from
-// the environment.
+// MakeRemoteClient: a JobClient over gRPC. gRPC itself reads `no_grpc_proxy` from the environment.
 #pragma once
 
 #include <memory>

@@ -93,7 +93,7 @@ class Variable {
   std::optional<std::string> before_;
 };
 
-TEST_F(TransportTest, AProxyForWebPagesIsIgnored) {
+TEST_F(TransportTest, OnlyTheProxyOfItsOptionsCounts) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -103,18 +103,16 @@ TEST_F(TransportTest, AProxyForWebPagesIsIgnored) {
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   ASSERT_NE(server, nullptr);
   const std::string address = absl::StrCat("127.0.0.1:", port);
-  const auto connects = [&](std::chrono::seconds limit) {
-    return Transport::Plain()->Dial(address)->WaitForConnected(std::chrono::system_clock::now() +
-                                                               limit);
+  const auto connects = [&](const TransportOptions& options, std::chrono::seconds limit) {
+    return Open(options)->Dial(address)->WaitForConnected(std::chrono::system_clock::now() + limit);
   };
   // The environment of the test may exclude loopback from proxies. Nothing listens on port 1.
   const Variable excluded("no_grpc_proxy", "none");
-  for (const char* name : {"http_proxy", "https_proxy"}) {
+  for (const char* name : {"http_proxy", "https_proxy", "grpc_proxy"}) {
     const Variable proxy(name, "http://127.0.0.1:1");
-    EXPECT_TRUE(connects(std::chrono::seconds(30))) << name;
+    EXPECT_TRUE(connects({}, std::chrono::seconds(30))) << name;
   }
-  const Variable proxy("grpc_proxy", "http://127.0.0.1:1");
-  EXPECT_FALSE(connects(std::chrono::seconds(1)));
+  EXPECT_FALSE(connects({.grpc_proxy = "http://127.0.0.1:1"}, std::chrono::seconds(1)));
   server->Shutdown();
   queue->Shutdown();
   void* tag = nullptr;
