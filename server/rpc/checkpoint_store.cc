@@ -108,24 +108,40 @@ class CheckpointStore::Unnamed {
   bool fits_ = false;
 };
 
+// A client that accepts no bytes blocks its reply, too, and a thread with it. gRPC sends the reply
+// of a blocking client-streaming method after the method has returned, where nothing can limit the
+// time. As a method that streams both ways, PutPart sends its one reply itself. The bytes on the
+// wire are the same.
+CheckpointStore::CheckpointStore(Options options, const ShardHost* host,
+                                 std::shared_ptr<const net::Transport> transport, Logger logger)
+    : options_(std::move(options)),
+      host_(host),
+      transport_(std::move(transport)),
+      logger_(std::move(logger)) {
+  constexpr int kPutPart = 0;  // Its position in the service's definition.
+  using Handler =
+      grpc::internal::BidiStreamingHandler<CheckpointStore, v1::PutPartRequest, v1::PutPartReply>;
+  MarkMethodStreamed(kPutPart,
+                     new Handler([](CheckpointStore* store, grpc::ServerContext* context,
+                                    PutStream* stream) { return store->Put(context, stream); },
+                                 this));
+}
+
 grpc::Status CheckpointStore::LetIn(const grpc::ServerContext& context, net::Method method) const {
   grpc::Status may = transport_->MayCall(context, method);
   if (may.ok() && options_.on_member) options_.on_member(context.peer());
   return may;
 }
 
-bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
-                                grpc::ServerReader<v1::PutPartRequest>* reader,
+bool CheckpointStore::ReadFirst(grpc::ServerContext* context, PutStream* stream,
                                 v1::PutPartRequest* first) {
   const ClientPatience::Waiting waiting(&calls_, context, options_.first_patience);
   // The client waits for the metadata before it sends the part.
-  reader->SendInitialMetadata();
-  return reader->Read(first);
+  stream->SendInitialMetadata();
+  return stream->Read(first);
 }
 
-grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
-                                      grpc::ServerReader<v1::PutPartRequest>* reader,
-                                      v1::PutPartReply* reply) {
+grpc::Status CheckpointStore::Put(grpc::ServerContext* context, PutStream* stream) {
   if (const grpc::Status may = LetIn(*context, net::Method::kPutPart); !may.ok()) return may;
   v1::PutPartRequest first;
   {
@@ -135,7 +151,7 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
           absl::StrCat("shard ", options_.shard, " has ", options_.unnamed_max,
                        " calls that have not named their part yet; try again")));
     }
-    if (!ReadFirst(context, reader, &first)) {
+    if (!ReadFirst(context, stream, &first)) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
     }
   }
@@ -146,7 +162,7 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
   if (!valid.ok()) return net::ToGrpc(valid);
   const Transfer transfer(this, protocol::PartPath(options_.folder, part), sender.rank);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
-  absl::StatusOr<protocol::CheckpointPart> done = Receive(sender, part, context, reader);
+  absl::StatusOr<protocol::CheckpointPart> done = Receive(sender, part, context, stream);
   if (!done.ok() && IsOfCall(done.status())) return net::ToGrpc(done.status());
   if (!done.ok()) {
     part.error =
@@ -154,8 +170,11 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
     logger_.Warning("no part ", part.name, " of the checkpoint after step ", part.step, ": ",
                     done.status().message());
   }
-  protocol::PartToProto(done.ok() ? *done : part, reply->mutable_part());
-  return grpc::Status::OK;
+  v1::PutPartReply reply;
+  protocol::PartToProto(done.ok() ? *done : part, reply.mutable_part());
+  const ClientPatience::Waiting waiting(&calls_, context, options_.patience);
+  return stream->Write(reply) ? grpc::Status::OK
+                              : grpc::Status(grpc::StatusCode::CANCELLED, "nobody took the reply");
 }
 
 absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part,
@@ -181,9 +200,10 @@ absl::Status CheckpointStore::CheckNow(const protocol::Sender& sender,
   return valid.ok() ? host_->CheckPartStep(part.step) : valid;
 }
 
-absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(
-    const protocol::Sender& sender, protocol::CheckpointPart part, grpc::ServerContext* context,
-    grpc::ServerReader<v1::PutPartRequest>* reader) {
+absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(const protocol::Sender& sender,
+                                                                  protocol::CheckpointPart part,
+                                                                  grpc::ServerContext* context,
+                                                                  PutStream* stream) {
   absl::Status status = host_->ClaimFolder();
   if (status.ok()) status = protocol::MakeFolder(protocol::StepFolder(options_.folder, part.step));
   if (!status.ok()) return DiskError(status);
@@ -194,7 +214,7 @@ absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(
   v1::PutPartRequest message;
   const auto read = [&] {
     const ClientPatience::Waiting waiting(&calls_, context, options_.patience);
-    return reader->Read(&message);
+    return stream->Read(&message);
   };
   while (read()) {
     status = Append(message, &received, part, &*file);

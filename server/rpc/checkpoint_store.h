@@ -1,7 +1,6 @@
 // CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
 // `checkpoint.store: shards`. Calls block gRPC threads. The number of concurrent calls is bounded,
-// and so is the time that a call waits for its client, except for the reply to PutPart, which gRPC
-// sends by itself. Each call holds one message in memory.
+// and so is the time that a call waits for its client. Each call holds one message in memory.
 #pragma once
 
 #include <functional>
@@ -46,30 +45,25 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   };
   // `host` provides the holder of each rank.
   CheckpointStore(Options options, const ShardHost* host,
-                  std::shared_ptr<const net::Transport> transport, Logger logger)
-      : options_(std::move(options)),
-        host_(host),
-        transport_(std::move(transport)),
-        logger_(std::move(logger)) {}
+                  std::shared_ptr<const net::Transport> transport, Logger logger);
 
-  grpc::Status PutPart(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
-                       v1::PutPartReply* reply) override;
   grpc::Status GetPart(grpc::ServerContext* context, const v1::GetPartRequest* request,
                        grpc::ServerWriter<v1::GetPartReply>* writer) override;
 
  private:
+  using PutStream = grpc::ServerReaderWriter<v1::PutPartReply, v1::PutPartRequest>;
+
+  grpc::Status Put(grpc::ServerContext* context, PutStream* stream);
   grpc::Status LetIn(const grpc::ServerContext& context, net::Method method) const;
 
   class Transfer;  // Counts a transfer against transfers_max.
   class Unnamed;   // Counts a call against unnamed_max.
 
   absl::Status CheckNow(const protocol::Sender& sender, const protocol::CheckpointPart& part) const;
-  bool ReadFirst(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
-                 v1::PutPartRequest* first);
+  bool ReadFirst(grpc::ServerContext* context, PutStream* stream, v1::PutPartRequest* first);
   absl::StatusOr<protocol::CheckpointPart> Receive(const protocol::Sender& sender,
                                                    protocol::CheckpointPart part,
-                                                   grpc::ServerContext* context,
-                                                   grpc::ServerReader<v1::PutPartRequest>* reader);
+                                                   grpc::ServerContext* context, PutStream* stream);
   absl::Status Send(const protocol::CheckpointPart& part, grpc::ServerContext* context,
                     grpc::ServerWriter<v1::GetPartReply>* writer);
 

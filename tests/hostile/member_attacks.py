@@ -160,6 +160,23 @@ def unread_parts(member):
         member.expect_checkpoint()
 
 
+def unread_replies(member):
+    """Parts whose sender accepts no byte of the reply, one after the other."""
+    shard = member.job.running["shard-1"].pid
+    before = threads(shard)
+    with Client(member.job.ports[1], member.token, NO_WINDOW) as client:
+        for _ in range(CALLS):
+            part = {"term": member.stolen["term"], "step": newest(member), "name": f"worker-1-term-{member.stolen['term']}.state"}
+            client.begin(PUT, {"sender": member.stolen, "part": part})
+            client.read(lambda: client.calls[-1].ended, 0.2)
+        expect(not client.closed, "the connection ended before the replies were due")
+        more = threads(shard) - before
+        expect(more < 10, f"{CALLS} replies that nobody takes hold {more} threads")
+        # The client answers pings, so that the connection stays open.
+        threading.Thread(target=client.read, args=(lambda: False, 60), daemon=True).start()
+        member.expect_checkpoint()
+
+
 def newest(member):
     return member.job.wait_until_complete()
 
@@ -271,4 +288,4 @@ def discarded_checkpoint(member):
 
 # The last one may cause a rollback, after which all secrets are new.
 ALL = (random_protobuf, random_fields, forged_senders, calls_of_other_roles, take_over, part_of_far_step, stalled_parts, unread_parts,
-       complete_parts_again, odd_names, odd_heartbeats, many_joins, unread_answers, forged_log_lines, discarded_checkpoint)
+       unread_replies, complete_parts_again, odd_names, odd_heartbeats, many_joins, unread_answers, forged_log_lines, discarded_checkpoint)
