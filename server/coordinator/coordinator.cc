@@ -11,11 +11,6 @@
 namespace sluice::server {
 namespace {
 
-// A worker's step is absurd if it is so far ahead of the newest reports of all others. If the
-// others have not reported yet, for example after a restart of the coordinator, their reports
-// confirm it.
-constexpr uint64_t kAbsurdLead = uint64_t{1} << 20;
-
 // Returns how far the worker's step is ahead of all steps that other workers and shards reported.
 uint64_t LeadOf(const protocol::WorkerHeartbeat& heartbeat, const JobRun& run) {
   const Roster& roster = run.roster();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/processes.h"
@@ -199,6 +200,17 @@ void JobRun::ExpectPresentRanks() {
 }
 
 void JobRun::NoteStep(uint64_t step) { furthest_step_ = std::max(furthest_step_, step); }
+
+uint64_t JobRun::PresentStep() const {
+  std::vector<uint64_t> steps;
+  for (const ShardSeat& seat : fleet_) steps.push_back(seat.health.highest_closed_step);
+  for (uint32_t rank = 0; rank < roster_.size(); ++rank) {
+    if (roster_[rank].is_present()) steps.push_back(roster_.ExchangedStep(roster_[rank].progress));
+  }
+  std::sort(steps.begin(), steps.end());
+  while (steps.size() > 1 && steps.back() - steps[steps.size() - 2] > kAbsurdLead) steps.pop_back();
+  return steps.back();
+}
 
 void JobRun::ShiftTimes(absl::Duration gap, absl::Time now) {
   waiting_since_ += gap;

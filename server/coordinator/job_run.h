@@ -24,6 +24,11 @@
 
 namespace sluice::server {
 
+// A worker's step is absurd if it is so far ahead of the newest reports of all others. If the
+// others have not reported yet, for example after a restart of the coordinator, their reports
+// confirm it.
+inline constexpr uint64_t kAbsurdLead = uint64_t{1} << 20;
+
 class JobRun {
  public:
   using Effects = CoordinatorEffects;
@@ -68,6 +73,9 @@ class JobRun {
   absl::Time waiting_since() const { return waiting_since_; }
   // Highest step that any process reported in this term or before.
   uint64_t furthest_step() const { return furthest_step_; }
+  // Highest step in the newest reports of the present workers and of the shards, unless it is
+  // absurd (kAbsurdLead). A wrong step counts only until its sender's next report.
+  uint64_t PresentStep() const;
   // True if the sender belongs to a term that is over. The sender then receives the current term.
   bool IsOfEarlierTerm(const protocol::Sender& sender) const;
   // Names the processes that the term still needs.

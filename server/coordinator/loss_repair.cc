@@ -57,9 +57,9 @@ void LossRepair::StartReplays(absl::Time now, Effects* out) {
 }
 
 void LossRepair::EndReplays(absl::Time now, Effects* out) {
+  const uint64_t present_step = run_.PresentStep();
   for (const ShardSeat& seat : run_.fleet()) {
-    if (seat.state != ShardState::kReplays ||
-        seat.health.highest_closed_step < run_.furthest_step()) {
+    if (seat.state != ShardState::kReplays || seat.health.highest_closed_step < present_step) {
       continue;
     }
     // Workers stop while they wait for the shard, so one report from each worker is enough.

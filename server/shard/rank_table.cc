@@ -18,11 +18,21 @@ void RankTable::Replace(uint32_t rank, uint64_t last_step) {
   ranks_[rank] = {.inherited = last_step};
 }
 
-void RankTable::NoteStep(uint64_t step) { furthest_step_ = std::max(furthest_step_, step); }
+void RankTable::NoteStep(uint32_t rank, uint64_t step) {
+  ranks_[rank].furthest = std::max(ranks_[rank].furthest, step);
+}
+
+uint64_t RankTable::FurthestStep(Selects selects) const {
+  uint64_t furthest = 0;
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    if (selects(rank)) furthest = std::max(furthest, ranks_[rank].furthest);
+  }
+  return furthest;
+}
 
 void RankTable::Reach(uint32_t rank, uint64_t step) {
   ranks_[rank].reached = std::max(ranks_[rank].reached, step);
-  NoteStep(step);
+  NoteStep(rank, step);
 }
 
 uint64_t RankTable::LowestReached(uint64_t at_most, Selects selects) const {

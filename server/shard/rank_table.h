@@ -40,10 +40,11 @@ class RankTable {
     return exchange.step <= ranks_[exchange.sender.rank].inherited;
   }
 
-  // Records the step of a request that comes too early.
-  void NoteStep(uint64_t step);
-  // The highest step of all valid requests and of those that came too early.
-  uint64_t furthest_step() const { return furthest_step_; }
+  // Records the step of a request of the rank that comes too early.
+  void NoteStep(uint32_t rank, uint64_t step);
+  // Returns the highest step of the selected ranks' present holders, in valid requests and in those
+  // that came too early. A holder that was replaced does not count, so that its error ends with it.
+  uint64_t FurthestStep(Selects selects) const;
   // Records the step of a valid request of the rank.
   void Reach(uint32_t rank, uint64_t step);
   // Returns the lowest of `at_most` and the highest requested steps of the selected ranks.
@@ -76,14 +77,14 @@ class RankTable {
     StreamId answered = 0;    // The stream of the last answer to this rank.
     uint64_t unanswered = 0;  // Bytes; see ShardOptions::unanswered_bytes.
     uint64_t acked = 0;       // Highest step that the present holder has acknowledged.
-    uint64_t reached = 0;     // Highest step in a request of the present holder.
+    uint64_t reached = 0;     // Highest step in a valid request of the present holder.
+    uint64_t furthest = 0;    // Also counts the present holder's requests that came too early.
     uint64_t inherited = 0;   // An earlier holder may have contributed up to this step.
   };
 
   const ShardOptions& options_;
   std::vector<Rank> ranks_;
   std::vector<std::vector<Admitted>> admitted_;  // By bundle and rank; empty without a quorum.
-  uint64_t furthest_step_ = 0;
 };
 
 }  // namespace sluice::server

@@ -88,7 +88,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::ExchangeRe
   if (!gate_.Pass(stream, exchange, &out)) return out;
   const uint32_t rank = exchange.sender.rank;
   if (IsAhead(exchange)) {
-    ranks_.NoteStep(exchange.step);
+    ranks_.NoteStep(rank, exchange.step);
     answers_.Ask(stream, exchange, steps_.step(), &out);
     return out;
   }

@@ -163,7 +163,8 @@ void SyncShard::AdvanceSteps(Effects* out) {
 // workers may have finished the step with results of its predecessor. In that case the announcement
 // waits until workers need this shard's own results.
 void SyncShard::AnnounceCheckpoint(Effects* out) {
-  const bool is_ready = !options_.replay || ranks_.furthest_step() <= steps_.step();
+  const auto is_member = [this](uint32_t rank) { return gate_.present(rank); };
+  const bool is_ready = !options_.replay || ranks_.FurthestStep(is_member) <= steps_.step();
   checkpoints_.Announce(checkpoints_.EarliestAfter(steps_.step()), is_ready, out);
 }
 

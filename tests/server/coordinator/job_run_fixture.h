@@ -103,6 +103,11 @@ class JobRunTest : public ::testing::Test {
     heartbeat.replay_from = 1;
     return heartbeat;
   }
+  void ReportStep(uint32_t rank, uint64_t step) {
+    protocol::WorkerHeartbeat heartbeat = BeatOf(rank);
+    heartbeat.progress.step = step;
+    run_.roster().Report(heartbeat, true, now_, &effects_);
+  }
   void Report(uint32_t rank) { run_.roster().Report(BeatOf(rank), true, now_, &effects_); }
 
   template <typename Effect>

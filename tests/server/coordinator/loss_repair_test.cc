@@ -36,11 +36,38 @@ TEST_F(LossRepairTest, ARestartedShardReplaysUntilItHasCaughtUp) {
   EXPECT_TRUE(start.replay);
   EXPECT_EQ(start.restore_step, 10u);
   Acknowledge(1);
-  run_.NoteStep(12);
   now_ += absl::Seconds(1);
-  for (const uint32_t rank : {0u, 1u}) Report(rank);
+  for (const uint32_t rank : {0u, 1u}) ReportStep(rank, 12);
   repair_.EndReplays(now_, &effects_);
   EXPECT_EQ(StateOfShard(), ShardState::kReplays);
+  run_.fleet().Health(12, {.highest_closed_step = 12}, now_);
+  repair_.EndReplays(now_, &effects_);
+  EXPECT_EQ(StateOfShard(), ShardState::kRuns);
+}
+
+TEST_F(LossRepairTest, AWrongStepDelaysTheEndOfAReplayOnlyUntilTheNextReport) {
+  RestartShard();
+  repair_.StartReplays(now_, &effects_);
+  Acknowledge(1);
+  now_ += absl::Seconds(1);
+  ReportStep(0, 12);
+  ReportStep(1, 500'000);
+  run_.NoteStep(500'000);
+  run_.fleet().Health(12, {.highest_closed_step = 12}, now_);
+  repair_.EndReplays(now_, &effects_);
+  EXPECT_EQ(StateOfShard(), ShardState::kReplays);
+  ReportStep(1, 12);
+  repair_.EndReplays(now_, &effects_);
+  EXPECT_EQ(StateOfShard(), ShardState::kRuns);
+}
+
+TEST_F(LossRepairTest, AnAbsurdStepDoesNotDelayTheEndOfAReplay) {
+  RestartShard();
+  repair_.StartReplays(now_, &effects_);
+  Acknowledge(1);
+  now_ += absl::Seconds(1);
+  ReportStep(0, 12);
+  ReportStep(1, uint64_t{1} << 62);
   run_.fleet().Health(12, {.highest_closed_step = 12}, now_);
   repair_.EndReplays(now_, &effects_);
   EXPECT_EQ(StateOfShard(), ShardState::kRuns);

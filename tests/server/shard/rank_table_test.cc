@@ -48,13 +48,18 @@ TEST(RankTable, TheLowestRequestedStepIsAtMostTheOpenOne) {
   EXPECT_EQ(ranks.LowestReached(10, None), 10u);
 }
 
-TEST(RankTable, RemembersTheFurthestStepOfAllRequests) {
-  const ShardOptions options = SmallShard(1);
+TEST(RankTable, RemembersTheFurthestStepOfThePresentHolders) {
+  const ShardOptions options = SmallShard(2);
   RankTable ranks(&options, 2);
-  EXPECT_EQ(ranks.furthest_step(), 0u);
-  ranks.NoteStep(9);
-  ranks.NoteStep(3);
-  EXPECT_EQ(ranks.furthest_step(), 9u);
+  EXPECT_EQ(ranks.FurthestStep(All), 0u);
+  ranks.NoteStep(0, 9);
+  ranks.NoteStep(0, 3);
+  ranks.Reach(1, 1'000);
+  EXPECT_EQ(ranks.FurthestStep(All), 1'000u);
+  EXPECT_EQ(ranks.FurthestStep(None), 0u);
+  ranks.Replace(1, 5);
+  EXPECT_EQ(ranks.FurthestStep(All), 9u);
+  EXPECT_EQ(ranks.FurthestStep(OnlyRankOne), 0u);
 }
 
 TEST(RankTable, ANewHolderInheritsTheStepsOfItsPredecessorAndNothingElse) {
