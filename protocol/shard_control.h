@@ -144,8 +144,22 @@ struct EndShard {
   friend bool operator==(const EndShard&, const EndShard&) = default;
 };
 
+// A command to read and verify a part of a complete checkpoint, because a worker reports that it
+// cannot read the part. The shard answers with PartExamined. With store `path`, the part may be the
+// manifest (kManifestName).
+struct ExaminePart {
+  CheckpointPart part;
+
+  friend bool operator==(const ExaminePart&, const ExaminePart&) = default;
+};
+
 // Any command from the coordinator to a shard.
 using ShardCommand = std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard, SetMembers,
-                                  ReleaseResults, KeepCheckpoints>;
+                                  ReleaseResults, KeepCheckpoints, ExaminePart>;
+
+// A shard's answer to ExaminePart. `part.error` is empty if the part is intact.
+struct PartExamined {
+  CheckpointPart part;
+};
 
 }  // namespace sluice::protocol

@@ -178,6 +178,8 @@ v1::ShardCommand CommandToProto(uint64_t sequence, const ShardCommand& command) 
   } else if (const auto* keep = std::get_if<KeepCheckpoints>(&command)) {
     message.mutable_keep()->mutable_steps()->Add(keep->steps.begin(), keep->steps.end());
     message.mutable_keep()->set_before(keep->before);
+  } else if (const auto* examine = std::get_if<ExaminePart>(&command)) {
+    PartToProto(examine->part, message.mutable_examine());
   } else {
     const EndShard& end = std::get<EndShard>(command);
     message.mutable_end()->set_phase(PhaseToProto(end.phase));
@@ -205,6 +207,8 @@ absl::StatusOr<ShardCommand> CommandFromProto(const v1::ShardCommand& message) {
       return KeepCheckpoints{
           .steps = {message.keep().steps().begin(), message.keep().steps().end()},
           .before = message.keep().before()};
+    case v1::ShardCommand::kExamine:
+      return ExaminePart{.part = PartFromProto(message.examine())};
     case v1::ShardCommand::kPlan:
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;

@@ -20,8 +20,13 @@ absl::Status CheckpointReports::WorkerPart(const protocol::Sender& sender,
   const absl::Status is_member = run_.roster().CheckSender(sender);
   if (!is_member.ok()) return is_member;
   const std::string name = run_.roster().Describe(sender.rank);
-  // The report of an unreadable part may name any file of the checkpoint that was to be restored.
-  if (!part.unreadable && !protocol::MayWritePart(sender.rank, part)) {
+  if (part.unreadable) {
+    if (!IsToRestore(part.step)) return absl::OkStatus();
+    if (!IsOfRack(sender, part)) return examinations_.Reported(part, name, now, out);
+    Discard(part.step, absl::StrCat(name, ": ", part.error), now, out);
+    return absl::OkStatus();
+  }
+  if (!protocol::MayWritePart(sender.rank, part)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " reported ", part.name, ", which is not its own"));
   }
@@ -31,7 +36,7 @@ absl::Status CheckpointReports::WorkerPart(const protocol::Sender& sender,
         absl::StrCat(name, " reported ", part.name, " with server ", part.server, " of ", servers));
   }
   run_.roster().SavedPart(sender.rank, part.step);
-  if (part.unreadable || run_.checkpoints().MayCount(part.step)) {
+  if (run_.checkpoints().MayCount(part.step)) {
     Record(part, name, now, out);
   } else {
     run_.checkpoints().Hold(part);
@@ -45,7 +50,7 @@ void CheckpointReports::ShardPart(ControlStreamId stream, const protocol::Checkp
   const std::optional<uint32_t> shard = fleet.Find(stream);
   if (!shard.has_value() || !run_.has_checkpoints()) return;
   const std::string name = Describe(fleet[*shard]);
-  if (part.error.empty() &&
+  if ((part.error.empty() || part.unreadable) &&
       (part.name != protocol::ShardPartName(*shard, part.term) || part.server >= fleet.size())) {
     out->push_back(Notice{
         .text = absl::StrCat(name, " reported ", part.name, ", which is not its own; ignored"),
@@ -76,14 +81,8 @@ void CheckpointReports::Record(const protocol::CheckpointPart& part, absl::strin
                                absl::Time now, Effects* out) {
   if (run_.ended() || !run_.term().announced) return;
   CheckpointDriver& checkpoints = run_.checkpoints();
-  if (part.unreadable) {
-    // If a newer checkpoint has replaced this one, the process that needs one will ask again.
-    const uint64_t to_restore = std::max(run_.term().restore_step, run_.book().newest());
-    if (part.step == 0 || part.step != to_restore) return;
-    checkpoints.Discard(part.step);
-    run_.RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from,
-                               ": ", part.error, ")"),
-                  now, out);
+  if (part.unreadable) {  // The shard has read its own file, so no examination is needed.
+    if (IsToRestore(part.step)) Discard(part.step, absl::StrCat(from, ": ", part.error), now, out);
     return;
   }
   // An earlier coordinator or the parent job abandoned the current checkpoint for this later one.
@@ -101,6 +100,33 @@ void CheckpointReports::Record(const protocol::CheckpointPart& part, absl::strin
     case CheckpointTracker::Progress::kTaken:
       break;
   }
+}
+
+void CheckpointReports::PartExamined(ControlStreamId stream, const protocol::CheckpointPart& part,
+                                     absl::Time now, Effects* out) {
+  const std::string why = examinations_.Examined(stream, part, now, out);
+  if (!why.empty() && IsToRestore(part.step)) Discard(part.step, why, now, out);
+}
+
+// If a newer checkpoint has replaced an unreadable one, the process that needs one will ask again.
+bool CheckpointReports::IsToRestore(uint64_t step) const {
+  return run_.has_checkpoints() && !run_.ended() && run_.term().announced && step != 0 &&
+         step == std::max(run_.term().restore_step, run_.book().newest());
+}
+
+// A relay's own part stands for the rack's checkpoint too, which no server of this job can see.
+bool CheckpointReports::IsOfRack(const protocol::Sender& sender,
+                                 const protocol::CheckpointPart& part) const {
+  const protocol::CheckpointManifest* const manifest = run_.checkpoints().ManifestOf(part.step);
+  return run_.options().relays && manifest != nullptr &&
+         part.name == protocol::WorkerPartName(sender.rank, manifest->term);
+}
+
+void CheckpointReports::Discard(uint64_t step, absl::string_view why, absl::Time now,
+                                Effects* out) {
+  run_.checkpoints().Discard(step);
+  run_.RollBack(absl::StrCat("the checkpoint after step ", step, " cannot be used (", why, ")"),
+                now, out);
 }
 
 void CheckpointReports::Written(const absl::Status& status, absl::Time now, Effects* out) {

@@ -1,6 +1,7 @@
 // CheckpointReports: decides about the checkpoint in progress when a process reports a part of it,
-// and when a time limit is over: the checkpoint becomes complete, or the coordinator abandons it. A
-// report that a part of an older checkpoint is unreadable causes a rollback. Pure; not thread-safe.
+// and when a time limit is over: the checkpoint becomes complete, or the coordinator abandons it.
+// If a server cannot read a part of the checkpoint to restore, the job rolls back. Pure; not
+// thread-safe.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "protocol/snapshot.h"
 #include "server/coordinator/coordinator_effects.h"
 #include "server/coordinator/job_run.h"
+#include "server/coordinator/part_examinations.h"
 
 namespace sluice::server {
 
@@ -18,13 +20,15 @@ class CheckpointReports {
   using Effects = CoordinatorEffects;
 
   // `run` must outlive it.
-  explicit CheckpointReports(JobRun* run) : run_(*run) {}
+  explicit CheckpointReports(JobRun* run) : run_(*run), examinations_(run) {}
 
   // As the methods of Coordinator with these names.
   absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part,
                           absl::Time now, Effects* out);
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
                  Effects* out);
+  void PartExamined(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
+                    Effects* out);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
   // Records the outcome of WriteCheckpoint for the checkpoint in progress. Handle the consequences
   // of a complete checkpoint next, then call TakeEarlyParts.
@@ -39,6 +43,10 @@ class CheckpointReports {
   void AbandonForgotten(absl::Time now, Effects* out);
 
  private:
+  // Returns true if processes must restore the checkpoint after this step.
+  bool IsToRestore(uint64_t step) const;
+  bool IsOfRack(const protocol::Sender& sender, const protocol::CheckpointPart& part) const;
+  void Discard(uint64_t step, absl::string_view why, absl::Time now, Effects* out);
   void Record(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
               Effects* out);
   // Records the part of a shard, and the workers' parts that waited for it.
@@ -49,6 +57,7 @@ class CheckpointReports {
   void AskForNext(Effects* out);
 
   JobRun& run_;
+  PartExaminations examinations_;
 };
 
 }  // namespace sluice::server

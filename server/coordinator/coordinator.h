@@ -66,8 +66,9 @@ class Coordinator {
 
   // Reports a part that is durable or has an error. If the part could not be written, the
   // checkpoint is abandoned unless it is complete without the part. If the part is unreadable and
-  // belongs to the checkpoint to continue from, the job rolls back to the previous checkpoint.
-  // Fails with INVALID_ARGUMENT if the part belongs to another member; otherwise as Heartbeat does.
+  // belongs to the checkpoint to continue from, a shard examines it (PartExaminations::Reported);
+  // if the shard cannot read it either, the job rolls back to the previous checkpoint. Fails with
+  // INVALID_ARGUMENT if the part belongs to another member; otherwise as Heartbeat does.
   absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part,
                           absl::Time now, Effects* out) {
     return checkpoint_reports_.WorkerPart(sender, part, now, out);
@@ -75,6 +76,11 @@ class Coordinator {
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
                  Effects* out) {
     checkpoint_reports_.ShardPart(stream, part, now, out);
+  }
+  // Reports the outcome of ExaminePart.
+  void PartExamined(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
+                    Effects* out) {
+    checkpoint_reports_.PartExamined(stream, part, now, out);
   }
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
     checkpoint_reports_.ShardNamedCheckpoint(stream, step);

@@ -289,6 +289,14 @@ void ShardFleet::NameCheckpoint(uint64_t minimum_step, Effects* out) {
   out->push_back(CommandShard{seat.stream, ++sequence_, protocol::NameCheckpoint{minimum_step}});
 }
 
+bool ShardFleet::ExaminePart(uint32_t shard, protocol::CheckpointPart part, Effects* out) {
+  const ShardSeat& seat = seats_[shard];
+  // As for KeepCheckpoints.
+  if (!seat.is_attached() || !seat.has_started()) return false;
+  out->push_back(CommandShard{seat.stream, ++sequence_, protocol::ExaminePart{std::move(part)}});
+  return true;
+}
+
 void ShardFleet::BeginReplay(uint32_t shard, uint64_t checkpoint_step) {
   ShardSeat& seat = seats_[shard];
   Move(&seat, ShardEvent::kReplayBegan);

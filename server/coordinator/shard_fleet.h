@@ -137,6 +137,8 @@ class ShardFleet {
   void ReleaseResults(uint32_t shard, uint64_t durable_step, Effects* out);
   void KeepCheckpoints(const protocol::KeepCheckpoints& keep, Effects* out);
   void NameCheckpoint(uint64_t minimum_step, Effects* out);
+  // Returns false if the shard cannot get the command now.
+  bool ExaminePart(uint32_t shard, protocol::CheckpointPart part, Effects* out);
 
   // Replays.
   void AwaitReplay(uint32_t shard) { Move(&seats_[shard], ShardEvent::kNeedsReplay); }

@@ -199,6 +199,13 @@ void CoordinatorHost::ShardPart(ControlStreamId stream, const protocol::Checkpoi
   Deliver(std::move(effects));
 }
 
+void CoordinatorHost::PartExamined(ControlStreamId stream, const protocol::CheckpointPart& part) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.PartExamined(stream, part, clock_->Now(), &effects);
+  Deliver(std::move(effects));
+}
+
 void CoordinatorHost::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
   MutexLock lock(&mutex_);
   coordinator_.ShardNamedCheckpoint(stream, step);

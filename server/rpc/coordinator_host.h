@@ -53,6 +53,7 @@ class CoordinatorHost {
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence);
   void ShardFailed(ControlStreamId stream, absl::string_view reason);
   void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part);
+  void PartExamined(ControlStreamId stream, const protocol::CheckpointPart& part);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason);
   void ShardRefusedRank(ControlStreamId stream, uint32_t rank, uint64_t incarnation,

@@ -145,6 +145,9 @@ class AttachCall final : public ControlStream, public CommandOutput {
                                 report->rank_refused().incarnation(),
                                 report->rank_refused().reason());
         break;
+      case v1::ShardReport::kPartExamined:
+        host_->PartExamined(id_, protocol::CheckedPartFromProto(report->part_examined()));
+        break;
       case v1::ShardReport::REPORT_NOT_SET:
         break;
     }

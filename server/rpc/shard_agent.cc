@@ -71,6 +71,8 @@ void ShardAgent::Report(const ShardHost::ShardEvent& event) {
     last = &not_reproducible_;
   } else if (const auto* refused = std::get_if<RankRefused>(&event)) {
     return ReportRefused(*refused);
+  } else if (const auto* examined = std::get_if<protocol::PartExamined>(&event)) {
+    return ReportExamined(*examined);
   } else {
     report.set_checkpoint_named(std::get<CheckpointNamed>(event).step);
   }
@@ -78,6 +80,15 @@ void ShardAgent::Report(const ShardHost::ShardEvent& event) {
   *last = report;
   // One report is enough, although the worker asks repeatedly until the job rolls back.
   if (last == &not_reproducible_ && Waits(report.report_case())) return;
+  outbox_.push_back(std::move(report));
+  changed_.SignalAll();
+}
+
+// Lost with its stream: the coordinator repeats the command on the next stream.
+void ShardAgent::ReportExamined(const protocol::PartExamined& examined) {
+  v1::ShardReport report;
+  protocol::PartToProto(examined.part, report.mutable_part_examined());
+  MutexLock lock(&mutex_);
   outbox_.push_back(std::move(report));
   changed_.SignalAll();
 }
@@ -382,6 +393,8 @@ absl::Status ShardAgent::Do(const protocol::ShardCommand& command) {
     host_->ReleaseResults(release->durable_step);
   } else if (const auto* keep = std::get_if<protocol::KeepCheckpoints>(&command)) {
     host_->KeepCheckpoints(keep->steps, keep->before);
+  } else if (const auto* examine = std::get_if<protocol::ExaminePart>(&command)) {
+    if (host_->examiner() != nullptr) host_->examiner()->Examine(examine->part);
   } else {
     const auto& end = std::get<protocol::EndShard>(command);
     EndWith(end.phase, end.reason);

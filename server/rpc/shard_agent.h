@@ -70,6 +70,7 @@ class ShardAgent {
   absl::Status Do(const protocol::ShardCommand& command);
   void Report(const ShardHost::ShardEvent& event);
   void ReportRefused(const RankRefused& refused);
+  void ReportExamined(const protocol::PartExamined& examined);
   v1::ShardReport Hello() const;
   // Returns true if a report of this kind is in the outbox.
   bool Waits(v1::ShardReport::ReportCase kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -45,6 +45,9 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       trace_(options_.trace) {
   if (options_.job.exchange.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
+  examiner_ = std::make_unique<PartExaminer>(
+      options_.job.checkpoint, options_.shard, options_.job.server.rejoin_timeout,
+      [this](const protocol::PartExamined& examined) { Report(examined); }, clock_, logger_);
   const auto report = [this](protocol::CheckpointPart part) {
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
     Report(part);

@@ -26,6 +26,7 @@
 #include "server/rpc/answer_streams.h"
 #include "server/rpc/copy_gate.h"
 #include "server/rpc/host_term.h"
+#include "server/rpc/part_examiner.h"
 #include "server/rpc/part_reader.h"
 #include "server/rpc/parts_claim.h"
 #include "server/rpc/shard_trace.h"
@@ -65,9 +66,9 @@ class ShardHost {
   ~ShardHost();
 
   // Events for the coordinator: an announced checkpoint, a part that is durable, failed or cannot
-  // be restored, a worker that cannot be repaired, or one that an elastic job must remove.
-  using ShardEvent =
-      std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible, RankRefused>;
+  // be restored, a worker that cannot be repaired or must be removed, or an examined part.
+  using ShardEvent = std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible,
+                                  RankRefused, protocol::PartExamined>;
   // The host's current work. `running` means that the host has a core and the job has not ended.
   struct Work {
     uint64_t job_uid = 0;
@@ -97,6 +98,7 @@ class ShardHost {
   // With store `shards`: removes this server's parts of checkpoints for steps below `before`,
   // except for `steps`.
   void KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const;
+  PartExaminer* examiner() const { return examiner_.get(); }  // Null without checkpoints.
   // Calls Shard::SetMembership. Has no effect without a core, because Start sets the membership.
   absl::Status SetMembership(uint32_t generation, const std::vector<uint64_t>& incarnations);
   // Calls Shard::ReleaseResults. Has no effect without a core.
@@ -201,7 +203,8 @@ class ShardHost {
   Mutex listener_mutex_;  // Acquire after mutex_.
   std::function<void(const ShardEvent&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
   std::unique_ptr<PartsClaim> claim_;       // Null unless the store is `shards`.
-  std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Destroyed first.
+  std::unique_ptr<PartExaminer> examiner_;  // Null in a job without checkpoints.
+  std::unique_ptr<SnapshotWriter> writer_;  // Likewise. Destroyed first.
 };
 
 }  // namespace sluice::server

@@ -247,6 +247,9 @@ class CoordinatorProperty {
         return coordinator_.ShardRefusedRank(stream, report.rank_refused().rank(),
                                              report.rank_refused().incarnation(),
                                              report.rank_refused().reason(), now_, &effects_);
+      case v1::ShardReport::kPartExamined:
+        return coordinator_.PartExamined(
+            stream, protocol::CheckedPartFromProto(report.part_examined()), now_, &effects_);
       case v1::ShardReport::kHello:  // The service closes the stream.
       case v1::ShardReport::REPORT_NOT_SET:
         return;

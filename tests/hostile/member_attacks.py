@@ -9,7 +9,7 @@ import math
 import pathlib
 import threading
 
-from grpc_client import DENIED, EXHAUSTED, NO_WINDOW, OK, Client, ask
+from grpc_client import DENIED, EXHAUSTED, INVALID, NO_WINDOW, OK, PRECONDITION, Client, ask
 from http_attacks import expect
 from messages import METHODS, decode, encode, random_values
 
@@ -280,10 +280,17 @@ def expect_clean_logs(job):
 
 
 def discarded_checkpoint(member):
-    """Reports that the newest checkpoint cannot be read, with a name that no part has. The job may roll back, which changes no result."""
-    for name in ("anything", "parameters.pt", f"worker-1-term-{member.stolen['term']}.state"):
+    """Reports that the newest checkpoint cannot be read: with a name that no part has, and with parts that are intact."""
+    def report(name):
         part = {"term": member.stolen["term"], "step": newest(member), "name": name, "error": "no", "unreadable": True}
-        ask(member.job.ports[0], member.token, REPORT, {"sender": member.stolen, "part": part})
+        return ask(member.job.ports[0], member.token, REPORT, {"sender": member.stolen, "part": part}).status
+
+    rollbacks = member.status().get("rollbacks", 0)
+    # A report is ignored (OK) if a newer checkpoint has become complete meanwhile.
+    member.job.wait_until(lambda: report("anything") == INVALID, "a part that no checkpoint has is refused")
+    for name in (f"worker-{rank}-term-{member.stolen['term']}.state" for rank in range(2)):
+        member.job.wait_until(lambda name=name: report(name) == PRECONDITION, f"the report of {name}, which is intact, is refused")
+    expect(member.status().get("rollbacks", 0) == rollbacks, "the job has rolled back")
 
 
 # The last one may cause a rollback, after which all secrets are new.

@@ -56,7 +56,7 @@ BUGS = [
         [("tracker_.Hold(std::move(in_use));", "in_use.clear();")],
         "server_coordinator_tests", "*Scenarios*/elastic_checkpoints"),
     Bug("unwritten_part_discards_a_checkpoint", "server/coordinator/checkpoint_reports.cc",
-        [("if (part.unreadable) {", "if (part.unreadable || (!part.error.empty() && part.step == run_.book().newest())) {")],
+        [("if (part.unreadable) {  // The", "if (part.unreadable || (!part.error.empty() && part.step == run_.book().newest())) {  // The")],
         "simulate", kinds="elastic", shows="is good"),
     # Another number of workers.
     Bug("resumed_ranks_need_equal_codecs", "compress/feedback/residual_merge.cc",

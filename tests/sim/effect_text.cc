@@ -128,6 +128,10 @@ class EffectWriter {
     const auto& [steps, before] = keep;
     Add(steps, before);
   }
+  void AddOne(const protocol::ExaminePart& examine) {
+    const auto& [part] = examine;
+    Add(part);
+  }
 
   void AddOne(const server::AnswerJoin& answer) {
     const auto& [token, grant] = answer;

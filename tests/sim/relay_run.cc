@@ -161,6 +161,7 @@ absl::Status ParentRun::MayRestore(uint32_t index, uint64_t step) {
   }
   excuse_ = "a rack has no such checkpoint";
   disk_.Refuse(step);
+  disk_.NoteRead(protocol::WorkerPartName(ranks_[index].rank, disk_.TermOf(step)));
   return absl::DataLossError(absl::StrCat("the rack of relay ", index, " has none"));
 }
 

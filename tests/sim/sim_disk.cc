@@ -71,6 +71,16 @@ absl::StatusOr<std::string> SimDisk::ReadPart(uint64_t step, const std::string& 
   return absl::DataLossError(absl::StrCat(name, " is not in the manifest"));
 }
 
+protocol::PartExamined SimDisk::Examine(protocol::CheckpointPart part) {
+  const bool is_whole_manifest =
+      part.name == protocol::kManifestName && manifests_.contains(part.step);
+  const absl::Status read =
+      is_whole_manifest ? absl::OkStatus() : ReadPart(part.step, part.name).status();
+  part.error = std::string(read.message());
+  part.unreadable = !read.ok();
+  return {std::move(part)};
+}
+
 std::vector<protocol::CheckpointPart> SimDisk::WorkerParts(uint64_t step) const {
   std::vector<protocol::CheckpointPart> workers;
   const auto manifest = manifests_.find(step);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "protocol/shard_control.h"
 #include "protocol/snapshot.h"
 #include "tests/sim/sim_world.h"
 
@@ -44,6 +45,11 @@ class SimDisk {
   protocol::CheckpointPart WritePart(const SimProcess& writer, protocol::CheckpointPart part,
                                      std::string bytes);
   absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
+  // The file that a worker reads, which it names if it must report the checkpoint as unreadable.
+  void NoteRead(std::string name) { last_read_ = std::move(name); }
+  const std::string& last_read() const { return last_read_; }
+  // Reads the part for the coordinator. The manifest is damaged if there is none.
+  protocol::PartExamined Examine(protocol::CheckpointPart part);
   // Returns the parts of the complete checkpoint's workers, by rank.
   std::vector<protocol::CheckpointPart> WorkerParts(uint64_t step) const;
   // Returns the bytes of a part, of a complete checkpoint or not; null if the file does not exist.
@@ -96,6 +102,7 @@ class SimDisk {
   std::set<uint64_t> spoilt_;
   std::set<uint64_t> refused_;
   std::set<uint64_t> not_usable_;
+  std::string last_read_;
 };
 
 // Carries out a fault of disks. Returns false if there is nothing to damage.

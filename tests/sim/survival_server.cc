@@ -134,6 +134,11 @@ void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
     done = Begin(process, *start);
   } else if (const auto* suspend = std::get_if<protocol::SuspendShard>(&command.command)) {
     Suspend(process, *suspend);
+  } else if (const auto* examine = std::get_if<protocol::ExaminePart>(&command.command)) {
+    if (!CanRead(process, server.shard)) return LoseControl(process);
+    Report(process, [this, read = disk_.Examine(examine->part)](auto stream, auto* effects) {
+      coordinator_->core().PartExamined(stream, read.part, Now(), effects);
+    });
   } else if (server.core == nullptr) {
     // The shard is in no term and has nothing to do.
   } else if (const auto* name = std::get_if<protocol::NameCheckpoint>(&command.command)) {
@@ -194,13 +199,11 @@ bool SurvivalRun::Begin(ProcessId process, const protocol::StartShard& start) {
   absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> snapshot =
       ReadShardSnapshot(&server, start, survived);
   if (!snapshot.ok()) {
-    protocol::CheckpointPart part;
-    part.term = start.term;
-    part.step = start.restore_step;
-    part.name = protocol::ShardPartName(server.shard, start.term);
-    part.error = std::string(snapshot.status().message());
-    part.unreadable = true;
-    ReportPart(process, std::move(part));
+    ReportPart(process, {.term = start.term,
+                         .step = start.restore_step,
+                         .name = protocol::ShardPartName(server.shard, start.term),
+                         .error = std::string(snapshot.status().message()),
+                         .unreadable = true});
     return false;
   }
   server::ShardOptions options = ShardOptionsOf(options_, start);
@@ -412,10 +415,9 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const server::WriteSnapshot& 
   if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
     snapshot->plans.resize(1);
   }
-  protocol::CheckpointPart part;
-  part.term = snapshot->term;
-  part.step = snapshot->step;
-  part.name = protocol::ShardPartName(server.shard, snapshot->term);
+  protocol::CheckpointPart part{.term = snapshot->term,
+                                .step = snapshot->step,
+                                .name = protocol::ShardPartName(server.shard, snapshot->term)};
   if (options_.parts_at_shards) part.server = server.shard;
   WritePart(process, std::move(part), protocol::FormatShardSnapshot(*snapshot),
             [this, process](protocol::CheckpointPart written) {

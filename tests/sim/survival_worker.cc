@@ -158,13 +158,12 @@ void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
     return Violate(absl::StrCat("rank ", index, " cannot restore: ", restored.ToString()));
   }
   if (!restored.ok()) {
-    protocol::CheckpointPart part;
-    part.term = grant.term;
-    part.step = grant.restore_step;
-    part.name = protocol::WorkerPartName(rank.rank, grant.term);
-    part.error = std::string(restored.message());
-    part.unreadable = true;
-    ReportWorkerPart(index, rank.sender, std::move(part));
+    ReportWorkerPart(index, rank.sender,
+                     {.term = grant.term,
+                      .step = grant.restore_step,
+                      .name = disk_.last_read(),
+                      .error = std::string(restored.message()),
+                      .unreadable = true});
     return EndSession(index);
   }
   if (grant.generation > 1) {
@@ -446,10 +445,9 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     part.bytes = protocol::FormatWorkerSnapshot(snapshot).size();
     ReportWorkerPart(index, rank.sender, std::move(part));
   }
-  protocol::CheckpointPart part;
-  part.term = snapshot.term;
-  part.step = snapshot.step;
-  part.name = protocol::WorkerPartName(rank.rank, snapshot.term);
+  protocol::CheckpointPart part{.term = snapshot.term,
+                                .step = snapshot.step,
+                                .name = protocol::WorkerPartName(rank.rank, snapshot.term)};
   if (options_.parts_at_shards) part.server = rank.rank % options_.shards;
   // The writer thread belongs to the process and outlives a session.
   WritePart(WorkerProcess(index), std::move(part), protocol::FormatWorkerSnapshot(snapshot),

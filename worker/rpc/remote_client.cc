@@ -24,6 +24,9 @@
 namespace sluice::worker {
 namespace {
 
+// Pause between reports of a part of a checkpoint that a server examines.
+constexpr absl::Duration kReportAgain = absl::Milliseconds(500);
+
 std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) return "unknown";
@@ -156,7 +159,9 @@ absl::StatusOr<JoinInfo> RemoteClient::JoinOnce(const protocol::TensorTable& tab
 }
 
 absl::Status RemoteClient::Restore(const Membership& membership, JoinInfo* info) {
-  absl::StatusOr<RestoredState> restored = RestoreSession(options_, membership, session_.get());
+  std::string part;
+  absl::StatusOr<RestoredState> restored =
+      RestoreSession(options_, membership, session_.get(), &part);
   session_->RestoreEnded();
   if (restored.ok()) {
     info->restored_step = membership.restore_step;
@@ -176,14 +181,16 @@ absl::Status RemoteClient::Restore(const Membership& membership, JoinInfo* info)
     return failed;
   }
   options_.logger.Warning(message);
-  const absl::Status told = coordinator_.ReportCheckpoint(
-      membership.sender,
-      {.term = membership.sender.term,
-       .step = membership.restore_step,
-       .name = protocol::WorkerPartName(membership.sender.rank, membership.sender.term),
-       .error = std::string(status.message()),
-       .unreadable = true},
-      options_.server.connect_timeout);
+  const protocol::CheckpointPart unreadable{.term = membership.sender.term,
+                                            .step = membership.restore_step,
+                                            .name = std::move(part),
+                                            .error = std::string(status.message()),
+                                            .unreadable = true};
+  absl::Status told;
+  do {  // UNAVAILABLE also means that a server examines the part.
+    told = coordinator_.ReportCheckpoint(membership.sender, unreadable,
+                                         options_.server.connect_timeout);
+  } while (absl::IsUnavailable(told) && session_->steps().SleepFor(kReportAgain));
   return session_->Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "protocol/snapshot.h"
 #include "worker/rpc/restore_source.h"
 #include "worker/rpc/store_client.h"
 
@@ -32,11 +33,20 @@ absl::StatusOr<SnapshotSource> FindSnapshots(const RemoteSessionOptions& options
 }
 
 absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
-                                         const Membership& membership, RemoteSession* session) {
-  const absl::StatusOr<SnapshotSource> source =
-      FindSnapshots(options, membership, session->store());
+                                         const Membership& membership, RemoteSession* session,
+                                         std::string* last_read) {
+  *last_read = std::string(protocol::kManifestName);
+  absl::StatusOr<SnapshotSource> source = FindSnapshots(options, membership, session->store());
   if (!source.ok()) return source.status();
+  source->read = [read = std::move(source->read), last_read](const protocol::CheckpointPart& part) {
+    *last_read = part.name;
+    return read(part);
+  };
   if (options.may_restore) {
+    // A relay whose rack lacks the checkpoint reports its own part.
+    if (!source->states.empty()) {
+      *last_read = protocol::WorkerPartName(membership.sender.rank, source->states.front().term);
+    }
     const absl::Status may = options.may_restore(membership.restore_step);
     if (!may.ok()) return may;
   }
@@ -58,12 +68,13 @@ absl::StatusOr<RestoredState> TryRestore(const RemoteSessionOptions& options,
 }  // namespace
 
 absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options,
-                                             const Membership& membership, RemoteSession* session) {
+                                             const Membership& membership, RemoteSession* session,
+                                             std::string* last_read) {
   const absl::Time until = options.clock->Now() + options.server.rejoin_timeout;
   absl::Duration pause = kReadAgainMin;
   std::string told;
   for (int tries = 1;; ++tries) {
-    absl::StatusOr<RestoredState> restored = TryRestore(options, membership, session);
+    absl::StatusOr<RestoredState> restored = TryRestore(options, membership, session, last_read);
     const absl::Status& status = restored.status();
     // The directory may become available again.
     const bool may_pass = absl::IsUnavailable(status) || absl::IsNotFound(status);

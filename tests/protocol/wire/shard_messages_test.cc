@@ -116,7 +116,8 @@ TEST(ShardMessagesTest, CommandsTravel) {
       SuspendShard{.term = 4, .reason = "rank 2 was lost"},
       SetMembers{.generation = 5, .incarnations = {21, 22}},
       ReleaseResults{.durable_step = 6},
-      KeepCheckpoints{.steps = {7, 8}, .before = 9}};
+      KeepCheckpoints{.steps = {7, 8}, .before = 9},
+      ExaminePart{.part = SampleStart().restore_part}};
   std::set<size_t> kinds;
   std::vector<v1::ShardCommand> messages;
   for (const ShardCommand& command : commands) {

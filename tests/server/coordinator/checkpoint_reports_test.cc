@@ -9,7 +9,10 @@ namespace {
 
 class CheckpointReportsTest : public JobRunTest {
  protected:
-  CheckpointReportsTest() { Start(); }
+  explicit CheckpointReportsTest(CoordinatorOptions options = RepairOptions())
+      : JobRunTest(std::move(options)) {
+    Start();
+  }
   absl::Status WorkerPart(uint32_t rank, const protocol::CheckpointPart& part) {
     return reports_.WorkerPart(BeatOf(rank).sender, part, now_, &effects_);
   }
@@ -107,12 +110,57 @@ TEST_F(CheckpointReportsTest, AFailureIsReportedOnlyOfOnesOwnPart) {
 TEST_F(CheckpointReportsTest, AnUnreadablePartOfTheCheckpointToRestoreIsARollback) {
   CompleteCheckpoint(10);
   CompleteCheckpoint(20);
+  protocol::CheckpointPart part = PartOf(10, protocol::ShardPartName(1, 0));
+  part.unreadable = true;
+  part.error = "a bad checksum";
+  reports_.ShardPart(12, part, now_, &effects_);
+  EXPECT_TRUE(run_.is_running());  // A newer checkpoint has replaced that one.
+  part.step = 20;
+  reports_.ShardPart(11, part, now_, &effects_);
+  EXPECT_TRUE(run_.is_running());  // Another shard's word does not count.
+  reports_.ShardPart(12, part, now_, &effects_);
+  EXPECT_TRUE(run_.is_recovering());
+  EXPECT_EQ(run_.term().restore_step, 10u);
+}
+
+TEST_F(CheckpointReportsTest, AWorkersReportDiscardsACheckpointOnlyAfterAnExamination) {
+  CompleteCheckpoint(10);
+  CompleteCheckpoint(20);
   protocol::CheckpointPart part = PartOf(10, protocol::WorkerPartName(1, 0));
   part.unreadable = true;
   part.error = "a bad checksum";
-  EXPECT_TRUE(WorkerPart(1, part).ok());
-  EXPECT_TRUE(run_.is_running());  // A newer checkpoint has replaced that one.
+  EXPECT_TRUE(WorkerPart(1, part).ok());  // A newer checkpoint has replaced that one.
+  EXPECT_TRUE(EffectsOf<CommandShard>().empty());
   part.step = 20;
+  EXPECT_TRUE(absl::IsUnavailable(WorkerPart(1, part)));
+  EXPECT_TRUE(run_.is_running());
+  EXPECT_TRUE(run_.book().IsComplete(20));
+  part.error = "the checksum differs";
+  reports_.PartExamined(11, part, now_, &effects_);
+  EXPECT_TRUE(run_.is_recovering());
+  EXPECT_EQ(run_.term().restore_step, 10u);
+  EXPECT_FALSE(run_.book().IsComplete(20));
+}
+
+class ReportsOfRelaysTest : public CheckpointReportsTest {
+ protected:
+  ReportsOfRelaysTest() : CheckpointReportsTest(Relays()) {}
+  static CoordinatorOptions Relays() {
+    CoordinatorOptions options = RepairOptions();
+    options.relays = true;
+    return options;
+  }
+};
+
+TEST_F(ReportsOfRelaysTest, ARelayMayLackItsRacksCheckpoint) {
+  CompleteCheckpoint(10);
+  CompleteCheckpoint(20);
+  protocol::CheckpointPart part = PartOf(20, protocol::WorkerPartName(0, 0));
+  part.unreadable = true;
+  part.error = "the rack has none";
+  EXPECT_TRUE(absl::IsUnavailable(WorkerPart(1, part))) << "a part of another relay is examined";
+  EXPECT_TRUE(run_.is_running());
+  part.name = protocol::WorkerPartName(1, 0);
   EXPECT_TRUE(WorkerPart(1, part).ok());
   EXPECT_TRUE(run_.is_recovering());
   EXPECT_EQ(run_.term().restore_step, 10u);

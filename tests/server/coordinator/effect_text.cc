@@ -93,6 +93,9 @@ std::string TextOf(const protocol::ShardCommand& command, EffectNames* names) {
           [](const protocol::KeepCheckpoints& keep) {
             return absl::StrCat("keep checkpoints ", absl::StrJoin(keep.steps, " "),
                                 " of those before ", keep.before);
+          },
+          [](const protocol::ExaminePart& examine) {
+            return absl::StrCat("examine ", examine.part.name, " of step ", examine.part.step);
           }},
       command);
 }

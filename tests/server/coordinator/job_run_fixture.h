@@ -71,16 +71,18 @@ class JobRunTest : public ::testing::Test {
     run_.checkpoints().Named(step);
     const uint32_t term = run_.term().number;
     for (const uint32_t each : {0u, 1u}) {
-      AddPart(step, protocol::WorkerPartName(each, term));
-      AddPart(step, protocol::ShardPartName(each, term));
+      AddPart(step, protocol::WorkerPartName(each, term), each);
+      AddPart(step, protocol::ShardPartName(each, term), each);
     }
     ASSERT_TRUE(run_.book().being_written());
     run_.checkpoints().WriteManifest(run_.messages().ManifestHead(step), &effects_);
     run_.checkpoints().Complete({}, now_, &effects_);
     effects_.clear();
   }
-  void AddPart(uint64_t step, std::string name) {
-    run_.checkpoints().Add(PartOf(step, name), now_);
+  void AddPart(uint64_t step, std::string name, uint32_t server = 0) {
+    protocol::CheckpointPart part = PartOf(step, std::move(name));
+    if (run_.options().checkpoint.at_shards()) part.server = server;
+    run_.checkpoints().Add(part, now_);
   }
   protocol::CheckpointPart PartOf(uint64_t step, std::string name) const {
     protocol::CheckpointPart part;

@@ -19,17 +19,18 @@ constexpr absl::Duration kTick = absl::Seconds(1);
 
 const std::map<std::string, ScenarioRun::Action, std::less<>>& ScenarioRun::Actions() {
   static const auto* const kActions = new std::map<std::string, Action, std::less<>>{
-      {"job", &ScenarioRun::Job},         {"restart", &ScenarioRun::Restart},
-      {"start", &ScenarioRun::Start},     {"join", &ScenarioRun::Join},
-      {"cancel", &ScenarioRun::Cancel},   {"attach", &ScenarioRun::Attach},
-      {"ack", &ScenarioRun::Acknowledge}, {"detach", &ScenarioRun::Detach},
-      {"beat", &ScenarioRun::Beat},       {"health", &ScenarioRun::Health},
-      {"leave", &ScenarioRun::Leave},     {"part", &ScenarioRun::Part},
-      {"parts", &ScenarioRun::Parts},     {"named", &ScenarioRun::Named},
-      {"written", &ScenarioRun::Written}, {"request", &ScenarioRun::Request},
-      {"differs", &ScenarioRun::Differs}, {"fail", &ScenarioRun::Fail},
-      {"tick", &ScenarioRun::Tick},       {"pass", &ScenarioRun::Pass},
-      {"status", &ScenarioRun::Status},   {"refuses", &ScenarioRun::Refuses}};
+      {"job", &ScenarioRun::Job},          {"restart", &ScenarioRun::Restart},
+      {"start", &ScenarioRun::Start},      {"join", &ScenarioRun::Join},
+      {"cancel", &ScenarioRun::Cancel},    {"attach", &ScenarioRun::Attach},
+      {"ack", &ScenarioRun::Acknowledge},  {"detach", &ScenarioRun::Detach},
+      {"beat", &ScenarioRun::Beat},        {"health", &ScenarioRun::Health},
+      {"leave", &ScenarioRun::Leave},      {"part", &ScenarioRun::Part},
+      {"parts", &ScenarioRun::Parts},      {"named", &ScenarioRun::Named},
+      {"written", &ScenarioRun::Written},  {"request", &ScenarioRun::Request},
+      {"differs", &ScenarioRun::Differs},  {"fail", &ScenarioRun::Fail},
+      {"tick", &ScenarioRun::Tick},        {"pass", &ScenarioRun::Pass},
+      {"status", &ScenarioRun::Status},    {"refuses", &ScenarioRun::Refuses},
+      {"examined", &ScenarioRun::Examined}};
   return *kActions;
 }
 
@@ -260,6 +261,16 @@ std::vector<std::string> ScenarioRun::Present() const {
   for (const auto& [shard, label] : shards) labels.push_back(label);
   for (const auto& [rank, label] : ranks) labels.push_back(label);
   return labels;
+}
+
+void ScenarioRun::Examined(const ScenarioCommand& command) {
+  protocol::CheckpointPart part;
+  part.term = coordinator_->term();
+  part.step = command.NumberAt(1);
+  part.name = command.Text("name");
+  part.error = command.Text("error");
+  coordinator_->PartExamined(StreamOf(command.Word(0)).id, part, now_, &effects_);
+  Collect();
 }
 
 void ScenarioRun::Named(const ScenarioCommand& command) {

@@ -33,6 +33,7 @@
 //   part worker WORKER STEP  error, unreadable, name, server, checksum, term: a checkpoint's part
 //   part shard STREAM STEP   `parts STEP` sends those of the newest workers and streams, and
 //                            `parts STEP SENDER...` those of these workers and streams
+//   examined STREAM STEP     the shard has examined a part; name, error
 //   named STREAM STEP        shard 0 has named a checkpoint
 //   written STEP             the manifest is durable; error
 //   request CALL             asks for a checkpoint
@@ -100,6 +101,7 @@ class ScenarioRun {
   void Leave(const ScenarioCommand& command);
   void Part(const ScenarioCommand& command);
   void Parts(const ScenarioCommand& command);
+  void Examined(const ScenarioCommand& command);
   void Named(const ScenarioCommand& command);
   void Written(const ScenarioCommand& command);
   void Request(const ScenarioCommand& command);
