@@ -56,6 +56,16 @@ def check_files(root, strange_paths):
     check("batch_size_per_worker" in schema["properties"], "the installed schema does not describe job files")
 
 
+def check_symbols(library, listed):
+    """The library exports the symbols of the list. A program that was linked with an earlier 0.2 release needs all of them."""
+    exported = set(run("nm", "-D", "--defined-only", "--format=just-symbols", library).split())
+    lost = sorted(set(listed.read_text().split()) - exported)
+    check(not lost, "libsluice.so no longer exports these symbols, so programs of earlier releases with this SONAME do not start. Keep them, or "
+          f"raise the minor version of Sluice and remove them from {listed}:\n" + "\n".join(lost))
+    new = sorted(exported - set(listed.read_text().split()))
+    check(not new, f"libsluice.so exports symbols that are not in {listed}. If they shall stay, add them:\n" + "\n".join(new))
+
+
 def check_headers(root):
     """Each header that an installed one includes is installed, too, or belongs to the system."""
     folders = [root / "include", root / "include/sluice", root / "share/sluice/source", pathlib.Path("/usr/include")]
@@ -124,6 +134,7 @@ def main():
     run("cmake", "--install", build, "--prefix", folder / "first")
     root = (folder / "first").rename(folder / "moved")
     check_files(root, [str(folder), source])
+    check_symbols(root / "lib/libsluice.so", pathlib.Path(source, "client/exported_symbols.txt"))
     check_headers(root)
     check_projects(root, external, folder, compiler, launcher, libtorch)
     check_training(root, pathlib.Path(source), folder, libtorch)
