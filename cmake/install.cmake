@@ -8,7 +8,8 @@ if(SLUICE_TORCH)
   # The programs need only the system's libraries, except for LibTorch and what it brings.
   set_target_properties(sluice-worker PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/sluice")
   install(TARGETS sluice-worker RUNTIME DESTINATION bin COMPONENT worker)
-  install(DIRECTORY ${LIBTORCH_ROOT}/lib/ DESTINATION lib/sluice COMPONENT worker USE_SOURCE_PERMISSIONS
+  file(REAL_PATH ${LIBTORCH_ROOT}/lib libtorch)  # Installing a link would not install what it points to.
+  install(DIRECTORY ${libtorch}/ DESTINATION lib/sluice COMPONENT worker USE_SOURCE_PERMISSIONS
     FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch.so" EXCLUDE PATTERN "libtorch_python.so" EXCLUDE)
   list(APPEND SLUICE_PROGRAMS sluice-worker)
 endif()

@@ -1,45 +1,75 @@
 #!/usr/bin/env bash
-# Makes the Debian package `sluice` of an installed tree of programs: adds manual pages as Debian wants them, the licences, a
-# systemd unit and the dependency on glibc. usage: scripts/deb.sh TREE VERSION DIR     (scripts/release.sh calls it)
+# Makes the Debian package `sluice` of an installed tree of programs, and `sluice-worker` of a tree with the worker and LibTorch:
+# adds manual pages as Debian wants them, the licences, a systemd unit and the dependencies on Debian's libraries.
+# usage: scripts/deb.sh VERSION DIR TREE [WORKER_TREE]     (scripts/release.sh calls it)
 # SOURCE_DATE_EPOCH is the time of all files. DEBFULLNAME and DEBEMAIL name the maintainer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tree=$1 version=$2 out=$3
+version=$1 out=$2 tree=$3 worker_tree=${4:-}
 maintainer="${DEBFULLNAME:-Sluice maintainers} <${DEBEMAIL:-root@localhost}>"
 architecture=$(dpkg --print-architecture)
-
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-package=$stage/package
-mkdir -p "$package"/usr/share/{doc/sluice,lintian/overrides} "$package/DEBIAN" "$package/usr/lib/systemd/system" "$stage/debian"
-cp -r "$tree/bin" "$tree/share" "$package/usr/"
-cp deploy/systemd/sluice-server@.service "$package/usr/lib/systemd/system/"
-# The package serves outside of Debian, so it contains its libraries and the full texts of their licences.
-printf 'sluice: %s\n' 'embedded-library *' copyright-file-contains-full-apache-2-license >"$package/usr/share/lintian/overrides/sluice"
-cp "$tree/LICENSES" "$package/usr/share/doc/sluice/copyright"
-gzip -9 -n "$package"/usr/share/man/man1/*.1
-printf 'sluice (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of this version describes the changes.\n\n -- %s  %s\n' "$version" "$maintainer" \
-  "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9 -n >"$package/usr/share/doc/sluice/changelog.gz"
-
 # dpkg-shlibdeps reads this file only to see where it is.
+mkdir "$stage/debian"
 printf 'Source: sluice\n\nPackage: sluice\nArchitecture: any\n' >"$stage/debian/control"
-depends=$(cd "$stage" && dpkg-shlibdeps -O package/usr/bin/* | sed -n 's/^shlibs:Depends=//p')
-cat >"$package/DEBIAN/control" <<END
-Package: sluice
-Version: $version
-Architecture: $architecture
-Maintainer: $maintainer
-Installed-Size: $(du -k -s --apparent-size "$package/usr" | cut -f1)
-Depends: $depends
-Section: science
-Priority: optional
+
+# package NAME TREE: the field Depends starts with the caller's variable `depends`, `level` is that of xz. Further fields and the description come
+# from standard input.
+package() {
+  local name=$1 tree=$2 package=$stage/$1 needed file
+  mkdir -p "$package/DEBIAN" "$package/usr/share/doc/$name" "$package/usr/share/lintian/overrides"
+  for file in bin lib share; do
+    [ ! -e "$tree/$file" ] || cp -r "$tree/$file" "$package/usr/"
+  done
+  cp "$tree/LICENSES" "$package/usr/share/doc/$name/copyright"
+  printf "$name: %s\n" "${overrides[@]}" >"$package/usr/share/lintian/overrides/$name"
+  gzip -9 -n "$package"/usr/share/man/man1/*.1
+  printf 'sluice (%s) unstable; urgency=medium\n\n  * CHANGELOG.md of this version describes the changes.\n\n -- %s  %s\n' "$version" \
+    "$maintainer" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9 -n >"$package/usr/share/doc/$name/changelog.gz"
+  # The package's own libraries belong to no package yet, so nothing is known about them.
+  needed=$(cd "$stage" && find "$name" -path '*/usr/bin/*' -o -name '*.so*' -type f | LC_ALL=C sort |
+    xargs dpkg-shlibdeps --ignore-missing-info "-l$name/usr/lib/sluice" -O 2>"$stage/shlibdeps.log" | sed -n 's/^shlibs:Depends=//p')
+  [ -n "$needed" ] || { cat "$stage/shlibdeps.log" >&2; exit 1; }
+  {
+    printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: %s\n' "$name" "$version" "$architecture" "$maintainer"
+    printf 'Installed-Size: %s\n' "$(du -k -s --apparent-size "$package/usr" | cut -f1)"
+    printf 'Depends: %s%s\nSection: science\nPriority: optional\n' "$depends" "$needed"
+    cat
+  } >"$package/DEBIAN/control"
+  (cd "$package" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+  chmod -R u=rwX,go=rX "$package"
+  dpkg-deb --root-owner-group -Zxz "-z$level" --build "$package" "$out/${name}_${version}_$architecture.deb" >/dev/null
+}
+
+mkdir -p "$stage/sluice/usr/lib/systemd/system"
+cp deploy/systemd/sluice-server@.service "$stage/sluice/usr/lib/systemd/system/"
+# The package serves outside of Debian, so it contains its libraries and the full texts of their licences.
+overrides=('embedded-library *' copyright-file-contains-full-apache-2-license)
+depends= level=6
+package sluice "$tree" <<'END'
+Suggests: sluice-worker
 Description: parameter server that compresses gradients
  Sluice trains models on several machines with slow networks. Servers keep the
  parameters of a job, and workers send them compressed gradients.
  .
  This package has the servers (sluice-server, sluice-relay) and the command
- sluice, which starts and observes jobs. A job brings its own worker program.
+ sluice, which starts and observes jobs. A job brings its own worker program,
+ or uses sluice-worker.
 END
-(cd "$package" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
-chmod -R u=rwX,go=rX "$package"
-dpkg-deb --root-owner-group -Zxz --build "$package" "$out/sluice_${version}_$architecture.deb" >/dev/null
+[ -n "$worker_tree" ] || exit 0
+
+# LibTorch's libraries find each other beside themselves and stay as they are in its wheel. Its licence contains that of a compiler's library.
+overrides+=('custom-library-search-path *' 'unstripped-binary-or-object *' copyright-file-contains-full-gpl-license)
+depends="sluice (= $version), " level=1  # A higher level takes minutes for LibTorch.
+package sluice-worker "$worker_tree" <<'END'
+Recommends: dataset-fashion-mnist
+Description: worker of the parameter server Sluice, with LibTorch
+ Sluice trains models on several machines with slow networks. Servers keep the
+ parameters of a job, and workers send them compressed gradients.
+ .
+ This package has sluice-worker, which trains the models that Sluice has, and
+ the LibTorch that it uses. It computes on processors, without GPUs.
+ /usr/share/sluice/examples has jobs; the first one learns the data set
+ Fashion-MNIST.
+END

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Makes the files of a release in DIR: a tarball of the programs that contain all libraries but glibc, a Debian package, a bill of
-# materials, the notes of CHANGELOG.md and SHA256SUMS.
+# Makes the files of a release in DIR: a tarball of the programs that contain all libraries but glibc, the same as a Debian
+# package, a Debian package of sluice-worker with LibTorch, bills of materials, the notes of CHANGELOG.md and SHA256SUMS.
 #
-# usage: scripts/release.sh VERSION [DIR]     DIR is build/release-VERSION
+# usage: scripts/release.sh VERSION [DIR] [--without-worker]     DIR is build/release-VERSION
 #   VERSION must be the one of CMakeLists.txt and have a section in CHANGELOG.md. With the suffix ~rc1, for example, the
-#   notes are the section `Unreleased`.
+#   notes are the section `Unreleased`. --without-worker leaves out sluice-worker, which takes minutes to compile.
 # DEBFULLNAME and DEBEMAIL are the maintainer that the Debian package names.
 # SOURCE_DATE_EPOCH is the time of all files; the default is the time of the last commit. Packing the same
 # programs again gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=${1:?usage: scripts/release.sh VERSION [DIR]}
+worker=ON
+if [ "${!#}" = --without-worker ]; then worker=OFF; set -- "${@:1:$#-1}"; fi
+version=${1:?usage: scripts/release.sh VERSION [DIR] [--without-worker]}
 out=$(realpath -m "${2:-build/release-$version}")
 say() { printf 'release: %s\n' "$*"; }
 
@@ -25,12 +27,19 @@ notes=$(awk -v heading="$heading" 'index($0 " ", heading) == 1 { inside = 1; nex
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 programs=(sluice sluice-server sluice-relay)
+built=("${programs[@]}")
 build=build/static
 scripts/setup.sh --grpc
+if [ "$worker" = ON ]; then
+  built+=(sluice-worker)
+  scripts/setup.sh
+  ls "${LIBTORCH_ROOT:-.deps/libtorch}"/licenses/*/* >/dev/null || {
+    say "LibTorch has no licences, which the package of sluice-worker needs. Delete .deps/libtorch and run this again." >&2; exit 1; }
+fi
 mkdir -p build
-say "building ${programs[*]}"
-cmake --preset static >build/configure-static.log 2>&1 || { cat build/configure-static.log >&2; exit 1; }
-cmake --build "$build" --target "${programs[@]}" job_schema man_pages >build/release.log 2>&1 ||
+say "building ${built[*]}"
+cmake --preset static "-DSLUICE_TORCH=$worker" >build/configure-static.log 2>&1 || { cat build/configure-static.log >&2; exit 1; }
+cmake --build "$build" --target "${built[@]}" job_schema man_pages >build/release.log 2>&1 ||
   { tail -n 50 build/release.log >&2; exit 1; }
 
 rm -rf "$out"
@@ -40,10 +49,16 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 cmake --install "$build" --prefix "$stage/$name" --component programs --strip >/dev/null
 tools/make_sbom.py "$build" "$version" "$out/$name.spdx.json" "$stage/$name/LICENSES" "${programs[@]}"
+worker_tree=
+if [ "$worker" = ON ]; then
+  worker_tree=$stage/sluice-worker
+  cmake --install "$build" --prefix "$worker_tree" --component worker --strip >/dev/null
+  tools/make_sbom.py "$build" "$version" "$out/sluice-worker-${name#sluice-}.spdx.json" "$worker_tree/LICENSES" sluice-worker
+fi
 find "$stage" -type d -exec chmod 755 {} +
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu -C "$stage" -c "$name" | gzip -9 -n >"$out/$name.tar.gz"
 
-scripts/deb.sh "$stage/$name" "$version" "$out"
+scripts/deb.sh "$version" "$out" "$stage/$name" ${worker_tree:+"$worker_tree"}
 printf '%s\n' "$notes" | sed -e '/./,$!d' >"$out/NOTES.md"
 (cd "$out" && sha256sum -- *.tar.gz *.deb *.spdx.json >SHA256SUMS)
 say "in $out:"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Unpacks LibTorch from its wheels into include/ and lib/, as a LibTorch zip would.
+"""Unpacks LibTorch from its wheels into include/ and lib/, as a LibTorch zip would, and its licences into licenses/.
 
 usage: unpack_libtorch.py WHEELS ROOT yes|no     yes: the GPU libraries too
 """
@@ -22,6 +22,9 @@ def destination(name, with_gpu):
         if library.startswith(CPU_LIBRARIES) or (with_gpu and ".so" in library):
             return "lib/" + library
         return None
+    distribution, _, licence = name.partition(".dist-info/licenses/")
+    if licence:
+        return f"licenses/{distribution}/{licence}"
     if name.startswith("nvidia/") and name.endswith(CUDA_RUNTIME):
         return "lib/" + name.rpartition("/")[2]
     return None
@@ -39,7 +42,7 @@ def main():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(name) as source, open(path, "wb") as out:
                     shutil.copyfileobj(source, out, 1 << 20)
-    for needed in ("lib/libtorch_cpu.so", "lib/libc10.so", *("lib/" + name for name in CUDA_RUNTIME)):
+    for needed in ("lib/libtorch_cpu.so", "lib/libc10.so", *("lib/" + name for name in CUDA_RUNTIME), "licenses"):
         if not (root / needed).exists():
             sys.exit(f"unpack_libtorch: the wheels do not contain {needed}")
 

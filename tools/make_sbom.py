@@ -2,7 +2,8 @@
 """Writes the bill of materials (SPDX 2.3, JSON) and the licence texts of programs that contain libraries.
 
 usage: make_sbom.py BUILD VERSION SBOM LICENSES PROGRAM...
-BUILD is a build folder with SLUICE_GRPC_PREFIX. A library is listed if the link command of a PROGRAM names its archive.
+BUILD is a build folder with SLUICE_GRPC_PREFIX. A library is listed if the link command of a PROGRAM names its archive, and
+LibTorch with all that its wheels brought, if the command names libtorch_cpu.so.
 SOURCE_DATE_EPOCH gives the time in the file, so that equal inputs make equal bytes.
 """
 import datetime
@@ -28,11 +29,16 @@ LICENCES = {
     "glibc": "LGPL-2.1-or-later",
     "grpc": "Apache-2.0 AND BSD-3-Clause",  # BSD: upb, which it contains.
     "highway": "Apache-2.0",
+    "libjpeg-turbo": "BSD-3-Clause AND IJG AND Zlib",
+    "libpng1.6": "libpng-2.0",
     "nlohmann-json3": "MIT",
+    "nvidia-cuda-cupti": "LicenseRef-NVIDIA-CUDA",
+    "nvidia-cuda-runtime": "LicenseRef-NVIDIA-CUDA",
     "openssl": "Apache-2.0",
     "prometheus-cpp": "MIT",
     "protobuf": "BSD-3-Clause",
     "re2": "BSD-3-Clause",
+    "torch": "BSD-3-Clause",
     "yaml-cpp": "MIT",
     "zlib": "Zlib",
 }
@@ -46,7 +52,15 @@ def archives(command):
     return {word for word in shlex.split(command) if word.startswith("/") and word.endswith(".a")}
 
 
+def libtorch_root(command):
+    """The folder of LibTorch, or None if the link command does not name it."""
+    found = [word for word in shlex.split(command) if word.endswith("/lib/libtorch_cpu.so")]
+    return pathlib.Path(found[0]).parent.parent if found else None
+
+
 def self_test():
+    assert libtorch_root("c++ -o a '/a b/lib/libtorch_cpu.so' -lm") == pathlib.Path("/a b")
+    assert libtorch_root("c++ -o a libtorch_cpu.a") is None
     found = archives("c++ -o bin/a main.o base/libsluice_base.a /usr/lib/libz.a -Wl,--as-needed '/a b/libgrpc.a' -lm")
     assert found == {"/usr/lib/libz.a", "/a b/libgrpc.a"}, found
 
@@ -72,11 +86,16 @@ def linked(build, programs):
     for package in HEADERS_AND_COMPILER:
         source, version, text = described(package)
         found[source] = (version, text, "debian")
-    for archive in sorted({name for program in programs for name in archives(output("ninja", "-C", build, "-t", "commands", "-s", f"bin/{program}"))}):
-        if pathlib.Path(archive).resolve().is_relative_to(build.resolve()) or archive.startswith(str(prefix)):
+    commands = [output("ninja", "-C", build, "-t", "commands", "-s", f"bin/{program}") for program in programs]
+    for archive in sorted({name for command in commands for name in archives(command)}):
+        if any(pathlib.Path(archive).resolve().is_relative_to(folder) for folder in (build.resolve(), prefix)):
             continue  # The prefix has gRPC, which follows, and two libraries whose headers are in the list above.
         source, version, text = described(debian_package(archive))
         found[source] = (version, text, "debian")
+    for root in filter(None, map(libtorch_root, commands)):
+        for folder in (root / "licenses").iterdir():
+            name, _, version = folder.name.replace("_", "-").rpartition("-")
+            found[name] = (version, "\n".join(path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()), "wheel")
     documents = prefix / "share/doc/grpc"
     texts = "\n".join(path.read_text() for path in sorted(documents.iterdir()) if path.name != "version")
     found["grpc"] = ((documents / "version").read_text().strip(), texts, "crate")
@@ -94,21 +113,23 @@ def document(version, programs, libraries, build):
     created = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     digests = {program: hashlib.sha256((build / "bin" / program).read_bytes()).hexdigest() for program in programs}
     identity = uuid.uuid5(uuid.NAMESPACE_OID, version + "".join(sorted(digests.values())))
-    purls = {"debian": "pkg:deb/debian/{0}@{1}?arch=source", "crate": "pkg:generic/{0}@{1}"}
+    purls = {"debian": "pkg:deb/debian/{0}@{1}?arch=source", "crate": "pkg:generic/{0}@{1}", "wheel": "pkg:pypi/{0}@{1}"}
     packages = [entry("sluice", version, "Apache-2.0", None)]
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-sluice")]
     for name, (number, _, origin) in sorted(libraries.items()):
         if name not in LICENCES:
             sys.exit(f"no licence is known for {name}, which the programs link: add it to tools/make_sbom.py")
         packages.append(entry(name, number, LICENCES[name], purls[origin].format(name, number.replace("+", "%2B"))))
-        relations.append(("SPDXRef-sluice", "STATIC_LINK", f"SPDXRef-{name}"))
+        relations.append(("SPDXRef-sluice", "DYNAMIC_LINK" if origin == "wheel" else "STATIC_LINK", f"SPDXRef-{name}"))
     source, number, _ = described(SHARED)
     packages.append(entry(source, number, LICENCES[source], None))
     relations.append(("SPDXRef-sluice", "DYNAMIC_LINK", f"SPDXRef-{source}"))
+    texts = {LICENCES[name]: text for name, (_, text, _) in sorted(libraries.items()) if LICENCES[name].startswith("LicenseRef-")}
     return {"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"sluice-{version}",
             "documentNamespace": f"urn:uuid:{identity}",
             "creationInfo": {"created": created, "creators": ["Tool: tools/make_sbom.py"]},
             "packages": packages,
+            **({"hasExtractedLicensingInfos": [{"licenseId": name, "extractedText": text} for name, text in texts.items()]} if texts else {}),
             "relationships": [{"spdxElementId": a, "relationshipType": kind, "relatedSpdxElement": b} for a, kind, b in relations]}
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
-with its programs in an empty environment; checks the Debian package and the bill of materials.
+with its programs in an empty environment; checks the Debian packages and the bills of materials. The package of sluice-worker
+is checked if the release has one.
 
 usage: release_test.py RELEASE [AGAIN]     folders that scripts/release.sh made; AGAIN must have the same bytes
 """
@@ -9,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,7 +60,7 @@ def check_tree(root, grpc):
     check("median" in said, f"sluice bench exchange printed no times:\n{said}")
 
 
-def check_materials(path):
+def check_materials(path, *others):
     """Returns the version of gRPC."""
     document = json.loads(path.read_text())
     names = {package["SPDXID"]: package for package in document["packages"]}
@@ -67,9 +69,37 @@ def check_materials(path):
     check(related == set(names), f"packages without a relationship: {sorted(set(names) - related)}")
     for name, package in names.items():
         check(package["versionInfo"] and package["licenseDeclared"], f"{name} has no version or no licence")
-    for name in ("grpc", "protobuf", "abseil", "openssl", "glibc"):
+    for name in ("grpc", "protobuf", "abseil", "openssl", "glibc", *others):
         check(f"SPDXRef-{name}" in names, f"the bill of materials lacks {name}")
     return names["SPDXRef-grpc"]["versionInfo"]
+
+
+def check_worker(release, folder, programs):
+    """The worker's package has LibTorch, all of which the program finds there, and trains with the programs of the other package."""
+    packages = list(release.glob("sluice-worker_*.deb"))
+    if not packages:
+        return "without sluice-worker"
+    check_materials(the_only(release, "sluice-worker-*.spdx.json"), "torch", "nvidia-cuda-runtime", "libpng1.6")
+    depends = run("dpkg-deb", "-f", packages[0], "Depends")
+    names = {name.split()[0] for name in depends.split(", ")}
+    check(names == {"sluice", "libc6", "libgcc-s1", "libstdc++6"}, f"{packages[0]} depends on {depends}")
+    installed = folder / "worker"
+    run("dpkg-deb", "-x", packages[0], installed)
+    check((installed / "usr/share/man/man1/sluice-worker.1.gz").exists(), "sluice-worker has no manual page in its package")
+    copyright = (installed / "usr/share/doc/sluice-worker/copyright").read_text()
+    check("Facebook" in copyright and "NVIDIA" in copyright, "the licences of LibTorch are missing")
+    worker = installed / "usr/bin/sluice-worker"
+    check(str(SOURCE).encode() not in worker.read_bytes(), f"{worker} contains the path {SOURCE}")
+    loaded = re.findall(r"=> (\S+)", run("ldd", worker, env={}))
+    own = [path for path in loaded if pathlib.Path(path).resolve().is_relative_to(installed)]
+    check({pathlib.Path(path).name for path in own} >= {"libtorch_cpu.so", "libc10.so", "libcudart.so.13"}, f"{worker} loads {loaded}")
+    for program in PROGRAMS:  # The programs find each other in the folder that they are in.
+        shutil.copy2(programs / program, installed / "usr/bin")
+    job = folder / "job.yaml"
+    job.write_text("{name: release, model: {name: mlp}, data: {format: synthetic}, batch_size_per_worker: 8, steps: 10, optimizer: {lr: 0.1}}\n")
+    said = run(installed / "usr/bin/sluice", "run", job, cwd="/", env={})
+    check("parameters" in said, f"the worker's job printed no hash of its parameters:\n{said}")
+    return "with sluice-worker"
 
 
 def main():
@@ -78,8 +108,8 @@ def main():
     release = pathlib.Path(sys.argv[1]).resolve()
     run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=release)
     check((release / "NOTES.md").read_text().strip(), "the notes are empty")
-    grpc = check_materials(the_only(release, "*.spdx.json"))
-    package = the_only(release, "*.deb")
+    grpc = check_materials(the_only(release, "sluice-[0-9]*.spdx.json"))
+    package = the_only(release, "sluice_*.deb")
     depends = run("dpkg-deb", "-f", package, "Depends").strip()
     check(re.fullmatch(r"libc6 \(>= [\d.]+\)", depends), f"{package} depends on {depends}")
     with tempfile.TemporaryDirectory() as folder:
@@ -92,13 +122,14 @@ def main():
         check_tree(installed / "usr", grpc)
         for program in PROGRAMS:
             check((installed / f"usr/share/man/man1/{program}.1.gz").exists(), f"{program} has no manual page in the package")
+        worker = check_worker(release, pathlib.Path(folder).resolve(), installed.resolve() / "usr/bin")
     if len(sys.argv) == 3:
         again = pathlib.Path(sys.argv[2])
         names = sorted(os.listdir(release))
         check(names == sorted(os.listdir(again)), f"{release} and {again} have different files")
         _, differ, errors = filecmp.cmpfiles(release, again, names, shallow=False)
         check(not differ and not errors, f"these files differ between {release} and {again}: {differ + errors}")
-    print(f"the release with gRPC {grpc} works")
+    print(f"the release with gRPC {grpc} works, {worker}")
 
 
 if __name__ == "__main__":
