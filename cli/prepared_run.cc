@@ -78,9 +78,10 @@ absl::Status CheckPrograms(const std::string& folder, const PreparedRun& setup) 
     const std::string path = absl::StrCat(folder, "/", program);
     if (::access(path.c_str(), X_OK) != 0) {
       return absl::NotFoundError(absl::StrCat(
-          "there is no ", path,
-          ": it must be in the same folder as this program. Build it (scripts/build.sh); ",
-          "sluice-worker needs LibTorch (-DSLUICE_TORCH=ON)"));
+          "there is no ", path, ": it must be in the same folder as this program. ",
+          program == "sluice-worker"
+              ? "Install the package sluice-worker, or build it with LibTorch (-DSLUICE_TORCH=ON)"
+              : "Build it (scripts/build.sh)"));
     }
   }
   return absl::OkStatus();

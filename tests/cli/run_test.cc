@@ -183,6 +183,13 @@ TEST_F(RunTest, ACommandThatDoesNotExistIsAUsageError) {
   EXPECT_THAT(Output(), HasSubstr("there is no program no-such-program in the folders of $PATH"));
 }
 
+TEST_F(RunTest, TheErrorAboutAMissingWorkerNamesItsPackage) {
+  Script("sluice-server", "exit 0");
+  EXPECT_EQ(RunJob(options_), 1);
+  EXPECT_THAT(Output(), AllOf(HasSubstr("there is no " + folder_ + "/sluice-worker"),
+                              HasSubstr("Install the package sluice-worker")));
+}
+
 TEST_F(RunTest, ACommandThatDoesNotJoinTheJobIsAFailure) {
   Script("sluice-server", "exec sleep 1000");
   options_.job_path.clear();
