@@ -1,10 +1,13 @@
 // Trains a linear model in a job of two workers, through the installed library. `sluice run` starts
 // each worker with the job, its rank and the servers in the environment.
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
