@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/fuzz/run.sh SECONDS [NAME...]: runs each fuzzer (or the named ones) for this time, one after
 # another. Findings are in build/fuzz. When a finding has been fixed, add it to
-# tests/fuzz/corpus/NAME.
+# tests/fuzz/corpus/NAME. Inputs called covers_* reach code that the seeds do not. To choose those of a
+# run, merge build/fuzz/corpus/NAME into a copy of that folder with -set_cover_merge=1 -use_counters=0.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:?how many seconds for each}
