@@ -1,5 +1,5 @@
 # sluice_add_torch(TARGET): lets a program train a LibTorch model with DataParallel ("worker/torch/data_parallel.h") through
-# a session ("worker/rpc/remote_session.h") of a job ("job/file/job_file.h"). examples/own_loop.cc shows how.
+# a client ("worker/rpc/remote_client.h") of a job ("job/file/job_file.h"). examples/own_loop.cc shows how.
 # Compiles Sluice's sources for LibTorch once for all targets, with the LibTorch that find_package(Torch) has found, or else
 # with the one in LIBTORCH_ROOT (cache or environment), which needs no CUDA toolkit.
 get_filename_component(SLUICE_TORCH_SOURCES ${CMAKE_CURRENT_LIST_DIR}/../../../share/sluice/source ABSOLUTE)

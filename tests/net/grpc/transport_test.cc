@@ -112,7 +112,9 @@ TEST_F(TransportTest, OnlyTheProxyOfItsOptionsCounts) {
     const Variable proxy(name, "http://127.0.0.1:1");
     EXPECT_TRUE(connects({}, std::chrono::seconds(30))) << name;
   }
-  EXPECT_FALSE(connects({.grpc_proxy = "http://127.0.0.1:1"}, std::chrono::seconds(1)));
+  TransportOptions proxied;
+  proxied.grpc_proxy = "http://127.0.0.1:1";
+  EXPECT_FALSE(connects(proxied, std::chrono::seconds(1)));
   server->Shutdown();
   queue->Shutdown();
   void* tag = nullptr;
