@@ -412,12 +412,12 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const server::WriteSnapshot& 
   }
   server.last_owed = take.snapshot;
   if (HasBug(SurvivalBug::kShardForgetsPlans)) snapshot->plans = FirstPlans();
-  if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
+  if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty())
     snapshot->plans.resize(1);
-  }
-  protocol::CheckpointPart part{.term = snapshot->term,
-                                .step = snapshot->step,
-                                .name = protocol::ShardPartName(server.shard, snapshot->term)};
+  protocol::CheckpointPart part;
+  part.term = snapshot->term;
+  part.step = snapshot->step;
+  part.name = protocol::ShardPartName(server.shard, snapshot->term);
   if (options_.parts_at_shards) part.server = server.shard;
   WritePart(process, std::move(part), protocol::FormatShardSnapshot(*snapshot),
             [this, process](protocol::CheckpointPart written) {

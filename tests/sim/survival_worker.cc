@@ -447,7 +447,8 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   }
   protocol::CheckpointPart part{.term = snapshot.term,
                                 .step = snapshot.step,
-                                .name = protocol::WorkerPartName(rank.rank, snapshot.term)};
+                                .name = protocol::WorkerPartName(rank.rank, snapshot.term),
+                                .error = {}};
   if (options_.parts_at_shards) part.server = rank.rank % options_.shards;
   // The writer thread belongs to the process and outlives a session.
   WritePart(WorkerProcess(index), std::move(part), protocol::FormatWorkerSnapshot(snapshot),
@@ -558,9 +559,8 @@ void SurvivalRun::HandleState(uint32_t index, const absl::StatusOr<protocol::Job
   // The coordinator of this run does not know the worker, because another one replaced it or a
   // rollback removed it.
   if (!state.ok() || state->term > rank.sender.term) return EndSession(index);
-  if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
+  if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step)
     rank.hashes.pop_front();
-  }
   GoWhereShardsAre(index, *state);
   rank.pipeline->Release(state->durable_step);
   StateHeard(index);
@@ -607,9 +607,8 @@ std::shared_ptr<const protocol::ExchangeRequest> SurvivalRun::Planted(
     return changed;
   }
   const bool open = key.step == rank.pipeline->step() && rank.pipeline->step_open();
-  if (HasBug(SurvivalBug::kOpenStepNotReplayed) && open && rank.planted.answered.contains(key)) {
+  if (HasBug(SurvivalBug::kOpenStepNotReplayed) && open && rank.planted.answered.contains(key))
     return nullptr;
-  }
   return exchange;
 }
 
