@@ -93,15 +93,18 @@ absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeClient(const SessionOptio
   return worker::MakeRemoteClient(std::move(remote));
 }
 
-Status NotJoined() {
-  return FromStatus(
-      absl::FailedPreconditionError("this worker has not joined the job: call Join first"));
-}
-
 }  // namespace
 
 struct Session::State {
+  // Why there is no session: the error of Join, or that Join was not called.
+  Status NotJoined() const {
+    return FromStatus(join.ok() ? absl::FailedPreconditionError(
+                                      "this worker has not joined the job: call Join first")
+                                : join);
+  }
+
   std::unique_ptr<worker::JobClient> client;
+  absl::Status join;                   // Why Join failed.
   worker::Session* session = nullptr;  // Null before Join.
   JobSummary job;
   float outer_rate = 0;  // With local steps, the rate of outer_optimizer.
@@ -135,7 +138,10 @@ Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
                              std::string_view parameters_sha256) {
   const absl::StatusOr<worker::JoinedJob> joined =
       state_->client->Join(ToTable(tensors), ToView(parameters_sha256));
-  if (!joined.ok()) return FromStatus(joined.status());
+  if (!joined.ok()) {
+    state_->join = joined.status();
+    return FromStatus(joined.status());
+  }
   state_->session = joined->session;
   if (state_->job.sends_weights) state_->session->SetRate(state_->outer_rate);
   const auto is_buffer = [](const Tensor& tensor) { return tensor.is_buffer; };
@@ -144,7 +150,7 @@ Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
 }
 
 Status Session::AgreeOnParameters(const std::vector<std::span<float>>& parameters) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   std::vector<absl::Span<float>> spans;
   spans.reserve(parameters.size());
   for (const std::span<float> values : parameters) spans.emplace_back(values.data(), values.size());
@@ -156,17 +162,17 @@ bool Session::BuffersDue() const {
 }
 
 Status Session::Submit(uint32_t tensor, const Gradient& gradient) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->Submit(tensor, ToView(gradient)));
 }
 
 Status Session::Skip() {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->Skip());
 }
 
 Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   const auto result = state_->session->WaitFor(absl::Seconds(seconds));
   if (!result.ok()) return FromStatus(result.status());
   if (!result->has_value()) return std::optional<StepResult>();
@@ -176,7 +182,7 @@ Result<std::optional<StepResult>> Session::WaitFor(double seconds) {
 }
 
 Result<std::vector<ReadyTensor>> Session::WaitForTensors(double seconds) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   const auto ready = state_->session->WaitForTensors(absl::Seconds(seconds));
   if (!ready.ok()) return FromStatus(ready.status());
   std::vector<ReadyTensor> tensors;
@@ -186,7 +192,7 @@ Result<std::vector<ReadyTensor>> Session::WaitForTensors(double seconds) {
 }
 
 Status Session::Apply(uint32_t tensor, std::span<float> mean) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->Apply(tensor, {mean.data(), mean.size()}));
 }
 
@@ -207,17 +213,17 @@ Status Session::Apply(uint32_t tensor, const MeanTarget& target) {
 }
 
 Status Session::ApplyUpdate(uint32_t tensor, std::span<float> parameters) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->ApplyUpdate(tensor, {parameters.data(), parameters.size()}));
 }
 
 Status Session::SaveCheckpoint(std::string_view state) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->SaveCheckpoint(std::string(state), {}));
 }
 
 Result<std::string> Session::SaveCompressor(const std::vector<std::span<float>>& residuals) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   const absl::StatusOr<worker::BundleEncoder*> encoder = state_->session->EncoderBetweenSteps();
   if (!encoder.ok()) return FromStatus(encoder.status());
   absl::StatusOr<std::string> rest = Separate((*encoder)->Save(), residuals);
@@ -227,7 +233,7 @@ Result<std::string> Session::SaveCompressor(const std::vector<std::span<float>>&
 
 Status Session::RestoreCompressor(std::string_view rest,
                                   const std::vector<std::span<const float>>& residuals) {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   const absl::StatusOr<worker::BundleEncoder*> encoder = state_->session->EncoderBetweenSteps();
   if (!encoder.ok()) return FromStatus(encoder.status());
   if (state_->has_stepped) {
@@ -244,7 +250,7 @@ void Session::ReportParameters(uint64_t step, std::string_view sha256) {
 }
 
 Status Session::Leave() {
-  if (state_->session == nullptr) return NotJoined();
+  if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->Leave());
 }
 

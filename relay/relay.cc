@@ -127,16 +127,13 @@ class RunningRelay final : public Relay, public server::ParentJob {
 };
 
 RunningRelay::~RunningRelay() {
-  Parent parent;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     to_do_.push_front(StopNow());
     pushed_.SignalAll();
-    parent = parent_;
   }
-  if (parent.client != nullptr) parent.client->Cut();
-  parent = Parent();
+  if (const auto client = parent().client; client != nullptr) client->Cut();
   if (thread_.joinable()) thread_.join();
   while (!servers_.empty()) servers_.pop_back();
 }
@@ -195,9 +192,13 @@ ToDo RunningRelay::Pop() {
 }
 
 void RunningRelay::SetParent(Parent parent) {
-  MutexLock lock(&mutex_);
-  if (stopping_ && parent.client != nullptr) parent.client->Cut();
-  std::swap(parent_, parent);
+  std::shared_ptr<worker::RelayClient> late;  // Cut without the lock, because Cut calls Push.
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) late = parent.client;
+    std::swap(parent_, parent);
+  }
+  if (late != nullptr) late->Cut();
 }
 
 void RunningRelay::Run() {

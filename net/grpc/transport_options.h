@@ -15,7 +15,7 @@ struct TransportOptions {
   // Only on servers: the roles of the clients (role_file.h). Empty: every client has all roles.
   std::string role_file{};
   // URL of the proxy for connections that last: the value of $grpc_proxy, which main reads. Empty:
-  // no proxy. gRPC itself reads $no_grpc_proxy.
+  // no proxy. gRPC itself reads $no_grpc_proxy, or else $no_proxy.
   std::string grpc_proxy{};
 
   // Returns the options as command-line flags for another process.

@@ -22,8 +22,11 @@ absl::Status CheckpointReports::WorkerPart(const protocol::Sender& sender,
   const std::string name = run_.roster().Describe(sender.rank);
   if (part.unreadable) {
     if (!IsToRestore(part.step)) return absl::OkStatus();
-    if (!IsOfRack(sender, part)) return examinations_.Reported(part, name, now, out);
-    Discard(part.step, absl::StrCat(name, ": ", part.error), now, out);
+    const std::string gap = examinations_.Gap(part.step);
+    if (gap.empty() && !IsOfRack(sender, part)) {
+      return examinations_.Reported(part, name, now, out);
+    }
+    Discard(part.step, absl::StrCat(name, ": ", gap.empty() ? part.error : gap), now, out);
     return absl::OkStatus();
   }
   if (!protocol::MayWritePart(sender.rank, part)) {

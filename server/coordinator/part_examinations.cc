@@ -1,6 +1,7 @@
 #include "server/coordinator/part_examinations.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,27 @@ std::string Name(const protocol::CheckpointPart& part) {
 }
 
 }  // namespace
+
+std::string PartExaminations::Gap(uint64_t step) const {
+  const protocol::CheckpointManifest* const manifest = run_.checkpoints().ManifestOf(step);
+  if (manifest == nullptr) return "";
+  std::set<std::string> names;
+  for (const protocol::CheckpointPart& part : manifest->parts) {
+    if (manifest->at_shards && part.server >= run_.fleet().size()) {
+      return absl::StrCat("its manifest lists ", part.name, " on shard ", part.server, " of ",
+                          run_.fleet().size());
+    }
+    names.insert(part.name);
+  }
+  uint32_t states = 0;
+  for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
+    if (names.contains(protocol::WorkerPartName(rank, manifest->term))) ++states;
+  }
+  // In an elastic job, ranks may have been absent.
+  if (states == manifest->world_size || (states > 0 && run_.options().elastic.has_value()))
+    return "";
+  return absl::StrCat("its manifest lists ", states, " states of ", manifest->world_size, " ranks");
+}
 
 absl::Status PartExaminations::Reported(const protocol::CheckpointPart& part,
                                         absl::string_view from, absl::Time now, Effects* out) {
@@ -51,7 +73,7 @@ std::string PartExaminations::Examined(ControlStreamId stream, const protocol::C
                        part.name == under_way_->part.name;
   if (!answers) return "";
   const Examination ended = *std::exchange(under_way_, std::nullopt);
-  if (!part.error.empty()) {
+  if (part.unreadable || !part.error.empty()) {
     return absl::StrCat(ended.from, " reported ", part.name, ", and shard ", *shard,
                         " found: ", part.error);
   }

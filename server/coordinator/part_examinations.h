@@ -21,13 +21,16 @@ class PartExaminations {
  public:
   using Effects = CoordinatorEffects;
 
-  // While this time since an examination lasts, a further report of the intact part is refused
-  // without another one.
+  // For this long after an examination, a further report of the intact part is refused without
+  // another examination.
   static constexpr absl::Duration kVerdictHolds = absl::Minutes(1);
 
   // `run` must outlive it.
   explicit PartExaminations(JobRun* run) : run_(*run) {}
 
+  // Returns what the manifest of the checkpoint lacks, so that workers cannot restore it; empty if
+  // it is complete. A checkpoint with a gap needs no examination.
+  std::string Gap(uint64_t step) const;
   // Returns the answer to a worker's report about the checkpoint that it must restore: UNAVAILABLE
   // while the part is being examined (the worker repeats its report), FAILED_PRECONDITION if the
   // part is intact, and INVALID_ARGUMENT if the checkpoint has no such part. Repeats the command to

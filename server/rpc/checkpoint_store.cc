@@ -118,7 +118,7 @@ CheckpointStore::CheckpointStore(Options options, const ShardHost* host,
       host_(host),
       transport_(std::move(transport)),
       logger_(std::move(logger)) {
-  constexpr int kPutPart = 0;  // Its position in the service's definition.
+  constexpr int kPutPart = 0;  // Its position in checkpoint_store.proto.
   using Handler =
       grpc::internal::BidiStreamingHandler<CheckpointStore, v1::PutPartRequest, v1::PutPartReply>;
   MarkMethodStreamed(kPutPart,

@@ -67,11 +67,13 @@ std::optional<protocol::CheckpointPart> PartExaminer::TakeNext() {
 absl::Status PartExaminer::ReadUntilKnown(const protocol::CheckpointPart& part) {
   const absl::Time until = clock_->Now() + patience_;
   int damaged = 0;
-  for (;;) {
+  for (bool retries = false;; retries = true) {
     absl::Status status = Read(part);
     const bool may_pass = absl::IsUnavailable(status) || absl::IsNotFound(status);
     const bool known = may_pass ? clock_->Now() >= until : status.ok() || ++damaged > 1;
     if (known) return status;
+    if (!retries)
+      logger_.Warning("cannot read ", part.name, " now: ", status.message(), "; retrying");
     if (!PauseBeforeRetry()) return absl::CancelledError("the examiner ends");
   }
 }

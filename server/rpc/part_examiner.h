@@ -24,7 +24,8 @@ class PartExaminer {
   // Receives the outcome on the examiner's thread.
   using Listener = std::function<void(const protocol::PartExamined&)>;
 
-  // A part that cannot be read now counts as unreadable after `patience`.
+  // Retries for `patience` if the disk does not answer or a file is missing. After that, the part
+  // counts as unreadable.
   PartExaminer(const protocol::CheckpointSpec& checkpoint, uint32_t shard, absl::Duration patience,
                Listener listener, const Clock* clock, Logger logger);
   // Finishes reading the current part.

@@ -255,10 +255,11 @@ grpc::Status ShardAgent::Attach() {
     context_ = &context;
     reading_ = true;
     answered_ = false;
-    // Acknowledgements refer to commands of the previous stream. The coordinator repeats these
-    // commands, and a restarted coordinator may use the same numbers for other commands.
+    // These answer commands of the previous stream. The coordinator repeats these commands, and a
+    // restarted coordinator may use the same numbers for other commands.
     std::erase_if(outbox_, [](const v1::ShardReport& report) {
-      return report.report_case() == v1::ShardReport::kAcknowledged;
+      return report.report_case() == v1::ShardReport::kAcknowledged ||
+             report.report_case() == v1::ShardReport::kPartExamined;
     });
     for (const std::optional<v1::ShardReport>* event : {&named_, &part_, &not_reproducible_}) {
       if (event->has_value() && !Waits((*event)->report_case())) outbox_.push_back(**event);

@@ -25,8 +25,8 @@ class JobClient {
   // ranks. Call it once: after a failure, every later call fails with the same error.
   virtual absl::StatusOr<JoinedJob> Join(const protocol::TensorTable& table,
                                          absl::string_view parameters_sha256) = 0;
-  // Gives up, as Session::Abandon does. Before Join, or during it, Join ends with CANCELLED.
-  // Thread-safe.
+  // Gives up, as Session::Abandon does. Before Join, or during it, Join ends with CANCELLED. After
+  // a Join that failed, the job is not notified. Thread-safe.
   virtual void Abandon(absl::string_view reason) = 0;
   // The figures of the session. Absent before Join. Thread-safe.
   virtual std::optional<SessionFigures> figures() const = 0;

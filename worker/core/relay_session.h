@@ -41,7 +41,7 @@ class RelayClient : public JobClient {
   virtual absl::StatusOr<JoinedRelay> JoinAsRelay(const protocol::TensorTable& table,
                                                   absl::string_view parameters_sha256) = 0;
   // Ends the session without notifying the job, as if this process had crashed. Calls in progress,
-  // of JoinAsRelay too, return CANCELLED. Thread-safe.
+  // including JoinAsRelay, return CANCELLED. Thread-safe.
   virtual void Cut() = 0;
 };
 

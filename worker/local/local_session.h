@@ -34,7 +34,7 @@ struct LocalSessionOptions {
   std::function<std::unique_ptr<ShardUpdates>(absl::Span<const uint32_t>)> make_updates{};
 };
 
-// Its sessions do not support checkpoints. Traffic counts the bytes of frames.
+// The session does not support checkpoints, and its traffic counts only the bytes of frames.
 std::unique_ptr<JobClient> MakeLocalClient(LocalSessionOptions options);
 
 }  // namespace sluice::worker

@@ -10,12 +10,18 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "protocol/membership.h"
+#include "protocol/snapshot.h"
+#include "protocol/tensor_table.h"
 #include "protocol/wire/membership_messages.h"
+#include "sluice/v1/coordinator.pb.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/membership.h"
 #include "worker/rpc/remote_session.h"
@@ -62,14 +68,15 @@ class RemoteClient final : public RelayClient {
   v1::JoinRequest MakeJoinRequest(const protocol::TensorTable& table,
                                   absl::string_view parameters_sha256) const;
   absl::Status Restore(const Membership& membership, JoinInfo* info);
-  // Marks this client as abandoned. Returns null before Join.
+  // Marks this client as abandoned. Returns null if no session can tell the job: before Join, and
+  // after a Join that failed, because a restarted process may take this rank.
   RemoteSession* GiveUp();
 
   const SteadyClock own_clock_;
   const RemoteSessionOptions options_;
   CoordinatorClient coordinator_;
-  absl::Status join_status_;  // Why Join failed.
   mutable Mutex mutex_;
+  absl::Status join_status_ ABSL_GUARDED_BY(mutex_);  // Why Join failed.
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   // Null before Join. Written under the lock, because other threads may ask for figures or abandon
   // the job; the thread that joins reads it without the lock.
@@ -112,10 +119,16 @@ absl::StatusOr<JoinedJob> RemoteClient::Join(const protocol::TensorTable& table,
 
 absl::StatusOr<JoinedRelay> RemoteClient::JoinAsRelay(const protocol::TensorTable& table,
                                                       absl::string_view parameters_sha256) {
-  if (!join_status_.ok()) return join_status_;
-  if (session_ != nullptr) return absl::FailedPreconditionError("this worker has joined already");
+  {
+    MutexLock lock(&mutex_);
+    if (!join_status_.ok()) return join_status_;
+    if (session_ != nullptr) return absl::FailedPreconditionError("this worker has joined already");
+  }
   absl::StatusOr<JoinInfo> info = JoinOnce(table, parameters_sha256);
-  if (!info.ok()) return join_status_ = info.status();
+  if (!info.ok()) {
+    MutexLock lock(&mutex_);
+    return join_status_ = info.status();
+  }
   return JoinedRelay{.info = *std::move(info), .session = session_.get()};
 }
 
@@ -197,7 +210,7 @@ absl::Status RemoteClient::Restore(const Membership& membership, JoinInfo* info)
 RemoteSession* RemoteClient::GiveUp() {
   MutexLock lock(&mutex_);
   abandoned_ = true;
-  return session_.get();
+  return join_status_.ok() ? session_.get() : nullptr;
 }
 
 void RemoteClient::Abandon(absl::string_view reason) {

@@ -1,4 +1,5 @@
-// MakeRemoteClient: a JobClient over gRPC. gRPC itself reads `no_grpc_proxy` from the environment.
+// MakeRemoteClient, MakeRelayClient: a JobClient over gRPC. gRPC itself reads `no_grpc_proxy`, or
+// else `no_proxy`, from the environment.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 namespace sluice::worker {
 
-// They do not connect before Join.
+// The clients do not connect before Join.
 std::unique_ptr<JobClient> MakeRemoteClient(RemoteSessionOptions options);
 std::unique_ptr<RelayClient> MakeRelayClient(RemoteSessionOptions options);
 

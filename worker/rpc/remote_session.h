@@ -1,7 +1,7 @@
 // RemoteSession: a session over gRPC, from Join to its end: its steps, its checkpoints and its
 // heartbeats. It has one Exchange stream per shard, a separate connection for heartbeats, and one
-// encoder thread. It reopens broken streams and repeats unresolved requests. remote_client.h makes
-// it.
+// encoder thread. It reopens broken streams and repeats unresolved requests. RemoteClient
+// (remote_client.cc) creates it in Join.
 #pragma once
 
 #include <cstdint>

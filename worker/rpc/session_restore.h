@@ -20,8 +20,9 @@ struct RestoredState {
 // Reads this worker's part of the checkpoint after `membership.restore_step` and passes it to
 // `session`, before the first step. Retries for options.server.rejoin_timeout while the part is
 // missing or its disk or server is unavailable. Fails with DATA_LOSS if the checkpoint is damaged,
-// and with the session's error if the session ends meanwhile; `*last_read` is then the file that
-// was read last. Does not end the session.
+// and with the session's error if the session ends meanwhile. Does not end the session. On every
+// failure, `*last_read` names the file that a report should name: the last one read, or a relay's
+// own part.
 absl::StatusOr<RestoredState> RestoreSession(const RemoteSessionOptions& options,
                                              const Membership& membership, RemoteSession* session,
                                              std::string* last_read);

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #include "tests/server/coordinator/job_run_fixture.h"
 
 namespace sluice::server {
@@ -47,6 +52,54 @@ class PartExaminationsTest : public JobRunTest {
   using Streams = std::vector<ControlStreamId>;
   PartExaminations examinations_{&run_};
 };
+
+TEST_F(PartExaminationsTest, ACompleteManifestHasNoGap) {
+  EXPECT_EQ(examinations_.Gap(10), "");
+  EXPECT_EQ(examinations_.Gap(9), "") << "there is no such checkpoint";
+}
+
+// The coordinator starts with this checkpoint, which it has not written itself.
+class GapTest : public ::testing::Test {
+ protected:
+  GapTest() {
+    manifest_.step = 10;
+    manifest_.world_size = 2;
+    manifest_.at_shards = true;
+    for (const uint32_t rank : {0u, 1u}) {
+      manifest_.parts.emplace_back().name = protocol::WorkerPartName(rank, 0);
+    }
+    options_.world_size = 2;
+    options_.shards = 2;
+    options_.checkpoint = {.dir = "checkpoints", .interval = 10};
+  }
+  std::string Gap() {
+    options_.checkpoints = {manifest_};
+    JobRun run(options_, absl::UnixEpoch());
+    return PartExaminations(&run).Gap(10);
+  }
+
+  CoordinatorOptions options_;
+  protocol::CheckpointManifest manifest_;
+};
+
+TEST_F(GapTest, AStateThatTheManifestLacksIsOne) {
+  EXPECT_EQ(Gap(), "");
+  manifest_.parts.pop_back();
+  EXPECT_EQ(Gap(), "its manifest lists 1 states of 2 ranks");
+}
+
+TEST_F(GapTest, AnElasticJobNeedsTheStateOfOneRank) {
+  options_.elastic = ElasticMembership{.start = 2, .least = 1};
+  manifest_.parts.pop_back();
+  EXPECT_EQ(Gap(), "");
+  manifest_.parts.pop_back();
+  EXPECT_THAT(Gap(), HasSubstr("lists 0 states"));
+}
+
+TEST_F(GapTest, APartOnAShardThatTheJobLacksIsOne) {
+  manifest_.parts[1].server = 2;
+  EXPECT_EQ(Gap(), "its manifest lists worker-1-term-0.state on shard 2 of 2");
+}
 
 TEST_F(PartExaminationsTest, OnlyPartsOfTheManifestAreExamined) {
   for (const std::string name : {"anything", "", "worker-1-term-7.state", "parameters.pt"}) {

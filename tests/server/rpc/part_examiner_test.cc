@@ -3,7 +3,16 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 #include "tests/rpc/host_fixture.h"
 
 namespace sluice::server {
@@ -49,6 +58,22 @@ class PartExaminerTest : public HostFixture {
     return outcomes_;
   }
 
+  // Its log tells when the first attempt to read a part has failed.
+  Logger RecordingLogger() {
+    LogOptions log;
+    log.sink = [this](LogLevel, absl::string_view, absl::string_view text) {
+      if (!absl::StrContains(text, "retrying")) return;
+      MutexLock lock(&outcomes_mutex_);
+      ++failed_;
+      came_.SignalAll();
+    };
+    return Logger("test", std::move(log));
+  }
+  void AwaitFailures(size_t count) {
+    MutexLock lock(&outcomes_mutex_);
+    while (failed_ < count) came_.Wait(&outcomes_mutex_);
+  }
+
   size_t outcomes() {
     MutexLock lock(&outcomes_mutex_);
     return outcomes_.size();
@@ -58,6 +83,7 @@ class PartExaminerTest : public HostFixture {
   Mutex outcomes_mutex_;
   CondVar came_;
   std::vector<protocol::CheckpointPart> outcomes_ ABSL_GUARDED_BY(outcomes_mutex_);
+  size_t failed_ ABSL_GUARDED_BY(outcomes_mutex_) = 0;
 };
 
 TEST_F(PartExaminerTest, AnIntactPartIsReportedWithoutAnError) {
@@ -124,21 +150,26 @@ TEST_F(PartExaminerTest, WithStoreShardsAServerHasNoManifest) {
 // A folder that is gone may come back.
 TEST_F(PartExaminerTest, WhatCannotBeReadNowIsReadAgainUntilThePatienceIsOver) {
   const protocol::CheckpointPart part = WriteState();
-  PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_, Logger("test"));
+  PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_, RecordingLogger());
   examiner.Examine(part);  // There is no manifest yet.
+  AwaitFailures(1);
   Complete(part);
   EXPECT_EQ(Await(1).front().error, "");
   std::filesystem::remove(PathOf(Manifest()));
   examiner.Examine(part);
-  while (outcomes() < 2) simulated_.Advance(kPatience);
+  AwaitFailures(2);
+  EXPECT_EQ(outcomes(), 1u);
+  simulated_.Advance(kPatience);
   EXPECT_THAT(Await(2).back().error, HasSubstr("manifest.json"));
 }
 
 TEST_F(PartExaminerTest, AnExaminerThatEndsReportsNothingOfAPartThatItCannotRead) {
   const protocol::CheckpointPart part = WriteState();
   {
-    PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_, Logger("test"));
+    PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_,
+                          RecordingLogger());
     examiner.Examine(part);
+    AwaitFailures(1);
   }
   EXPECT_EQ(outcomes(), 0u);
 }

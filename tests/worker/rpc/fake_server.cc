@@ -126,7 +126,10 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
     MutexLock lock(&owner_->mutex_);
     owner_->parts_.push_back(request->part());
     owner_->heard_.SignalAll();
-    return grpc::Status::OK;
+    if (static_cast<int>(owner_->parts_.size()) <= owner_->script_.reports_early) {
+      return {grpc::StatusCode::UNAVAILABLE, "it is being examined"};
+    }
+    return owner_->script_.report;
   }
 
  private:

@@ -54,6 +54,8 @@ class FakeServer {
     uint64_t checkpoint_step = 0;
     uint32_t fence_term = 0;  // If not 0, all requests get FENCED, and this is the job's term.
     int leaves_early = 0;     // Number of initial Leaves that get RUNNING.
+    int reports_early = 0;    // Number of initial reports of parts that get UNAVAILABLE.
+    grpc::Status report{};    // Answer to later reports of parts if not OK.
   };
 
   explicit FakeServer(Script script);

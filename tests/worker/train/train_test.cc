@@ -118,7 +118,7 @@ TEST(TrainTest, GivesUpWhenGradientsStayNonFinite) {
   EXPECT_FALSE(session->left());
 }
 
-TEST(TrainTest, AFailureWhileJoiningEndsTheJobForAllWithTheReason) {
+TEST(TrainTest, AFailedAgreementOnParametersEndsTheJobForAllWithTheReason) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   job.FailAgreement(absl::InvalidArgumentError("parameter w is not finite"));
