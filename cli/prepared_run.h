@@ -32,9 +32,8 @@ struct PreparedRun {
   std::shared_ptr<const net::Transport> transport;
   std::optional<double> bits_per_second;  // Empty if links are not paced.
   // Ports of the shards, of the relays, of a command's processes, and of the page, in this order.
-  // They are held until the processes start. With checkpoints or a command they are held until the
-  // end of the run, so that a restarted shard, or a command that starts slowly, finds its port
-  // free.
+  // They are held until the end of the run, so that a process that starts slowly or again finds its
+  // port free.
   std::vector<FreePort> ports;
 };
 

@@ -135,7 +135,6 @@ absl::Status JobRun::StartProcesses() {
   if (setup_.has_command() && !options_.quiet) {
     plan.workers[0].on_line = [this](absl::string_view line) { console_.Say(line); };
   }
-  if (!setup_.spec.checkpoint.enabled() && !setup_.has_command()) setup_.ports.clear();
   for (FreePort& port : setup_.ports) {
     if (absl::Status status = port.Share(); !status.ok()) return status;
   }
