@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -29,10 +30,12 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/heap.h"
+#include "base/log.h"
 #include "base/process_usage.h"
 #include "base/random.h"
 #include "base/trace_file.h"
 #include "job/file/job_file.h"
+#include "net/grpc/transport.h"
 #include "net/http/http_server.h"
 #include "worker/http/current_client.h"
 #include "worker/http/worker_pages.h"
@@ -59,6 +62,7 @@ struct Flags {
   std::string http_listen;
   uint64_t quality_interval = 0;
   std::string trace;
+  net::TransportOptions transport;
 };
 
 double Now() {
@@ -247,12 +251,19 @@ int Run(const Flags& flags) {
       return 2;
     }
   }
+  const absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(flags.transport, Logger("worker"));
+  if (!transport.ok()) {
+    std::cerr << transport.status().message() << "\n";
+    return 2;
+  }
   absl::Status status;
   bool rejoining = false;
   for (int session_number = 0; session_number < kSessionsMax; ++session_number) {
     worker::RemoteSessionOptions options =
         worker::OptionsFromJob(*job, flags.coordinator, flags.rank);
     options.software_version = SLUICE_VERSION;
+    options.transport = *transport;
     options.rejoining = rejoining;
     options.quality_interval = flags.quality_interval;
     options.clock = &clock;
@@ -292,5 +303,6 @@ int main(int argc, char** argv) {
                  "As in sluice-worker; 0 disables it");
   app.add_option("--trace-file", flags.trace, "As in sluice-worker");
   CLI11_PARSE(app, argc, argv);
+  if (const char* const proxy = std::getenv("grpc_proxy")) flags.transport.grpc_proxy = proxy;
   return sluice::bench::Run(flags);
 }
