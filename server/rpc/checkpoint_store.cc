@@ -108,10 +108,10 @@ class CheckpointStore::Unnamed {
   bool fits_ = false;
 };
 
-// A client that accepts no bytes blocks its reply, too, and a thread with it. gRPC sends the reply
-// of a blocking client-streaming method after the method has returned, where nothing can limit the
-// time. As a method that streams both ways, PutPart sends its one reply itself. The bytes on the
-// wire are the same.
+// A client that accepts no bytes also blocks its reply, and the thread that sends it. gRPC sends
+// the reply of a synchronous client-streaming method after the method has returned, where nothing
+// can limit the time. As a bidirectional streaming method, PutPart sends its only reply itself. The
+// bytes on the wire are the same.
 CheckpointStore::CheckpointStore(Options options, const ShardHost* host,
                                  std::shared_ptr<const net::Transport> transport, Logger logger)
     : options_(std::move(options)),
@@ -173,8 +173,9 @@ grpc::Status CheckpointStore::Put(grpc::ServerContext* context, PutStream* strea
   v1::PutPartReply reply;
   protocol::PartToProto(done.ok() ? *done : part, reply.mutable_part());
   const ClientPatience::Waiting waiting(&calls_, context, options_.patience);
-  return stream->Write(reply) ? grpc::Status::OK
-                              : grpc::Status(grpc::StatusCode::CANCELLED, "nobody took the reply");
+  return stream->Write(reply)
+             ? grpc::Status::OK
+             : grpc::Status(grpc::StatusCode::CANCELLED, "the client did not read the reply");
 }
 
 absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part,

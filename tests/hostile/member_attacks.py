@@ -171,7 +171,7 @@ def unread_replies(member):
             client.read(lambda: client.calls[-1].ended, 0.2)
         expect(not client.closed, "the connection ended before the replies were due")
         more = threads(shard) - before
-        expect(more < 10, f"{CALLS} replies that nobody takes hold {more} threads")
+        expect(more < 10, f"{CALLS} unread replies hold {more} threads")
         # The client answers pings, so that the connection stays open.
         threading.Thread(target=client.read, args=(lambda: False, 60), daemon=True).start()
         member.expect_checkpoint()

@@ -140,7 +140,7 @@ class LocalSession final : public Session {
   const LocalSessionOptions options_;
   Coding coding_;
   uint64_t step_ = 1;    // The open step, or the next one if none is open.
-  float rate_ = 0;       // Of the shards' updates.
+  float rate_ = 0;       // The shards' learning rate.
   bool agreed_ = false;  // AgreeOnParameters was called.
   bool skips_ = false;
   bool has_result_ = false;

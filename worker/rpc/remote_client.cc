@@ -68,7 +68,7 @@ class RemoteClient final : public RelayClient {
   v1::JoinRequest MakeJoinRequest(const protocol::TensorTable& table,
                                   absl::string_view parameters_sha256) const;
   absl::Status Restore(const Membership& membership, JoinInfo* info);
-  // Marks this client as abandoned. Returns null if no session can tell the job: before Join, and
+  // Marks this client as abandoned. Returns null if no session can notify the job: before Join, and
   // after a Join that failed, because a restarted process may take this rank.
   RemoteSession* GiveUp();
 

@@ -145,7 +145,7 @@ TEST_F(PartExaminationsTest, AnIntactPartIsReadAgainAfterAMinute) {
 TEST_F(PartExaminationsTest, ADamagedPartIsTheReasonNotToUseTheCheckpoint) {
   EXPECT_TRUE(absl::IsUnavailable(Report(StateOf(1))));
   EXPECT_EQ(Answer(12, StateOf(1), "gone"), "") << "shard 1 was not asked";
-  EXPECT_EQ(Answer(11, StateOf(0), "gone"), "") << "nobody asked for this part";
+  EXPECT_EQ(Answer(11, StateOf(0), "gone"), "") << "the coordinator did not ask for it";
   EXPECT_EQ(Answer(11, StateOf(1), "the checksum differs"),
             "rank 1 reported worker-1-term-0.state, and shard 0 found: the checksum differs");
   EXPECT_EQ(Answer(11, StateOf(1), "the checksum differs"), "") << "the examination is over";
