@@ -98,9 +98,12 @@ bool RequestFence::Pass(StreamId stream, const protocol::ExchangeRequest& exchan
     return false;
   }
   RankState& rank = ranks_[exchange.sender.rank];
-  if (stream <= rank.stream) return true;  // The request waited while a newer stream took over.
-  if (rank.stream != 0) out->push_back(StreamReplaced{rank.stream, exchange.sender.rank});
-  rank.stream = stream;
+  if (stream == rank.stream) return true;
+  // The older of two streams ends, also if its first request arrives only now: it would wait for
+  // results that go to the newer one.
+  const StreamId older = std::min(stream, rank.stream);
+  if (older != 0) out->push_back(StreamReplaced{older, exchange.sender.rank});
+  rank.stream = std::max(stream, rank.stream);
   return true;
 }
 

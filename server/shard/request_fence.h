@@ -32,7 +32,7 @@ class RequestFence {
   // Implements Shard::FenceReason.
   std::string FenceReason(const protocol::Sender& sender) const;
   // Returns true for a sender that the shard serves, and records the stream: results go to a rank's
-  // newest stream, and the one that it replaces ends. Otherwise answers the sender and returns
+  // newest stream, and an older one ends. Otherwise answers the sender and returns
   // false. The answer is BUSY if this shard has not received the sender's term or generation yet,
   // and FENCED in other cases.
   bool Pass(StreamId stream, const protocol::ExchangeRequest& exchange, Effects* out);

@@ -111,7 +111,7 @@ struct SendReply {
   std::shared_ptr<const protocol::ExchangeReply> answer;
 };
 // A newer stream of the same rank has replaced this one. End it with ABORTED, so that its client
-// notices and asks again.
+// notices and asks again. The effect may name a stream that has ended.
 struct StreamReplaced {
   StreamId stream = 0;
   uint32_t rank = 0;

@@ -11,7 +11,7 @@ import member_attacks  # noqa: E402
 from protected_job import Member  # noqa: E402
 
 # Those after which a process keeps much freed memory, up to a limit that it reaches after about a dozen of each: glibc keeps it for each arena.
-HEAVY = (grpc_attacks.many_pings, grpc_attacks.reset_streams, member_attacks.random_protobuf, member_attacks.discarded_checkpoint)
+HEAVY = (grpc_attacks.many_pings, grpc_attacks.reset_streams, member_attacks.random_protobuf)
 # A gRPC before 1.56.2 does not withstand the one that is missing.
 STRANGERS = [attack for attack in grpc_attacks.ALL if attack is not grpc_attacks.string_without_end]
 ATTACKS = [*STRANGERS, *member_attacks.ALL]

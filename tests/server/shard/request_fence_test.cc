@@ -12,6 +12,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Key;
+using ::testing::UnorderedElementsAre;
 
 // Returns the streams that the effects end.
 std::vector<StreamId> ReplacedIn(const std::vector<ShardEffect>& effects) {
@@ -31,11 +33,20 @@ TEST(RequestFence, AStreamThatTakesOverARankEndsThePreviousOne) {
   EXPECT_THAT(ReplacedIn(shard.SendOn(11, Contribution(1, 1, 0, 4))), IsEmpty())
       << "each rank has a stream of its own";
   EXPECT_THAT(ReplacedIn(shard.SendOn(12, Contribution(0, 1, 1, 2))), ElementsAre(10));
-  EXPECT_THAT(ReplacedIn(shard.SendOn(10, Contribution(0, 1, 1, 2))), IsEmpty())
-      << "a request of the old stream may have waited";
   shard->StreamClosed(12);
   EXPECT_THAT(ReplacedIn(shard.SendOn(13, Contribution(0, 1, 1, 2))), IsEmpty())
       << "a stream that has ended is not replaced";
+}
+
+TEST(RequestFence, AnOlderStreamEndsAlsoIfItsFirstRequestArrivesLate) {
+  ShardUnderTest shard(SmallShard(2));
+  shard.SendOn(11, Contribution(1, 1, 0, 4));
+  EXPECT_THAT(ReplacedIn(shard.SendOn(10, Contribution(1, 1, 1, 4))), ElementsAre(10))
+      << "otherwise its worker would wait for results that go to stream 11";
+  const std::vector<ShardEffect> closed = shard.SendOn(12, Contribution(0, 1, 1, 2));
+  EXPECT_THAT(ReplacedIn(closed), IsEmpty());
+  EXPECT_THAT(ResultsByStream(closed), UnorderedElementsAre(Key(11), Key(12)))
+      << "results go to the newest stream of each rank";
 }
 
 TEST(RequestFence, ARefusedSenderTakesOverNothing) {
