@@ -14,12 +14,11 @@ void AddLogFlags(CLI::App* app, LogFlags* flags) {
   CLI::Option* const level = app->add_option_function<std::string>(
                                     "--log-level",
                                     [flags](const std::string& name) {
-                                      flags->lowest = name == "error"     ? LogLevel::kError
-                                                      : name == "warning" ? LogLevel::kWarning
-                                                                          : LogLevel::kInfo;
+                                      flags->lowest =
+                                          FindByName<LogLevel>(name).value_or(LogLevel::kInfo);
                                     },
-                                    "Lowest level to log: info, warning or error [info]")
-                                 ->check(CLI::IsMember({"info", "warning", "error"}))
+                                    "Lowest level to log: debug, info, warning or error [info]")
+                                 ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
                                  ->type_name("LEVEL");
   app->add_option_function<std::string>(
          "--log-format",

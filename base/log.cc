@@ -4,23 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "base/text.h"
 
 namespace sluice {
 namespace {
 
-absl::string_view LevelName(LogLevel level) {
-  switch (level) {
-    case LogLevel::kInfo:
-      return "INFO";
-    case LogLevel::kWarning:
-      return "WARNING";
-    case LogLevel::kError:
-      return "ERROR";
-  }
-  return "";
-}
+std::string LevelName(LogLevel level) { return absl::AsciiStrToUpper(NameOf(level)); }
 
 std::string JsonLine(absl::string_view time, LogLevel level, absl::string_view component,
                      const LogOptions& options, const LogFields& fields, absl::string_view text) {
@@ -50,7 +41,7 @@ std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view comp
 }
 
 void Logger::Write(LogLevel level, const LogFields& fields, absl::string_view text) const {
-  if (level < options_.lowest) return;
+  if (!Writes(level)) return;
   if (options_.sink) return options_.sink(level, component_, text);
   const std::string line =
       FormatLogLine(absl::Now(), level, component_, options_, fields, text) + "\n";

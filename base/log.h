@@ -6,8 +6,10 @@
 // A message states the event, the process, the value, and the remedy. Cores do not log.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,14 +17,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/log_level.h"
 
 namespace sluice {
 
-enum class LogLevel { kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
 struct LogOptions {
-  // Events below this level are not written.
+  // Events below this level are not written until Logger::SetLowest.
   LogLevel lowest = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
   // The job's name, which JSON lines contain. Empty while the name is unknown.
@@ -52,12 +54,18 @@ std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view comp
                           absl::string_view text);
 
 // A handle for one process's log lines, which carry the name of the process ("worker-3",
-// "shard-0"). A Logger is copyable and thread-safe.
+// "shard-0"). A Logger is copyable and thread-safe. Copies share the lowest level.
 class Logger {
  public:
   explicit Logger(std::string component, LogOptions options = {})
-      : component_(std::move(component)), options_(std::move(options)) {}
+      : component_(std::move(component)),
+        options_(std::move(options)),
+        lowest_(std::make_shared<std::atomic<LogLevel>>(options_.lowest)) {}
 
+  template <typename... Parts>
+  void Debug(const Parts&... parts) const {
+    if (Writes(LogLevel::kDebug)) Write(LogLevel::kDebug, {}, absl::StrCat(parts...));
+  }
   template <typename... Parts>
   void Info(const Parts&... parts) const {
     Write(LogLevel::kInfo, {}, absl::StrCat(parts...));
@@ -72,11 +80,16 @@ class Logger {
   }
   void Write(LogLevel level, const LogFields& fields, absl::string_view text) const;
 
+  // Events below this level are not written by this logger and its copies from now on.
+  void SetLowest(LogLevel lowest) const { lowest_->store(lowest, std::memory_order_relaxed); }
+  bool Writes(LogLevel level) const { return level >= lowest_->load(std::memory_order_relaxed); }
+
   const std::string& component() const { return component_; }
 
  private:
   std::string component_;
   LogOptions options_;
+  std::shared_ptr<std::atomic<LogLevel>> lowest_;
 };
 
 }  // namespace sluice

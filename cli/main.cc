@@ -28,9 +28,8 @@
 #include "cli/explain.h"
 #include "cli/job_schema.h"
 #include "cli/run.h"
-#include "cli/status.h"
+#include "cli/running_job_commands.h"
 #include "cli/validate.h"
-#include "cli/why.h"
 #include "job/support.h"
 
 namespace sluice::cli {
@@ -133,37 +132,6 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
     }
     *chosen = [options] { return RunJob(*options); };
   });
-}
-
-// Adds a command that asks a coordinator for its status.
-std::pair<CLI::App*, std::shared_ptr<StatusOptions>> AddStatusCommand(CLI::App* app,
-                                                                      const char* name,
-                                                                      const char* what) {
-  CLI::App* const command = app->add_subcommand(name, what);
-  auto options = std::make_shared<StatusOptions>();
-  options->console = ConsoleOfThisProcess();
-  options->security.grpc_proxy = FromEnvironment("grpc_proxy");
-  command->add_option("--coordinator", options->coordinator, "Address of shard 0")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
-  app::AddTransportFlags(command, &options->security);
-  return {command, options};
-}
-
-void AddStatus(CLI::App* app, std::function<int()>* chosen) {
-  const auto [status, options] =
-      AddStatusCommand(app, "status", "Show the status of a running job");
-  status->add_flag("--json", options->json,
-                   "Print the coordinator's answer as JSON; with --watch one line per answer");
-  status->add_flag("--watch", options->watch, "Show it every second until the job ends or Ctrl-C");
-  status->callback(
-      [shared = options, chosen] { *chosen = [shared] { return ShowStatus(*shared); }; });
-}
-
-void AddWhy(CLI::App* app, std::function<int()>* chosen) {
-  const auto [why, options] =
-      AddStatusCommand(app, "why", "Say in words what a job waits for and what to do about it");
-  why->callback([shared = options, chosen] { *chosen = [shared] { return ShowWhy(*shared); }; });
 }
 
 void AddDoctor(CLI::App* app, std::function<int()>* chosen) {
@@ -398,8 +366,7 @@ int Main(int argc, char** argv) {
   AddRun(&app, &run_options, &chosen);
   AddValidate(&app, &chosen);
   AddExplain(&app, &chosen);
-  AddStatus(&app, &chosen);
-  AddWhy(&app, &chosen);
+  AddRunningJobCommands(ConsoleOfThisProcess(), FromEnvironment("grpc_proxy"), &app, &chosen);
   AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);

@@ -60,6 +60,9 @@ void AppendWarnings(const v1::GetStatusReply& status, absl::string_view kind, st
     if (warning.kind() != kind) continue;
     absl::StrAppend(text, " ", Sentence(warning.text()));
     if (!warning.action().empty()) absl::StrAppend(text, " ", Sentence(warning.action()));
+    if (!warning.runbook().empty()) {
+      absl::StrAppend(text, " More: docs/operations.md#", warning.runbook(), ".");
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/log_level.h"
 #include "protocol/compression_plan.h"
 #include "protocol/disk_wait.h"
 #include "protocol/exchange.h"
@@ -163,6 +164,8 @@ struct JobState {
   // Lists all shards in a reply to a worker that does not know the current process of some shard.
   // Otherwise empty.
   std::vector<ShardPlace> shards{};
+  // Lowest level that the worker logs from now on. Unset if nothing changes.
+  std::optional<LogLevel> log_level{};
 
   friend bool operator==(const JobState&, const JobState&) = default;
 };

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/log_level.h"
 #include "protocol/disk_wait.h"
 #include "protocol/job_phase.h"
 #include "protocol/layout.h"
@@ -153,9 +154,16 @@ struct ExaminePart {
   friend bool operator==(const ExaminePart&, const ExaminePart&) = default;
 };
 
+// A command that sets the lowest level that the shard's process logs.
+struct SetLogLevel {
+  LogLevel lowest = LogLevel::kInfo;
+
+  friend bool operator==(const SetLogLevel&, const SetLogLevel&) = default;
+};
+
 // Any command from the coordinator to a shard.
 using ShardCommand = std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard, SetMembers,
-                                  ReleaseResults, KeepCheckpoints, ExaminePart>;
+                                  ReleaseResults, KeepCheckpoints, ExaminePart, SetLogLevel>;
 
 // A shard's answer to ExaminePart. `part.error` is empty if the part is intact.
 struct PartExamined {

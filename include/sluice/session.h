@@ -26,7 +26,7 @@ namespace sluice::client {
 
 enum class ElementType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
 
-enum class LogLevel : uint8_t { kInfo = 0, kWarning = 1, kError = 2 };
+enum class LogLevel : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
 
 // Receives log lines. Any thread may call the sink, even while it holds locks, so the sink must not
 // block and must not call the library.

@@ -117,6 +117,36 @@ v1::JobPhase PhaseToProto(JobPhase phase) {
   return v1::JOB_PHASE_UNSPECIFIED;
 }
 
+v1::LogLevel LevelToProto(std::optional<LogLevel> level) {
+  if (!level.has_value()) return v1::LOG_LEVEL_UNSPECIFIED;
+  switch (*level) {
+    case LogLevel::kDebug:
+      return v1::LOG_LEVEL_DEBUG;
+    case LogLevel::kInfo:
+      return v1::LOG_LEVEL_INFO;
+    case LogLevel::kWarning:
+      return v1::LOG_LEVEL_WARNING;
+    case LogLevel::kError:
+      return v1::LOG_LEVEL_ERROR;
+  }
+  return v1::LOG_LEVEL_UNSPECIFIED;
+}
+
+std::optional<LogLevel> LevelFromProto(v1::LogLevel level) {
+  switch (level) {
+    case v1::LOG_LEVEL_DEBUG:
+      return LogLevel::kDebug;
+    case v1::LOG_LEVEL_INFO:
+      return LogLevel::kInfo;
+    case v1::LOG_LEVEL_WARNING:
+      return LogLevel::kWarning;
+    case v1::LOG_LEVEL_ERROR:
+      return LogLevel::kError;
+    default:
+      return std::nullopt;
+  }
+}
+
 JobPhase PhaseFromProto(v1::JobPhase phase, JobPhase otherwise) {
   switch (phase) {
     case v1::JOB_PHASE_WAITING:

@@ -2,8 +2,10 @@
 // of checkpoints, waits for disks, layouts and phases.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "base/log_level.h"
 #include "protocol/disk_wait.h"
 #include "protocol/exchange.h"
 #include "protocol/job_phase.h"
@@ -34,6 +36,10 @@ DiskWait WaitFromProto(const v1::DiskWait& message);
 v1::JobPhase PhaseToProto(JobPhase phase);
 // Returns `otherwise` for an unknown phase.
 JobPhase PhaseFromProto(v1::JobPhase phase, JobPhase otherwise);
+
+// LOG_LEVEL_UNSPECIFIED, and a level that this version does not know, stand for no level.
+v1::LogLevel LevelToProto(std::optional<LogLevel> level);
+std::optional<LogLevel> LevelFromProto(v1::LogLevel level);
 
 // Shortens a reason, a host or an address to 4,096 bytes of valid UTF-8.
 std::string Shortened(const std::string& text);

@@ -254,6 +254,7 @@ void HeartbeatReplyToProto(const HeartbeatReply& answer, v1::HeartbeatReply* mes
   message->set_durable_step(answer.job.durable_step);
   for (const ShardPlace& place : answer.job.shards) PlaceToProto(place, message->add_shards());
   message->set_server_incarnation(answer.server_incarnation);
+  message->set_log_level(LevelToProto(answer.job.log_level));
 }
 
 HeartbeatReply HeartbeatReplyFromProto(const v1::HeartbeatReply& message) {
@@ -264,6 +265,7 @@ HeartbeatReply HeartbeatReplyFromProto(const v1::HeartbeatReply& message) {
   for (const v1::ShardAddress& place : message.shards()) {
     answer.job.shards.push_back(PlaceFromProto(place));
   }
+  answer.job.log_level = LevelFromProto(message.log_level());
   return answer;
 }
 

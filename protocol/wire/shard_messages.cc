@@ -1,5 +1,6 @@
 #include "protocol/wire/shard_messages.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -180,6 +181,8 @@ v1::ShardCommand CommandToProto(uint64_t sequence, const ShardCommand& command) 
     message.mutable_keep()->set_before(keep->before);
   } else if (const auto* examine = std::get_if<ExaminePart>(&command)) {
     PartToProto(examine->part, message.mutable_examine());
+  } else if (const auto* log = std::get_if<SetLogLevel>(&command)) {
+    message.set_log_level(LevelToProto(log->lowest));
   } else {
     const EndShard& end = std::get<EndShard>(command);
     message.mutable_end()->set_phase(PhaseToProto(end.phase));
@@ -209,6 +212,11 @@ absl::StatusOr<ShardCommand> CommandFromProto(const v1::ShardCommand& message) {
           .before = message.keep().before()};
     case v1::ShardCommand::kExamine:
       return ExaminePart{.part = PartFromProto(message.examine())};
+    case v1::ShardCommand::kLogLevel:
+      if (const std::optional<LogLevel> lowest = LevelFromProto(message.log_level())) {
+        return SetLogLevel{.lowest = *lowest};
+      }
+      break;
     case v1::ShardCommand::kPlan:
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _EXIT_LOST_OTHERS = 75  # As sluice-worker's: a supervisor starts this rank again, and it goes on from the checkpoint.
 _T = TypeVar("_T")
 _open: dict[int, Session] = {}  # By id, in the order in which they were made.
-_LEVELS = ("INFO", "WARNING", "ERROR")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class Session(Reporting, Resuming):

@@ -17,7 +17,7 @@ namespace sluice::python {
 
 class LogQueue {
  public:
-  // (level, component, text); the level is 0 for info, 1 for warning and 2 for error.
+  // (level, component, text); the level is 0 for debug, 1 for info, 2 for warning and 3 for error.
   using Line = std::tuple<int, std::string, std::string>;
 
   void Add(client::LogLevel level, std::string_view component, std::string_view text) {

@@ -40,12 +40,14 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       leases_(&run_, now),
       repair_(&run_),
       elastic_(&run_),
+      administration_(&run_, &elastic_),
       checkpoint_reports_(&run_),
       divergence_(&run_) {}
 
 void Coordinator::Join(JoinToken token, protocol::WorkerJoin join, absl::Time now, Effects* out) {
   Roster& roster = run_.roster();
-  const absl::Status valid = CheckJoin(run_, join);
+  absl::Status valid = CheckJoin(run_, join);
+  if (valid.ok()) valid = administration_.CheckNotEvicted(join);
   if (!valid.ok()) {
     if (run_.ended() && join.rank < roster.size()) roster.SetToldEnd(join.rank, true);
     out->push_back(AnswerJoin{token, valid});
@@ -303,7 +305,8 @@ protocol::JobState Coordinator::State() const {
           .failure = failure(),
           .generation = run_.term().generation,
           .term = term(),
-          .durable_step = run_.book().newest()};
+          .durable_step = run_.book().newest(),
+          .log_level = run_.fleet().log_level()};
 }
 
 void Coordinator::EndNotTold(const protocol::Sender& sender) {

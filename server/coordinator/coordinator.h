@@ -16,6 +16,7 @@
 #include "protocol/membership.h"
 #include "protocol/shard_control.h"
 #include "protocol/snapshot.h"
+#include "server/coordinator/administration.h"
 #include "server/coordinator/checkpoint_reports.h"
 #include "server/coordinator/coordinator_effects.h"
 #include "server/coordinator/coordinator_options.h"
@@ -102,6 +103,14 @@ class Coordinator {
   }
   void RequestCancelled(CheckpointToken token) { run_.checkpoints().CancelRequest(token); }
 
+  // As the methods of Administration.
+  absl::StatusOr<std::string> Evict(const Eviction& eviction, absl::Time now, Effects* out) {
+    return administration_.Evict(eviction, now, out);
+  }
+  absl::StatusOr<RunningSettings> Change(const RunningSettings& change, Effects* out) {
+    return administration_.Change(change, out);
+  }
+
   // Checks the leases and the time-outs. If much time has passed since the last tick, assumes that
   // this process was suspended and shifts all timers by that gap.
   void Tick(absl::Time now, Effects* out);
@@ -156,6 +165,7 @@ class Coordinator {
   LeaseWatch leases_;
   LossRepair repair_;
   ElasticMembers elastic_;
+  Administration administration_;
   CheckpointReports checkpoint_reports_;
   DivergenceCheck divergence_;
   std::optional<uint32_t> absurd_in_term_;  // The last term in which it warned of an absurd step.

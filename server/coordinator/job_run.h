@@ -107,6 +107,8 @@ class JobRun {
   void NotePosition() { knows_position_ = true; }
   // Extends all leases and time-outs.
   void ShiftTimes(absl::Duration gap, absl::Time now);
+  // Replaces server.lease_timeout.
+  void SetLease(absl::Duration lease) { options_.server.lease_timeout = lease; }
 
   // End of a term or of the run. These do nothing if the run has ended.
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);
@@ -127,7 +129,7 @@ class JobRun {
   void End(protocol::JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
            Effects* out);
 
-  const CoordinatorOptions options_;
+  CoordinatorOptions options_;
   const uint64_t incarnation_;
   absl::Time waiting_since_;
   protocol::JobPhase phase_ = protocol::JobPhase::kWaiting;

@@ -71,9 +71,9 @@ void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobW
         {Kind::kProblem,
          absl::StrCat(who, " has not reported for ", Seconds(since),
                       lost ? ": it is lost, and the job waits for it" : ""),
-         lost
-             ? "restart it, unless a supervisor does; if it runs, its log says why it cannot join"
-             : "check its machine, network and log; after server.lease_timeout it counts as lost"});
+         lost ? "restart it, unless a supervisor does; if it runs, its log says why it cannot join"
+              : "check its machine, network and log; after server.lease_timeout it counts as lost",
+         Runbook::kProcessLost});
   };
   for (const MemberStatus& member : status.members) {
     if (member.joined && !member.left) add(Named(member), member.lost, member.since_heartbeat);
@@ -92,7 +92,9 @@ void AddWaits(const JobStatus& status, std::vector<JobWarning>* out) {
     std::string text =
         absl::StrCat(wait.who, " has been waiting for ", wait.what, " for ", Seconds(wait.lasts));
     if (!wait.trouble.empty()) absl::StrAppend(&text, ", and retries: ", wait.trouble);
-    out->push_back({Kind::kProblem, std::move(text), std::string(kCheckDisk)});
+    out->push_back(
+        {Kind::kProblem, std::move(text), std::string(kCheckDisk),
+         status.record_unwritten ? Runbook::kRecordUnwritten : Runbook::kCheckpointGivenUp});
   }
 }
 
@@ -124,7 +126,8 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
                   absl::StrCat("the loss of ", Names("worker", ranks),
                                " is not finite: training has diverged"),
                   "continue from a checkpoint before that with a lower learning rate, warm-up, or "
-                  "optimizer.clip_norm"});
+                  "optimizer.clip_norm",
+                  Runbook::kLossNotFinite});
 }
 
 void AddMissingCheckpoint(const JobStatus& status, std::vector<JobWarning>* out) {
@@ -137,7 +140,8 @@ void AddMissingCheckpoint(const JobStatus& status, std::vector<JobWarning>* out)
   if (text.empty()) return;
   out->push_back({Kind::kProblem, std::move(text),
                   "find the process that cannot write its part: its log names the folder and the "
-                  "error"});
+                  "error",
+                  Runbook::kCheckpointOld});
 }
 
 // A part of a step, and the texts of the warning if it takes too long.
@@ -147,6 +151,7 @@ struct LongPart {
   const char* one = "";
   const char* several = "";
   const char* action = "";
+  Runbook runbook = Runbook::kNone;
 };
 
 void AddLong(const std::vector<Paced>& all, const LongPart& told, std::vector<JobWarning>* out) {
@@ -165,7 +170,7 @@ void AddLong(const std::vector<Paced>& all, const LongPart& told, std::vector<Jo
   out->push_back({Kind::kSlow,
                   absl::StrCat(who, ranks.size() == 1 ? told.one : told.several, ": ",
                                Percents(shares), " of a step"),
-                  told.action});
+                  told.action, told.runbook});
 }
 
 // What a worker does for the largest part of its step, and what would help if others wait for it.
@@ -211,7 +216,7 @@ void AddLast(const std::vector<Paced>& all, std::vector<JobWarning>* out) {
                                       : "the other workers wait for worker ",
                       last->rank, ": ", Percents(others), " of a step, while that one spends ",
                       Percent(last->Share(busy)), " of it ", most.name),
-         most.action});
+         most.action, Runbook::kWaitsForOneWorker});
   } else if (last->wait_share() >= kWaitMuch) {
     out->push_back({Kind::kSlow,
                     absl::StrCat("all workers wait for the shards or for each other: ",
@@ -227,14 +232,14 @@ void AddSlow(const JobStatus& status, const JobHistory& history, std::vector<Job
     const std::optional<MemberPace> pace = history.Pace(member.rank);
     if (pace.has_value() && pace->split.seconds() > 0) all.push_back({member.rank, *pace});
   }
-  AddLong(
-      all,
-      {.part = &StepSplit::transfer,
-       .much = kTransferMuch,
-       .one = " waits on its link",
-       .several = " wait on their links",
-       .action = "use a codec that sends fewer bytes, control.policy auto, or a faster network"},
-      out);
+  AddLong(all,
+          {.part = &StepSplit::transfer,
+           .much = kTransferMuch,
+           .one = " waits on its link",
+           .several = " wait on their links",
+           .action = "use a codec that sends fewer bytes, control.policy auto, or a faster network",
+           .runbook = Runbook::kWaitsOnLink},
+          out);
   AddLong(all,
           {.part = &StepSplit::encode,
            .much = kEncodeMuch,
@@ -268,7 +273,8 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
          status.checkpoint_step == 0
              ? "fix the cause and start the job again"
              : "fix the cause, and start all processes again with the same checkpoint.dir: "
-               "the job continues from its newest checkpoint"});
+               "the job continues from its newest checkpoint",
+         Runbook::kJobFailed});
   }
   if (status.phase == protocol::JobPhase::kFailed || status.phase == protocol::JobPhase::kFinished)
     return out;
@@ -280,7 +286,8 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   if (!status.checkpoint_trouble.empty()) {
     out.push_back({Kind::kProblem, status.checkpoint_trouble,
                    "if the next checkpoint fails too, read the log of the process whose part is "
-                   "missing, and check its disk"});
+                   "missing, and check its disk",
+                   Runbook::kCheckpointGivenUp});
   }
   if (status.phase != protocol::JobPhase::kRunning) return out;
   const std::optional<absl::Duration> since = history.since_step();
@@ -290,7 +297,8 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
                                 ": they compute, test, or wait for data"),
                    "read the log of the worker with the lowest step; after server.stall_timeout, a "
                    "worker that "
-                   "hangs counts as lost"});
+                   "hangs counts as lost",
+                   Runbook::kNoProgress});
   } else {
     AddSlow(status, history, &out);
   }

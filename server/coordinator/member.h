@@ -21,10 +21,10 @@ enum class MemberState {
   kJoining,  // The holder's Join waits until the term begins or until the shards know the holder.
   kActive,   // The holder takes part in the term.
   kLost,     // The holder's lease has expired, and the job waits for the holder.
-  // Elastic: the holder left before the end, and the job cannot continue with fewer workers. The
-  // next check of the leases handles this.
+  // The holder was evicted; or, in an elastic job, it left before the end, and the job cannot
+  // continue with fewer workers. The next check of the leases handles this.
   kLeaving,
-  kGone,  // Elastic: the holder left before the end, and the job waits for a newcomer.
+  kGone,  // The holder was evicted or left before the end, and the job waits for a newcomer.
   kLeft,  // The holder has finished, or it gave up and the job failed.
 };
 
@@ -34,7 +34,7 @@ enum class MemberEvent {
   kBegan,        // The term began, or the holder's Join was answered.
   kReturned,     // The holder sent a report or repeated its Join.
   kExpired,      // The holder's lease has expired, and the job waits.
-  kGaveUp,       // The holder left before the end.
+  kGaveUp,       // The holder left before the end or was evicted.
   kLeft,         // The holder left, and no other worker needs it.
   kNeededAgain,  // A shard replays, and the holder has the data.
   kTermOver,     // The term is over while the holder's Join waits.

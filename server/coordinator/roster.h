@@ -114,7 +114,7 @@ class Roster {
   // Records a repeated Join of a member while the term runs.
   void Return(uint32_t rank, absl::Time now, Effects* out);
   void Leave(uint32_t rank) { Move(&members_[rank], MemberEvent::kLeft); }
-  // Elastic: records that the member left before the end.
+  // Records that the member left before the end of an elastic job, or was evicted.
   void GiveUp(uint32_t rank, absl::string_view why);
   // Members that have finished are needed again. They repeat their Leave until the job ends.
   void NeedAll();

@@ -174,6 +174,7 @@ bool ShardFleet::Attach(ControlStreamId stream, const protocol::ShardArrival& ar
     out->push_back(Notice{.text = absl::StrCat(Describe(seat), " is back"),
                           .fields = {.event = "shard_back", .shard = seat.arrival.shard}});
   }
+  SendLogLevel(seat, out);
   return is_new;
 }
 
@@ -287,6 +288,17 @@ void ShardFleet::NameCheckpoint(uint64_t minimum_step, Effects* out) {
   const ShardSeat& seat = seats_[0];
   if (!seat.is_attached()) return;
   out->push_back(CommandShard{seat.stream, ++sequence_, protocol::NameCheckpoint{minimum_step}});
+}
+
+void ShardFleet::SetLogLevel(LogLevel lowest, Effects* out) {
+  log_level_ = lowest;
+  for (const ShardSeat& seat : seats_) SendLogLevel(seat, out);
+}
+
+// The number 0 acknowledges no other command, so a shard may get this one before it has started.
+void ShardFleet::SendLogLevel(const ShardSeat& seat, Effects* out) const {
+  if (!log_level_.has_value() || !seat.is_attached()) return;
+  out->push_back(CommandShard{seat.stream, 0, protocol::SetLogLevel{*log_level_}});
 }
 
 bool ShardFleet::ExaminePart(uint32_t shard, protocol::CheckpointPart part, Effects* out) {

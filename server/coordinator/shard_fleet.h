@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/log_level.h"
 #include "protocol/membership.h"
 #include "protocol/shard_control.h"
 #include "server/coordinator/coordinator_effects.h"
@@ -137,6 +138,10 @@ class ShardFleet {
   void ReleaseResults(uint32_t shard, uint64_t durable_step, Effects* out);
   void KeepCheckpoints(const protocol::KeepCheckpoints& keep, Effects* out);
   void NameCheckpoint(uint64_t minimum_step, Effects* out);
+  // Sends the level to all attached processes, and to each process that attaches from now on.
+  void SetLogLevel(LogLevel lowest, Effects* out);
+  // Unset before the first SetLogLevel.
+  std::optional<LogLevel> log_level() const { return log_level_; }
   // Returns false if the shard cannot get the command now.
   bool ExaminePart(uint32_t shard, protocol::CheckpointPart part, Effects* out);
 
@@ -164,6 +169,7 @@ class ShardFleet {
 
  private:
   static void Move(ShardSeat* seat, ShardEvent event);
+  void SendLogLevel(const ShardSeat& seat, Effects* out) const;
   bool KnowsMembers(const ShardSeat& seat) const;
 
   const uint64_t first_number_;  // All numbers of this coordinator are higher.
@@ -176,6 +182,7 @@ class ShardFleet {
   uint64_t end_sequence_ = 0;      // 0 until the job ends.
   uint64_t members_sequence_ = 0;  // 0 if StartShard announced the members.
   protocol::SetMembers members_;   // The command with that number.
+  std::optional<LogLevel> log_level_;
 };
 
 }  // namespace sluice::server

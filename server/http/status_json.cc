@@ -201,7 +201,8 @@ void AddJob(const JobStatus& job, const JobReport& report, Json* out) {
   for (const JobWarning& warning : report.warnings) {
     warnings.push_back({{"kind", Text(ToString(warning.kind))},
                         {"text", warning.text},
-                        {"action", warning.action}});
+                        {"action", warning.action},
+                        {"runbook", Text(NameOf(warning.runbook))}});
   }
   (*out)["warnings"] = std::move(warnings);
   (*out)["workers_total"] = job.members.size();

@@ -159,7 +159,10 @@ grpc::Status CheckpointStore::Put(grpc::ServerContext* context, PutStream* strea
   protocol::CheckpointPart part = protocol::CheckedPartFromProto(first.part());
   part.file.clear();  // The store chooses the file.
   const absl::Status valid = CheckNow(sender, part);
-  if (!valid.ok()) return net::ToGrpc(valid);
+  if (!valid.ok()) {
+    logger_.Debug("refused a part of rank ", sender.rank, ": ", valid.message());
+    return net::ToGrpc(valid);
+  }
   const Transfer transfer(this, protocol::PartPath(options_.folder, part), sender.rank);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
   absl::StatusOr<protocol::CheckpointPart> done = Receive(sender, part, context, stream);

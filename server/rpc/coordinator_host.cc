@@ -159,10 +159,34 @@ absl::StatusOr<uint64_t> CoordinatorHost::NumberShard() {
   MutexLock lock(&mutex_);
   // The coordinator's own number may not be on disk yet. A successor could then get the same number
   // and give the same numbers to shards.
-  if (effects_.AwaitsRecord()) {
-    return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
-  }
+  const absl::Status written = CheckRecordIsWritten();
+  if (!written.ok()) return written;
   return coordinator_.NumberShard();
+}
+
+absl::Status CoordinatorHost::CheckRecordIsWritten() const {
+  if (!effects_.AwaitsRecord()) return absl::OkStatus();
+  return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
+}
+
+absl::StatusOr<std::string> CoordinatorHost::Evict(const Eviction& eviction) {
+  MutexLock lock(&mutex_);
+  const absl::Status written = CheckRecordIsWritten();
+  if (!written.ok()) return written;
+  Coordinator::Effects effects;
+  absl::StatusOr<std::string> outcome = coordinator_.Evict(eviction, clock_->Now(), &effects);
+  Deliver(std::move(effects));
+  return outcome;
+}
+
+absl::StatusOr<RunningSettings> CoordinatorHost::Change(const RunningSettings& change) {
+  MutexLock lock(&mutex_);
+  const absl::Status written = CheckRecordIsWritten();
+  if (!written.ok()) return written;
+  Coordinator::Effects effects;
+  absl::StatusOr<RunningSettings> settings = coordinator_.Change(change, &effects);
+  Deliver(std::move(effects));
+  return settings;
 }
 
 void CoordinatorHost::ShardArrived(ControlStreamId stream, const protocol::ShardArrival& arrival) {

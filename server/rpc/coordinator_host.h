@@ -44,6 +44,10 @@ class CoordinatorHost {
   // Forgets the answer and returns true. Returns false if the answer was already given.
   bool RequestCancelled(CheckpointToken token);
 
+  // As the methods of Administration. These fail with UNAVAILABLE while a record is not on disk.
+  absl::StatusOr<std::string> Evict(const Eviction& eviction);
+  absl::StatusOr<RunningSettings> Change(const RunningSettings& change);
+
   // `output` must stay valid until ShardGone.
   ControlStreamId Open(CommandOutput* output);
   // Calls Coordinator::NumberShard. Fails with UNAVAILABLE while a record is not on disk yet.
@@ -97,6 +101,8 @@ class CoordinatorHost {
                                                const protocol::Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fails with UNAVAILABLE while a record is not on disk.
+  absl::Status CheckRecordIsWritten() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool JobHasEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "net/grpc/grpc_status.h"
 #include "net/grpc/host_port.h"
 #include "protocol/wire/common_messages.h"
@@ -11,6 +12,7 @@
 #include "protocol/wire/tensor_table_message.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/refused_call.h"
+#include "server/rpc/settings_message.h"
 #include "server/rpc/status_reply.h"
 
 namespace sluice::server {
@@ -174,6 +176,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
     reactor->Finish(net::ToGrpc(join.status()));
     return reactor;
   }
+  logger_.Debug(net::AddressOfPeer(context->peer()), " asks to join as rank ", join->rank);
   return new JoinCall(host_, *std::move(join), reply);
 }
 
@@ -195,6 +198,9 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
   if (state.ok()) {
     protocol::HeartbeatReplyToProto({.job = *state, .server_incarnation = host_->incarnation()},
                                     reply);
+  } else {
+    logger_.Debug("refused a heartbeat of ", net::AddressOfPeer(context->peer()), ", rank ",
+                  heartbeat->sender.rank, ": ", state.status().message());
   }
   reactor->Finish(net::ToGrpc(state.status()));
   return reactor;
@@ -240,12 +246,59 @@ grpc::ServerUnaryReactor* CoordinatorService::RequestCheckpoint(
     return refusal;
   }
   const absl::Status here = CheckJobName(request->job_name());
-  logger_.Info("audit: ", net::AddressOfPeer(context->peer()), " requested a checkpoint",
-               here.ok() ? "" : absl::StrCat(", which was refused: ", here.message()));
+  Audit(context, "requested a checkpoint", here);
   if (here.ok()) return new CheckpointCall(host_, reply);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(net::ToGrpc(here));
   return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::EvictRank(grpc::CallbackServerContext* context,
+                                                        const v1::EvictRankRequest* request,
+                                                        v1::EvictRankReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kEvictRank)) {
+    return refusal;
+  }
+  absl::Status status = CheckJobName(request->job_name());
+  if (status.ok()) {
+    absl::StatusOr<std::string> outcome =
+        host_->Evict({.rank = request->rank(),
+                      .reason = protocol::Shortened(request->reason()),
+                      .allow_rollback = request->allow_rollback()});
+    if (outcome.ok()) reply->set_outcome(ValidText(*outcome));
+    status = outcome.status();
+  }
+  Audit(context, absl::StrCat("evicted rank ", request->rank()), status);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(net::ToGrpc(status));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ChangeSettings(
+    grpc::CallbackServerContext* context, const v1::ChangeSettingsRequest* request,
+    v1::ChangeSettingsReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal =
+          RefusalOf(context, *transport_, net::Method::kChangeSettings)) {
+    return refusal;
+  }
+  const RunningSettings change = SettingsFromProto(*request);
+  absl::Status status = CheckJobName(request->job_name());
+  if (status.ok()) {
+    const absl::StatusOr<RunningSettings> settings = host_->Change(change);
+    if (settings.ok()) SettingsToProto(*settings, reply);
+    status = settings.status();
+  }
+  Audit(context, absl::StrCat("changed settings: ", ToString(change)), status);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(net::ToGrpc(status));
+  return reactor;
+}
+
+void CoordinatorService::Audit(grpc::CallbackServerContext* context, absl::string_view what,
+                               const absl::Status& outcome) const {
+  logger_.Info("audit: ", net::AddressOfPeer(context->peer()), " ", what,
+               outcome.ok() ? "" : absl::StrCat(", which was refused: ", outcome.message()));
 }
 
 absl::Status CoordinatorService::CheckJobName(absl::string_view asked) const {

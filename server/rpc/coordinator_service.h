@@ -36,9 +36,18 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusReply* reply) override;
+  grpc::ServerUnaryReactor* EvictRank(grpc::CallbackServerContext* context,
+                                      const v1::EvictRankRequest* request,
+                                      v1::EvictRankReply* reply) override;
+  grpc::ServerUnaryReactor* ChangeSettings(grpc::CallbackServerContext* context,
+                                           const v1::ChangeSettingsRequest* request,
+                                           v1::ChangeSettingsReply* reply) override;
 
  private:
   absl::Status CheckJobName(absl::string_view asked) const;
+  // Logs that this client gave a command and whether it was refused.
+  void Audit(grpc::CallbackServerContext* context, absl::string_view what,
+             const absl::Status& outcome) const;
 
   CoordinatorHost* const host_;
   const std::shared_ptr<const net::Transport> transport_;

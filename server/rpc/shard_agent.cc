@@ -396,6 +396,8 @@ absl::Status ShardAgent::Do(const protocol::ShardCommand& command) {
     host_->KeepCheckpoints(keep->steps, keep->before);
   } else if (const auto* examine = std::get_if<protocol::ExaminePart>(&command)) {
     if (host_->examiner() != nullptr) host_->examiner()->Examine(examine->part);
+  } else if (const auto* log = std::get_if<protocol::SetLogLevel>(&command)) {
+    logger_.SetLowest(log->lowest);
   } else {
     const auto& end = std::get<protocol::EndShard>(command);
     EndWith(end.phase, end.reason);

@@ -82,6 +82,7 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
     out->set_kind(std::string(ToString(warning.kind)));
     out->set_text(ValidText(warning.text));
     out->set_action(ValidText(warning.action));
+    out->set_runbook(std::string(NameOf(warning.runbook)));
   }
 }
 

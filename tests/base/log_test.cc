@@ -64,6 +64,21 @@ TEST(Log, WhatIsBelowTheLowestLevelIsLeftOut) {
                              testing::HasSubstr("ERROR shard-1: broken\n")));
 }
 
+TEST(Log, CopiesShareTheLowestLevel) {
+  std::vector<std::string> taken;
+  const auto sink = [&](LogLevel, absl::string_view, absl::string_view text) {
+    taken.emplace_back(text);
+  };
+  const Logger logger("worker-1", {.sink = sink});
+  const Logger copy = logger;
+  copy.Debug("too detailed");
+  logger.SetLowest(LogLevel::kDebug);
+  copy.Debug("detailed");
+  logger.SetLowest(LogLevel::kError);
+  copy.Warning("odd");
+  EXPECT_EQ(taken, std::vector<std::string>{"detailed"});
+}
+
 TEST(Log, ASinkTakesWhatWouldGoToStderr) {
   std::vector<std::string> taken;
   const auto sink = [&](LogLevel level, absl::string_view component, absl::string_view text) {
@@ -74,7 +89,7 @@ TEST(Log, ASinkTakesWhatWouldGoToStderr) {
   logger.Info("rank 1 is here");
   logger.Error("rank 1", " left");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(taken, std::vector<std::string>{"2 worker-1 rank 1 left"});
+  EXPECT_EQ(taken, std::vector<std::string>{"3 worker-1 rank 1 left"});
 }
 
 }  // namespace

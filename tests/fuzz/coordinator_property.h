@@ -63,7 +63,7 @@ class CoordinatorProperty {
           coordinator_.Tick(now_, &effects_);
         });
       case 10:
-        return CheckStatus();
+        return event / 12 % 2 == 0 ? CheckStatus() : Administer(input);
       default:
         return ActHonestly();
     }
@@ -185,6 +185,20 @@ class CoordinatorProperty {
                                   protocol::CheckedPartFromProto(message->part()), now_, &effects_);
     });
     if (!status.ok()) CheckError(status);
+  }
+
+  void Administer(FuzzInput* input) {
+    const uint8_t what = input->Byte();
+    Collect([&] {
+      const auto evicted =
+          coordinator_.Evict({.rank = what % 3U, .allow_rollback = what > 127}, now_, &effects_);
+      if (!evicted.ok()) CheckError(evicted.status());
+    });
+    Collect([&] {
+      const auto changed =
+          coordinator_.Change({.lease_timeout = absl::Milliseconds(input->Short())}, &effects_);
+      if (!changed.ok()) CheckError(changed.status());
+    });
   }
 
   void Attach(uint32_t shard, FuzzInput* input) {

@@ -3,6 +3,7 @@
 // (2 bytes), then the bytes that a client sends.
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,7 +86,9 @@ void CheckHttp(FuzzInput input) {
   const absl::string_view bytes(reinterpret_cast<const char*>(rest.data()), rest.size());
   const std::optional<HttpRequest> request = CheckParser(bytes, first_piece);
   HttpClient client(Server()->port());
-  Check(client.connected(), "the port accepts connections");
+  // A machine that is short of local ports is not a finding.
+  Check(client.connected() || errno == EADDRNOTAVAIL, "the port accepts connections");
+  if (!client.connected()) return;
   const size_t piece = std::min(first_piece, bytes.size());
   client.Send(bytes.substr(0, piece));
   client.Send(bytes.substr(piece));

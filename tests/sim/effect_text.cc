@@ -132,6 +132,10 @@ class EffectWriter {
     const auto& [part] = examine;
     Add(part);
   }
+  void AddOne(const protocol::SetLogLevel& log) {
+    const auto& [lowest] = log;
+    Add(static_cast<int>(lowest));
+  }
 
   void AddOne(const server::AnswerJoin& answer) {
     const auto& [token, grant] = answer;

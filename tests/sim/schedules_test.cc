@@ -106,6 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Schedule{"Nothing", {}},
         Schedule{"WorkerKilled", {Fault::kKillWorker}, Rollback::kNever, false, true},
+        Schedule{
+            "WorkersEvicted", {Fault::kEvicted, Fault::kEvicted}, Rollback::kNever, false, true},
         Schedule{"ShardKilled", {Fault::kKillShard}, Rollback::kNever, true},
         Schedule{"CoordinatorKilled", {Fault::kKillCoordinator}, Rollback::kNever, true},
         Schedule{"TwoOfAnyKilled", {Fault::kKillTwo}, Rollback::kWhenNeeded, true, true},

@@ -132,6 +132,13 @@ void SimCoordinator::RequestCheckpoints(uint32_t count, server::CheckpointToken 
   }
 }
 
+void SimCoordinator::Evict(uint32_t rank, bool allow_rollback) {
+  if (persisting()) return;  // The host refuses the command.
+  server::Coordinator::Effects effects;
+  (void)core_->Evict({.rank = rank, .allow_rollback = allow_rollback}, Now(), &effects);
+  CarryOut(effects);
+}
+
 void SimCoordinator::CheckAnswer(const server::AnswerCheckpoint& answer) {
   const auto request = requests_.find(answer.token);
   if (request == requests_.end()) {

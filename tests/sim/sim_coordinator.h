@@ -45,6 +45,9 @@ class SimCoordinator {
   void CarryOut(const server::Coordinator::Effects& effects);
   // Requests `count` checkpoints. Each request must get one answer.
   void RequestCheckpoints(uint32_t count, server::CheckpointToken first);
+  // Evicts the worker of the rank, which hears of it with its next heartbeat and joins again as
+  // another process.
+  void Evict(uint32_t rank, bool allow_rollback);
   // Returns what a worker hears: while a record is being written, the state before it.
   absl::StatusOr<protocol::JobState> Announced(absl::StatusOr<protocol::JobState> state,
                                                const protocol::Sender& sender);

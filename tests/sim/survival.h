@@ -57,6 +57,7 @@ enum class Fault {
   kTwoWorkers,          // A second process starts for a rank whose process only stands still.
   kNewVersion,          // Processes restart with a new version, one after another.
   kOtherWorkers,        // All processes end, and the job resumes with another number of workers.
+  kEvicted,             // An administrator evicts a worker.
   // Faults of elastic jobs; not in kScheduledFaults.
   kAway,     // A worker is killed and restarts after much longer than a lease.
   kGivesUp,  // A worker announces that it leaves, and comes back later.
@@ -93,8 +94,11 @@ inline constexpr Fault kScheduledFaults[] = {Fault::kBreak,
                                              Fault::kHangs,
                                              Fault::kTwoWorkers,
                                              Fault::kNewVersion,
-                                             Fault::kOtherWorkers};
+                                             Fault::kOtherWorkers,
+                                             Fault::kEvicted};
 std::string ToString(Fault fault);
+
+inline constexpr uint64_t kPlenty = uint64_t{1} << 20;  // Enough to keep all results of a job.
 
 // Mistakes that the simulation must find. They are planted in the code around the real components.
 enum class SurvivalBug {

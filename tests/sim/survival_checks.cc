@@ -12,7 +12,6 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kPlenty = uint64_t{1} << 20;  // Enough to keep all results of a job.
 constexpr Micros kLease = 30'000;
 
 std::string SurvivalChecksName(uint64_t step, uint32_t shard, uint32_t bundle) {
@@ -135,7 +134,6 @@ void SurvivalRun::CheckRollback(const protocol::RunRecord& before,
   ++report_.rollbacks;
   ++rollbacks_;
   const bool agreement_lost = HasStepZero(options_) && disk_.NewestToRestore() == 0;
-  const bool announced = before.generation > 0;
   // A term whose workers were all silent for a lease counts as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
   if (before.members.size() != options_.ranks) excuse_ = "the job resumes with other workers";
@@ -152,9 +150,8 @@ void SurvivalRun::CheckRollback(const protocol::RunRecord& before,
   if (options_.elastic && !workers_alone) excuse_ = "a shard may be lost";
   if (options_.elastic && disk_.manifests().empty())
     excuse_ = "newcomers have nothing to begin with";
-  const bool damaged = disk_.HasDamage();
-  const bool expected = !announced || !excuse_.empty() || damaged || agreement_lost ||
-                        options_.replay_limit < kPlenty;
+  const bool expected = before.generation == 0 || !excuse_.empty() || disk_.HasDamage() ||
+                        agreement_lost || options_.replay_limit < kPlenty;
   // The next term starts without an excuse.
   excuse_.clear();
   if (expected) return;

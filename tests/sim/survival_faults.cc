@@ -84,6 +84,9 @@ void SurvivalRun::Strike(Fault fault) {
       return KillAndRestartLater(WorkerProcess(rank));
     case Fault::kGivesUp:
       return GiveUp(rank);
+    case Fault::kEvicted:
+      if (!processes_[0].up || coordinator_ == nullptr) return;
+      return At(0, 0, [this, rank] { coordinator_->Evict(rank, options_.replay_limit < kPlenty); });
     default:
       return StrikeNetwork(fault, rank);
   }

@@ -44,6 +44,7 @@ std::string ToString(Fault fault) {
                                                  "two workers",
                                                  "new version",
                                                  "other workers",
+                                                 "evicted",
                                                  "away",
                                                  "gives up"};
   return std::string(kNames[static_cast<size_t>(fault)]);
@@ -244,7 +245,8 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
                                      Fault::kHangs,
                                      Fault::kTwoWorkers,
                                      Fault::kNewVersion,
-                                     Fault::kOtherWorkers};
+                                     Fault::kOtherWorkers,
+                                     Fault::kEvicted};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 25);
   options.elastic = true;

@@ -138,6 +138,7 @@ void Heartbeat::Answered() {
 
 absl::Status Heartbeat::Missed(const std::string& reason) {
   const absl::Duration away = options_.clock->Now() - last_answer_;
+  options_.logger.Debug("a heartbeat to ", options_.address, " failed: ", reason);
   if (away < options_.patience) {
     if (away >= options_.lease && !told_) {
       told_ = true;

@@ -45,7 +45,13 @@ RemoteSession::RemoteSession(const RemoteSessionOptions& options,
           .clock = options.clock,
           .logger = options.logger,
           .compose = [this] { return ComposeHeartbeat(); },
-          .on_reply = [this](const protocol::HeartbeatReply& reply) { steps_.Follow(reply.job); },
+          .on_reply =
+              [this](const protocol::HeartbeatReply& reply) {
+                if (reply.job.log_level.has_value()) {
+                  options_.logger.SetLowest(*reply.job.log_level);
+                }
+                steps_.Follow(reply.job);
+              },
           .on_failure = [this](absl::Status status) { HeartbeatFailed(std::move(status)); }}) {}
 
 void RemoteSession::HeartbeatFailed(absl::Status status) {

@@ -87,6 +87,9 @@ absl::Status ShardLinks::StreamDown(uint32_t shard, const grpc::Status& status, 
     options_.logger.Warning("shard ", shard, " at ", streams_[shard]->address(), ": ",
                             links_[shard].trouble(), "; retrying for ",
                             absl::FormatDuration(patience_));
+  } else {
+    options_.logger.Debug("the stream to shard ", shard, " at ", streams_[shard]->address(),
+                          " is down: ", links_[shard].trouble());
   }
   return absl::OkStatus();
 }
@@ -94,7 +97,10 @@ absl::Status ShardLinks::StreamDown(uint32_t shard, const grpc::Status& status, 
 ShardLinks::Served ShardLinks::Serve(uint32_t shard, bool leaving, absl::Time now) {
   const ShardLink::Due due = links_[shard].TakeDue(now);
   ShardStream& stream = *streams_[shard];
-  if (due.reopen) stream.Open(links_[shard].newest());
+  if (due.reopen) {
+    options_.logger.Debug("opens a stream to shard ", shard, " at ", stream.address());
+    stream.Open(links_[shard].newest());
+  }
   Served served{.reopened = due.reopen, .retry = due.retry, .status = absl::OkStatus()};
   if (!due.silent || leaving) return served;
   // A connected shard without requests has nothing to answer.

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tests/protocol/wire/unset_fields.h"
 #include "tests/protocol/wire/wire_samples.h"
@@ -86,6 +87,15 @@ TEST(CommonMessagesTest, PhasesTravel) {
       << "all phases but JOB_PHASE_UNSPECIFIED must be tested";
   EXPECT_EQ(PhaseFromProto(v1::JOB_PHASE_UNSPECIFIED, JobPhase::kFailed), JobPhase::kFailed);
   EXPECT_EQ(PhaseFromProto(static_cast<v1::JobPhase>(99), JobPhase::kRunning), JobPhase::kRunning);
+}
+
+TEST(CommonMessagesTest, LevelsTravel) {
+  EXPECT_EQ(LevelToProto(std::nullopt), v1::LOG_LEVEL_UNSPECIFIED);
+  for (const auto& [level, name] : NamesOf(LogLevel{})) {
+    EXPECT_EQ(LevelFromProto(LevelToProto(level)), level) << name;
+  }
+  EXPECT_EQ(LevelFromProto(v1::LOG_LEVEL_UNSPECIFIED), std::nullopt);
+  EXPECT_EQ(LevelFromProto(static_cast<v1::LogLevel>(99)), std::nullopt);
 }
 
 TEST(CommonMessagesTest, WhatIsNoAmountIsZero) {

@@ -263,6 +263,7 @@ TEST(MembershipMessagesTest, TheAnswerToAHeartbeatTravels) {
   answer.job.generation = 52;
   answer.job.durable_step = 53;
   answer.job.shards = {SamplePlace(0), SamplePlace(1)};
+  answer.job.log_level = LogLevel::kWarning;
   v1::HeartbeatReply message;
   HeartbeatReplyToProto(answer, &message);
   EXPECT_THAT(UnsetFields(message), IsEmpty());

@@ -117,7 +117,8 @@ TEST(ShardMessagesTest, CommandsTravel) {
       SetMembers{.generation = 5, .incarnations = {21, 22}},
       ReleaseResults{.durable_step = 6},
       KeepCheckpoints{.steps = {7, 8}, .before = 9},
-      ExaminePart{.part = SampleStart().restore_part}};
+      ExaminePart{.part = SampleStart().restore_part},
+      SetLogLevel{.lowest = LogLevel::kError}};
   std::set<size_t> kinds;
   std::vector<v1::ShardCommand> messages;
   for (const ShardCommand& command : commands) {

@@ -96,6 +96,9 @@ std::string TextOf(const protocol::ShardCommand& command, EffectNames* names) {
           },
           [](const protocol::ExaminePart& examine) {
             return absl::StrCat("examine ", examine.part.name, " of step ", examine.part.step);
+          },
+          [](const protocol::SetLogLevel& log) {
+            return absl::StrCat("log from level ", NameOf(log.lowest), " on");
           }},
       command);
 }
