@@ -27,6 +27,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/explain.h"
 #include "cli/job_schema.h"
+#include "cli/operator_flags.h"
 #include "cli/run.h"
 #include "cli/running_job_commands.h"
 #include "cli/validate.h"

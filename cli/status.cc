@@ -29,7 +29,6 @@
 namespace sluice::cli {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr int kWatchMilliseconds = 1000;
 constexpr int kPlansShown = 3;  // The number of newest plans to show.
 constexpr int kLinksShown = 16;
@@ -94,36 +93,6 @@ std::string WarningLines(const v1::GetStatusReply& status) {
     absl::StrAppend(&text, "\n", warning.kind(), ": ", warning.text());
   }
   return text;
-}
-
-// With `line`, formats the JSON as one line, for an output that contains one status per line.
-std::optional<std::string> ToJson(const v1::GetStatusReply& status, bool line) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = !line;
-  options.preserve_proto_field_names = true;
-  options.always_print_primitive_fields = true;
-  std::string text;
-  if (!google::protobuf::util::MessageToJsonString(status, &text, options).ok()) {
-    return std::nullopt;
-  }
-  return std::string(absl::StripTrailingAsciiWhitespace(text));
-}
-
-std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why) {
-  const std::string message = EscapeControls(why.message());
-  if (absl::IsUnauthenticated(why)) return absl::StrCat("error: ", message, "\n");
-  return absl::StrCat("error: nothing answers at ", coordinator, ": ", message,
-                      "\nCheck that a job is running there, and give the --listen address of shard "
-                      "0, the coordinator.\n");
-}
-
-// Returns null, after printing the reason, if a file of `security` is invalid.
-std::shared_ptr<const net::Transport> OpenTransport(const net::TransportOptions& security) {
-  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
-      net::Transport::Open(security, Logger("status"));
-  if (transport.ok()) return *std::move(transport);
-  std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
-  return nullptr;
 }
 
 std::vector<std::string> CutTo(int width, const std::string& text) {
@@ -198,13 +167,41 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
   return text;
 }
 
+std::optional<std::string> StatusJson(const v1::GetStatusReply& status, bool line) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = !line;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(status, &text, options).ok()) {
+    return std::nullopt;
+  }
+  return std::string(absl::StripTrailingAsciiWhitespace(text));
+}
+
+std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why) {
+  const std::string message = EscapeControls(why.message());
+  if (absl::IsUnauthenticated(why)) return absl::StrCat("error: ", message, "\n");
+  return absl::StrCat("error: nothing answers at ", coordinator, ": ", message,
+                      "\nCheck that a job is running there, and give the --listen address of shard "
+                      "0, the coordinator.\n");
+}
+
+std::shared_ptr<const net::Transport> OpenTransport(const net::TransportOptions& security) {
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(security, Logger("status"));
+  if (transport.ok()) return *std::move(transport);
+  std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
+  return nullptr;
+}
+
 int AskForStatus(const StatusOptions& options, v1::GetStatusReply* status) {
   const std::shared_ptr<const net::Transport> transport = OpenTransport(options.security);
   if (transport == nullptr) return 2;
   StatusClient client(options.coordinator, transport);
-  client.Ask(kTimeout);
+  client.Ask(kStatusTimeout);
   absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
-  if (!client.WaitForStatus(kTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
+  if (!client.WaitForStatus(kStatusTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
     std::fputs(WhyNoAnswer(options.coordinator, answer.status()).c_str(), stderr);
     return 1;
   }
@@ -228,9 +225,10 @@ int ShowStatus(const StatusOptions& options) {
   Console console(options.console);
   v1::GetStatusReply last;
   for (bool first = true;; first = false) {
-    client.Ask(kTimeout);
+    client.Ask(kStatusTimeout);
     absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
-    const bool here = client.WaitForStatus(kTimeout + absl::Seconds(1), &answer) && answer.ok();
+    const bool here =
+        client.WaitForStatus(kStatusTimeout + absl::Seconds(1), &answer) && answer.ok();
     if (!here && !first) {
       console.ClearBlock();
       if (!options.json) console.Say(FormatStatus(last));
@@ -245,7 +243,7 @@ int ShowStatus(const StatusOptions& options) {
     }
     last = *std::move(answer);
     const std::optional<std::string> text =
-        options.json ? ToJson(last, options.watch) : FormatStatus(last);
+        options.json ? StatusJson(last, options.watch) : FormatStatus(last);
     if (!text.has_value()) return 1;
     const bool over =
         last.phase() == v1::JOB_PHASE_FINISHED || last.phase() == v1::JOB_PHASE_FAILED;

@@ -1,9 +1,14 @@
 // `sluice status`: shows the status of a coordinator's job to people and programs.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "cli/launch/console.h"
+#include "net/grpc/transport.h"
 #include "net/grpc/transport_options.h"
 #include "sluice/v1/coordinator.pb.h"
 
@@ -22,6 +27,18 @@ struct StatusOptions {
   net::TransportOptions security{};
   ConsoleOptions console{};
 };
+
+// Time limit of a request for the status.
+inline constexpr absl::Duration kStatusTimeout = absl::Seconds(5);
+
+// Returns the status as JSON, with `line` in one line, for outputs with one status per line.
+std::optional<std::string> StatusJson(const v1::GetStatusReply& status, bool line);
+
+// Returns lines for stderr that say why a request to `coordinator` failed and what to do.
+std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why);
+
+// Returns null, after printing the reason, if a file of `security` is invalid.
+std::shared_ptr<const net::Transport> OpenTransport(const net::TransportOptions& security);
 
 // Asks for the status once. Returns 0, or prints why there is no answer and returns the exit code
 // of the program: 1 if no coordinator answers, 2 if a file of `security` is invalid.

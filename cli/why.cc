@@ -3,23 +3,15 @@
 #include <cstdio>
 #include <string>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "cli/launch/quantity.h"
 #include "cli/progress.h"
+#include "cli/sentence.h"
 
 namespace sluice::cli {
 namespace {
-
-std::string Sentence(std::string text) {
-  if (text.empty()) return text;
-  text[0] = absl::ascii_toupper(static_cast<unsigned char>(text[0]));
-  if (!absl::EndsWith(text, ".")) text += '.';
-  return text;
-}
 
 // Returns, for example, " at step 120 of 468", or an empty text before the first step.
 std::string Position(const ProgressTotals& totals) {
