@@ -24,10 +24,10 @@
 #include "bench/measure/model_tables.h"
 #include "cli/checkpoint.h"
 #include "cli/codecs.h"
+#include "cli/debug_bundle.h"
 #include "cli/doctor/doctor.h"
 #include "cli/explain.h"
 #include "cli/job_schema.h"
-#include "cli/operator_flags.h"
 #include "cli/run.h"
 #include "cli/running_job_commands.h"
 #include "cli/validate.h"
@@ -367,7 +367,12 @@ int Main(int argc, char** argv) {
   AddRun(&app, &run_options, &chosen);
   AddValidate(&app, &chosen);
   AddExplain(&app, &chosen);
-  AddRunningJobCommands(ConsoleOfThisProcess(), FromEnvironment("grpc_proxy"), &app, &chosen);
+  AddRunningJobCommands({.console = ConsoleOfThisProcess(),
+                         .grpc_proxy = FromEnvironment("grpc_proxy"),
+                         .bundle = {.version = SLUICE_VERSION,
+                                    .temporary_folder = run_options.temporary_folder,
+                                    .environment = run_options.environment}},
+                        &app, &chosen);
   AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);

@@ -1,6 +1,7 @@
 #include "cli/running_job_commands.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "base/enum_names.h"
 #include "base/log_level.h"
 #include "cli/administer.h"
+#include "cli/debug_bundle.h"
+#include "cli/drain.h"
 #include "cli/status.h"
 #include "cli/why.h"
 
@@ -17,8 +20,7 @@ namespace sluice::cli {
 namespace {
 
 struct CommandLine {
-  ConsoleOptions console;
-  std::string grpc_proxy;
+  const ProcessOptions& process;
   CLI::App* app;
   std::function<int()>* chosen;
 };
@@ -29,8 +31,8 @@ std::pair<CLI::App*, std::shared_ptr<StatusOptions>> AddCommand(const CommandLin
                                                                 const char* what) {
   CLI::App* const command = line.app->add_subcommand(name, what);
   auto options = std::make_shared<StatusOptions>();
-  options->console = line.console;
-  options->security.grpc_proxy = line.grpc_proxy;
+  options->console = line.process.console;
+  options->security.grpc_proxy = line.process.grpc_proxy;
   command->add_option("--coordinator", options->coordinator, "Address of shard 0")
       ->type_name("HOST:PORT")
       ->capture_default_str();
@@ -105,13 +107,64 @@ void AddSet(const CommandLine& line) {
   });
 }
 
+void AddDrain(const CommandLine& line) {
+  const auto [drain, status] = AddCommand(
+      line, "drain", "Request a checkpoint and say whether a shard may be restarted now");
+  drain->footer(
+      "Exit codes: 0 the shard may be restarted; 1 it may not, or there is no answer; 2 a flag is "
+      "wrong.");
+  auto options = std::make_shared<DrainOptions>();
+  auto timeout = std::make_shared<int64_t>(absl::ToInt64Seconds(options->timeout));
+  drain->add_option("shard", options->shard, "Number of the shard")->required()->type_name("SHARD");
+  drain->add_flag("--check", options->check_only, "Only answer; request no checkpoint");
+  drain->add_option("--timeout", *timeout, "Seconds until the checkpoint must be complete")
+      ->check(CLI::Range(1, 86400))
+      ->type_name("S")
+      ->capture_default_str();
+  drain->callback([options, timeout, shared = status, chosen = line.chosen] {
+    options->status = *shared;
+    options->timeout = absl::Seconds(*timeout);
+    *chosen = [options] { return DrainShard(*options); };
+  });
+}
+
+void AddDebugBundle(const CommandLine& line) {
+  const auto [bundle, status] =
+      AddCommand(line, "debug-bundle", "Collect status, logs and metrics into one file");
+  bundle->footer(
+      "What cannot be collected is listed in missing.txt. Tokens, keys and unknown keys of the job "
+      "file are left out.");
+  auto options = std::make_shared<DebugBundleOptions>(line.process.bundle);
+  bundle
+      ->add_option("--log-dir", options->log_folders,
+                   "Folder of logs: the last MiB of each of its newest files; may be repeated")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  bundle->add_option("--job", options->job_path, "Job file (YAML)")->type_name("FILE");
+  bundle
+      ->add_option("--metrics", options->metrics,
+                   "HTTP port of a process, without TLS: its /metrics; may be repeated")
+      ->type_name("HOST:PORT")
+      ->allow_extra_args(false);
+  bundle
+      ->add_option("--output", options->output,
+                   "The archive, a new file (default: sluice-debug-TIME.tar.gz here)")
+      ->type_name("FILE");
+  bundle->callback([options, shared = status, chosen = line.chosen] {
+    options->status = *shared;
+    *chosen = [options] { return MakeDebugBundle(*options); };
+  });
+}
+
 }  // namespace
 
-void AddRunningJobCommands(const ConsoleOptions& console, const std::string& grpc_proxy,
-                           CLI::App* app, std::function<int()>* chosen) {
-  const CommandLine line{console, grpc_proxy, app, chosen};
+void AddRunningJobCommands(const ProcessOptions& process, CLI::App* app,
+                           std::function<int()>* chosen) {
+  const CommandLine line{process, app, chosen};
   AddStatus(line);
   AddWhy(line);
+  AddDrain(line);
+  AddDebugBundle(line);
   AddEvict(line);
   AddSet(line);
 }

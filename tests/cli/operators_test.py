@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`sluice drain` with a real job that has a token, and without any job.
+"""`sluice drain` and `sluice debug-bundle` with a real job that has a token, and without any job.
 
 usage: operators_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -7,8 +7,10 @@ import json
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -118,6 +120,96 @@ class Drain(unittest.TestCase):
     def test_wrong_flags(self):
         for arguments in ([], ["x"], ["-1"], ["0", "--timeout", "0"], ["0", "--token-file", "/none"]):
             self.assertEqual(sluice("drain", *arguments)[0], 2, arguments)
+
+
+class DebugBundle(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.output = self.folder / "out.tar.gz"
+        (self.folder / "temporary").mkdir()
+
+    def bundle(self, *arguments):
+        """Returns the exit code, the output, and the texts in the archive by name."""
+        code, output = sluice("debug-bundle", "--output", str(self.output), *arguments, TMPDIR=str(self.folder / "temporary"))
+        self.assertEqual(list((self.folder / "temporary").iterdir()), [], "a folder was left")
+        files = {}
+        if self.output.exists() and code == 0:
+            with tarfile.open(self.output) as archive:
+                for member in archive.getmembers():
+                    if member.isfile():
+                        files[member.name.removeprefix("sluice-debug/")] = archive.extractfile(member).read().decode()
+        return code, output, files
+
+    def test_a_job_with_a_token(self):
+        job = Job(self)
+        token = job.token.read_text().strip()
+        own = self.folder / "own.yaml"
+        own.write_text(pathlib.Path(JOB).read_text() + "# a comment with a password\n")
+        with open(job.logs / "script.log", "w") as log:
+            log.write(f"a script logs {token}\n")
+        nobody = f"127.0.0.1:{free_port()}"
+        code, output, files = self.bundle(*job.flags, "--log-dir", str(job.logs), "--job", str(own), "--metrics", job.page,
+                                          "--metrics", nobody)
+        self.assertEqual(code, 0, output)
+        page, logs = job.page.replace(":", "_"), {f"logs-1/{path.name}" for path in job.logs.glob("*.log")}
+        self.assertEqual(set(files), {"status.json", "why.txt", "version.txt", "job.yaml", "missing.txt", f"metrics/1-{page}.txt"} | logs)
+        self.assertGreaterEqual(len(logs), 5)
+        self.assertEqual(json.loads(files["status.json"])["job_name"], "survival")
+        self.assertRegex(files["why.txt"], "^The job survival ")
+        self.assertRegex(files["version.txt"], r"^sluice \d+\.")
+        self.assertIn("sluice_", files[f"metrics/1-{page}.txt"])
+        self.assertEqual(files["logs-1/script.log"], "a script logs [secret removed]\n")
+        self.assertRegex(files["job.yaml"], "(?m)^name: survival$")
+        self.assertEqual(sorted(line.split(": ")[0] for line in files["missing.txt"].splitlines()),
+                         sorted([str(job.token), f"metrics of {nobody}"]))
+        for name, text in files.items():
+            self.assertNotIn(token, text, name)
+            self.assertNotIn("password", text, name)
+        self.assertNotIn(token, output)
+        self.assertEqual(stat.S_IMODE(self.output.stat().st_mode), 0o600)
+        self.assertIn("Look at it before you send it.", output)
+
+        # A wrong token keeps only the status out.
+        wrong = self.folder / "wrong"
+        wrong.write_text("0123456789abcdef\n")
+        self.output = self.folder / "second.tar.gz"
+        code, output, files = self.bundle(*job.flags[:2], "--token-file", str(wrong), "--log-dir", str(job.logs))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(set(files), {"version.txt", "missing.txt"} | logs)
+        self.assertIn("token", files["missing.txt"].splitlines()[0])
+        self.assertNotIn(token, "".join(files.values()))
+
+    def test_nothing_answers(self):
+        nobody = f"127.0.0.1:{free_port()}"
+        code, output, files = self.bundle("--coordinator", nobody, "--log-dir", "/none", "--job", "/none.yaml")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(set(files), {"version.txt", "missing.txt"})
+        lines = files["missing.txt"].splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        for line in lines:
+            self.assertIn(f"  {line}\n", output)
+
+    def test_an_existing_file_stays(self):
+        self.output.write_text("mine")
+        code, output, _ = self.bundle()
+        self.assertEqual(code, 1, output)
+        self.assertIn("File exists", output)
+        self.assertEqual(self.output.read_text(), "mine")
+
+    def test_arguments_of_an_own_program_are_left_out(self):
+        own = self.folder / "own.yaml"
+        own.write_text("name: own\nbatch_size_per_worker: 1\nsteps: 1\noptimizer: {lr: 0.1}\ncommand: [python, train.py, --key, hush]\n")
+        code, output, files = self.bundle("--coordinator", f"127.0.0.1:{free_port()}", "--job", str(own))
+        self.assertEqual(code, 0, output)
+        self.assertIn("job.yaml", files, output)
+        self.assertNotIn("hush", "".join(files.values()))
+        own.write_text("name: own\nkey: hush\n")
+        self.output = self.folder / "second.tar.gz"
+        code, output, files = self.bundle("--coordinator", f"127.0.0.1:{free_port()}", "--job", str(own))
+        self.assertNotIn("hush", output + "".join(files.values()))
+        self.assertIn("is not a job file", files["missing.txt"])
 
 
 if __name__ == "__main__":
