@@ -2,6 +2,10 @@
 
 #include <malloc.h>
 
+#include <algorithm>
+
+#include "base/cores.h"
+
 namespace sluice {
 
 void KeepFreedMemory() {
@@ -11,6 +15,8 @@ void KeepFreedMemory() {
   constexpr int kKept = 256 << 20;
   static_cast<void>(::mallopt(M_MMAP_THRESHOLD, kLargest));
   static_cast<void>(::mallopt(M_TRIM_THRESHOLD, kKept));
+  // With fewer arenas than two, the threads of a program on one core would wait for each other.
+  static_cast<void>(::mallopt(M_ARENA_MAX, std::max(2, AvailableCores())));
 #endif
 }
 

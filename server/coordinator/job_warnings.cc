@@ -92,9 +92,8 @@ void AddWaits(const JobStatus& status, std::vector<JobWarning>* out) {
     std::string text =
         absl::StrCat(wait.who, " has been waiting for ", wait.what, " for ", Seconds(wait.lasts));
     if (!wait.trouble.empty()) absl::StrAppend(&text, ", and retries: ", wait.trouble);
-    out->push_back(
-        {Kind::kProblem, std::move(text), std::string(kCheckDisk),
-         status.record_unwritten ? Runbook::kRecordUnwritten : Runbook::kCheckpointGivenUp});
+    out->push_back({Kind::kProblem, std::move(text), std::string(kCheckDisk),
+                    status.record_unwritten ? Runbook::kRecordUnwritten : Runbook::kCheckpointOld});
   }
 }
 
@@ -295,9 +294,8 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
     out.push_back({Kind::kProblem,
                    absl::StrCat("no worker has finished a step for ", Seconds(*since),
                                 ": they compute, test, or wait for data"),
-                   "read the log of the worker with the lowest step; after server.stall_timeout, a "
-                   "worker that "
-                   "hangs counts as lost",
+                   "the shards' logs name the worker that they wait for: read its log; after "
+                   "server.stall_timeout, a worker that hangs counts as lost",
                    Runbook::kNoProgress});
   } else {
     AddSlow(status, history, &out);
