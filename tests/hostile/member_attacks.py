@@ -16,7 +16,8 @@ from messages import METHODS, decode, encode, random_values
 EXCHANGE, LEAVE, HEARTBEAT = "sluice.v1.ParameterShard/Exchange", "sluice.v1.Coordinator/Leave", "sluice.v1.Coordinator/Heartbeat"
 JOIN, REPORT = "sluice.v1.Coordinator/Join", "sluice.v1.Coordinator/ReportCheckpoint"
 PUT, GET = "sluice.v1.CheckpointStore/PutPart", "sluice.v1.CheckpointStore/GetPart"
-OTHER_ROLES = ("sluice.v1.ShardControl/Enter", "sluice.v1.ShardControl/Attach", "sluice.v1.Coordinator/RequestCheckpoint")
+OTHER_ROLES = ("sluice.v1.ShardControl/Enter", "sluice.v1.ShardControl/Attach", "sluice.v1.Coordinator/RequestCheckpoint",
+               "sluice.v1.Coordinator/EvictRank", "sluice.v1.Coordinator/ChangeSettings")
 FENCED, INVALID_REQUEST = 4, 5  # Outcomes of an exchange.
 FAR = 1 << 62
 CALLS = 40  # On one connection; a server allows 64.
@@ -70,9 +71,9 @@ def forged_senders(member):
 
 
 def calls_of_other_roles(member):
-    """Attach as a shard, with a number above that of every process, and a request for a checkpoint."""
+    """Attach as a shard, with a number above that of every process, and the commands of an administrator."""
     hello = {"hello": {"job_name": "survival", "shard": 1, "address": "127.0.0.1:1", "server_incarnation": 1 << 63, "nonce": 1}}
-    requests = dict(zip(OTHER_ROLES, ({}, hello, {"job_name": "survival"})))
+    requests = dict(zip(OTHER_ROLES, ({}, hello, {"job_name": "survival"}, {"allow_rollback": True}, {"lease_timeout_seconds": 0.1})))
     for method, request in requests.items():
         for port in member.job.ports:
             status = ask(port, member.token, method, request).status
