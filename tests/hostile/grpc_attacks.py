@@ -21,7 +21,8 @@ END_STREAM, END_HEADERS = 1, 4
 METHODS = ("sluice.v1.Coordinator/Join", "sluice.v1.Coordinator/Heartbeat", "sluice.v1.Coordinator/Leave", "sluice.v1.Coordinator/GetStatus",
            "sluice.v1.Coordinator/ReportCheckpoint", "sluice.v1.Coordinator/RequestCheckpoint", "sluice.v1.Coordinator/EvictRank",
            "sluice.v1.Coordinator/ChangeSettings", "sluice.v1.ParameterShard/Exchange", "sluice.v1.ParameterShard/GetUsage",
-           "sluice.v1.ShardControl/Attach", "sluice.v1.ShardControl/Enter", "sluice.v1.CheckpointStore/PutPart", "sluice.v1.CheckpointStore/GetPart", "grpc.health.v1.Health/Check",
+           "sluice.v1.ShardControl/Attach", "sluice.v1.ShardControl/Enter", "sluice.v1.CheckpointStore/PutPart",
+           "sluice.v1.CheckpointStore/GetPart", "grpc.health.v1.Health/Check",
            "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "no.such.Service/Method")
 STRANGERS_TIME = 10  # In seconds, after which a stranger's connection ends.
 MENDED = (1, 56, 2)  # The first gRPC that limits endless headers.
