@@ -125,8 +125,7 @@ void Describe(const std::string& path, const BundleContents& contents, Console* 
   for (const std::string& line : contents.missing()) console->Say(absl::StrCat("  ", line));
   console->Say(
       "Tokens, keys and unknown keys of the job file are left out, but names of machines, paths "
-      "and "
-      "whatever scripts log are not. Look at it before you send it.");
+      "and whatever scripts log are not. Look at it before you send it.");
 }
 
 class DebugBundle {
