@@ -41,7 +41,10 @@ std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view comp
 }
 
 void Logger::Write(LogLevel level, const LogFields& fields, absl::string_view text) const {
-  if (!Writes(level)) return;
+  if (Writes(level)) WriteAlways(level, fields, text);
+}
+
+void Logger::WriteAlways(LogLevel level, const LogFields& fields, absl::string_view text) const {
   if (options_.sink) return options_.sink(level, component_, text);
   const std::string line =
       FormatLogLine(absl::Now(), level, component_, options_, fields, text) + "\n";

@@ -79,6 +79,12 @@ class Logger {
     Write(LogLevel::kError, {}, absl::StrCat(parts...));
   }
   void Write(LogLevel level, const LogFields& fields, absl::string_view text) const;
+  // Writes "audit: " and the text at level INFO, also if that is below the lowest level: nobody can
+  // hide a command with a higher level.
+  template <typename... Parts>
+  void Audit(const Parts&... parts) const {
+    WriteAlways(LogLevel::kInfo, {}, absl::StrCat("audit: ", parts...));
+  }
 
   // Events below this level are not written by this logger and its copies from now on.
   void SetLowest(LogLevel lowest) const { lowest_->store(lowest, std::memory_order_relaxed); }
@@ -87,6 +93,8 @@ class Logger {
   const std::string& component() const { return component_; }
 
  private:
+  void WriteAlways(LogLevel level, const LogFields& fields, absl::string_view text) const;
+
   std::string component_;
   LogOptions options_;
   std::shared_ptr<std::atomic<LogLevel>> lowest_;

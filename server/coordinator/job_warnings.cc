@@ -69,8 +69,10 @@ void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobW
     if (!lost && since < silence) return;
     out->push_back(
         {Kind::kProblem,
-         absl::StrCat(who, " has not reported for ", Seconds(since),
-                      lost ? ": it is lost, and the job waits for it" : ""),
+         lost && since < absl::Seconds(1)
+             ? absl::StrCat(who, " is lost, and the job waits for it")
+             : absl::StrCat(who, " has not reported for ", Seconds(since),
+                            lost ? ": it is lost, and the job waits for it" : ""),
          lost ? "restart it, unless a supervisor does; if it runs, its log says why it cannot join"
               : "check its machine, network and log; after server.lease_timeout it counts as lost",
          Runbook::kProcessLost});

@@ -89,7 +89,7 @@ void LeaseWatch::AwaitLost(absl::Time now, Effects* out) {
   const std::string text = loss.Text();
   if (why_not.empty()) {
     out->push_back(Notice{.text = absl::StrCat(text, "; the others wait up to ", limit,
-                                               " (server.rejoin_timeout) for it to return"),
+                                               " (server.rejoin_timeout) for it or a replacement"),
                           .warning = true,
                           .fields = {.event = "lost"}});
   } else {

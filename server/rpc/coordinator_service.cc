@@ -297,8 +297,8 @@ grpc::ServerUnaryReactor* CoordinatorService::ChangeSettings(
 
 void CoordinatorService::Audit(grpc::CallbackServerContext* context, absl::string_view what,
                                const absl::Status& outcome) const {
-  logger_.Info("audit: ", net::AddressOfPeer(context->peer()), " ", what,
-               outcome.ok() ? "" : absl::StrCat(", which was refused: ", outcome.message()));
+  logger_.Audit(net::AddressOfPeer(context->peer()), " ", what,
+                outcome.ok() ? "" : absl::StrCat(", which was refused: ", outcome.message()));
 }
 
 absl::Status CoordinatorService::CheckJobName(absl::string_view asked) const {

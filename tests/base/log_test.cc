@@ -79,6 +79,14 @@ TEST(Log, CopiesShareTheLowestLevel) {
   EXPECT_EQ(taken, std::vector<std::string>{"detailed"});
 }
 
+TEST(Log, NoLevelHidesAnAuditLine) {
+  testing::internal::CaptureStderr();
+  const Logger logger("shard-0", {.lowest = LogLevel::kError});
+  logger.Audit("10.0.0.1 evicted rank ", 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::EndsWith("INFO shard-0: audit: 10.0.0.1 evicted rank 1\n"));
+}
+
 TEST(Log, ASinkTakesWhatWouldGoToStderr) {
   std::vector<std::string> taken;
   const auto sink = [&](LogLevel level, absl::string_view component, absl::string_view text) {
