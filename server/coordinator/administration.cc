@@ -32,6 +32,10 @@ absl::Status Administration::CheckEviction(const Eviction& eviction) const {
   if (member.has_left()) {
     return absl::FailedPreconditionError(absl::StrCat(roster.Describe(rank), " has finished"));
   }
+  if (member.token != 0) {  // Its Join would never be answered.
+    return absl::UnavailableError(
+        absl::StrCat(roster.Describe(rank), " is joining the job; ask again"));
+  }
   if (!run_.has_checkpoints()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the job has no checkpoints and would end without ", roster.Describe(rank),

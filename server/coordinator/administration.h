@@ -43,7 +43,8 @@ class Administration {
   // Takes a rank from its worker. The job then continues as after the loss of the worker. Returns
   // a text that says how. Fails with INVALID_ARGUMENT if the rank does not exist, and with
   // FAILED_PRECONDITION if no worker can be evicted from it, if the job would end without the
-  // worker, or if it would roll back and the caller does not allow that.
+  // worker, or if it would roll back and the caller does not allow that. Fails with UNAVAILABLE
+  // while the worker's Join waits.
   absl::StatusOr<std::string> Evict(const Eviction& eviction, absl::Time now, Effects* out);
   // Fails with FAILED_PRECONDITION for a process that was evicted. Another process may join. Only
   // the last kEvictedMax processes are known.

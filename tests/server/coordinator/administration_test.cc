@@ -76,6 +76,12 @@ TEST_F(AdministrationTest, ItRefusesRanksWithoutAWorkerThatCouldBeEvicted) {
   EXPECT_THAT(Evict(0).status().message(), HasSubstr("while the job is failed"));
 }
 
+TEST_F(AdministrationTest, AWorkerWhoseJoinWaitsIsNotEvicted) {
+  run_.roster().Repeat(1, /*token=*/9, &effects_);
+  EXPECT_TRUE(absl::IsUnavailable(Evict(1).status())) << Evict(1).status();
+  EXPECT_FALSE(run_.roster()[1].gave_up());
+}
+
 class WithoutCheckpointsTest : public AdministrationTest {
  protected:
   WithoutCheckpointsTest() : AdministrationTest(WithoutCheckpoints()) {}
