@@ -9,6 +9,7 @@ from ._buffers import Buffers
 from ._errors import SluiceError
 from ._figures import Figures, Sink, scalars_of, show_bytes, show_table, sink_of
 from ._forecast import Forecast, Meter
+from ._log_level import LogLevel
 from ._world import World
 
 
@@ -34,7 +35,7 @@ class Reporting:
     def _drain_log(self, core: _sluice.Session | None = None) -> None:
         raise NotImplementedError
 
-    def _say(self, level: int, text: str) -> None:
+    def _say(self, level: LogLevel, text: str) -> None:
         raise NotImplementedError
 
     def _difference(self) -> str:
@@ -48,12 +49,12 @@ class Reporting:
         if checksums and checksums.compare(self.world_size) and not checksums.told:
             checksums.told = True
             self._say(
-                1,
+                LogLevel.WARNING,
                 f"rank {self.rank}, step {self.step}: the ranks have different values of {checksums.differing}. Only the optimizer may change "
                 "parameters, and all ranks must compute the same (this is said once)",
             )
         if self._meter.step(core) and self._place.rank == 0 and not self._alone:
-            self._say(0, str(self._meter.forecast))
+            self._say(LogLevel.INFO, str(self._meter.forecast))
 
     def end_step(self) -> None:
         """Writes to the sinks of `log_to` that are due. `ddp_hook` calls it after each step."""

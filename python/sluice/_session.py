@@ -16,6 +16,7 @@ from ._drift import Checksums
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures, Sink
 from ._forecast import Meter
+from ._log_level import LogLevel
 from ._means import POLL_SECONDS, finish_step, write_mean
 from ._report import Reporting
 from ._run_report import RunReport
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _EXIT_LOST_OTHERS = 75  # As sluice-worker's: a supervisor starts this rank again, and it goes on from the checkpoint.
 _T = TypeVar("_T")
 _open: dict[int, Session] = {}  # By id, in the order in which they were made.
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 class Session(Reporting, Resuming):
@@ -243,7 +243,7 @@ class Session(Reporting, Resuming):
         if self._last.bundles_skipped_here and not self._told_of_skips:
             self._told_of_skips = True
             self._say(
-                1,
+                LogLevel.WARNING,
                 f"rank {self.rank}, step {self.step}: the {self._quantity} of {self._last.first_skipped_tensor} is not finite, so "
                 f"{self._last.bundles_skipped_here} of {self._last.bundles} parts of this rank's {self._quantity} were left out "
                 "(Session.figures counts them; this is said once)",
@@ -406,11 +406,11 @@ class Session(Reporting, Resuming):
     def _drain_log(self, core: _sluice.Session | None = None) -> None:
         core = core or self._core
         for level, component, text in core.take_log() if core is not None else ():
-            self._say(level, f"{component}: {text}")
+            self._say(LogLevel(level), f"{component}: {text}")
 
-    def _say(self, level: int, text: str) -> None:
-        if level > 0 or not self._quiet:
-            print(f"sluice: {_LEVELS[level]} {text}", file=sys.stderr, flush=True)
+    def _say(self, level: LogLevel, text: str) -> None:
+        if level > LogLevel.INFO or not self._quiet:
+            print(f"sluice: {level.name} {text}", file=sys.stderr, flush=True)
 
 
 class LocalSession(Session):
