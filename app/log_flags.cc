@@ -3,11 +3,20 @@
 #include <CLI/CLI.hpp>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/enum_names.h"
 
 namespace sluice::app {
 
 LogOptions LogFlags::OptionsFor(std::string training_job) const {
   return {.lowest = lowest, .format = format, .training_job = std::move(training_job)};
+}
+
+std::vector<std::string> LogLevelNames() {
+  const std::vector<absl::string_view> names = AllNames<LogLevel>();
+  return {names.begin(), names.end()};
 }
 
 void AddLogFlags(CLI::App* app, LogFlags* flags) {
@@ -18,7 +27,7 @@ void AddLogFlags(CLI::App* app, LogFlags* flags) {
                                           FindByName<LogLevel>(name).value_or(LogLevel::kInfo);
                                     },
                                     "Lowest level to log: debug, info, warning or error [info]")
-                                 ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+                                 ->check(CLI::IsMember(LogLevelNames()))
                                  ->type_name("LEVEL");
   app->add_option_function<std::string>(
          "--log-format",

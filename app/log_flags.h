@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 
@@ -17,6 +18,9 @@ struct LogFlags {
 
   LogOptions OptionsFor(std::string training_job) const;
 };
+
+// Returns the names of the log levels, from the lowest one on.
+std::vector<std::string> LogLevelNames();
 
 // Adds --log-level, --log-format and --quiet. `flags` must stay alive while the command line is
 // parsed.

@@ -79,8 +79,8 @@ class Logger {
     Write(LogLevel::kError, {}, absl::StrCat(parts...));
   }
   void Write(LogLevel level, const LogFields& fields, absl::string_view text) const;
-  // Writes "audit: " and the text at level INFO, also if that is below the lowest level: nobody can
-  // hide a command with a higher level.
+  // Writes "audit: " and the text at level INFO, even if that is below the lowest level. So a
+  // higher level does not hide who gave which command.
   template <typename... Parts>
   void Audit(const Parts&... parts) const {
     WriteAlways(LogLevel::kInfo, {}, absl::StrCat("audit: ", parts...));

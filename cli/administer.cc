@@ -7,10 +7,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "net/grpc/transport.h"
 #include "protocol/wire/common_messages.h"
@@ -19,7 +18,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::chrono::seconds kTimeout(10);
+constexpr absl::Duration kTimeout = absl::Seconds(10);
 
 int Complain(absl::string_view text) {
   std::fputs(absl::StrCat("error: ", EscapeControls(text), "\n").c_str(), stderr);
@@ -31,24 +30,22 @@ template <typename Request, typename Reply>
 int Ask(const StatusOptions& options,
         grpc::Status (v1::Coordinator::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
         const Request& request, Reply* reply) {
-  const absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
-      net::Transport::Open(options.security, Logger("sluice"));
-  if (!transport.ok()) {
-    Complain(transport.status().message());
-    return 2;
-  }
+  const std::shared_ptr<const net::Transport> transport = OpenTransport(options.security);
+  if (transport == nullptr) return 2;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kTimeout));
   const std::unique_ptr<v1::Coordinator::Stub> stub =
-      v1::Coordinator::NewStub((*transport)->DialForQuestions(options.coordinator));
+      v1::Coordinator::NewStub(transport->DialForQuestions(options.coordinator));
   const grpc::Status status = (stub.get()->*method)(&context, request, reply);
   if (status.ok()) return 0;
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return Complain(absl::StrCat("no answer from ", options.coordinator, ": ",
-                                   status.error_message(),
-                                   "; give the --listen address of shard 0, the coordinator"));
+      std::fputs(WhyNoAnswer(options.coordinator,
+                             absl::UnavailableError(transport->Explain(status.error_message())))
+                     .c_str(),
+                 stderr);
+      return 1;
     case grpc::StatusCode::UNIMPLEMENTED:
       return Complain(absl::StrCat(options.coordinator,
                                    " does not know this command: is it shard 0 of a job, and of "

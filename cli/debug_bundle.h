@@ -14,7 +14,7 @@ struct DebugBundleOptions {
   std::string job_path{};              // Empty: no job file.
   std::vector<std::string> metrics{};  // HOST:PORT of HTTP ports.
   std::string output{};                // Empty: sluice-debug-TIME.tar.gz in the current folder.
-  std::string version{};               // Of this program.
+  std::string version{};               // Version of this program.
   std::string temporary_folder{};
   std::vector<std::string> environment{};
 };

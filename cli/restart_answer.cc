@@ -88,7 +88,9 @@ std::string WhatToDo(uint32_t shard) {
   return absl::StrCat(
       " Start it again within server.rejoin_timeout: the other processes wait that long, and then "
       "the job ends. `sluice run` and the Helm chart start it by themselves.",
-      shard == 0 ? " Shard 0 is also the coordinator, so nobody answers until it is back." : "",
+      shard == 0
+          ? " Shard 0 is also the coordinator, so these commands get no answer until it is back."
+          : "",
       " Restart one shard at a time, and ask again before the next one.");
 }
 

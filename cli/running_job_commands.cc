@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "app/log_flags.h"
 #include "app/transport_flags.h"
 #include "base/enum_names.h"
 #include "base/log_level.h"
@@ -100,7 +101,7 @@ void AddSet(const CommandLine& line) {
          [command](const std::string& name) { command->log_level = FindByName<LogLevel>(name); },
          "Lowest level that all servers and workers of the job log: debug, info, warning or error. "
          "With relays, give it to each relay's address too")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->check(CLI::IsMember(app::LogLevelNames()))
       ->type_name("LEVEL");
   set->callback([shared = options, command, chosen = line.chosen] {
     *chosen = [shared, command] { return ChangeSettings(*shared, *command); };

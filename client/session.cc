@@ -25,6 +25,10 @@
 namespace sluice::client {
 namespace {
 
+static_assert(static_cast<int>(LogLevel::kDebug) == static_cast<int>(sluice::LogLevel::kDebug) &&
+                  static_cast<int>(LogLevel::kError) == static_cast<int>(sluice::LogLevel::kError),
+              "the library's levels are those of the core");
+
 Logger MakeLogger(const SessionOptions& options) {
   LogOptions log;
   if (options.log) {

@@ -38,11 +38,11 @@ class NewFile {
 struct ArchiveOptions {
   std::string name;              // Folder of all files in the archive.
   std::string temporary_folder;  // Where a private folder is made, and removed in all cases.
-  std::vector<std::string> environment;  // Of the program `tar`, which is searched in its PATH.
+  std::vector<std::string> environment;  // The environment of `tar`. Its PATH must contain `tar`.
 };
 
-// Writes the archive into `out`. Calls `stopped` often while `tar` runs; CANCELLED if it returns
-// true.
+// Writes the archive into `out`. Calls `stopped` often while `tar` runs. Fails with CANCELLED
+// if `stopped` returns true.
 absl::Status WriteArchive(const std::vector<BundleContents::Entry>& files,
                           const ArchiveOptions& options, absl::FunctionRef<bool()> stopped,
                           NewFile* out);

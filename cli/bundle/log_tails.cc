@@ -24,7 +24,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr uint64_t kSecretFileBytesMax = 64 << 10;
-constexpr size_t kEntriesMax = 10'000;  // Of a folder.
+constexpr size_t kEntriesMax = 10'000;  // Maximum number of entries to read in a folder.
 
 struct LogFile {
   std::string name;

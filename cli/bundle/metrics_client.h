@@ -11,12 +11,12 @@
 namespace sluice::cli {
 
 struct MetricsLimits {
-  absl::Duration time = absl::Seconds(5);  // For all addresses of the name together.
-  size_t bytes = 8 << 20;                  // Of the whole answer.
+  absl::Duration time = absl::Seconds(5);  // Limit for all addresses of the name together.
+  size_t bytes = 8 << 20;                  // Maximum size of the answer.
 };
 
-// `address` is HOST:PORT or [IPv6]:PORT. Blocks for at most the time limit and the system's own
-// limit of looking up HOST.
+// `address` is HOST:PORT or [IPv6]:PORT. The call blocks for at most the time limit and the
+// system's own limit for looking up HOST.
 absl::StatusOr<std::string> FetchMetrics(const std::string& address, const MetricsLimits& limits);
 
 // Returns the body of a complete HTTP answer with status 200. Pure.

@@ -41,7 +41,7 @@ absl::Status Administration::CheckEviction(const Eviction& eviction) const {
         absl::StrCat("the job has no checkpoints and would end without ", roster.Describe(rank),
                      "; set checkpoint.dir in the next run, or stop the job"));
   }
-  const std::string why_rollback = Consequence(eviction);
+  const std::string why_rollback = WhyRollback(eviction);
   if (why_rollback.empty() || eviction.allow_rollback) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "without ", roster.Describe(rank), " the job rolls back to the checkpoint after ", "step ",
@@ -50,7 +50,7 @@ absl::Status Administration::CheckEviction(const Eviction& eviction) const {
 }
 
 // Returns why the eviction causes a rollback. Empty if it does not.
-std::string Administration::Consequence(const Eviction& eviction) const {
+std::string Administration::WhyRollback(const Eviction& eviction) const {
   const Roster& roster = run_.roster();
   const bool gives_parameters = !run_.term().parameters_agree && run_.book().newest() == 0 &&
                                 run_.is_elastic() && roster.GivesParameters({eviction.rank});
@@ -68,10 +68,10 @@ absl::StatusOr<std::string> Administration::Evict(const Eviction& eviction, absl
   const std::string who = roster.Describe(rank);
   const std::string why = absl::StrCat("an administrator evicted it",
                                        eviction.reason.empty() ? "" : ": ", eviction.reason);
-  const bool rolls_back = !Consequence(eviction).empty();
+  const bool rolls_back = !WhyRollback(eviction).empty();
   evicted_.push_back(roster[rank].join.nonce);
   if (evicted_.size() > kEvictedMax) evicted_.pop_front();
-  if (run_.is_elastic() && roster.CanSpare(1)) {
+  if (run_.is_elastic() && roster.CanSpare(1) && !rolls_back) {
     elastic_.GiveUp(rank, why, now, out);
     return absl::StrCat(who, " is evicted; the job continues with ", roster.Present(), " workers");
   }

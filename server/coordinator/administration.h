@@ -58,7 +58,7 @@ class Administration {
 
  private:
   absl::Status CheckEviction(const Eviction& eviction) const;
-  std::string Consequence(const Eviction& eviction) const;
+  std::string WhyRollback(const Eviction& eviction) const;
 
   JobRun& run_;
   ElasticMembers& elastic_;

@@ -2,11 +2,11 @@
 import json
 import pathlib
 import re
-import subprocess
 import urllib.parse
 import urllib.request
 
-from processes import free_port, wait_until
+from processes import wait_until
+from prometheus_process import start_prometheus
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FASTER = 60  # So that a minute of a rule takes a second.
@@ -38,16 +38,7 @@ class AlertWatch:
             "scrape_configs": [{"job_name": "sluice", "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in job.http.values()]}]}]}
         path = job.folder / "prometheus.json"  # JSON is YAML.
         path.write_text(json.dumps(configuration))
-        self.url = f"http://127.0.0.1:{free_port()}"
-        with (job.folder / "prometheus.log").open("w") as log:
-            process = subprocess.Popen(
-                ["prometheus", f"--config.file={path}", f"--storage.tsdb.path={job.folder}/data",
-                 f"--web.listen-address={self.url.removeprefix('http://')}"], stdout=log, stderr=subprocess.STDOUT)
-
-        def stop():
-            process.kill()
-            process.wait()
-        test.addCleanup(stop)
+        self.url = start_prometheus(test, job.folder, path)
 
     def ask(self, path, **query):
         try:

@@ -21,7 +21,7 @@ from processes import SlowedDown, wait_until
 
 PROGRAMS = pathlib.Path()
 SLOW = 20e6 / 8  # Bytes per second of a slow link. A step then takes many times as long as its computation.
-SLOWDOWN = 50  # Of workers that compute.
+SLOWDOWN = 50  # Slowdown factor for workers that compute.
 FOREVER = 10**9  # Steps.
 FULL = "fail ENOSPC"
 

@@ -149,9 +149,9 @@ class DebugBundle(unittest.TestCase):
         own.write_text(pathlib.Path(JOB).read_text() + "# a comment with a password\n")
         with open(job.logs / "script.log", "w") as log:
             log.write(f"a script logs {token}\n")
-        nobody = f"127.0.0.1:{free_port()}"
+        unused = f"127.0.0.1:{free_port()}"
         code, output, files = self.bundle(*job.flags, "--log-dir", str(job.logs), "--job", str(own), "--metrics", job.page,
-                                          "--metrics", nobody)
+                                          "--metrics", unused)
         self.assertEqual(code, 0, output)
         page, logs = job.page.replace(":", "_"), {f"logs-1/{path.name}" for path in job.logs.glob("*.log")}
         self.assertEqual(set(files), {"status.json", "why.txt", "version.txt", "job.yaml", "missing.txt", f"metrics/1-{page}.txt"} | logs)
@@ -163,7 +163,7 @@ class DebugBundle(unittest.TestCase):
         self.assertEqual(files["logs-1/script.log"], "a script logs [secret removed]\n")
         self.assertRegex(files["job.yaml"], "(?m)^name: survival$")
         self.assertEqual(sorted(line.split(": ")[0] for line in files["missing.txt"].splitlines()),
-                         sorted([str(job.token), f"metrics of {nobody}"]))
+                         sorted([str(job.token), f"metrics of {unused}"]))
         for name, text in files.items():
             self.assertNotIn(token, text, name)
             self.assertNotIn("password", text, name)
@@ -182,8 +182,8 @@ class DebugBundle(unittest.TestCase):
         self.assertNotIn(token, "".join(files.values()))
 
     def test_nothing_answers(self):
-        nobody = f"127.0.0.1:{free_port()}"
-        code, output, files = self.bundle("--coordinator", nobody, "--log-dir", "/none", "--job", "/none.yaml")
+        unused = f"127.0.0.1:{free_port()}"
+        code, output, files = self.bundle("--coordinator", unused, "--log-dir", "/none", "--job", "/none.yaml")
         self.assertEqual(code, 0, output)
         self.assertEqual(set(files), {"version.txt", "missing.txt"})
         lines = files["missing.txt"].splitlines()

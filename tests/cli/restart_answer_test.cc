@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tests/cli/status_samples.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -44,14 +46,6 @@ RestartAnswer AnswerTo(const v1::GetStatusReply& status, uint32_t shard = 1) {
   absl::StatusOr<RestartAnswer> answer = MayRestart(status, shard);
   EXPECT_TRUE(answer.ok()) << answer.status();
   return answer.ok() ? *answer : RestartAnswer{.safe = true, .text = "no answer"};
-}
-
-void Warn(const std::string& kind, const std::string& text, const std::string& action,
-          v1::GetStatusReply* status) {
-  v1::StatusWarning* const warning = status->add_warnings();
-  warning->set_kind(kind);
-  warning->set_text(text);
-  warning->set_action(action);
 }
 
 TEST(RestartAnswerTest, ReplaysTheStepsAfterTheCheckpoint) {

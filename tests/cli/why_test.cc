@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tests/cli/status_samples.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -27,14 +29,6 @@ v1::GetStatusReply Running() {
   }
   status.add_shards()->set_attached(true);
   return status;
-}
-
-void Warn(const std::string& kind, const std::string& text, const std::string& action,
-          v1::GetStatusReply* status) {
-  v1::StatusWarning* const warning = status->add_warnings();
-  warning->set_kind(kind);
-  warning->set_text(text);
-  warning->set_action(action);
 }
 
 TEST(WhyTest, SaysThatNothingHoldsAJobUp) {

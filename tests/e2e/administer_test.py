@@ -31,13 +31,6 @@ class AdministerTest(unittest.TestCase):
             job.worker(rank, "--threads", 1, *secrets.of("worker"))
         return job, secrets
 
-    def end_of(self, job):
-        names = [*job.running]
-        self.assertEqual(job.wait_until_ended(), dict.fromkeys(names, 0), job.logs())
-        hashes = {job.report(f"worker-{rank}")["parameters_sha256"] for rank in range(2)}
-        self.assertEqual(len(hashes), 1)
-        return hashes.pop()
-
     def sluice(self, job, secrets, *words, role="administrator", code=0):
         asked = subprocess.run([PROGRAMS / "sluice", *map(str, words), "--coordinator", f"127.0.0.1:{job.ports[0]}", *secrets.of(role)],
                                capture_output=True, text=True, timeout=60)
@@ -46,7 +39,7 @@ class AdministerTest(unittest.TestCase):
 
     def test_an_evicted_rank_goes_to_another_process(self):
         job, _ = self.start()
-        expected = self.end_of(job)
+        expected = job.wait_until_done(self, ranks=2)
         job, secrets = self.start()
         with SlowedDown(job.running["worker-0"].pid, SLOW):
             job.wait_until_complete()
@@ -65,7 +58,7 @@ class AdministerTest(unittest.TestCase):
             self.assertIn("no worker holds rank 1", self.sluice(job, secrets, "evict", 1, code=1))
             job.worker(1, "--threads", 1, *secrets.of("worker"))
             job.wait_until_says("shard-0", "rank 1 .* replays")
-        self.assertEqual(self.end_of(job), expected)
+        self.assertEqual(job.wait_until_done(self, ranks=2), expected)
         log = job.log("shard-0")
         self.assertRegex(log, r"audit: [\d.:]+ changed settings: lease_timeout 2m, log level debug\n")
         self.assertRegex(log, r"audit: [\d.:]+ evicted rank 1\n")

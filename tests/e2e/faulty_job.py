@@ -112,6 +112,14 @@ class FaultyJob:
         return self.wait_until(lambda: max([0, *self.complete(folder)]) >= step and self.complete(folder)[-1],
                                f"a complete checkpoint of step {step} or later")
 
+    def wait_until_done(self, test, ranks):
+        """Waits until all processes have ended without an error. Returns the hash of the parameters, which must be equal on all ranks."""
+        names = [*self.running]
+        test.assertEqual(self.wait_until_ended(), dict.fromkeys(names, 0), self.logs())
+        hashes = {self.report(f"worker-{rank}")["parameters_sha256"] for rank in range(ranks)}
+        test.assertEqual(len(hashes), 1)
+        return hashes.pop()
+
     def report_path(self, name):
         return self.folder / f"{name}.report.json"
 

@@ -21,6 +21,7 @@ import urllib.request
 
 import panels
 from processes import free_port, wait_until
+from prometheus_process import start_prometheus
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
@@ -104,16 +105,7 @@ class PrometheusTest(unittest.TestCase):
         rules.write_text(quick_rules((ROOT / "helm/sluice/rules/sluice.yaml").read_text()))
         config = self.folder / "prometheus.yml"
         config.write_text(scrape_configuration([f"127.0.0.1:{port}" for job in jobs for port in job.http], rules))
-        self.url = f"http://127.0.0.1:{free_port()}"
-        with (self.folder / "prometheus.log").open("w") as log:
-            process = subprocess.Popen(
-                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.folder}/data",
-                 f"--web.listen-address={self.url.removeprefix('http://')}"], stdout=log, stderr=subprocess.STDOUT)
-
-        def stop():
-            process.kill()
-            process.wait()
-        self.addCleanup(stop)
+        self.url = start_prometheus(self, self.folder, config)
 
     def query(self, expression):
         """Returns the current samples."""

@@ -47,16 +47,9 @@ class MembersTest(unittest.TestCase):
         member.find_secret()
         return job, member
 
-    def end_of(self, job):
-        names = [*job.running]
-        self.assertEqual(job.wait_until_ended(), dict.fromkeys(names, 0), job.logs())
-        hashes = {job.report(f"worker-{rank}")["parameters_sha256"] for rank in range(2)}
-        self.assertEqual(len(hashes), 1)
-        return hashes.pop()
-
     def test_members(self):
         job, _ = self.start()
-        expected = self.end_of(job)
+        expected = job.wait_until_done(self, ranks=2)
         job, member = self.start()
         servers = [job.running[f"shard-{shard}"].pid for shard in range(2)]
         with SlowedDown(job.running["worker-0"].pid, SLOW):
@@ -75,7 +68,7 @@ class MembersTest(unittest.TestCase):
                     self.assertLess(most, GROWTH, "a server's memory grew by too many MB")
             self.assertIsNone(job.running["worker-0"].poll(), "the attacks came too late\n" + job.logs())
             job.wait_until(lambda: max(map(descriptors, servers)) <= held + 2, f"the servers hold {held} descriptors again")
-        self.assertEqual(self.end_of(job), expected)
+        self.assertEqual(job.wait_until_done(self, ranks=2), expected)
         member_attacks.expect_clean_logs(job)
 
     def test_a_reason_that_is_cut_reaches_all_processes(self):
