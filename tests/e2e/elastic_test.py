@@ -125,6 +125,25 @@ class Elastic(unittest.TestCase):
             self.says("server", 0, "rank 0 .*joins with the checkpoint")
         self.finish()
 
+    def test_another_rank_tests_the_model_when_rank_0_has_left(self):
+        self.start_all(f"output={self.folder}/output")
+        with self.slowed(1):
+            self.says("worker", 0, "epoch 2, .* accuracy")
+            self.processes["worker", 0].send_signal(signal.SIGTERM)
+            self.says("server", 0, "rank 0 .* left")
+        for rank in (1, 2, 3):
+            self.assertEqual(self.processes["worker", rank].wait(LIMIT), 0, self.logs())
+        reports = [json.loads(self.report(rank).read_text()) for rank in (1, 2, 3)]
+        self.assertGreater(reports[0]["test_accuracy"], 0.9)
+        tested = [[int(epoch) for epoch in re.findall(r"epoch (\d+), .* accuracy", self.log("worker", rank).read_text())]
+                  for rank in range(4)]
+        self.assertEqual(tested[2:], [[], []])
+        epochs = tested[0] + tested[1]
+        self.assertEqual(len(set(epochs)), len(epochs))
+        # The test of the epoch in which rank 0 leaves may be missing.
+        self.assertLessEqual(len(set(range(1, epochs[-1] + 1)) - set(epochs)), 1, epochs)
+        self.assertTrue((self.folder / "output" / "best.pt").exists())
+
 
 if __name__ == "__main__":
     BIN = pathlib.Path(sys.argv.pop(1)).resolve()

@@ -10,7 +10,9 @@ namespace sluice::worker {
 absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const job::JobSpec& spec,
                                                                      uint32_t rank) {
   return TorchStatus("LibTorch", [&]() -> absl::StatusOr<std::shared_ptr<const TrainingData>> {
-    absl::StatusOr<Datasets> sets = OpenDatasets(spec.data, /*with_test=*/rank == 0);
+    // With elastic membership, any rank may have to test.
+    const bool may_test = rank == 0 || spec.exchange.elastic();
+    absl::StatusOr<Datasets> sets = OpenDatasets(spec.data, may_test);
     if (!sets.ok()) return sets.status();
     return std::make_shared<const TrainingData>(TrainingData{*std::move(sets)});
   });

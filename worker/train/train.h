@@ -57,10 +57,10 @@ struct TrainReport {
   // exchanges of this run.
   std::optional<double> staleness;
   double train_loss = 0;  // This rank's mean over its part of the last epoch.
-  // 0 to 1, after the last step; only on rank 0, if the job has test data.
+  // 0 to 1, after the last step; only on the rank that tests, if the job has test data.
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
-  // Test of best.pt; only on rank 0, if the job also has an `output`.
+  // Test of best.pt; only on the rank that tests, if the job also has an `output`.
   std::optional<BestTest> best;
   std::string parameters_sha256;  // Hexadecimal.
   double step_ms_p50 = 0;
@@ -70,10 +70,11 @@ struct TrainReport {
 };
 
 // Runs `spec` as `rank`: loads data, builds the model, joins, trains, evaluates, saves the
-// parameters and leaves. Rank 0 evaluates at each epoch's end and after the last step. If the job
-// has an `output`, rank 0 writes best.pt at each best test, scalars during the run and
-// parameters.pt at the end. When the job wants a checkpoint, the run saves its state, and rank 0
-// adds parameters.pt. If the join asks for it, the run restores a checkpoint and continues from
+// parameters and leaves. Rank 0, or with elastic membership the lowest rank that took part in the
+// last step, tests the model at each epoch's end and after the last step. If the job has an
+// `output`, that rank writes best.pt at each best test and parameters.pt at the end, and rank 0
+// writes scalars during the run. When the job wants a checkpoint, the run saves its state, and rank
+// 0 adds parameters.pt. If the join asks for it, the run restores a checkpoint and continues from
 // there. On a failure after the join, the run abandons the job with the reason, unless the failure
 // is a rollback (IsRollback): then another run with a new client continues. Equal inputs
 // and threads give equal parameters, bit for bit, with or without restarts from checkpoints.

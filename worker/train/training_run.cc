@@ -131,6 +131,7 @@ absl::Status TrainingRun::Restore() {
   step_ = cursor.step;
   epoch_ = cursor.epoch;
   RestoreDeal(cursor);
+  others_tested_ = epoch_ > 0 && rank_ != FirstMember();
   if (rounds_.After(cursor.step) != joined_.restored_step || cursor.step > total_steps_) {
     return absl::InvalidArgumentError(
         absl::StrCat("the checkpoint after exchange ", joined_.restored_step,
@@ -240,8 +241,18 @@ void TrainingRun::ReportParameters(const std::string& sha256) {
   if (spec_.exchange.in_lockstep()) session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
+// With elastic membership, rank 0 may have left. All ranks know the participants of the last step.
+uint32_t TrainingRun::FirstMember() const {
+  return spec_.exchange.elastic() ? members_.front() : 0;
+}
+
 absl::Status TrainingRun::EvaluateNow() {
+  if (rank_ != FirstMember()) {
+    others_tested_ = true;
+    return absl::OkStatus();
+  }
   if (data_->sets.test == nullptr) return absl::OkStatus();
+  if (std::exchange(others_tested_, false)) AdoptBest();
   const absl::StatusOr<Evaluation> evaluation = trainer_->Test(*data_->sets.test, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
   results_.AddEvaluation(epoch_, *evaluation, clock_.Now());
@@ -263,11 +274,11 @@ void TrainingRun::RestoreBest(TrainingCursor* cursor) const {
   if (!cursor->best.has_value()) return;
   const uint64_t remembered = cursor->best->step;
   std::optional<BestTest> written;
-  if (rank_ == 0 && !spec_.output.empty()) {
+  if (rank_ == FirstMember() && !spec_.output.empty()) {
     written = ParseBestTest(ReadNote(BestPath()).value_or(""));
   }
   cursor->best = BestToGoOnFrom(cursor->best, written, MeasureOf(spec_.data));
-  if (rank_ != 0 || spec_.output.empty()) return;
+  if (rank_ != FirstMember() || spec_.output.empty()) return;
   if (!cursor->best.has_value()) {
     logger_.Warning(BestPath(), " is not the file that this job wrote after step ", remembered,
                     ": the next test writes a new one");
@@ -275,6 +286,13 @@ void TrainingRun::RestoreBest(TrainingCursor* cursor) const {
     logger_.Info(BestPath(), " is of step ", cursor->best->step,
                  ", which this run has not reached again yet; it stays until a test is better");
   }
+}
+
+// After other ranks have tested, best.pt may be theirs, if the ranks share a folder.
+void TrainingRun::AdoptBest() {
+  if (spec_.output.empty()) return;
+  const std::optional<BestTest> written = ParseBestTest(ReadNote(BestPath()).value_or(""));
+  if (written.has_value() && results_.IsBest(*written)) results_.SetBest(*written);
 }
 
 void TrainingRun::KeepIfBest(const Evaluation& evaluation) {
@@ -293,9 +311,7 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   const std::string sha256 = trainer_->ParametersSha256();
   ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
-  // With elastic membership rank 0 may have left. All ranks know the participants of the last step.
-  const uint32_t writer = spec_.exchange.elastic() ? members_.front() : 0;
-  if (rank_ == writer && !spec_.output.empty()) {
+  if (rank_ == FirstMember() && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
     absl::Status status = SaveParameters(trainer_->FormatParameters(), path);
     if (!status.ok()) return status;

@@ -63,7 +63,10 @@ class TrainingRun {
   void FallBehind(const StepInput& plan, const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
   absl::Status SaveCheckpoint();
+  // Returns the rank that tests the model and writes files for people.
+  uint32_t FirstMember() const;
   absl::Status EvaluateNow();
+  void AdoptBest();
   uint64_t BreaksLeft() const;
   std::string BestPath() const;
   // Decides whether an existing best.pt counts for a run that continues.
@@ -94,6 +97,7 @@ class TrainingRun {
   // Number of upcoming steps that the other ranks have closed without this rank.
   uint64_t steps_behind_ = 0;
   bool told_behind_ = false;
+  bool others_tested_ = false;  // Another rank has tested since this one did.
 };
 
 }  // namespace sluice::worker
