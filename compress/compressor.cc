@@ -482,7 +482,8 @@ SavedCompressor Compressor::Save() const {
 absl::Status Compressor::Restore(const SavedCompressor& saved) {
   std::vector<ChunkState>& chunks = state_->chunks;
   std::vector<CodecGroup>& groups = state_->groups;
-  if (saved.chunks.size() != chunks.size() || saved.groups.size() != groups.size()) {
+  const bool groups_fit = saved.groups.empty() || saved.groups.size() == groups.size();
+  if (saved.chunks.size() != chunks.size() || !groups_fit) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the saved state has ", saved.chunks.size(), " chunks in ", saved.groups.size(),
         " groups, this job has ", chunks.size(), " in ", groups.size(),
@@ -492,10 +493,7 @@ absl::Status Compressor::Restore(const SavedCompressor& saved) {
     absl::Status fits = CheckSavedChunk(saved.chunks[i], i, &chunks[i]);
     if (!fits.ok()) return fits;
   }
-  for (size_t i = 0; i < groups.size(); ++i) {
-    absl::Status fits = CodecGroup::CheckSaved(saved.groups[i], i);
-    if (!fits.ok()) return fits;
-  }
+  if (absl::Status fits = CheckSavedGroups(saved.groups); !fits.ok()) return fits;
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (chunks[i].on_device) {
       chunks[i].on_device = chunks[i].fetched = false;
@@ -505,7 +503,7 @@ absl::Status Compressor::Restore(const SavedCompressor& saved) {
     const absl::Status restored = RestoreFields(saved.chunks[i].state, chunks[i].Fields());
     sluice::Check(restored.ok(), restored.message());
   }
-  for (size_t i = 0; i < groups.size(); ++i) groups[i].Restore(saved.groups[i]);
+  RestoreGroups(saved.groups, absl::MakeSpan(groups));
   return absl::OkStatus();
 }
 

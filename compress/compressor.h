@@ -39,7 +39,7 @@ struct SavedCompressor {
   std::vector<Chunk> chunks;
   // One state for each group of chunks that share a threshold, in the order of the groups' first
   // chunks. It contains the threshold for the next step (0 if there is none yet) and the factor
-  // that corrects the density.
+  // that corrects the density. Restore also accepts an empty list: all thresholds then begin anew.
   std::vector<SavedState> groups;
 
   friend bool operator==(const SavedCompressor&, const SavedCompressor&) = default;

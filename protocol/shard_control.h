@@ -69,6 +69,14 @@ struct ShardHealthReport {
   friend bool operator==(const ShardHealthReport&, const ShardHealthReport&) = default;
 };
 
+// The state of a shard of the job that wrote a checkpoint.
+struct FormerState {
+  CheckpointPart part;
+  std::string address;  // Address of the server that has the part.
+
+  friend bool operator==(const FormerState&, const FormerState&) = default;
+};
+
 // A command to start a term on a shard.
 struct StartShard {
   uint64_t job_uid = 0;
@@ -89,8 +97,11 @@ struct StartShard {
   bool replay = false;
   // Number of ranks that wrote the restored checkpoint.
   uint32_t restore_world_size = 0;
-  // Only with store `shards`: the shard's own part of the checkpoint.
+  // Only with store `shards`, if as many shards wrote the checkpoint: the shard's own part.
   CheckpointPart restore_part{};
+  // Only with store `shards`, if another number of shards wrote the checkpoint: the states of all
+  // those shards, by shard.
+  std::vector<FormerState> former_states{};
 
   friend bool operator==(const StartShard&, const StartShard&) = default;
 };

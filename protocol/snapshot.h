@@ -41,6 +41,12 @@ struct CheckpointPart {
   friend bool operator==(const CheckpointPart&, const CheckpointPart&) = default;
 };
 
+// Returns the shard whose server has the part now, with store `shards`. If a job with more shards
+// wrote the part, the server of a shard that is left stands in for the part's own.
+inline uint32_t ServerOf(const CheckpointPart& part, uint32_t shards) {
+  return part.server % shards;
+}
+
 // The state of a shard immediately after `step`.
 struct ShardSnapshot {
   uint64_t job_uid = 0;

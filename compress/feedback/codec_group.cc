@@ -33,6 +33,21 @@ void Correct(double wanted, CodecGroup* group) {
 constexpr char kThreshold[] = "threshold";
 constexpr char kCorrection[] = "correction";
 
+absl::Status CheckSaved(const SavedState& saved, size_t index) {
+  const auto in_range = [&](const char* name, double least, double most) {
+    const auto found = saved.find(name);
+    return found != saved.end() && found->second.size() == 1 && found->second[0] >= least &&
+           found->second[0] <= most;
+  };
+  if (saved.size() == 2 && in_range(kThreshold, 0, std::numeric_limits<float>::max()) &&
+      in_range(kCorrection, 1 / kLargestCorrection, kLargestCorrection)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "saved group ", index, " must have one threshold and one correction from ",
+      1 / kLargestCorrection, " to ", kLargestCorrection, "; use an earlier checkpoint"));
+}
+
 }  // namespace
 
 CodecGroup::CodecGroup(const ChunkConfig& chunk)
@@ -75,25 +90,24 @@ SavedState CodecGroup::Save() const {
   return {{kThreshold, {threshold}}, {kCorrection, {correction}}};
 }
 
-absl::Status CodecGroup::CheckSaved(const SavedState& saved, size_t index) {
-  const auto in_range = [&](const char* name, double least, double most) {
-    const auto found = saved.find(name);
-    return found != saved.end() && found->second.size() == 1 && found->second[0] >= least &&
-           found->second[0] <= most;
-  };
-  if (saved.size() == 2 && in_range(kThreshold, 0, std::numeric_limits<float>::max()) &&
-      in_range(kCorrection, 1 / kLargestCorrection, kLargestCorrection)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "saved group ", index, " must have one threshold and one correction from ",
-      1 / kLargestCorrection, " to ", kLargestCorrection, "; use an earlier checkpoint"));
-}
-
 void CodecGroup::Restore(const SavedState& saved) {
   threshold = saved.at(kThreshold)[0];
   correction = saved.at(kCorrection)[0];
   ForgetStep();
+}
+
+absl::Status CheckSavedGroups(absl::Span<const SavedState> saved) {
+  for (size_t i = 0; i < saved.size(); ++i) {
+    if (absl::Status fits = CheckSaved(saved[i], i); !fits.ok()) return fits;
+  }
+  return absl::OkStatus();
+}
+
+void RestoreGroups(absl::Span<const SavedState> saved, absl::Span<CodecGroup> groups) {
+  const SavedState at_the_start = {{kThreshold, {0}}, {kCorrection, {1}}};
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i].Restore(saved.empty() ? at_the_start : saved[i]);
+  }
 }
 
 }  // namespace sluice::compress

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "compress/chunk_config.h"
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
@@ -27,8 +28,7 @@ struct CodecGroup {
   void ForgetStep();
 
   SavedState Save() const;
-  // Returns OK if Restore can accept `saved`. The error message contains `index`.
-  static absl::Status CheckSaved(const SavedState& saved, size_t index);
+  // `saved` has passed CheckSavedGroups.
   void Restore(const SavedState& saved);
 
   CodecSpec spec;
@@ -42,5 +42,11 @@ struct CodecGroup {
   uint64_t size = 0;              // Number of elements of all chunks in the group.
   float correction = 1;           // Factor that multiplies the requested density.
 };
+
+// Returns OK if RestoreGroups can accept the states. The error message contains the index of the
+// first state that it cannot accept.
+absl::Status CheckSavedGroups(absl::Span<const SavedState> saved);
+// Restores each group from its state. If there are no states, all groups begin anew.
+void RestoreGroups(absl::Span<const SavedState> saved, absl::Span<CodecGroup> groups);
 
 }  // namespace sluice::compress

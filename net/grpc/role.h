@@ -99,7 +99,7 @@ inline constexpr MethodTraits kMethods[] = {
     {Method::kExchange, "/sluice.v1.ParameterShard/Exchange", Roles{Role::kWorker}},
     {Method::kGetUsage, "/sluice.v1.ParameterShard/GetUsage", Roles::All()},
     {Method::kPutPart, "/sluice.v1.CheckpointStore/PutPart", Roles{Role::kWorker}},
-    {Method::kGetPart, "/sluice.v1.CheckpointStore/GetPart", Roles{Role::kWorker}},
+    {Method::kGetPart, "/sluice.v1.CheckpointStore/GetPart", Roles{Role::kWorker, Role::kServer}},
 };
 
 // The row of each method has the method's number as its index.

@@ -70,6 +70,11 @@ void StartToProto(const StartShard& start, v1::StartJob* message) {
   if (!start.restore_part.name.empty()) {
     PartToProto(start.restore_part, message->mutable_restore_part());
   }
+  for (const FormerState& former : start.former_states) {
+    v1::FormerState* const added = message->add_former_states();
+    PartToProto(former.part, added->mutable_part());
+    added->set_address(former.address);
+  }
 }
 
 absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& message) {
@@ -89,6 +94,14 @@ absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& message) {
                    .restore_world_size = message.restore_world_size()};
   if (message.has_restore_part()) {
     start.restore_part = CheckedPartFromProto(message.restore_part());
+  }
+  if (static_cast<uint64_t>(message.former_states_size()) > kMaxShards) {
+    return absl::InvalidArgumentError(absl::StrCat("the job is said to have had ",
+                                                   message.former_states_size(),
+                                                   " shards; the limit is ", kMaxShards));
+  }
+  for (const v1::FormerState& former : message.former_states()) {
+    start.former_states.push_back({CheckedPartFromProto(former.part()), former.address()});
   }
   if (start.restore_step != 0 && start.first_step != start.restore_step + 1) {
     return absl::InvalidArgumentError(

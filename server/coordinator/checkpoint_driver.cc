@@ -268,9 +268,21 @@ void CheckpointDriver::AddRestorePart(uint32_t shard, protocol::StartShard* star
   if (manifest == nullptr) return;
   start->restore_world_size = manifest->world_size;
   if (!manifest->at_shards) return;
-  const std::string name = protocol::ShardPartName(shard, manifest->term);
-  for (const protocol::CheckpointPart& part : manifest->parts) {
-    if (part.name == name) start->restore_part = part;
+  std::map<std::string, const protocol::CheckpointPart*> parts;
+  for (const protocol::CheckpointPart& part : manifest->parts) parts.emplace(part.name, &part);
+  // A part that is not listed stays empty; the shard that restores it reports that.
+  const auto find = [&](uint32_t former) {
+    const auto part = parts.find(protocol::ShardPartName(former, manifest->term));
+    return part == parts.end() ? protocol::CheckpointPart() : *part->second;
+  };
+  if (manifest->shards == fleet_.size()) {
+    start->restore_part = find(shard);
+    return;
+  }
+  for (uint32_t former = 0; former < manifest->shards; ++former) {
+    const protocol::CheckpointPart part = find(former);
+    const ShardSeat& seat = fleet_[protocol::ServerOf(part, fleet_.size())];
+    start->former_states.push_back({part, seat.arrival.address});
   }
 }
 

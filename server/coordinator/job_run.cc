@@ -64,11 +64,19 @@ void JobRun::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) {
   }
 }
 
-// The checkpoint that the term began with must still exist. Otherwise shard 0, which was lost with
-// its coordinator, would have to replay earlier steps, but no process keeps their results.
+// A term has one number of shards. The checkpoint that the term began with must still exist.
+// Otherwise shard 0, which was lost with its coordinator, would have to replay earlier steps, but
+// no process keeps their results.
 bool JobRun::CanGoOnInTerm(const protocol::RunRecord& record) const {
   return repairs_losses() && record.generation > 0 && record.members.size() == roster_.size() &&
-         record.restore_step <= book().newest() && protocol::ValidateTensorTable(record.table).ok();
+         record.restore_step <= book().newest() && !HasOtherShards(book().newest()) &&
+         protocol::ValidateTensorTable(record.table).ok();
+}
+
+// True if another number of shards wrote the checkpoint.
+bool JobRun::HasOtherShards(uint64_t step) const {
+  const protocol::CheckpointManifest* const manifest = checkpoints_.ManifestOf(step);
+  return manifest != nullptr && manifest->shards != options_.shards;
 }
 
 bool JobRun::IsOfEarlierTerm(const protocol::Sender& sender) const {
@@ -152,6 +160,7 @@ void JobRun::RunWhenStarted(absl::Time now, Effects* out) {
                         .fields = {.event = "job_began", .step = term_.restore_step + 1}});
   if (!has_checkpoints()) return;
   NoteOtherWorldSize(out);
+  NoteOtherShards(out);
   ExpectPresentRanks();
   furthest_step_ = term_.restore_step;
   knows_position_ = true;
@@ -172,6 +181,14 @@ void JobRun::NoteOtherWorldSize(Effects* out) const {
                  manifest->world_size, " workers"),
              .warning = true,
              .fields = {.event = "workers_changed", .step = term_.restore_step}});
+}
+
+void JobRun::NoteOtherShards(Effects* out) const {
+  if (!HasOtherShards(term_.restore_step)) return;
+  const uint32_t before = checkpoints_.ManifestOf(term_.restore_step)->shards;
+  out->push_back(Notice{.text = absl::StrCat("the run had ", before, " shards and continues with ",
+                                             options_.shards, " after step ", term_.restore_step),
+                        .fields = {.event = "shards_changed", .step = term_.restore_step}});
 }
 
 // A worker that joins in the middle of a term begins with the newest checkpoint.

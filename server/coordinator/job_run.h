@@ -126,6 +126,8 @@ class JobRun {
   bool MayBegin(Effects* out);
   void GrantJoins(absl::Time now, Effects* out);
   void NoteOtherWorldSize(Effects* out) const;
+  void NoteOtherShards(Effects* out) const;
+  bool HasOtherShards(uint64_t step) const;
   void End(protocol::JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
            Effects* out);
 

@@ -20,10 +20,6 @@ std::string PartExaminations::Gap(uint64_t step) const {
   if (manifest == nullptr) return "";
   std::set<std::string> names;
   for (const protocol::CheckpointPart& part : manifest->parts) {
-    if (manifest->at_shards && part.server >= run_.fleet().size()) {
-      return absl::StrCat("its manifest lists ", part.name, " on shard ", part.server, " of ",
-                          run_.fleet().size());
-    }
     names.insert(part.name);
   }
   uint32_t states = 0;
@@ -102,7 +98,7 @@ std::optional<protocol::CheckpointPart> PartExaminations::Find(
   const auto listed = std::find_if(
       manifest->parts.begin(), manifest->parts.end(),
       [&](const protocol::CheckpointPart& part) { return part.name == reported.name; });
-  if (listed == manifest->parts.end() || listed->server >= run_.fleet().size()) return std::nullopt;
+  if (listed == manifest->parts.end()) return std::nullopt;
   return *listed;
 }
 
@@ -124,7 +120,7 @@ void PartExaminations::Command(Effects* out) {
 
 // With store `path`, shard 0 sees the folder as the coordinator does, because they share a process.
 uint32_t PartExaminations::ExaminerOf(const protocol::CheckpointPart& part) const {
-  return run_.options().checkpoint.at_shards() ? part.server : 0;
+  return run_.options().checkpoint.at_shards() ? protocol::ServerOf(part, run_.fleet().size()) : 0;
 }
 
 }  // namespace sluice::server

@@ -13,7 +13,8 @@ namespace sluice::server {
 namespace {
 
 constexpr size_t kMessageContentMax = 1 << 20;
-constexpr size_t kPieceBytes = 512 << 10;  // Maximum content of one sent message.
+constexpr size_t kPieceBytes = 512 << 10;     // Maximum content of one sent message.
+constexpr uint32_t kServerRank = 0xFFFFFFFF;  // Stands for all servers that read parts.
 
 // Returns true if the error concerns the call. Other errors come from the disk and concern the
 // part.
@@ -26,6 +27,19 @@ bool IsOfCall(const absl::Status& status) {
 // the call to UNAVAILABLE.
 absl::Status DiskError(const absl::Status& status) {
   return IsOfCall(status) ? absl::UnavailableError(status.message()) : status;
+}
+
+// Returns OK if the folder's parts belong to the run. A server asks before the shards have started,
+// so no shard can fence the request.
+absl::Status CheckRun(const std::string& folder, uint64_t job_uid) {
+  const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(folder);
+  // DATA_LOSS would mean a damaged part, and the job would go back to an earlier checkpoint.
+  if (absl::IsDataLoss(record.status())) {
+    return absl::FailedPreconditionError(record.status().message());
+  }
+  if (!record.ok()) return record.status();
+  if (record->job_uid == job_uid) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(folder, " holds parts of another run"));
 }
 
 absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
@@ -115,6 +129,7 @@ class CheckpointStore::Unnamed {
 CheckpointStore::CheckpointStore(Options options, const ShardHost* host,
                                  std::shared_ptr<const net::Transport> transport, Logger logger)
     : options_(std::move(options)),
+      folder_(protocol::PartsFolder(options_.dir, options_.shard)),
       host_(host),
       transport_(std::move(transport)),
       logger_(std::move(logger)) {
@@ -163,7 +178,7 @@ grpc::Status CheckpointStore::Put(grpc::ServerContext* context, PutStream* strea
     logger_.Debug("refused a part of rank ", sender.rank, ": ", valid.message());
     return net::ToGrpc(valid);
   }
-  const Transfer transfer(this, protocol::PartPath(options_.folder, part), sender.rank);
+  const Transfer transfer(this, protocol::PartPath(folder_, part), sender.rank);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
   absl::StatusOr<protocol::CheckpointPart> done = Receive(sender, part, context, stream);
   if (!done.ok() && IsOfCall(done.status())) return net::ToGrpc(done.status());
@@ -209,10 +224,10 @@ absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(const protocol
                                                                   grpc::ServerContext* context,
                                                                   PutStream* stream) {
   absl::Status status = host_->ClaimFolder();
-  if (status.ok()) status = protocol::MakeFolder(protocol::StepFolder(options_.folder, part.step));
+  if (status.ok()) status = protocol::MakeFolder(protocol::StepFolder(folder_, part.step));
   if (!status.ok()) return DiskError(status);
   absl::StatusOr<protocol::DurableFile> file =
-      protocol::DurableFile::Create(protocol::PartPath(options_.folder, part));
+      protocol::DurableFile::Create(protocol::PartPath(folder_, part));
   if (!file.ok()) return file.status();
   uint64_t received = 0;
   v1::PutPartRequest message;
@@ -245,9 +260,13 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
   const protocol::Sender sender = protocol::SenderFromProto(request->sender());
   const protocol::CheckpointPart part = protocol::CheckedPartFromProto(request->part());
   absl::Status valid = protocol::CheckPartNames(part);
-  if (valid.ok()) valid = host_->CheckSender(sender);
+  if (valid.ok()) {
+    valid = request->for_server()
+                ? CheckRun(protocol::PartsFolder(options_.dir, part.server), sender.job_uid)
+                : host_->CheckSender(sender);
+  }
   if (!valid.ok()) return net::ToGrpc(valid);
-  const Transfer transfer(this, "", sender.rank);
+  const Transfer transfer(this, "", request->for_server() ? kServerRank : sender.rank);
   if (!transfer.status().ok()) return net::ToGrpc(transfer.status());
   return net::ToGrpc(Send(part, context, writer));
 }
@@ -255,7 +274,8 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
 absl::Status CheckpointStore::Send(const protocol::CheckpointPart& part,
                                    grpc::ServerContext* context,
                                    grpc::ServerWriter<v1::GetPartReply>* writer) {
-  const std::string path = protocol::PartPath(options_.folder, part);
+  const std::string path =
+      protocol::PartPath(protocol::PartsFolder(options_.dir, part.server), part);
   const absl::StatusOr<protocol::FileFacts> facts = protocol::StatFile(path);
   // An unreadable part is treated as lost, so that the caller tries an earlier checkpoint.
   if (!facts.ok()) return absl::NotFoundError(facts.status().message());

@@ -31,7 +31,9 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
  public:
   struct Options {
     uint32_t shard = 0;
-    std::string folder;  // Folder of the parts.
+    // The job's checkpoint.dir. It has this server's folder of parts, and those of the servers that
+    // this one stands in for.
+    std::string dir;
     uint64_t part_bytes_max = uint64_t{64} << 30;
     size_t transfers_max = 16;         // Limit of concurrent transfers. Further callers must retry.
     size_t transfers_of_rank_max = 2;  // Limit of a rank's concurrent writes, and of its reads.
@@ -68,6 +70,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
                     grpc::ServerWriter<v1::GetPartReply>* writer);
 
   const Options options_;
+  const std::string folder_;  // Folder of this server's parts.
   const ShardHost* const host_;
   const std::shared_ptr<const net::Transport> transport_;
   const Logger logger_;

@@ -12,11 +12,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(300);  // Between attempts 
 
 }  // namespace
 
-PartExaminer::PartExaminer(const protocol::CheckpointSpec& checkpoint, uint32_t shard,
-                           absl::Duration patience, Listener listener, const Clock* clock,
-                           Logger logger)
-    : folder_(protocol::PartsFolder(checkpoint, shard)),
-      has_manifest_(!checkpoint.at_shards()),
+PartExaminer::PartExaminer(protocol::CheckpointSpec checkpoint, absl::Duration patience,
+                           Listener listener, const Clock* clock, Logger logger)
+    : checkpoint_(std::move(checkpoint)),
       patience_(patience),
       listener_(std::move(listener)),
       clock_(clock),
@@ -80,12 +78,13 @@ absl::Status PartExaminer::ReadUntilKnown(const protocol::CheckpointPart& part) 
 
 // Reads what a worker that restores the part reads.
 absl::Status PartExaminer::Read(const protocol::CheckpointPart& part) const {
-  if (has_manifest_) {
-    const absl::Status manifest = protocol::ReadManifest(folder_, part.step).status();
+  const std::string folder = protocol::PartsFolder(checkpoint_, part.server);
+  if (!checkpoint_.at_shards()) {  // The folder also has the manifests, and workers read them.
+    const absl::Status manifest = protocol::ReadManifest(folder, part.step).status();
     if (!manifest.ok() || part.name == protocol::kManifestName) return manifest;
   }
   const absl::Status valid = protocol::CheckPartNames(part);
-  return valid.ok() ? protocol::VerifyPart(folder_, part) : valid;
+  return valid.ok() ? protocol::VerifyPart(folder, part) : valid;
 }
 
 bool PartExaminer::PauseBeforeRetry() {

@@ -26,8 +26,8 @@ class PartExaminer {
 
   // Retries for `patience` if the disk does not answer or a file is missing. After that, the part
   // counts as unreadable.
-  PartExaminer(const protocol::CheckpointSpec& checkpoint, uint32_t shard, absl::Duration patience,
-               Listener listener, const Clock* clock, Logger logger);
+  PartExaminer(protocol::CheckpointSpec checkpoint, absl::Duration patience, Listener listener,
+               const Clock* clock, Logger logger);
   // Finishes reading the current part.
   ~PartExaminer();
 
@@ -43,8 +43,7 @@ class PartExaminer {
   absl::Status Read(const protocol::CheckpointPart& part) const;
   bool PauseBeforeRetry();
 
-  const std::string folder_;  // Folder of the parts.
-  const bool has_manifest_;   // The folder also has the manifests, and workers read them.
+  const protocol::CheckpointSpec checkpoint_;
   const absl::Duration patience_;
   const Listener listener_;
   const Clock* const clock_;

@@ -1,10 +1,13 @@
 #include "server/rpc/part_reader.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/snapshot_format.h"
+#include "server/shard/redistribution.h"
 
 namespace sluice::server {
 namespace {
@@ -15,12 +18,11 @@ constexpr absl::Duration kReadAgain = absl::Milliseconds(300);
 
 }  // namespace
 
-PartReader::PartReader(protocol::CheckpointSpec checkpoint, uint32_t shard, absl::Duration patience,
-                       const Clock* clock)
-    : checkpoint_(std::move(checkpoint)),
+PartReader::PartReader(const job::JobSpec* job, uint32_t shard, Fetch fetch, const Clock* clock)
+    : job_(*job),
+      checkpoint_(job_.checkpoint),
       shard_(shard),
-      folder_(protocol::PartsFolder(checkpoint_, shard)),
-      patience_(patience),
+      fetch_(std::move(fetch)),
       clock_(clock) {}
 
 absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> PartReader::Read(
@@ -38,7 +40,7 @@ absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> PartReader::Read(
   }
   const bool may_pass = absl::IsUnavailable(read.status()) || absl::IsNotFound(read.status());
   MutexLock lock(&mutex_);
-  if (may_pass && clock_->Now() - attempts_.since < patience_) {
+  if (may_pass && clock_->Now() - attempts_.since < job_.server.rejoin_timeout) {
     attempts_.trouble = std::string(read.status().message());
     return absl::UnavailableError(absl::StrCat("the checkpoint after step ", start.restore_step,
                                                " cannot be read now: ", read.status().message()));
@@ -58,19 +60,60 @@ protocol::DiskWait PartReader::NowAtDisk() const {
 }
 
 // A part belongs to the term in which it was written, and only the manifest contains that term.
-absl::StatusOr<protocol::CheckpointPart> PartReader::FindOwnPart(
+absl::StatusOr<std::vector<protocol::FormerState>> PartReader::FindStates(
     const protocol::StartShard& start) const {
   if (checkpoint_.at_shards()) {
-    if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
-      return start.restore_part;
-    }
-    return absl::DataLossError(absl::StrCat("the manifest of the checkpoint after step ",
-                                            start.restore_step, " has no state of shard ", shard_));
+    if (!start.former_states.empty()) return start.former_states;
+    std::vector<protocol::FormerState> states(job_.shards);
+    states[shard_].part = start.restore_part;
+    return states;
   }
   const absl::StatusOr<protocol::CheckpointManifest> manifest =
-      protocol::ReadManifest(folder_, start.restore_step);
+      protocol::ReadManifest(checkpoint_.dir, start.restore_step);
   if (!manifest.ok()) return manifest.status();
-  return protocol::FindPart(*manifest, protocol::ShardPartName(shard_, manifest->term));
+  std::vector<protocol::FormerState> states(manifest->shards);
+  for (uint32_t shard = 0; shard < manifest->shards; ++shard) {
+    if (manifest->shards == job_.shards && shard != shard_) continue;
+    absl::StatusOr<protocol::CheckpointPart> part =
+        protocol::FindPart(*manifest, protocol::ShardPartName(shard, manifest->term));
+    if (!part.ok()) return part.status();
+    states[shard].part = *std::move(part);
+  }
+  return states;
+}
+
+// This server stands in for some of the servers that the job no longer has.
+absl::Status PartReader::FormerServersAreHere(size_t former_shards) const {
+  if (!checkpoint_.at_shards()) return absl::OkStatus();
+  for (uint32_t server = shard_ + job_.shards; server < former_shards; server += job_.shards) {
+    const std::string folder = protocol::PartsFolder(checkpoint_.dir, server);
+    std::error_code error;
+    if (std::filesystem::is_directory(folder, error)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run had ", former_shards, " shards and continues with ", job_.shards,
+                     ", and the parts of former shard ", server, " are not on this server: copy ",
+                     "checkpoint.dir/shard-", server, " of that server to ", folder,
+                     ", or continue with the former number of shards"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<protocol::ShardSnapshot> PartReader::ReadState(const protocol::FormerState& state,
+                                                              uint64_t job_uid) const {
+  const protocol::CheckpointPart& part = state.part;
+  const bool is_remote = checkpoint_.at_shards() && protocol::ServerOf(part, job_.shards) != shard_;
+  if (is_remote && fetch_ == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(part.name, " is on server ", part.server,
+                                                      ", and this server reads only its own"));
+  }
+  const std::string folder = protocol::PartsFolder(checkpoint_, part.server);
+  const absl::StatusOr<std::string> bytes =
+      is_remote ? fetch_(state, job_uid) : protocol::ReadPart(folder, part);
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<protocol::ShardSnapshot> snapshot = protocol::ParseShardSnapshot(*bytes);
+  if (snapshot.ok()) return snapshot;
+  return absl::Status(snapshot.status().code(), absl::StrCat(protocol::PartPath(folder, part), ": ",
+                                                             snapshot.status().message()));
 }
 
 absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> PartReader::TryToRead(
@@ -80,16 +123,39 @@ absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> PartReader::TryTo
         "the coordinator begins with a checkpoint, but this server's job file has no "
         "checkpoint.dir");
   }
-  const absl::StatusOr<protocol::CheckpointPart> part = FindOwnPart(start);
-  if (!part.ok()) return part.status();
-  const absl::StatusOr<std::string> bytes = protocol::ReadPart(folder_, *part);
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<protocol::ShardSnapshot> snapshot = protocol::ParseShardSnapshot(*bytes);
-  if (!snapshot.ok()) {
-    return absl::Status(snapshot.status().code(), absl::StrCat(protocol::PartPath(folder_, *part),
-                                                               ": ", snapshot.status().message()));
+  const absl::StatusOr<std::vector<protocol::FormerState>> states = FindStates(start);
+  if (!states.ok()) return states.status();
+  for (const protocol::FormerState& state : *states) {
+    const protocol::CheckpointPart& part = state.part;
+    const bool is_needed = states->size() != job_.shards || &state == &(*states)[shard_];
+    if (!is_needed || (part.step == start.restore_step && part.error.empty())) continue;
+    return absl::DataLossError(absl::StrCat("the manifest of the checkpoint after step ",
+                                            start.restore_step, " has no state of shard ",
+                                            &state - states->data()));
   }
-  return std::make_shared<const protocol::ShardSnapshot>(*std::move(snapshot));
+  if (states->size() == job_.shards) {
+    absl::StatusOr<protocol::ShardSnapshot> own = ReadState((*states)[shard_], start.job_uid);
+    if (!own.ok()) return own.status();
+    return std::make_shared<const protocol::ShardSnapshot>(*std::move(own));
+  }
+  if (const absl::Status here = FormerServersAreHere(states->size()); !here.ok()) return here;
+  absl::StatusOr<Redistribution> redistribution =
+      Redistribution::Create({.shard = shard_,
+                              .former_shards = static_cast<uint32_t>(states->size()),
+                              .shards = job_.shards,
+                              .table = start.table,
+                              .compression = job_.exchange.compression});
+  if (!redistribution.ok()) return redistribution.status();
+  for (const uint32_t source : redistribution->sources()) {
+    absl::StatusOr<protocol::ShardSnapshot> former = ReadState((*states)[source], start.job_uid);
+    if (!former.ok()) return former.status();
+    const absl::Status added = redistribution->Add(*std::move(former));
+    // Every checkpoint of the run would fail in the same way.
+    if (!added.ok()) return absl::FailedPreconditionError(added.message());
+  }
+  absl::StatusOr<protocol::ShardSnapshot> state = redistribution->Take();
+  if (!state.ok()) return state.status();
+  return std::make_shared<const protocol::ShardSnapshot>(*std::move(state));
 }
 
 }  // namespace sluice::server

@@ -152,7 +152,7 @@ absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step)
   return absl::OkStatus();
 }
 
-// Does not compare the number of workers, which may differ.
+// Does not compare the numbers of workers and shards, which may differ.
 absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                                   const protocol::CheckpointManifest& manifest) const {
   if (manifest.at_shards != job.checkpoint.at_shards()) {
@@ -162,15 +162,10 @@ absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                                                : protocol::CheckpointStore::kPath),
                      ", this job has ", NameOf(job.checkpoint.store), "; use the same store"));
   }
-  if (manifest.shards == job.shards && manifest.layout == job.exchange.compression.layout) {
-    return absl::OkStatus();
-  }
+  if (manifest.layout == job.exchange.compression.layout) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the run in ", dir_, " has ", manifest.shards, " shards, this job ", job.shards,
-                   manifest.layout != job.exchange.compression.layout
-                       ? " and other compression.chunk_bytes or bundle_bytes"
-                       : "",
-                   "; this version continues a run only with the same values"));
+      absl::StrCat("the run in ", dir_, " has other values of compression.chunk_bytes or ",
+                   "bundle_bytes than this job; a run continues only with the same values"));
 }
 
 absl::Status RunFolder::CheckOurs(const protocol::RunRecord& ours) const {

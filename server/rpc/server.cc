@@ -19,6 +19,7 @@
 #include "server/rpc/coordinator_start.h"
 #include "server/rpc/guarded_port.h"
 #include "server/rpc/parameter_service.h"
+#include "server/rpc/part_fetch.h"
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/steady_deadline.h"
 #include "server/shard/descriptor_need.h"
@@ -137,6 +138,10 @@ class GrpcServer final : public Server {
                .on_summed =
                    [this](std::shared_ptr<const BundleSum> sum) {
                      options_.upper->Summed(options_.shard, std::move(sum));
+                   },
+               .fetch_part =
+                   [this](const protocol::FormerState& state, uint64_t job_uid) {
+                     return FetchPart(*options_.transport, state, job_uid);
                    }},
               clock, logger_),
         parameters_(&host_,
@@ -146,7 +151,7 @@ class GrpcServer final : public Server {
       store_ = std::make_unique<CheckpointStore>(
           CheckpointStore::Options{
               .shard = options_.shard,
-              .folder = protocol::PartsFolder(options_.job.checkpoint, options_.shard),
+              .dir = options_.job.checkpoint.dir,
               .on_member = [this](const std::string& peer) { port_->Admit(peer); }},
           &host_, options_.transport, logger_);
     }

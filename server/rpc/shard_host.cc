@@ -35,7 +35,7 @@ bool IsRefused(const std::vector<ShardEffect>& effects, StreamId stream) {
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     : options_(std::move(options)),
       folder_(protocol::PartsFolder(options_.job.checkpoint, options_.shard)),
-      reader_(options_.job.checkpoint, options_.shard, options_.job.server.rejoin_timeout, clock),
+      reader_(&options_.job, options_.shard, options_.fetch_part, clock),
       clock_(clock),
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread),
@@ -46,7 +46,7 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
   if (options_.job.exchange.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   examiner_ = std::make_unique<PartExaminer>(
-      options_.job.checkpoint, options_.shard, options_.job.server.rejoin_timeout,
+      options_.job.checkpoint, options_.job.server.rejoin_timeout,
       [this](const protocol::PartExamined& examined) { Report(examined); }, clock_, logger_);
   const auto report = [this](protocol::CheckpointPart part) {
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;

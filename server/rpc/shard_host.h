@@ -58,6 +58,7 @@ class ShardHost {
     TraceFile* trace = nullptr;  // Null writes no trace.
     // Receives the sums of a rack's job. The host's lock is held.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
+    PartReader::Fetch fetch_part{};  // Null if no part of a checkpoint is on another server.
     // For tests: called without the lock before the core is copied for a snapshot.
     std::function<void()> before_copy{};
   };

@@ -70,7 +70,7 @@ TEST_P(Saved, WhatIsNotAsItWasSavedIsRefusedAndChangesNothing) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   expect_refused("no chunk", [](auto* saved) { saved->chunks.clear(); });
   expect_refused("two chunks", [](auto* saved) { saved->chunks.push_back(saved->chunks[0]); });
-  expect_refused("no group", [](auto* saved) { saved->groups.clear(); });
+  expect_refused("two groups", [](auto* saved) { saved->groups.push_back(saved->groups[0]); });
   expect_refused("other size", [](auto* saved) { ++saved->chunks[0].config.count; });
   expect_refused("other id", [](auto* saved) { ++saved->chunks[0].config.id; });
   expect_refused("other rows", [](auto* saved) { ++saved->chunks[0].config.rows; });
@@ -136,6 +136,20 @@ std::vector<std::vector<std::byte>> StepOf(Compressor* compressor, uint64_t step
   }
   compressor->EndStep(step);
   return frames;
+}
+
+// As for chunks that come from several compressors.
+TEST(SavedCompressor, WithoutGroupsAllThresholdsBeginAnew) {
+  const std::vector<ChunkConfig> chunks = ManyChunks();
+  Compressor compressor(chunks, {.seed = 3, .sender = 1});
+  const SavedCompressor fresh = compressor.Save();
+  for (uint64_t step = 1; step <= 3; ++step) StepOf(&compressor, step);
+  SavedCompressor saved = compressor.Save();
+  ASSERT_NE(saved.groups, fresh.groups);
+  saved.groups.clear();
+  ASSERT_TRUE(compressor.Restore(saved).ok());
+  EXPECT_EQ(compressor.Save().groups, fresh.groups);
+  EXPECT_EQ(compressor.Save().chunks, saved.chunks);
 }
 
 TEST(SavedCompressor, ManyChunksGoOnBitForBit) {

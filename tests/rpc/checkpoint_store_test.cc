@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "protocol/wire/common_messages.h"
 #include "server/rpc/guarded_port.h"
+#include "server/rpc/part_fetch.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/host_fixture.h"
 #include "worker/core/session.h"
@@ -36,7 +37,7 @@ class CheckpointStoreTest : public HostFixture {
     const absl::Status started = host_->Start(StartOf(0, 0));
     Check(started.ok(), started.message());
     TakeCheckpoint(10);
-    Serve({.shard = 0, .folder = Folder(), .part_bytes_max = 8 << 20, .transfers_max = 2});
+    Serve({.shard = 0, .dir = job_.checkpoint.dir, .part_bytes_max = 8 << 20, .transfers_max = 2});
   }
   ~CheckpointStoreTest() override { server_->Shutdown(); }
 
@@ -138,8 +139,8 @@ TEST_F(CheckpointStoreTest, APartIsSentOnceToAServerThatIsSlowToBegin) {
     if (++calls == 1) absl::SleepFor(absl::Milliseconds(300));
     (*port)->Admit(peer);
   };
-  server::CheckpointStore store({.shard = 0, .folder = Folder(), .on_member = be_slow}, host_.get(),
-                                net::Transport::Plain(), Logger("test"));
+  server::CheckpointStore store({.shard = 0, .dir = job_.checkpoint.dir, .on_member = be_slow},
+                                host_.get(), net::Transport::Plain(), Logger("test"));
   grpc::ServerBuilder builder;
   (*port)->AddTo(&builder, net::Transport::Plain());
   builder.RegisterService(&store);
@@ -275,7 +276,7 @@ TEST_F(CheckpointStoreTest, HasLimits) {
 
 TEST_F(CheckpointStoreTest, ARankAndCallsWithoutAPartHaveLimitsOfTheirOwn) {
   server_->Shutdown();
-  Serve({.shard = 0, .folder = Folder()});
+  Serve({.shard = 0, .dir = job_.checkpoint.dir});
   const std::string bytes = "some bytes";
   grpc::ClientContext contexts[2];
   v1::PutPartReply replies[2];
@@ -293,17 +294,53 @@ TEST_F(CheckpointStoreTest, ARankAndCallsWithoutAPartHaveLimitsOfTheirOwn) {
     EXPECT_FALSE(writers[i]->Finish().ok());
   }
   server_->Shutdown();
-  Serve({.shard = 0, .folder = Folder(), .unnamed_max = 0});
+  Serve({.shard = 0, .dir = job_.checkpoint.dir, .unnamed_max = 0});
   const grpc::Status unnamed = PutRaw(First(SenderOf(0), kName, bytes), bytes);
   EXPECT_EQ(unnamed.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(unnamed.error_message(), HasSubstr("have not named their part"));
+}
+
+// A server asks for the states of other numbers of shards before any shard runs.
+TEST_F(CheckpointStoreTest, AServerReadsPartsOfItsOwnRun) {
+  const std::string bytes(3 << 20, 's');
+  const auto write = [&](uint32_t server) {
+    const std::string folder = protocol::PartsFolder(job_.checkpoint, server);
+    auto part = protocol::WritePart(folder, 0, 20, protocol::ShardPartName(server, 0), bytes);
+    Check(part.ok(), part.status().message());
+    part->server = server;
+    return *part;
+  };
+  const auto fetch = [&](const protocol::CheckpointPart& part, uint64_t job_uid = kHostJob) {
+    return server::FetchPart(*net::Transport::Plain(), {part, address_}, job_uid);
+  };
+  const protocol::CheckpointPart own = write(0);
+  host_.reset();  // No fence applies.
+  EXPECT_EQ(*fetch(own), bytes);
+  EXPECT_TRUE(absl::IsFailedPrecondition(fetch(own, kHostJob + 1).status()));
+  const protocol::CheckpointPart former = write(1);
+  EXPECT_TRUE(absl::IsNotFound(fetch(former).status())) << "the run of its parts is unknown";
+  ASSERT_TRUE(protocol::WriteRunRecord(protocol::PartsFolder(job_.checkpoint, 1),
+                                       {.job_name = "test", .job_uid = kHostJob})
+                  .ok());
+  EXPECT_EQ(*fetch(former), bytes);
+  protocol::CheckpointPart other = former;
+  other.checksum ^= 1;
+  EXPECT_TRUE(absl::IsDataLoss(fetch(other).status()));
+  other.bytes -= 1;
+  EXPECT_TRUE(absl::IsNotFound(fetch(other).status()));
+  std::ofstream(protocol::PartsFolder(job_.checkpoint, 1) + "/run.json") << "damaged";
+  EXPECT_TRUE(absl::IsFailedPrecondition(fetch(former).status()));
+  other.name = "../run.json";
+  EXPECT_FALSE(fetch(other).ok());
+  server_->Shutdown();
+  EXPECT_TRUE(absl::IsUnavailable(fetch(own).status()));
 }
 
 TEST_F(CheckpointStoreTest, CallsThatStallEnd) {
   for (const bool named : {false, true}) {
     server_->Shutdown();
     Serve({.shard = 0,
-           .folder = Folder(),
+           .dir = job_.checkpoint.dir,
            .first_patience = named ? absl::Hours(1) : absl::Milliseconds(20),
            .patience = absl::Milliseconds(20)});
     grpc::ClientContext context;
@@ -319,7 +356,7 @@ TEST_F(CheckpointStoreTest, CallsThatStallEnd) {
 TEST_F(CheckpointStoreTest, ReadersThatAcceptNothingEnd) {
   server_->Shutdown();
   Serve({.shard = 0,
-         .folder = Folder(),
+         .dir = job_.checkpoint.dir,
          .transfers_of_rank_max = 1,
          .patience = absl::Milliseconds(200)});
   const auto client = Client(SenderOf(0));

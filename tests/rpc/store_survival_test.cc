@@ -1,5 +1,5 @@
 // Tests checkpoints whose parts the servers keep (store: shards), and runs that continue with
-// another number of workers, with real sessions, servers and folders.
+// another number of workers or shards, with real sessions, servers and folders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,6 +172,78 @@ TEST_P(OtherWorkersTest, GoOn) {
   }
 }
 
+// The run continues from its checkpoint with a different number of shards. The parameters are those
+// of a run that was not stopped.
+class OtherShardsTest : public StoreTest {
+ protected:
+  // Stops a run of two shards and continues it with other numbers.
+  void GoOnWith(const std::vector<uint32_t>& numbers, const Parameters& expected) {
+    job_.shards = kShards;
+    job_.hash = 9;
+    ends_at_ = 20;
+    Run(nullptr);
+    for (const uint32_t shards : numbers) {
+      SCOPED_TRACE(absl::StrCat(shards, " shards"));
+      if (job_.checkpoint.at_shards()) CopyPartsOfFormerServers(shards);
+      restored_ = false;
+      job_.shards = shards;
+      ++job_.hash;
+      ends_at_ += 10;
+      if (shards == numbers.back()) ends_at_ = kSteps + 1;
+      const Parameters ended = Run(nullptr);
+      EXPECT_TRUE(restored_);
+      if (shards == numbers.back()) {
+        EXPECT_EQ(ended, expected);
+      }
+    }
+  }
+  // As a person does before servers are removed.
+  void CopyPartsOfFormerServers(uint32_t shards) {
+    for (uint32_t former = shards; former < job_.shards; ++former) {
+      std::filesystem::copy(protocol::PartsFolder(servers_.DirOf(former), former),
+                            protocol::PartsFolder(servers_.DirOf(former % shards), former),
+                            std::filesystem::copy_options::recursive);
+    }
+  }
+};
+
+TEST_P(OtherShardsTest, GoOnBitForBit) {
+  job_.exchange.compression.downlink = *compress::ParseCodecSpec("int8/ef");
+  for (const auto store : {protocol::CheckpointStore::kShards, protocol::CheckpointStore::kPath}) {
+    SCOPED_TRACE(NameOf(store));
+    std::filesystem::remove_all(servers_.folder());
+    ends_at_ = kSteps + 1;
+    job_.shards = kShards;
+    const Parameters expected = UndisturbedAtShards();
+    job_.checkpoint.store = store;
+    if (!job_.checkpoint.at_shards()) job_.checkpoint.dir = servers_.folder() + "/shared";
+    GoOnWith({3, 1, 2}, expected);
+  }
+}
+
+TEST_P(OtherShardsTest, LossesBeforeTheNextCheckpointAreRepaired) {
+  job_.exchange.compression.downlink = *compress::ParseCodecSpec("int8/ef");
+  for (const uint32_t lost : {0u, 2u}) {
+    SCOPED_TRACE(lost);
+    std::filesystem::remove_all(servers_.folder());
+    job_.shards = kShards;
+    ends_at_ = kSteps + 1;
+    const Parameters expected = UndisturbedAtShards();
+    job_.checkpoint.replay_limit = replay_limit_;
+    ends_at_ = 20;
+    Run(nullptr);
+    restored_ = false;
+    job_.shards = 3;
+    ends_at_ = kSteps + 1;
+    // The job has no checkpoint of three shards yet.
+    lose_at_ = 23;
+    EXPECT_EQ(Run([&] { servers_.Restart(lost); }), expected);
+    EXPECT_TRUE(restored_);
+    if (lost != 0) ExpectRepaired();  // A new coordinator goes back to the checkpoint.
+    lose_at_ = 0;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Codecs, StoreTest, ::testing::Values("topk:5%+int4/ef"),
                          [](const auto&) { return std::string("topk"); });
 // With `lsh`, the shard keeps state for each rank. With the thread sanitizer, one codec is enough,
@@ -181,6 +253,14 @@ constexpr const char* kGoingOn[] = {"topk:5%+int4/ef"};
 #else
 constexpr const char* kGoingOn[] = {"topk:5%+int4/ef", "int8/ef21", "lsh"};
 #endif
+// Each exercises another state of a chunk: a residual, a memory, and a receiver's memory.
+INSTANTIATE_TEST_SUITE_P(Codecs, OtherShardsTest,
+                         ::testing::Values("topk:5%+int4/ef", "int8/ef21", "lsh"),
+                         [](const auto& test) {
+                           return std::string(test.param).substr(0, 4) == "int8" ? "ef21"
+                                  : std::string(test.param) == "lsh"             ? "lsh"
+                                                                                 : "topk";
+                         });
 INSTANTIATE_TEST_SUITE_P(Codecs, OtherWorkersTest, ::testing::ValuesIn(kGoingOn),
                          [](const auto& test) {
                            return std::string(test.param).substr(0, 4) == "int8" ? "ef21"

@@ -183,6 +183,8 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   void BeforeStep(uint64_t step) {
     if (!lose_ && ends_at_ > kSteps) return;
     AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
+    if (lose_ && step == lose_at_) std::exchange(lose_, nullptr)();
+    if (lose_at_ > 0) return;
     const uint64_t newest = NewestCheckpoint();
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
     if (lose_ && newest > first_checkpoint_) std::exchange(lose_, nullptr)();
@@ -206,6 +208,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   JobServers servers_;
   job::JobSpec job_;
   std::function<void()> lose_;
+  uint64_t lose_at_ = 0;  // Step before which `lose_` is called; 0 means after two checkpoints.
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
   std::atomic<bool> restored_ = false;

@@ -99,10 +99,16 @@ class EffectWriter {
   void AddOne(const protocol::StartShard& start) {
     const auto& [job_uid, term, first_step, table, layout, generation, incarnations, window_bytes,
                  coordinator_incarnation, parameters_agree, restore_step, replay,
-                 restore_world_size, restore_part] = start;
+                 restore_world_size, restore_part, former_states] = start;
     Add(job_uid, term, first_step, table, layout, generation, incarnations, window_bytes,
         coordinator_incarnation, parameters_agree, restore_step, replay, restore_world_size,
         restore_part);
+    // No simulated job changes its number of shards.
+    if (!former_states.empty()) Add(former_states);
+  }
+  void AddOne(const protocol::FormerState& former) {
+    const auto& [part, address] = former;
+    Add(part, address);
   }
   void AddOne(const protocol::EndShard& end) {
     const auto& [phase, reason] = end;

@@ -117,11 +117,7 @@ grpc::Status StoreClient::TryPut(v1::CheckpointStore::Stub* stub, const v1::PutP
 
 absl::StatusOr<std::string> StoreClient::Get(const protocol::CheckpointPart& part,
                                              absl::Duration timeout) {
-  const uint32_t shard = part.server;
-  if (shard >= shard_count_) {
-    return absl::DataLossError(
-        absl::StrCat(part.name, " is listed on shard ", shard, " of ", shard_count_));
-  }
+  const uint32_t shard = protocol::ServerOf(part, shard_count_);
   const std::string where = absl::StrCat(part.name, " of ", Place(shard));
   v1::GetPartRequest request;
   protocol::SenderToProto(SenderTo(shard), request.mutable_sender());

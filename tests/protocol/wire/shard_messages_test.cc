@@ -32,7 +32,8 @@ StartShard SampleStart() {
           .restore_step = 1000,
           .replay = true,
           .restore_world_size = 6,
-          .restore_part = SamplePart()};
+          .restore_part = SamplePart(),
+          .former_states = {{SamplePart(), "a:1"}, {SamplePart(), "b:2"}}};
 }
 
 TEST(ShardMessagesTest, HellosTravel) {
@@ -164,6 +165,7 @@ TEST(ShardMessagesTest, AStartTravels) {
   EXPECT_TRUE(back.replay);
   EXPECT_EQ(back.restore_world_size, start.restore_world_size);
   EXPECT_EQ(back.restore_part, start.restore_part);
+  EXPECT_EQ(back.former_states, start.former_states);
 
   start.parameters_agree = false;
   start.restore_part = {};
@@ -175,6 +177,10 @@ TEST(ShardMessagesTest, AStartTravels) {
 TEST(ShardMessagesTest, AStartThatContradictsItselfIsRefused) {
   StartShard start = SampleStart();
   start.first_step = 1002;
+  EXPECT_EQ(CommandFromProto(CommandToProto(1, start)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  start = SampleStart();
+  start.former_states.resize(kMaxShards + 1);
   EXPECT_EQ(CommandFromProto(CommandToProto(1, start)).status().code(),
             absl::StatusCode::kInvalidArgument);
   v1::ShardCommand message = CommandToProto(1, SampleStart());

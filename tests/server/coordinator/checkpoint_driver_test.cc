@@ -17,7 +17,8 @@ class CheckpointDriverTest : public ::testing::Test {
   CheckpointDriverTest() : driver_(options_, &fleet_) {
     fleet_.BeginTerm(/*is_first=*/true);
     driver_.BeginTerm(1);
-    fleet_.Attach(11, protocol::ShardArrival(), now_, &effects_);
+    fleet_.Attach(11, {.job_name = {}, .address = "h:7070", .software_version = {}}, now_,
+                  &effects_);
     fleet_.Start(0, protocol::StartShard(), &effects_);
     fleet_.Acknowledge(11, 1, now_, &effects_);
     fleet_.SetPositions(0);
@@ -39,7 +40,7 @@ class CheckpointDriverTest : public ::testing::Test {
     part.name = std::move(name);
     return driver_.Add(part, now_);
   }
-  void CompleteStep(uint64_t step) {
+  void CompleteStep(uint64_t step, uint32_t shards = 1) {
     driver_.Named(step);
     EXPECT_EQ(AddPart(step, protocol::ShardPartName(0, 1)), CheckpointTracker::Progress::kTaken);
     EXPECT_EQ(AddPart(step, protocol::WorkerPartName(0, 1)),
@@ -48,6 +49,7 @@ class CheckpointDriverTest : public ::testing::Test {
     manifest.term = 1;
     manifest.step = step;
     manifest.world_size = 1;
+    manifest.shards = shards;
     manifest.at_shards = true;
     driver_.WriteManifest(manifest, &effects_);
     driver_.Complete({}, now_, &effects_);
@@ -156,6 +158,19 @@ TEST_F(CheckpointDriverTest, ACompleteCheckpointReplacesTheOlderOneAndCanBeResto
   start.restore_step = 20;
   driver_.AddRestorePart(0, &start);
   EXPECT_EQ(start.restore_part.name, protocol::ShardPartName(0, 1));
+  EXPECT_TRUE(start.former_states.empty());
+}
+
+TEST_F(CheckpointDriverTest, AShardGetsTheStatesOfAllShardsOfAnotherNumber) {
+  CompleteStep(10, /*shards=*/2);
+  protocol::StartShard start;
+  start.restore_step = 10;
+  driver_.AddRestorePart(0, &start);
+  EXPECT_EQ(start.restore_part.name, "");
+  ASSERT_EQ(start.former_states.size(), 2u);
+  EXPECT_EQ(start.former_states[0].part.name, protocol::ShardPartName(0, 1));
+  EXPECT_EQ(start.former_states[0].address, "h:7070");
+  EXPECT_EQ(start.former_states[1].part.name, "") << "the manifest does not list it";
 }
 
 TEST_F(CheckpointDriverTest, AnAbandonedCheckpointIsRemovedAndExplained) {

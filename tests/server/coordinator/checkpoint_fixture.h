@@ -22,6 +22,7 @@ inline std::vector<protocol::CheckpointManifest> TwoCheckpoints() {
     protocol::CheckpointManifest manifest;
     manifest.step = step;
     manifest.world_size = 2;
+    manifest.shards = 2;
     manifest.table_hash = protocol::HashTensorTable(JoinOf(0).table);
     checkpoints.push_back(std::move(manifest));
   }

@@ -59,6 +59,14 @@ std::string TextOf(const protocol::JoinGrant& grant, EffectNames* names) {
       ", shards ", PlacesText(grant.shards));
 }
 
+std::string FormerStatesText(const std::vector<protocol::FormerState>& states) {
+  std::string text;
+  for (const protocol::FormerState& state : states) {
+    absl::StrAppend(&text, text.empty() ? ": " : " ", state.part.name, " at ", state.address);
+  }
+  return text;
+}
+
 std::string TextOf(const protocol::ShardCommand& command, EffectNames* names) {
   return std::visit(
       Overloaded{
@@ -71,7 +79,8 @@ std::string TextOf(const protocol::ShardCommand& command, EffectNames* names) {
                    absl::StrCat(", restores step ", start.restore_step, " of ",
                                 start.restore_world_size, " ranks")),
                 If(!start.restore_part.name.empty(), absl::StrCat(": ", start.restore_part.name)),
-                If(start.replay, ", replays"), ", by coordinator ", start.coordinator_incarnation);
+                FormerStatesText(start.former_states), If(start.replay, ", replays"),
+                ", by coordinator ", start.coordinator_incarnation);
           },
           [](const protocol::EndShard& end) {
             return absl::StrCat("end ", protocol::ToString(end.phase),

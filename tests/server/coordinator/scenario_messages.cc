@@ -45,6 +45,7 @@ protocol::ShardArrival ArrivalFrom(const ScenarioCommand& command, uint32_t shar
 CoordinatorOptions OptionsFrom(const ScenarioCommand& command, CoordinatorOptions options) {
   options.world_size = static_cast<uint32_t>(command.Number("workers", options.world_size));
   options.shards = static_cast<uint32_t>(command.Number("shards", options.shards));
+  options.shards = static_cast<uint32_t>(command.Number("shards", options.shards));
   if (command.Has("checkpoint_interval")) options.checkpoint.dir = "checkpoints";
   options.checkpoint.interval = command.Number("checkpoint_interval", options.checkpoint.interval);
   options.checkpoint.keep = static_cast<uint32_t>(command.Number("keep", options.checkpoint.keep));

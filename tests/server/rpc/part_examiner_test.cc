@@ -40,7 +40,7 @@ class PartExaminerTest : public HostFixture {
   }
   // Lets a new examiner examine the part, and returns what it reports.
   protocol::CheckpointPart Examined(const protocol::CheckpointPart& part) {
-    PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_, Logger("test"));
+    PartExaminer examiner(job_.checkpoint, kPatience, Listener(), &simulated_, Logger("test"));
     const size_t before = outcomes();
     examiner.Examine(part);
     return Await(before + 1).back();
@@ -120,7 +120,7 @@ TEST_F(PartExaminerTest, ANameOutsideTheFolderIsNotRead) {
 TEST_F(PartExaminerTest, OnePartIsExaminedAfterTheOther) {
   const protocol::CheckpointPart part = WriteState();
   Complete(part);
-  PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_, Logger("test"));
+  PartExaminer examiner(job_.checkpoint, kPatience, Listener(), &simulated_, Logger("test"));
   for (size_t times = 1; times <= 3; ++times) {
     examiner.Examine(part);
     EXPECT_EQ(Await(times).back().error, "");
@@ -150,7 +150,7 @@ TEST_F(PartExaminerTest, WithStoreShardsAServerHasNoManifest) {
 // A folder that is gone may come back.
 TEST_F(PartExaminerTest, WhatCannotBeReadNowIsReadAgainUntilThePatienceIsOver) {
   const protocol::CheckpointPart part = WriteState();
-  PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_, RecordingLogger());
+  PartExaminer examiner(job_.checkpoint, kPatience, Listener(), &simulated_, RecordingLogger());
   examiner.Examine(part);  // There is no manifest yet.
   AwaitFailures(1);
   Complete(part);
@@ -166,8 +166,7 @@ TEST_F(PartExaminerTest, WhatCannotBeReadNowIsReadAgainUntilThePatienceIsOver) {
 TEST_F(PartExaminerTest, AnExaminerThatEndsReportsNothingOfAPartThatItCannotRead) {
   const protocol::CheckpointPart part = WriteState();
   {
-    PartExaminer examiner(job_.checkpoint, 0, kPatience, Listener(), &simulated_,
-                          RecordingLogger());
+    PartExaminer examiner(job_.checkpoint, kPatience, Listener(), &simulated_, RecordingLogger());
     examiner.Examine(part);
     AwaitFailures(1);
   }

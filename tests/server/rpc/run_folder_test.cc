@@ -250,8 +250,11 @@ TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   job_.name = "demo";
   WriteComplete(10);
   job_.shards = 2;
-  EXPECT_THAT(WhyNot(), HasSubstr("has 1 shards, this job 2"));
+  EXPECT_EQ(WhyNot(), "opened") << "the shards' states are redistributed";
   job_.shards = 1;
+  job_.exchange.compression.layout.chunk_elements /= 2;
+  EXPECT_THAT(WhyNot(), HasSubstr("other values of compression.chunk_bytes"));
+  job_.exchange.compression.layout = {};
   job_.checkpoint.store = protocol::CheckpointStore::kShards;
   EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(WhyNot(),
