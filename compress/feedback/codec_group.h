@@ -46,7 +46,7 @@ struct CodecGroup {
 // Returns OK if RestoreGroups can accept the states. The error message contains the index of the
 // first state that it cannot accept.
 absl::Status CheckSavedGroups(absl::Span<const SavedState> saved);
-// Restores each group from its state. If there are no states, all groups begin anew.
+// Restores each group from its state. Without states, it resets all groups to their initial values.
 void RestoreGroups(absl::Span<const SavedState> saved, absl::Span<CodecGroup> groups);
 
 }  // namespace sluice::compress

@@ -4,7 +4,7 @@
 //
 // A shard continues bit for bit as if the job had always had this number of shards, with two
 // exceptions. First, the thresholds of sparse codecs on the downlink belong to a whole shard, so
-// they begin anew. Second, in modes whose ranks do not wait for each other, former bundles may be
+// they are reset. Second, in modes whose ranks do not wait for each other, former bundles may be
 // at different steps of a rank. A new bundle is at the latest of these steps, so that chunks which
 // were behind lose the rank's contributions to the steps between.
 #pragma once

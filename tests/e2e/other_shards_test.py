@@ -20,7 +20,7 @@ class OtherShardsTest(unittest.TestCase):
         self.job = FaultyJob(self, PROGRAMS, "steps=800", "server.lease_timeout=60s", shards=3)
 
     def start(self, store, shards, interval):
-        """Starts the job's processes. Their logs begin anew."""
+        """Starts the job's processes with empty logs."""
         for log in self.job.folder.glob("*.log"):
             log.unlink()
         self.job.settings = ["steps=800", "server.lease_timeout=60s", f"checkpoint.dir={self.job.checkpoints}", f"checkpoint.store={store}",
