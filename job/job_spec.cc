@@ -144,7 +144,8 @@ std::string WhyNoReplay(const JobSpec& spec) {
     return "with a quorum, the data that workers and shards keep does not determine which workers "
            "were in a step";
   }
-  if (InLockstep(spec.exchange.mode)) return "";
+  // An elastic job continues without the lost worker, and needs no replay for a newcomer.
+  if (InLockstep(spec.exchange.mode) || spec.exchange.elastic()) return "";
   return absl::StrCat(
       "in mode ", NameOf(spec.exchange.mode),
       " the data that workers and shards keep does not determine the order of updates");

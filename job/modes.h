@@ -59,9 +59,6 @@ struct ModeTraits {
 
 namespace mode_rows {
 
-inline constexpr absl::string_view kElasticNotYet =
-    "elastic is built only for mode sync so far; use fixed";
-
 inline constexpr ModeKey kSyncKeys[] = {{.name = "quorum", .needed = false},
                                         {.name = "straggler_timeout", .needed = false}};
 inline constexpr ModeCombination kSync[] = {
@@ -78,7 +75,7 @@ inline constexpr ModeCombination kAsync[] = {
     {"average", std::nullopt, Support::kImpossible, "mode",
      "a step of an asynchronous mode closes at every contribution, so there is no mean for the "
      "workers' optimizers to apply; it needs a rule on the shards"},
-    {"", Membership::kElastic, Support::kNotYet, "membership", kElasticNotYet},
+    {"", Membership::kElastic, Support::kBuilt},
     {"", Membership::kFixed, Support::kBuilt},
 };
 
@@ -88,7 +85,8 @@ inline constexpr ModeKey kLocalSgdKeys[] = {{.name = "local_steps", .needed = tr
                                             {.name = "outer_momentum", .needed = false}};
 inline constexpr ModeCombination kLocalSgd[] = {
     {"outer", Membership::kFixed, Support::kBuilt},
-    {"outer", Membership::kElastic, Support::kNotYet, "membership", kElasticNotYet},
+    {"outer", Membership::kElastic, Support::kNotYet, "membership",
+     "elastic is not built for mode local_sgd; use fixed"},
     {"", std::nullopt, Support::kImpossible, "optimizer.location",
      "in local_sgd each worker takes its own steps with the optimizer; the shards use "
      "outer_optimizer"},
@@ -130,7 +128,7 @@ inline constexpr ModeTraits kModes[] = {
      .staleness_bounded = false,
      .local_steps = true,
      .workers_update = false,
-     .relays = false,
+     .relays = true,
      .keys = mode_rows::kLocalSgdKeys,
      .combinations = mode_rows::kLocalSgd},
 };

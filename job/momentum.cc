@@ -105,7 +105,8 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
     return plan->momentum ? double{*plan->momentum} : std::min(range.base, range.most);
   }
   std::vector<protocol::CompressionSpec> compressions = {spec.exchange.compression};
-  if (spec.relays.enabled()) {
+  const bool has_relays = spec.relays.enabled() || !spec.part.weights.empty();
+  if (has_relays) {
     compressions.push_back(spec.exchange.compression);
     compressions.back().uplink = spec.relays.uplink;
     compressions.back().overrides.clear();

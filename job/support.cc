@@ -110,9 +110,9 @@ SupportAnswer PlansAnswer(const SupportQuery& query) {
   return {};
 }
 
-constexpr absl::string_view kRelaysNeedSync =
-    "relays forward means of steps that all workers take together and apply themselves: use mode "
-    "sync with optimizer.location workers; other combinations are not built yet";
+constexpr absl::string_view kRelaysNeedSteps =
+    "relays forward sums of steps that all workers take together, so they work in modes sync and "
+    "local_sgd; other modes are not built yet";
 constexpr absl::string_view kRelaysNeedAll =
     "a relay waits for all of its workers, so relays do not work with a `quorum` or membership "
     "`elastic` yet";
@@ -251,7 +251,7 @@ SupportAnswer FindSupport(const SupportQuery& query) {
 }
 
 absl::string_view RelaysRefusal(const SupportQuery& query) {
-  if (!TraitsOf(query.mode).relays || query.rule != "average") return kRelaysNeedSync;
+  if (!TraitsOf(query.mode).relays) return kRelaysNeedSteps;
   if (query.quorum || query.membership != Membership::kFixed) return kRelaysNeedAll;
   return query.plans ? kRelaysNoPlans : "";
 }

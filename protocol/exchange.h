@@ -116,6 +116,9 @@ struct ExchangeReply {
   // Only with kResult, for bundle 0 of shard 0: the plan that begins two steps later. Null if there
   // is none.
   std::shared_ptr<const CompressionPlan> plan{};
+  // Only with kResult, in an asynchronous mode with elastic membership, for bundle 0 of shard 0:
+  // the ranks that a worker holds, ascending.
+  std::vector<uint32_t> members{};
 };
 
 // Returns the checksum that records carry: CRC-32C over the frames' own checksums (little-endian),

@@ -121,6 +121,13 @@ void FillBundles(size_t first, size_t last, bool buffers, uint32_t bundle_elemen
   }
 }
 
+// Lets shards without chunks take part in every step.
+void FillIdleShards(Layout* layout) {
+  for (std::vector<Bundle>& bundles : layout->bundles) {
+    if (bundles.empty()) bundles.emplace_back().buffers = true;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
@@ -151,6 +158,7 @@ absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
   FillBundles(0, first_buffer, /*buffers=*/false, parameters.bundle_elements, &layout);
   FillBundles(first_buffer, layout.chunks.size(), /*buffers=*/true, parameters.bundle_elements,
               &layout);
+  FillIdleShards(&layout);
   return layout;
 }
 

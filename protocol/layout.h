@@ -40,18 +40,21 @@ struct Chunk {
   uint32_t rows = 0;
 };
 
-// Chunks of one shard that travel together.
+// Chunks of one shard that travel together. If there are fewer chunks than shards, each shard
+// without a chunk has one bundle, which is empty and counts as a bundle of buffers. Workers skip it
+// in every step, so the shard takes part and learns of checkpoints and plans as the others do.
 struct Bundle {
   std::vector<uint32_t> chunks;  // Chunk ids, in sending order.
   uint64_t elements = 0;
-  // True if all chunks of the bundle belong to buffers. Otherwise all belong to trained tensors.
+  // True if no chunk of the bundle belongs to a trained tensor. Otherwise all belong to trained
+  // tensors.
   bool buffers = false;
 };
 
 struct Layout {
   std::vector<Chunk> chunks;  // By id. Ids ascend with (tensor, offset).
-  // [shard][bundle], in sending order: the trained tensors from last to first, then the buffers. If
-  // there are fewer chunks than shards, some shards have no bundles.
+  // [shard][bundle], in sending order: the trained tensors from last to first, then the buffers. A
+  // shard has at least one bundle.
   std::vector<std::vector<Bundle>> bundles;
 };
 

@@ -254,6 +254,7 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
     options.clock = clock_;
     options.logger = logger_;
     options.rejoining = std::exchange(joined_before_, true);
+    options.shards_update = false;  // The relay forwards results, and its workers apply them.
     options.may_restore = [this](uint64_t step) -> absl::Status {
       if (servers_[0]->HasCheckpoint(step)) return absl::OkStatus();
       return absl::DataLossError(absl::StrCat("the rack of relay ", options_.relay, " has none in ",
@@ -293,8 +294,8 @@ absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
   if (step_->step() == 0) return absl::OkStatus();
   const Parent parent = this->parent();
   if (!std::exchange(step_begun_, true)) buffers_due_ = parent.session->BuffersDue();
-  // The session skips buffers automatically when they are not due.
-  if (step_->has_buffers(from.shard, from.sum->bundle) && !buffers_due_) return absl::OkStatus();
+  if (!step_->IsNeeded(from.shard, from.sum->bundle, buffers_due_)) return absl::OkStatus();
+  if (from.sum->n > 0) parent.session->SetRate(from.sum->rate);
   absl::Status status = parent.session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
   for (const uint32_t tensor : ready) {
     if (!status.ok()) break;
@@ -442,8 +443,7 @@ absl::StatusOr<std::unique_ptr<Relay>> Relay::Start(RelayOptions options, const 
                                    " relays, 0 to ", relays - 1));
   }
   auto relay = std::make_unique<RunningRelay>(std::move(options), clock);
-  const absl::Status started = relay->StartServers();
-  if (!started.ok()) return started;
+  if (absl::Status started = relay->StartServers(); !started.ok()) return started;
   return relay;
 }
 

@@ -32,8 +32,11 @@ class RelayStep {
   // True if all bundles have arrived.
   bool complete() const { return missing_ == 0; }
   bool is_buffer(uint32_t tensor) const { return tensor >= trained_; }
-  bool has_buffers(uint32_t shard, uint32_t bundle) const {
-    return layout_.bundles[shard][bundle].buffers;
+  // Returns whether the parent job needs the sum of a bundle. It needs no empty ones, and buffers
+  // only when they are due.
+  bool IsNeeded(uint32_t shard, uint32_t bundle, bool buffers_due) const {
+    const protocol::Bundle& of = layout_.bundles[shard][bundle];
+    return !of.chunks.empty() && (buffers_due || !of.buffers);
   }
   size_t tensors() const { return table_.size(); }
   // The sums of a tensor. When the parent job has finished the step, the caller replaces them with

@@ -126,6 +126,7 @@ v1::ExchangeReply ReplyWithoutResults(const ExchangeReply& answer, uint64_t serv
   reply.set_staleness(answer.staleness);
   reply.set_open_step(answer.open_step);
   if (answer.plan != nullptr) PlanToProto(*answer.plan, reply.mutable_plan());
+  for (const uint32_t rank : answer.members) reply.add_members(rank);
   return reply;
 }
 
@@ -195,6 +196,7 @@ absl::StatusOr<ExchangeReply> ExchangeReplyFromProto(v1::ExchangeReply* message)
     if (!plan.ok()) return plan.status();
     answer.plan = std::make_shared<const CompressionPlan>(*std::move(plan));
   }
+  answer.members.assign(message->members().begin(), message->members().end());
   return answer;
 }
 

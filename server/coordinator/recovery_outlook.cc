@@ -9,6 +9,7 @@ RecoveryFacts FactsOf(const JobRun& run) {
                       .replay_limit = options.checkpoint.replay_limit,
                       .why_no_replay = options.why_no_replay,
                       .is_elastic = run.is_elastic(),
+                      .needs_results = options.exchange.in_lockstep(),
                       .shards_update = options.shards_update,
                       .phase = run.phase(),
                       .parameters_agree = run.term().parameters_agree,

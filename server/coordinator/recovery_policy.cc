@@ -30,6 +30,7 @@ std::optional<RepairObstacle> RecoveryPolicy::ToShardReplay() const {
 
 std::optional<RepairObstacle> RecoveryPolicy::ToReexecution() const {
   if (IsNoFirstStep()) return RepairObstacle{.kind = Kind::kDifferentParameters};
+  if (!facts_.needs_results) return std::nullopt;
   for (uint32_t shard = 0; shard < facts_.results_from.size(); ++shard) {
     const std::optional<uint64_t> from = facts_.results_from[shard];
     if (from.has_value() && !Suffices(*from)) {

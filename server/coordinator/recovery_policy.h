@@ -24,7 +24,10 @@ struct RecoveryFacts {
   uint64_t replay_limit = 0;    // In bytes. With 0, every loss causes a rollback.
   std::string why_no_replay{};  // The reason for that.
   bool is_elastic = false;      // Workers join and leave while the job runs.
-  bool shards_update = false;   // The shards keep the parameters.
+  // True if a newcomer needs the results of all steps after the checkpoint. In asynchronous modes,
+  // it gets the newest parameters instead.
+  bool needs_results = true;
+  bool shards_update = false;  // The shards keep the parameters.
   protocol::JobPhase phase = protocol::JobPhase::kWaiting;
   bool parameters_agree = true;  // All ranks began with equal parameters.
   uint64_t checkpoint_step = 0;  // Step of the newest complete checkpoint; 0 if there is none.

@@ -88,7 +88,7 @@ void ShardHost::Report(const ShardEvent& news) {
 
 absl::Status ShardHost::Start(const protocol::StartShard& start) {
   const absl::Time begun_at = clock_->Now();
-  absl::StatusOr<protocol::Layout> layout = LayoutFor(options_.job, options_.shard, start);
+  absl::StatusOr<protocol::Layout> layout = LayoutFor(options_.job, start);
   if (!layout.ok()) return layout.status();
   const absl::Status claimed = BeginClaim(start);
   if (!claimed.ok()) return claimed;

@@ -9,31 +9,22 @@
 namespace sluice::server {
 namespace {
 
-// True if the shard keeps results for restarted workers.
-bool Replays(const job::JobSpec& job) {
-  return job.checkpoint.enabled() && job::WhyNoReplay(job).empty();
+// True if the shard keeps results for restarted workers and newcomers.
+bool KeepsResults(const job::JobSpec& job) {
+  return job.checkpoint.enabled() && job.exchange.in_lockstep() && job::WhyNoReplay(job).empty();
 }
 
 }  // namespace
 
-absl::StatusOr<protocol::Layout> LayoutFor(const job::JobSpec& job, uint32_t shard,
+absl::StatusOr<protocol::Layout> LayoutFor(const job::JobSpec& job,
                                            const protocol::StartShard& start) {
   if (start.incarnations.size() != job::RankLimit(job)) {
     return absl::InvalidArgumentError(absl::StrCat("the coordinator names ",
                                                    start.incarnations.size(),
                                                    " ranks, the job file ", job::RankLimit(job)));
   }
-  absl::StatusOr<protocol::Layout> layout =
-      protocol::BuildLayout(start.table, job.shards, start.layout,
-                            protocol::WholeRows(job.exchange.compression, start.table));
-  if (!layout.ok()) return layout.status();
-  if (job.checkpoint.enabled() && layout->bundles[shard].empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are fewer chunks than shards: shard ", shard,
-                     " holds nothing and would never receive a checkpoint; lower `shards` or "
-                     "compression.chunk_bytes"));
-  }
-  return layout;
+  return protocol::BuildLayout(start.table, job.shards, start.layout,
+                               protocol::WholeRows(job.exchange.compression, start.table));
 }
 
 ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
@@ -44,8 +35,12 @@ ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
   options.table = start.table;
   options.layout = std::move(layout);
   options.exchange = job.exchange;
-  options.rule = job::ShardOptimizer(job);
-  options.rule_momentum = job::ShardMomentum(job, start.table);
+  options.forwards_sums = job.part.rack_of > 0;
+  // In a job with relays, the shards of the parent job have the optimizer.
+  if (!options.forwards_sums) {
+    options.rule = job::ShardOptimizer(job);
+    options.rule_momentum = job::ShardMomentum(job, start.table);
+  }
   options.momentum = job::MomentumRangeOf(job);
   options.job_uid = start.job_uid;
   options.term = start.term;
@@ -54,10 +49,9 @@ ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
   options.first_step = start.first_step;
   options.parameters_agree = start.parameters_agree;
   options.weights = job.part.weights;
-  options.forwards_sums = job.part.rack_of > 0;
   options.window_bytes = start.window_bytes;
   options.max_memory = job.server.max_memory;
-  options.replay_bytes = Replays(job) ? job.checkpoint.replay_limit : 0;
+  options.replay_bytes = KeepsResults(job) ? job.checkpoint.replay_limit : 0;
   options.replay = start.replay;
   options.unanswered_bytes = start.window_bytes / 4;
   options.restore = std::move(snapshot);
@@ -97,7 +91,7 @@ std::string DescribeStart(const job::JobSpec& job, const protocol::StartShard& s
 }
 
 std::string ReplayWarning(const job::JobSpec& job, const ShardStats& stats) {
-  if (!Replays(job) || stats.log_limit >= job.checkpoint.replay_limit) return "";
+  if (!KeepsResults(job) || stats.log_limit >= job.checkpoint.replay_limit) return "";
   return absl::StrCat("keeps ", stats.log_limit, " bytes of results for restarted ",
                       "workers, not checkpoint.replay_limit (", job.checkpoint.replay_limit,
                       "): server.max_memory leaves no more; raise it, or lower replay_limit");

@@ -17,8 +17,8 @@
 namespace sluice::server {
 
 // Divides the table of `start`. Fails with INVALID_ARGUMENT if the job file has another number of
-// ranks, if the table cannot be divided, or if `shard` of a job with checkpoints has no chunk.
-absl::StatusOr<protocol::Layout> LayoutFor(const job::JobSpec& job, uint32_t shard,
+// ranks, or if the table cannot be divided.
+absl::StatusOr<protocol::Layout> LayoutFor(const job::JobSpec& job,
                                            const protocol::StartShard& start);
 
 // Returns the options of the core. The caller adds what belongs to its process: the incarnation,

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
   if (!room.ok()) return room;
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<AsyncShard>(new AsyncShard(std::move(options), *std::move(plan)));
-  const absl::Status plans = shard->plans_.Prepare(shard->plan_.bundles.size());
+  const absl::Status plans = shard->plans_.Prepare();
   if (!plans.ok()) return plans;
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
@@ -55,10 +55,20 @@ absl::Status AsyncShard::SetMembership(uint32_t generation, std::vector<uint64_t
       gate_.SetMembership(generation, std::move(incarnations));
   if (!replaced.ok()) return replaced.status();
   for (const uint32_t rank : *replaced) {
-    clocks_.ForgetRequests(rank);
+    clocks_.Replace(rank);
     for (std::vector<Latest>& of_ranks : latest_) of_ranks[rank].waiting.reset();
   }
+  members_changed_ = options_.exchange.elastic();
   return absl::OkStatus();
+}
+
+std::vector<ShardEffect> AsyncShard::Tick(absl::Time now) {
+  Effects out;
+  if (!std::exchange(members_changed_, false) || gate_.ended()) return out;
+  MakePlans(&out);
+  for (uint32_t bundle = 0; bundle < bundles(); ++bundle) AnswerWaiting(bundle, now, &out);
+  WriteSnapshots(&out);
+  return out;
 }
 
 std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::ExchangeRequest exchange,
@@ -70,7 +80,7 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::ExchangeR
     gate_.Refuse(stream, exchange, valid, &out);
     return out;
   }
-  const bool repeats = exchange.step < clocks_.next(exchange.bundle, exchange.sender.rank);
+  const bool repeats = clocks_.IsRepeat(exchange.bundle, exchange.sender.rank, exchange.step);
   if (exchange.keys_only && !repeats) {
     gate_.AskFor(stream, exchange, exchange.step, &out);
     return out;
@@ -96,11 +106,8 @@ absl::Status AsyncShard::CheckRequest(const protocol::ExchangeRequest& exchange)
                                        " bundles; worker and shard cut the tensors differently"));
   }
   const BundleLayout& plan = plan_.bundles[exchange.bundle];
-  const uint64_t next = clocks_.next(exchange.bundle, exchange.sender.rank);
-  if (!exchange.keys_only && exchange.step > next) {
-    return InvalidRequest(
-        exchange, absl::StrCat("is ahead of step ", next, ", which this rank has not sent yet"));
-  }
+  const std::string why_not = clocks_.WhyNot(exchange.bundle, exchange.sender.rank, exchange.step);
+  if (!exchange.keys_only && !why_not.empty()) return InvalidRequest(exchange, why_not);
   absl::Status valid = gate_.CheckStamps(exchange);
   if (!valid.ok()) return valid;
   valid = plans_.Check(exchange, {});
@@ -119,7 +126,8 @@ absl::Status AsyncShard::CheckRequest(const protocol::ExchangeRequest& exchange)
         exchange, absl::StrCat("buffers are not exchanged in mode ", NameOf(options_.exchange.mode),
                                ": every rank keeps its own"));
   }
-  return CheckPayload(options_, plan, exchange, /*repeats=*/exchange.step < next);
+  return CheckPayload(options_, plan, exchange,
+                      clocks_.IsRepeat(exchange.bundle, exchange.sender.rank, exchange.step));
 }
 
 std::unique_ptr<protocol::ExchangeReply> AsyncShard::AnswerTo(
@@ -157,7 +165,7 @@ void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchang
   latest.rate = 0;
   latest.staleness = 0;
   if (exchange.step == 0) {
-    if (!exchange.skip) publisher_.Begin(exchange);
+    if (exchange.sender.rank == ParameterRank(options_)) publisher_.Begin(exchange);
   } else if (!exchange.skip) {
     Update(exchange, &latest, out);
   }
@@ -210,7 +218,7 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* lates
     gradient.remove_prefix(plan.counts[i]);
   }
   // Publishes when the number of unpublished updates reaches the number of ranks.
-  if (publisher_.Unpublished(exchange.bundle) >= latest_[exchange.bundle].size()) {
+  if (publisher_.Unpublished(exchange.bundle) >= clocks_.members(exchange.bundle)) {
     PublishBundle(exchange.bundle, out);
   }
 }
@@ -223,7 +231,6 @@ void AsyncShard::AnswerRequest(StreamId stream, const protocol::ExchangeRequest&
   const uint32_t checksum = protocol::BundleChecksum(exchange);
   const bool last =
       exchange.step == latest.included.origin_step &&
-      clocks_.next(exchange.bundle, exchange.sender.rank) > 0 &&
       (checksum == latest.included.checksum || (exchange.keys_only && exchange.checksums.empty()));
   if (last) {
     answer->record.included = {latest.included};
@@ -275,16 +282,20 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeR
     PublishBundle(answer->bundle, out);
   }
   if (answer->step == 0) {
-    // In step 0, the record contains rank 0's parameters, regardless of which rank asks.
+    // In step 0, the record contains ParameterRank's parameters, regardless of which rank asks.
     std::vector<protocol::Included>& included = answer->record.included;
-    if (included.front().rank == 0) included.clear();
-    included.insert(included.begin(), publisher_.parameters(answer->bundle));
+    const protocol::Included& parameters = publisher_.parameters(answer->bundle);
+    if (included.front().rank == parameters.rank) included.clear();
+    included.insert(included.begin(), parameters);
     answer->record.n = 1;
   }
   publisher_.Bring(answer.get());
   answer->record.result_checksum = protocol::BundleChecksum(answer->results);
   answer->checkpoint_step = checkpoints_.AnnouncedIn(answer->step);
   answer->open_step = open_step();
+  const bool lists_members =
+      options_.exchange.elastic() && options_.shard == 0 && answer->bundle == 0;
+  if (lists_members) answer->members = PresentRanks();
   stats_.bytes_out += protocol::TotalBytes(answer->results);
   if (!answer->results.empty()) stats_.dense_bytes_out += sizeof(float) * plan.elements;
   if (answer->exact) ++stats_.exact_results;
@@ -293,6 +304,14 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeR
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, seconds)];
   out->push_back(
       SendReply{stream, std::shared_ptr<const protocol::ExchangeReply>(std::move(answer))});
+}
+
+std::vector<uint32_t> AsyncShard::PresentRanks() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < options_.incarnations.size(); ++rank) {
+    if (gate_.present(rank)) ranks.push_back(rank);
+  }
+  return ranks;
 }
 
 void AsyncShard::PublishBundle(uint32_t bundle, Effects* out) {

@@ -1,7 +1,8 @@
 // AsyncShard: a shard of a job whose workers do not wait for each other. Every contribution closes
-// alone and updates the shard's parameters at once. It serves the asynchronous modes.
-// Membership is `fixed`, and there is always an update rule. docs/protocol.md has the rules. Not
-// thread-safe.
+// alone and updates the shard's parameters at once. It serves the asynchronous modes. There is
+// always an update rule. With membership `elastic`, a newcomer may begin at the step of any
+// checkpoint; RankClocks decides from when on others wait for it. docs/protocol.md has the rules.
+// Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -43,7 +44,10 @@ class AsyncShard final : public Shard {
   absl::Status CheckPartStep(uint64_t step) const override {
     return checkpoints_.CheckPartStep(step);
   }
-  std::vector<ShardEffect> Tick(absl::Time) override { return {}; }
+  std::vector<ShardEffect> Tick(absl::Time now) override;
+  absl::Time tick_due() const override {
+    return members_changed_ ? absl::InfinitePast() : absl::InfiniteFuture();
+  }
   std::string FenceReason(const protocol::Sender& sender) const override {
     return gate_.FenceReason(sender);
   }
@@ -96,6 +100,7 @@ class AsyncShard final : public Shard {
   void AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out);
   void SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeReply> answer,
                   absl::Duration waited, Effects* out);
+  std::vector<uint32_t> PresentRanks() const;
   void PublishBundle(uint32_t bundle, Effects* out);
 
   // Defined in async_shard_checkpoint.cc.
@@ -115,6 +120,7 @@ class AsyncShard final : public Shard {
   std::vector<std::vector<Latest>> latest_;  // By bundle and rank.
   std::vector<float> sum_;                   // The contribution that is being applied.
   bool diverged_ = false;                    // The alarm was sent.
+  bool members_changed_ = false;  // Results and checkpoints may have waited for ranks that left.
   CheckpointNaming checkpoints_;
 };
 

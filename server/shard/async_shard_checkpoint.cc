@@ -39,7 +39,7 @@ std::shared_ptr<const protocol::ShardSnapshot> AsyncShard::Snapshot(uint64_t ste
   snapshot->step = step;
   snapshot->plans = plans_.Copies();
   for (const BundleLayout& bundle : plan_.bundles) snapshot->versions.push_back(bundle.version);
-  snapshot->clocks = clocks_.Save();
+  snapshot->clocks = clocks_.Save(step);
   return snapshot;
 }
 

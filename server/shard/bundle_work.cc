@@ -71,6 +71,7 @@ std::shared_ptr<const BundleSum> BundleCoder::SumUp(const BundleWork& work) {
       rest.remove_prefix(plan.counts[i]);
     }
   } else if (sum->n > 0) {
+    sum->rate = work.open->rate();
     sum->sum.reserve(plan.elements);
     for (size_t i = 0; i < plan.counts.size(); ++i) {
       const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);

@@ -33,8 +33,9 @@ void ParameterPublisher::Begin(const protocol::ExchangeRequest& exchange) {
   BundleLayout& layout = layout_.bundles[exchange.bundle];
   State& state = states_[exchange.bundle];
   state.begun = true;
-  state.parameters = {
-      .rank = 0, .origin_step = 0, .checksum = protocol::BundleChecksum(exchange.frames)};
+  state.parameters = {.rank = exchange.sender.rank,
+                      .origin_step = 0,
+                      .checksum = protocol::BundleChecksum(exchange.frames)};
   layout.version = 1;
   if (layout.buffers) {
     state.buffers = exchange.frames;

@@ -28,10 +28,10 @@ class ParameterPublisher {
   // published parameters. The layout must have an update rule.
   ParameterPublisher(const ShardOptions* options, ShardLayout* layout);
 
-  // Sets the initial parameters or buffers of a bundle from rank 0's contribution to step 0.
+  // Sets the initial parameters or buffers of a bundle from ParameterRank's contribution to step 0.
   void Begin(const protocol::ExchangeRequest& exchange);
   bool begun(uint32_t bundle) const { return states_[bundle].begun; }
-  // Returns rank 0's contribution to step 0, as results record it.
+  // Returns that contribution, as results record it.
   const protocol::Included& parameters(uint32_t bundle) const { return states_[bundle].parameters; }
   // Forgets the initial buffers of a bundle once all ranks have them.
   void DropBuffers(uint32_t bundle) { states_[bundle].buffers = {}; }
@@ -68,11 +68,11 @@ class ParameterPublisher {
     explicit State(uint64_t log_bytes) : log(log_bytes) {}
 
     bool begun = false;             // The initial parameters have arrived.
-    protocol::Included parameters;  // As rank 0 sent them.
+    protocol::Included parameters;  // As ParameterRank sent them.
     uint64_t oldest = 1;            // Version that this process began with.
     bool published = false;         // The bundle was published since the thresholds last moved.
     PublicationLog log;
-    std::vector<std::string> buffers{};  // Buffers of rank 0, until all ranks have them.
+    std::vector<std::string> buffers{};  // Initial buffers, until all ranks have them.
   };
 
   std::vector<std::string> ExactFrames(uint32_t bundle) const;

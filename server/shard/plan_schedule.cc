@@ -32,19 +32,13 @@ PlanSchedule::PlanSchedule(const ShardOptions* options, std::vector<compress::Ch
       downlink_(downlink),
       replica_(replica) {}
 
-absl::Status PlanSchedule::Prepare(size_t bundles) {
+absl::Status PlanSchedule::Prepare() {
   absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
       PlanMaker::Create(options_.exchange.control, options_.exchange.compression, options_.table,
                         static_cast<uint32_t>(options_.incarnations.size()), options_.momentum,
                         ShareOfElements(options_), lockstep_ && options_.exchange.quorum == 0);
   if (!maker.ok()) return maker.status();
   if (*maker == nullptr) return absl::OkStatus();
-  if (bundles == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are fewer chunks than shards: shard ", options_.shard,
-                     " holds nothing and would never receive a plan; lower `shards` or "
-                     "compression.chunk_bytes"));
-  }
   // A restored shard replaces this plan with the plans of its snapshot.
   const absl::Status known = known_.Learn((*maker)->First());
   sluice::Check(known.ok(), "the first plan contradicts no other");

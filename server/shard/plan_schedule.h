@@ -50,7 +50,7 @@ class PlanSchedule {
   // Adds the job's first plan. Call this once, before all other methods. Fails with
   // INVALID_ARGUMENT if the shard has no bundle, because it would never learn of another plan, or
   // if the policy does not suit the tensors.
-  absl::Status Prepare(size_t bundles);
+  absl::Status Prepare();
   // Replaces the plans with those of the snapshot and begins the snapshot's step. Fails with
   // INVALID_ARGUMENT if only one of the two jobs (the snapshot's and this one) makes plans, or if a
   // plan is invalid.

@@ -1,6 +1,7 @@
 #include "server/shard/rank_clocks.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/shard_layout.h"
@@ -16,7 +17,23 @@ constexpr uint64_t kAheadMax = uint64_t{1} << 40;
 RankClocks::RankClocks(const ShardOptions* options, size_t bundles)
     : options_(*options), reached_(options->incarnations.size()) {
   const uint64_t first = options_.parameters_agree ? options_.first_step : 0;
-  bundles_.assign(bundles, {.least = first, .next = std::vector<uint64_t>(reached_.size(), first)});
+  BundleClocks begin{.least = first, .clocks = {}};
+  for (const uint64_t incarnation : options_.incarnations) {
+    const bool present = incarnation != 0 || !options_.exchange.elastic();
+    begin.clocks.push_back(present ? Clock{.next = first} : Clock{.counts = false});
+  }
+  bundles_.assign(bundles, begin);
+}
+
+std::string RankClocks::WhyNot(uint32_t bundle, uint32_t rank, uint64_t step) const {
+  if (const std::optional<uint64_t> next = ClockOf(bundle, rank)) {
+    if (step <= *next) return "";
+    return absl::StrCat("is ahead of step ", *next, ", which this rank has not sent yet");
+  }
+  // The newcomer's checkpoint is after a step that all members have finished.
+  if (step >= options_.first_step && step <= least(bundle)) return "";
+  return absl::StrCat("is a newcomer's first step, which must be ", options_.first_step, " to ",
+                      least(bundle));
 }
 
 uint64_t RankClocks::open_step() const {
@@ -25,10 +42,19 @@ uint64_t RankClocks::open_step() const {
   return open;
 }
 
+void RankClocks::FindLeast(BundleClocks* bundle) {
+  std::optional<uint64_t> least;
+  for (const Clock& clock : bundle->clocks) {
+    if (clock.counts) least = std::min(least.value_or(*clock.next), *clock.next);
+  }
+  bundle->least = least.value_or(bundle->least);
+}
+
 void RankClocks::Advance(uint32_t bundle, uint32_t rank, uint64_t step) {
-  BundleClocks& clocks = bundles_[bundle];
-  clocks.next[rank] = StepAfter(options_, step);
-  clocks.least = *std::min_element(clocks.next.begin(), clocks.next.end());
+  Clock& clock = bundles_[bundle].clocks[rank];
+  clock.next = StepAfter(options_, step);
+  clock.counts = clock.counts || *clock.next >= least(bundle);
+  FindLeast(&bundles_[bundle]);
 }
 
 bool RankClocks::IsWithinBound(uint32_t bundle, uint64_t step) const {
@@ -36,24 +62,43 @@ bool RankClocks::IsWithinBound(uint32_t bundle, uint64_t step) const {
          step < bundles_[bundle].least + options_.exchange.staleness;
 }
 
+uint32_t RankClocks::members(uint32_t bundle) const {
+  const std::vector<Clock>& clocks = bundles_[bundle].clocks;
+  return static_cast<uint32_t>(
+      std::count_if(clocks.begin(), clocks.end(), [](const Clock& clock) { return clock.counts; }));
+}
+
 void RankClocks::Reach(uint32_t rank, uint64_t step) {
   reached_[rank] = std::max(reached_[rank], step);
 }
 
+void RankClocks::Replace(uint32_t rank) {
+  reached_[rank] = 0;
+  if (!options_.exchange.elastic()) return;
+  for (BundleClocks& bundle : bundles_) {
+    bundle.clocks[rank] = {.next = std::nullopt, .counts = false};
+    FindLeast(&bundle);
+  }
+}
+
 uint64_t RankClocks::least_reached() const {
-  return *std::min_element(reached_.begin(), reached_.end());
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (uint32_t rank = 0; rank < reached_.size(); ++rank) {
+    if (Counts(rank)) least = std::min(least, reached_[rank]);
+  }
+  return least;
 }
 
 uint64_t RankClocks::furthest_reached() const {
   return *std::max_element(reached_.begin(), reached_.end());
 }
 
-std::vector<uint64_t> RankClocks::Save() const {
-  std::vector<uint64_t> clocks;
+std::vector<uint64_t> RankClocks::Save(uint64_t step) const {
+  std::vector<uint64_t> saved;
   for (const BundleClocks& bundle : bundles_) {
-    for (const uint64_t next : bundle.next) clocks.push_back(next - 1);
+    for (const Clock& clock : bundle.clocks) saved.push_back(clock.counts ? *clock.next - 1 : step);
   }
-  return clocks;
+  return saved;
 }
 
 bool RankClocks::HasRanksOfSnapshot() const {
@@ -77,10 +122,13 @@ absl::Status RankClocks::CheckRestorable(const protocol::ShardSnapshot& snapshot
 
 void RankClocks::Restore(const protocol::ShardSnapshot& snapshot) {
   if (!HasRanksOfSnapshot()) return;
-  auto clock = snapshot.clocks.begin();
+  auto saved = snapshot.clocks.begin();
   for (BundleClocks& bundle : bundles_) {
-    for (uint64_t& next : bundle.next) next = *clock++ + 1;
-    bundle.least = *std::min_element(bundle.next.begin(), bundle.next.end());
+    for (Clock& clock : bundle.clocks) {
+      if (clock.counts) clock.next = *saved + 1;
+      ++saved;
+    }
+    FindLeast(&bundle);
   }
 }
 

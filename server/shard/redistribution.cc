@@ -71,10 +71,10 @@ absl::Status Redistribution::CheckFits(const protocol::ShardSnapshot& former) co
         CheckCount(former.shard, "chunks with parameters", former.replica.size(),
                    former.replica.empty() ? 0 : chunks),
         CheckCount(former.shard, "clocks of ranks", former.clocks.size(),
-                   bundles.empty() ? 0 : former.clocks.size() / bundles.size() * bundles.size())}) {
+                   former.clocks.size() / bundles.size() * bundles.size())}) {
     if (!fits.ok()) return fits;
   }
-  if (!has_head_ || bundles.empty()) return absl::OkStatus();
+  if (!has_head_) return absl::OkStatus();
   const bool same = former.job_uid == head_.job_uid && former.term == head_.term &&
                     former.step == head_.step && former.replica.empty() != has_replica_ &&
                     former.clocks.size() == ranks_ * bundles.size();
@@ -89,7 +89,7 @@ absl::Status Redistribution::Add(protocol::ShardSnapshot former) {
   if (absl::Status fits = CheckFits(former); !fits.ok()) return fits;
   const std::vector<protocol::Bundle>& bundles = before_.bundles[former.shard];
   added_[former.shard] = true;
-  if (!has_head_ && !bundles.empty()) {
+  if (!has_head_) {
     head_.job_uid = former.job_uid;
     head_.term = former.term;
     head_.step = former.step;
@@ -146,8 +146,9 @@ absl::StatusOr<protocol::ShardSnapshot> Redistribution::Take() {
   result.shard = options_.shard;
   for (const protocol::Bundle& bundle : after_.bundles[options_.shard]) {
     // The first chunk stands for the bundle, as it does for the number of its updates.
-    result.versions.push_back(chunks_[bundle.chunks.front()]->version);
-    std::vector<uint64_t> clocks(ranks_);
+    const bool is_empty = bundle.chunks.empty();
+    result.versions.push_back(is_empty ? 1 : chunks_[bundle.chunks.front()]->version);
+    std::vector<uint64_t> clocks(ranks_, is_empty ? result.step : 0);
     for (const uint32_t id : bundle.chunks) {
       ChunkState& state = *chunks_[id];
       for (size_t rank = 0; rank < ranks_; ++rank) {

@@ -38,11 +38,10 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "a shard with a quorum cannot replay steps: the state that workers keep does not say which "
         "ranks were included");
   }
-  if (options.exchange.elastic() &&
-      (options.exchange.quorum > 0 || options.replay || !options.exchange.in_lockstep())) {
+  if (options.exchange.elastic() && (options.exchange.quorum > 0 || options.replay)) {
     return absl::InvalidArgumentError(
-        "an elastic shard closes every step with all present workers: it needs mode sync or "
-        "local_sgd, and allows neither a quorum nor a replay");
+        "an elastic shard allows neither a quorum nor a replay, because only the lost shard knew "
+        "the participants of a step");
   }
   const bool has_holder = std::any_of(options.incarnations.begin(), options.incarnations.end(),
                                       [](uint64_t incarnation) { return incarnation != 0; });

@@ -156,6 +156,7 @@ struct BundleSum {
   uint64_t step = 0;
   uint32_t bundle = 0;
   uint32_t n = 0;  // Number of contributions in the sum; 0 if all ranks skipped.
+  float rate = 0;  // Rate of the lowest rank in the sum; 0 if n is 0.
   // Sums of the bundle's chunks, in order; in step 0, rank 0's parameters. Empty if n is 0.
   std::vector<float> sum{};
 };
@@ -173,7 +174,9 @@ struct Publication {
   uint32_t bundle = 0;
   // Number of contributions in the mean, from this rack and others; 0 if there are none.
   uint32_t n = 0;
-  std::vector<float> mean{};  // Laid out as BundleSum::sum; empty if n is 0.
+  // The mean, or with an update rule the published change of the parameters. Laid out as
+  // BundleSum::sum; empty if n is 0.
+  std::vector<float> mean{};
   // A checkpoint is due after this step; 0 if none is known. All publications of a step have the
   // same value. A checkpoint is always announced in an earlier step than its own.
   uint64_t checkpoint_step = 0;

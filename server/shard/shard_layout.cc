@@ -145,7 +145,9 @@ absl::Status CheckPayload(const ShardOptions& options, const BundleLayout& plan,
                           const protocol::ExchangeRequest& exchange, bool repeats) {
   if (exchange.skip) {
     if (!exchange.frames.empty()) return InvalidRequest(exchange, "a skip carries frames");
-    if (exchange.step == 0 && exchange.sender.rank == ParameterRank(options)) {
+    const bool gives_parameters =
+        exchange.sender.rank == ParameterRank(options) && !plan.counts.empty();
+    if (exchange.step == 0 && gives_parameters) {
       return InvalidRequest(exchange, absl::StrCat("rank ", exchange.sender.rank,
                                                    " must send its parameters in step 0"));
     }

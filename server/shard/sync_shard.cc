@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   LimitLog(*plan, &options);
   const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
-  const absl::Status plans = shard->plans_.Prepare(shard->bundles_.size());
+  const absl::Status plans = shard->plans_.Prepare();
   if (!plans.ok()) return plans;
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Workers of a real job leave and join: they are killed, restarted later, or stopped until they count as lost. The others must continue, and
-in the end all present workers must have the same parameters.
+in the end all present workers must have the same parameters, except in an asynchronous mode.
 
 usage: elastic_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
@@ -72,7 +72,7 @@ class Elastic(unittest.TestCase):
         """Slows down a worker that the others wait for, so that the job does not end before lost workers have come back."""
         return SlowedDown(self.processes["worker", rank].pid, SLOW)
 
-    def finish(self):
+    def finish(self, in_lockstep=True):
         """Returns the reports of all four workers."""
         for key, process in self.processes.items():
             try:
@@ -80,13 +80,14 @@ class Elastic(unittest.TestCase):
             except subprocess.TimeoutExpired:
                 self.fail(f"{key} has not ended in {LIMIT} s\n{self.logs()}")
         reports = [json.loads(self.report(rank).read_text()) for rank in range(4)]
-        self.assertEqual(len({report["parameters_sha256"] for report in reports}), 1, reports)
+        if in_lockstep:
+            self.assertEqual(len({report["parameters_sha256"] for report in reports}), 1, reports)
         self.assertEqual({report["steps"] for report in reports}, {STEPS})
         self.assertLess(reports[0]["train_loss"], 0.5 * math.log(10), "guessing gives a loss of log 10")
         self.assertNotIn("goes back", self.logs(), "the job must not roll back")
         return reports
 
-    def four_two_four(self, *settings):
+    def four_two_four(self, *settings, in_lockstep=True):
         self.start_all(*settings)
         with self.slowed(0):
             for rank in (2, 3):
@@ -97,13 +98,18 @@ class Elastic(unittest.TestCase):
                 self.start("worker", rank)
             for rank in (2, 3):
                 self.says("server", 0, f"rank {rank} .*joins with the checkpoint")
-        return self.finish()
+        return self.finish(in_lockstep)
 
     def test_four_two_four(self):
         self.four_two_four()
 
     def test_four_two_four_with_updates_on_the_shards(self):
         self.four_two_four("optimizer.location=shards")
+
+    def test_four_two_four_in_mode_ssp(self):
+        self.four_two_four("mode=ssp", "staleness=4", in_lockstep=False)
+        for rank in (2, 3):
+            self.assertIn("takes part once it has caught up", self.log("worker", rank).read_text())
 
     def test_stopped_for_longer_than_a_lease(self):
         self.start_all()

@@ -100,7 +100,7 @@ class Run:
 
 
 class Relay(unittest.TestCase):
-    expected = None
+    expected = {}  # By settings.
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -121,15 +121,15 @@ class Relay(unittest.TestCase):
         self.assertEqual(self.left(), {})
         return json.loads(run.report_path.read_text())
 
-    def undisturbed(self):
-        if Relay.expected is None:
+    def undisturbed(self, *settings):
+        if settings not in Relay.expected:
             # No process may be lost here, even on a busy machine.
-            Relay.expected = self.finish(self.start("--set", "server.lease_timeout=3600s"))["parameters_sha256"]
-        return Relay.expected
+            Relay.expected[settings] = self.finish(self.start(*settings, "--set", "server.lease_timeout=3600s"))["parameters_sha256"]
+        return Relay.expected[settings]
 
-    def survive(self, *names, step=60):
-        expected = self.undisturbed()
-        run = self.start("--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.interval=25")
+    def survive(self, *names, settings=(), step=60):
+        expected = self.undisturbed(*settings)
+        run = self.start(*settings, "--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.interval=25")
         run.wait_until_step(1)
         with SlowedDown(run.children()["worker 1"], SLOW):
             run.wait_until_step(step)
@@ -167,6 +167,9 @@ class Relay(unittest.TestCase):
 
     def test_a_shard(self):
         self.survive("shard 1")
+
+    def test_a_relay_in_mode_local_sgd(self):
+        self.survive("relay 1", settings=("--set", "mode=local_sgd", "--set", "local_steps=2"))
 
     def test_a_relay_of_each_rack_and_a_worker(self):
         self.survive("relay 0", "relay 1", "worker 2")

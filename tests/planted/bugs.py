@@ -89,6 +89,15 @@ BUGS = [
     Bug("leaving_at_min_workers_fails_the_job", "server/coordinator/elastic_members.cc",
         [("roster.GiveUp(rank, why);", 'run_.Fail(absl::StrCat(roster.Describe(rank), " gave up: ", why), out);')],
         "simulate", kinds="elastic", shows="the job failed"),
+    Bug("newcomer_delays_async_ranks", "server/shard/rank_clocks.cc",
+        [("clock.counts = clock.counts || *clock.next >= least(bundle);", "clock.counts = true;")],
+        "simulate", kinds="elastic_async", shows="other clocks"),
+    Bug("lost_async_rank_still_counts", "server/shard/async_shard.cc",
+        [("members_changed_ = options_.exchange.elastic();", "members_changed_ = false;")],
+        "server_shard_tests", "ElasticAsyncShard.*NoLongerWaits*"),
+    # Relays.
+    Bug("relay_forgets_the_rate", "server/shard/bundle_work.cc", [("    sum->rate = work.open->rate();\n", "")],
+        "simulate", kinds="relay", shows="another result"),
     # Time-outs.
     Bug("end_does_not_wait_for_heartbeats", "server/rpc/server.cc",
         [("2 * options_.job.server.heartbeat_interval);", "absl::ZeroDuration());")],

@@ -29,6 +29,7 @@ namespace sluice::relay {
 inline constexpr size_t kWeights = 4500;
 inline constexpr size_t kBiases = 5;
 inline constexpr size_t kStatistics = 90;  // A buffer.
+inline constexpr float kRate = 0.05f;
 
 struct Model {
   std::vector<float> parameters = std::vector<float>(kWeights + kBiases);
@@ -227,6 +228,8 @@ class RelayJob : public ::testing::Test {
     }
     if (change_) change_(rank, step, &gradient);
     const absl::Span<float> all = absl::MakeSpan(gradient);
+    const bool shards_update = job::ShardOptimizer(job_).has_value();
+    if (shards_update) session->SetRate(kRate);
     absl::Status status;
     if (skips_ && skips_(rank, step)) {
       status = session->Skip();
@@ -238,13 +241,19 @@ class RelayJob : public ::testing::Test {
     if (!status.ok()) return status;
     const absl::StatusOr<worker::StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
-    status = session->Apply(0, all.first(kWeights));
-    if (status.ok()) status = session->Apply(1, all.subspan(kWeights));
+    const absl::Span<float> parameters = absl::MakeSpan(model->parameters);
+    status = shards_update ? session->ApplyUpdate(0, parameters.first(kWeights))
+                           : session->Apply(0, all.first(kWeights));
+    if (!status.ok()) return status;
+    status = shards_update ? session->ApplyUpdate(1, parameters.subspan(kWeights))
+                           : session->Apply(1, all.subspan(kWeights));
     if (status.ok() && result->buffers_averaged) {
       status = session->Apply(2, absl::MakeSpan(model->statistics));
     }
     if (!status.ok()) return status;
-    for (size_t i = 0; i < gradient.size(); ++i) model->parameters[i] -= 0.05f * gradient[i];
+    for (size_t i = 0; i < gradient.size() && !shards_update; ++i) {
+      parameters[i] -= kRate * gradient[i];
+    }
     session->Report({.step = step, .total_steps = steps_, .loss = 1});
     if (after_step_) after_step_(rank, *result);
     *saved = result->checkpoint_due;

@@ -49,6 +49,26 @@ TEST_F(RelayJobTest, RacksOfUnequalSizeWeighAsTheirWorkers) {
   ExpectNear(RunRacks(), RunFlat(), 1e-5f);
 }
 
+TEST_F(RelayJobTest, UpdatesOnTheShardsAreAsWithoutRelaysToRounding) {
+  job_.relays.workers = {3, 1};
+  job_.optimizer = {
+      .name = "sgd", .lr = kRate, .momentum = 0.5, .location = job::UpdateLocation::kShards};
+  ExpectNear(RunRacks(), RunFlat(), 1e-4f);
+}
+
+TEST_F(RelayJobTest, LocalStepsAreAsWithoutRelaysToRounding) {
+  job_.relays.workers = {3, 1};
+  job_.exchange.mode = job::Mode::kLocalSgd;
+  job_.local = {.steps = 2, .outer_lr = 0.7, .outer_momentum = 0.5};
+  ExpectNear(RunRacks(), RunFlat(), 1e-4f);
+}
+
+// More shards than chunks: the relays forward nothing for the shards without chunks.
+TEST_F(RelayJobTest, ShardsWithoutChunksTakePart) {
+  job_.shards = 9;
+  ExpectNear(RunRacks(), RunFlat(), 1e-5f);
+}
+
 TEST_F(RelayJobTest, WhoSkipsOrIsNotFiniteIsInNoMean) {
   skips_ = [](uint32_t rank, uint64_t step) {
     return (rank == 1 && step % 3 == 0) ||  // One rank of a rack skips.

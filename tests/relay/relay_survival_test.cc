@@ -59,6 +59,26 @@ TEST_F(RelaySurvivalTest, ARelayThatIsLost) {
   EXPECT_TRUE(restored_);
 }
 
+TEST_F(RelaySurvivalTest, ARelayThatIsLostWhileTheShardsUpdate) {
+  job_.optimizer = {
+      .name = "sgd", .lr = kRate, .momentum = 0.5, .location = job::UpdateLocation::kShards};
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] {
+    LoseRelay(1);
+    StartRelay(1);
+  };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_F(RelaySurvivalTest, AShardThatIsLostDuringLocalSteps) {
+  job_.exchange.mode = job::Mode::kLocalSgd;
+  job_.local = {.steps = 2, .outer_lr = 0.7, .outer_momentum = 0.5};
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] { servers_.Restart(1); };
+  ExpectSame(Run(), expected);
+}
+
 TEST_F(RelaySurvivalTest, TheRelayOfTheFirstRank) {
   const std::vector<Model> expected = Undisturbed();
   lose_ = [this] {

@@ -201,5 +201,24 @@ TEST_F(AsyncSessionTest, ALostShardTakesTheJobBackToACheckpoint) {
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
 }
 
+// Three chunks on five shards.
+TEST_F(AsyncSessionTest, ALostShardWithoutChunksTakesTheJobBackToACheckpoint) {
+  job_.shards = 5;
+  job_.exchange.mode = job::Mode::kSsp;
+  job_.exchange.staleness = 3;
+  job_.checkpoint.dir = servers_.folder();
+  job_.checkpoint.interval = 20;
+  std::atomic<bool> lost = false;
+  before_step_ = [&](uint32_t rank, uint64_t step) {
+    if (rank == 0 && step > 50 && !lost.exchange(true)) {
+      AwaitThat([&] { return servers_[0].Status()->checkpoint_step > 0; });
+      servers_.Restart(4);
+    }
+  };
+  Run();
+  EXPECT_GE(rollbacks_, 1u);
+  for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
+}
+
 }  // namespace
 }  // namespace sluice

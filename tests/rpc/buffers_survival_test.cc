@@ -204,6 +204,16 @@ TEST_F(BuffersSurvivalTest, AWorkerAndAShardThatAreLost) {
   ExpectAsComputedAlone(ended);
 }
 
+TEST_F(BuffersSurvivalTest, AShardWithoutChunksIsLost) {
+  job_.shards = 6;
+  const auto ended = Run([this] {
+    lose_worker_ = true;
+    servers_.Restart(5);
+  });
+  EXPECT_GT(restored_, 0u);
+  ExpectAsComputedAlone(ended);
+}
+
 TEST_F(BuffersSurvivalTest, AWorkerThatIsLost) {
   const auto ended = Run([this] { lose_worker_ = true; });
   EXPECT_GT(restored_, 0u);

@@ -121,6 +121,31 @@ TEST_P(StoreTest, LossesAreRepaired) {
   }
 }
 
+// Two of eight shards have no chunk. They keep parts of checkpoints as the others do.
+TEST_P(StoreTest, AJobWithFewerChunksThanShards) {
+  job_.shards = 8;
+  const Parameters expected = UndisturbedAtShards();
+  const std::vector<std::pair<std::string, std::function<void()>>> losses = {
+      {"a shard without chunks", [this] { servers_.Restart(7); }},
+      {"a worker", [this] { lose_worker_ = true; }},
+      {"the coordinator", [this] { servers_.Restart(0); }}};
+  for (const uint64_t replay_limit : {uint64_t{0}, protocol::CheckpointSpec().replay_limit}) {
+    for (const auto& [name, lose] : losses) {
+      SCOPED_TRACE(absl::StrCat(name, ", replay limit ", replay_limit));
+      job_.checkpoint.replay_limit = replay_limit;
+      restored_ = false;
+      first_checkpoint_ = 0;
+      EXPECT_EQ(Run(lose), expected);
+      if (replay_limit == 0) {
+        EXPECT_TRUE(restored_);
+      } else {
+        EXPECT_EQ(rollbacks_, 0u);
+      }
+      std::filesystem::remove_all(servers_.folder());
+    }
+  }
+}
+
 TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
   const Parameters expected = UndisturbedAtShards();
   EXPECT_EQ(Run([this] {
@@ -217,7 +242,7 @@ TEST_P(OtherShardsTest, GoOnBitForBit) {
     const Parameters expected = UndisturbedAtShards();
     job_.checkpoint.store = store;
     if (!job_.checkpoint.at_shards()) job_.checkpoint.dir = servers_.folder() + "/shared";
-    GoOnWith({3, 1, 2}, expected);
+    GoOnWith({3, 8, 1, 2}, expected);  // Two of eight shards have no chunk.
   }
 }
 

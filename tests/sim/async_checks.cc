@@ -25,8 +25,11 @@ void AsyncChecks::ShardBegins(uint32_t process, const server::Shard& shard,
     begun.mirror = AsyncMirror({.layout = &layout_,
                                 .shard = number,
                                 .ranks = options_.ranks,
+                                .first_step = start.first_step,
+                                .elastic = options_.elastic,
                                 .rule = *options_.rule,
                                 .staleness_aware_lr = options_.staleness_aware_lr});
+    begun.mirror.SetHolders(start.incarnations);
     return;
   }
   const auto saved = saved_.find({restored_term, start.restore_step, number});
@@ -35,7 +38,7 @@ void AsyncChecks::ShardBegins(uint32_t process, const server::Shard& shard,
                                 start.restore_step, " that it has not taken"));
   }
   begun.mirror = saved->second;
-  begun.mirror.SetRanks(options_.ranks, start.first_step);
+  begun.mirror.Continue(start.first_step, start.incarnations);
 }
 
 std::vector<server::ShardEffect> AsyncChecks::Handle(uint32_t process, server::StreamId stream,
@@ -69,6 +72,15 @@ std::vector<server::ShardEffect> AsyncChecks::Handle(uint32_t process, server::S
   return effects;
 }
 
+void AsyncChecks::Ticked(uint32_t process, const server::Shard& shard,
+                         const std::vector<server::ShardEffect>& effects) {
+  Shard& at = shards_.at(process);
+  for (uint32_t bundle = 0; bundle < shard.bundles(); ++bundle) {
+    Violate(at.mirror.CheckState(bundle, static_cast<const server::AsyncShard&>(shard)));
+  }
+  CheckEffects(at, effects);
+}
+
 void AsyncChecks::CheckEffects(const Shard& shard,
                                const std::vector<server::ShardEffect>& effects) {
   Term& term = terms_[shard.term];
@@ -78,7 +90,7 @@ void AsyncChecks::CheckEffects(const Shard& shard,
     } else if (const auto* taken = std::get_if<server::WriteSnapshot>(&effect)) {
       const uint64_t step = taken->snapshot->step;
       term.of_shards.insert({step, shard.number});
-      Violate(shard.mirror.CheckClocks(taken->snapshot->clocks));
+      Violate(shard.mirror.CheckClocks(step, taken->snapshot->clocks));
       saved_[{shard.term, step, shard.number}] = shard.mirror.AtCheckpoint();
     } else if (const auto* made = std::get_if<server::PlanMade>(&effect)) {
       if (shard.number != 0) Violate(absl::StrCat("shard ", shard.number, " makes a plan"));
@@ -118,14 +130,19 @@ void AsyncChecks::CheckResult(const Shard& shard, uint32_t rank,
   }
 }
 
-void AsyncChecks::WorkerBegins(uint32_t rank, uint32_t term,
-                               absl::Span<const protocol::CompressionPlan> plans) {
-  // An earlier process of the rank may get its grant after the next term has begun.
-  if (term < ranks_[rank].term) return;
-  ranks_[rank] = {.term = term, .told_in = std::nullopt};
-  for (const protocol::CompressionPlan& plan : plans) {
-    ranks_[rank].told_plan = plan.id;
-    terms_[term].plans.emplace(plan.id, plan);
+void AsyncChecks::WorkerBegins(const protocol::Sender& sender, bool is_newcomer,
+                               const worker::Pipeline& pipeline) {
+  Rank& rank = ranks_[sender.rank];
+  // An earlier process of the rank may get its grant after the next one has begun.
+  if (std::pair(sender.term, sender.generation) < std::pair(rank.term, rank.generation)) return;
+  rank = {.term = sender.term,
+          .generation = sender.generation,
+          .incarnation = sender.incarnation,
+          .catches_up = is_newcomer,
+          .told_in = std::nullopt};
+  for (const protocol::CompressionPlan& plan : pipeline.KnownPlans()) {
+    rank.told_plan = plan.id;
+    terms_[sender.term].plans.emplace(plan.id, plan);
   }
 }
 
@@ -143,9 +160,10 @@ void AsyncChecks::CheckSent(uint32_t shard, const protocol::ExchangeRequest& exc
 // Checks that the worker's parameters are those of the version that it claims.
 void AsyncChecks::CheckBase(uint32_t shard, const protocol::ExchangeRequest& exchange,
                             const std::vector<std::vector<float>>& parameters) {
-  if (exchange.base_version == 0 || exchange.step == 0) return;
+  const std::vector<uint32_t>& chunks = layout_.bundles[shard][exchange.bundle].chunks;
+  if (exchange.base_version == 0 || exchange.step == 0 || chunks.empty()) return;
   std::vector<float> held;
-  for (const uint32_t id : layout_.bundles[shard][exchange.bundle].chunks) {
+  for (const uint32_t id : chunks) {
     const protocol::Chunk& chunk = layout_.chunks[id];
     const auto from = parameters[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
     held.insert(held.end(), from, from + chunk.count);
@@ -196,8 +214,10 @@ void AsyncChecks::Hears(uint32_t rank, uint32_t shard, const protocol::ExchangeR
 }
 
 void AsyncChecks::StepDone(uint32_t rank, const worker::Pipeline& pipeline) {
-  const Rank& at = ranks_[rank];
-  if (pipeline.Result().steps_behind > 0) Violate("a worker is told to catch up");
+  Rank& at = ranks_[rank];
+  const bool lags = pipeline.Result().steps_behind > 0;
+  if (lags && !at.catches_up) Violate("a worker is told to catch up");
+  at.catches_up = lags;
   if (pipeline.step() > 0 && pipeline.BuffersDue(true)) Violate("buffers are due");
   for (const auto& [process, shard] : shards_) {
     if (shard.number == 0 || shard.term != at.term || shard.plan >= at.coded_by) continue;
@@ -228,7 +248,8 @@ void AsyncChecks::ShardEnds(uint32_t process, const server::Shard& shard) {
 
 void AsyncChecks::CheckAtTheEnd() {
   for (const Rank& rank : ranks_) report_.owed += rank.owed;
-  if (terms_.empty()) return;
+  // An elastic job may end before the shards learn that a rank that they wait for is lost.
+  if (terms_.empty() || options_.elastic) return;
   const Term& term = terms_.rbegin()->second;
   for (const uint64_t step : term.named) {
     if (step > options_.steps) continue;

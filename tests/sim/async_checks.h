@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "protocol/compression_plan.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
@@ -46,13 +45,23 @@ class AsyncChecks {
   // Checks an answer and returns the answer that the rank receives.
   std::shared_ptr<const protocol::ExchangeReply> Answer(
       uint32_t process, uint32_t rank, std::shared_ptr<const protocol::ExchangeReply> answer);
+  // A shard has learned of other holders of ranks.
+  void HoldersChanged(uint32_t process, const std::vector<uint64_t>& incarnations) {
+    shards_.at(process).mirror.SetHolders(incarnations);
+  }
+  // Checks a shard's Tick and its effects.
+  void Ticked(uint32_t process, const server::Shard& shard,
+              const std::vector<server::ShardEffect>& effects);
   void ShardEnds(uint32_t process, const server::Shard& shard);
 
   // Workers, by rank.
-  void WorkerBegins(uint32_t rank, uint32_t term,
-                    absl::Span<const protocol::CompressionPlan> plans);
-  // Returns whether the rank's newest process is of this term.
-  bool IsCurrent(uint32_t rank, uint32_t term) const { return ranks_[rank].term == term; }
+  void WorkerBegins(const protocol::Sender& sender, bool is_newcomer,
+                    const worker::Pipeline& pipeline);
+  // Returns whether this is the rank's newest process.
+  bool IsCurrent(const protocol::Sender& sender) const {
+    const Rank& rank = ranks_[sender.rank];
+    return rank.term == sender.term && rank.incarnation == sender.incarnation;
+  }
   void StepBegins(uint32_t rank) { ranks_[rank].coded_by = ranks_[rank].told_plan; }
   void Encodes(const worker::EncodeTask& task);
   void CheckSent(uint32_t shard, const protocol::ExchangeRequest& exchange,
@@ -75,6 +84,9 @@ class AsyncChecks {
   };
   struct Rank {
     uint32_t term = 0;
+    uint32_t generation = 0;
+    uint64_t incarnation = 0;
+    bool catches_up = false;
     uint64_t told_plan = 0;  // The plan number in the last result of shard 0's first bundle.
     std::optional<uint64_t> told_in;  // The step of that result.
     uint64_t coded_by = 0;            // The plan that codes the open step.

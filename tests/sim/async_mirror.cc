@@ -45,7 +45,7 @@ AsyncMirror::AsyncMirror(Options options) : options_(std::move(options)) {
     for (const uint32_t id : bundle.chunks) {
       mirror.counts.push_back(options_.layout->chunks[id].count);
     }
-    mirror.next.assign(options_.ranks, 0);
+    mirror.ranks.resize(options_.ranks);
   }
 }
 
@@ -59,14 +59,49 @@ AsyncMirror AsyncMirror::AtCheckpoint() const {
   return saved;
 }
 
-void AsyncMirror::SetRanks(uint32_t ranks, uint64_t first_step) {
-  if (ranks == options_.ranks) return;
-  options_.ranks = ranks;
-  for (BundleMirror& bundle : bundles_) bundle.next.assign(ranks, first_step);
+void AsyncMirror::Continue(uint64_t first_step, const std::vector<uint64_t>& incarnations) {
+  options_.first_step = first_step;
+  for (BundleMirror& bundle : bundles_) {
+    if (bundle.ranks.size() != incarnations.size()) {
+      bundle.ranks.assign(incarnations.size(), {.next = first_step});
+    }
+    for (size_t rank = 0; rank < incarnations.size(); ++rank) {
+      if (!bundle.ranks[rank].awaited) bundle.ranks[rank] = {.next = first_step};
+    }
+  }
+  options_.ranks = static_cast<uint32_t>(incarnations.size());
+  holders_.clear();
+  SetHolders(incarnations);
+}
+
+void AsyncMirror::SetHolders(const std::vector<uint64_t>& incarnations) {
+  const bool begins = holders_.empty();
+  for (BundleMirror& bundle : bundles_) {
+    for (size_t rank = 0; rank < incarnations.size() && options_.elastic; ++rank) {
+      const bool leaves = begins ? incarnations[rank] == 0 : incarnations[rank] != holders_[rank];
+      if (leaves) bundle.ranks[rank] = {.begun = false, .awaited = false};
+    }
+    FindSlowest(&bundle);
+  }
+  holders_ = incarnations;
+}
+
+void AsyncMirror::FindSlowest(BundleMirror* bundle) {
+  bool any = false;
+  uint64_t slowest = 0;
+  for (const RankMirror& rank : bundle->ranks) {
+    if (!rank.awaited) continue;
+    slowest = any ? std::min(slowest, rank.next) : rank.next;
+    any = true;
+  }
+  if (any) bundle->slowest = slowest;
 }
 
 bool AsyncMirror::IsNew(const protocol::ExchangeRequest& exchange) const {
-  return exchange.step == bundles_[exchange.bundle].next[exchange.sender.rank];
+  const BundleMirror& bundle = bundles_[exchange.bundle];
+  const RankMirror& rank = bundle.ranks[exchange.sender.rank];
+  if (rank.begun) return exchange.step == rank.next;
+  return exchange.step >= options_.first_step && exchange.step <= bundle.slowest;
 }
 
 void AsyncMirror::Begin(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const {
@@ -98,34 +133,42 @@ void AsyncMirror::Update(const protocol::ExchangeRequest& exchange, BundleMirror
 std::string AsyncMirror::Took(const protocol::ExchangeRequest& exchange,
                               const server::AsyncShard& shard) {
   BundleMirror& bundle = bundles_[exchange.bundle];
-  const std::string place = PlaceIn(exchange.sender.rank, exchange.step, exchange.bundle);
   if (IsNew(exchange)) {
-    ++bundle.next[exchange.sender.rank];
+    RankMirror& rank = bundle.ranks[exchange.sender.rank];
+    rank = {.next = exchange.step + 1, .awaited = rank.awaited};
+    if (rank.next >= bundle.slowest) rank.awaited = true;
+    FindSlowest(&bundle);
     if (exchange.step == 0) {
       if (!exchange.skip) Begin(exchange, &bundle);
     } else if (!exchange.skip) {
       Update(exchange, &bundle);
     }
   }
+  const std::string wrong = CheckState(exchange.bundle, shard);
+  if (wrong.empty()) return "";
+  return absl::StrCat(PlaceIn(exchange.sender.rank, exchange.step, exchange.bundle), ": ", wrong);
+}
+
+std::string AsyncMirror::CheckState(uint32_t index, const server::AsyncShard& shard) {
+  BundleMirror& bundle = bundles_[index];
   if (bundle.buffers || bundle.parameters.empty()) return "";
   const uint64_t made = shard.replica().updates(bundle.first_local);
-  if (made > bundle.updates.size()) return absl::StrCat(place, ": was counted again");
-  if (made < bundle.updates.size()) return absl::StrCat(place, ": was lost");
-  const uint64_t version = shard.version(exchange.bundle);
+  if (made > bundle.updates.size()) return "was counted again";
+  if (made < bundle.updates.size()) return "was lost";
+  const uint64_t version = shard.version(index);
   std::vector<float> published;
   for (size_t i = 0; i < bundle.counts.size(); ++i) {
     const auto part = shard.replica().published(bundle.first_local + i);
     published.insert(published.end(), part.begin(), part.end());
   }
   if (version > bundle.versions.rbegin()->first) {
-    if (version != made + 1) return absl::StrCat(place, ": version ", version, " is misnumbered");
+    if (version != made + 1) return absl::StrCat("version ", version, " is misnumbered");
     bundle.versions[version] = {published, made};
   }
   if (!SameBits(published, bundle.versions.rbegin()->second.values)) {
-    return absl::StrCat(place, ": what is published is not version ", version);
+    return absl::StrCat("what is published is not version ", version);
   }
-  const std::string wrong = Compare(bundle, shard);
-  return wrong.empty() ? wrong : absl::StrCat(place, ": ", wrong);
+  return Compare(bundle, shard);
 }
 
 std::string AsyncMirror::Compare(const BundleMirror& bundle,
@@ -180,18 +223,19 @@ std::string AsyncMirror::CheckHeld(uint32_t rank, uint32_t bundle, uint64_t vers
   return absl::StrCat("rank ", rank, " does not hold version ", version, " of bundle ", bundle);
 }
 
-std::string AsyncMirror::CheckClocks(const std::vector<uint64_t>& clocks) const {
+std::string AsyncMirror::CheckClocks(uint64_t step, const std::vector<uint64_t>& clocks) const {
   std::vector<uint64_t> wanted;
   for (const BundleMirror& bundle : bundles_) {
-    for (const uint64_t next : bundle.next) wanted.push_back(next - 1);
+    for (const RankMirror& rank : bundle.ranks) {
+      wanted.push_back(rank.awaited ? rank.next - 1 : step);
+    }
   }
   return clocks == wanted ? "" : "a snapshot has other clocks";
 }
 
 uint64_t AsyncMirror::LeastClock(uint32_t bundle) const {
-  const std::vector<uint64_t>& next = bundles_[bundle].next;
-  const uint64_t least = *std::min_element(next.begin(), next.end());
-  return least == 0 ? 0 : least - 1;
+  const uint64_t slowest = bundles_[bundle].slowest;
+  return slowest == 0 ? 0 : slowest - 1;
 }
 
 uint64_t AsyncMirror::updates() const {

@@ -21,6 +21,8 @@ class AsyncMirror {
     const protocol::Layout* layout = nullptr;  // Not owned.
     uint32_t shard = 0;
     uint32_t ranks = 1;
+    uint64_t first_step = 1;
+    bool elastic = false;
     job::OptimizerSpec rule;
     bool staleness_aware_lr = false;
   };
@@ -31,18 +33,24 @@ class AsyncMirror {
   // Returns the mirror of a shard that restores its present state. It knows the newest version
   // only.
   AsyncMirror AtCheckpoint() const;
-  // If the number of ranks differs, all ranks begin with step `first_step`.
-  void SetRanks(uint32_t ranks, uint64_t first_step);
+  // Continues at `first_step` with these holders. If the number of ranks differs, or a rank was not
+  // awaited, the ranks begin with that step.
+  void Continue(uint64_t first_step, const std::vector<uint64_t>& incarnations);
+  // Begins with these holders, or changes them.
+  void SetHolders(const std::vector<uint64_t>& incarnations);
   bool IsNew(const protocol::ExchangeRequest& exchange) const;
 
   // Each check returns a description of the violation, or an empty string.
   //  Call Took() after the shard has handled a valid request.
   std::string Took(const protocol::ExchangeRequest& exchange, const server::AsyncShard& shard);
+  //  Call it after a Tick of the shard. Took() calls it.
+  std::string CheckState(uint32_t bundle, const server::AsyncShard& shard);
   std::string CheckResult(uint32_t rank, const protocol::ExchangeReply& answer) const;
   // Checks the values that a rank holds as that version of a bundle.
   std::string CheckHeld(uint32_t rank, uint32_t bundle, uint64_t version,
                         const std::vector<float>& values) const;
-  std::string CheckClocks(const std::vector<uint64_t>& clocks) const;
+  // Checks the clocks of a checkpoint after `step`.
+  std::string CheckClocks(uint64_t step, const std::vector<uint64_t>& clocks) const;
 
   uint64_t LeastClock(uint32_t bundle) const;
   uint64_t updates() const;
@@ -59,11 +67,17 @@ class AsyncMirror {
     std::vector<float> values;
     uint64_t updates = 0;
   };
+  struct RankMirror {
+    uint64_t next = 0;  // Unless it is a newcomer's first step.
+    bool begun = true;
+    bool awaited = true;
+  };
   struct BundleMirror {
     bool buffers = false;
     uint32_t first_local = 0;
     std::vector<uint32_t> counts;
-    std::vector<uint64_t> next;  // The next step by rank.
+    std::vector<RankMirror> ranks;
+    uint64_t slowest = 0;  // The lowest next step of the ranks that are awaited, or were last.
     std::vector<Entry> updates;
     std::vector<float> parameters;
     std::vector<std::vector<float>> slots;
@@ -71,11 +85,13 @@ class AsyncMirror {
     uint64_t oldest = 1;
   };
 
+  static void FindSlowest(BundleMirror* bundle);
   void Begin(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const;
   void Update(const protocol::ExchangeRequest& exchange, BundleMirror* bundle) const;
   std::string Compare(const BundleMirror& bundle, const server::AsyncShard& shard) const;
 
   Options options_;
+  std::vector<uint64_t> holders_;  // Incarnations, by rank.
   std::vector<BundleMirror> bundles_;
 };
 

@@ -68,4 +68,20 @@ SurvivalOptions RandomMeasuredAsyncOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions RandomElasticAsyncOptions(uint64_t seed) {
+  SurvivalOptions options =
+      seed % 4 == 0 ? RandomPlannedAsyncOptions(seed) : RandomAsyncOptions(seed);
+  const SurvivalOptions elastic = RandomElasticOptions(seed);
+  options.elastic = true;
+  options.ranks = elastic.ranks;
+  options.begin = elastic.begin;
+  options.least = elastic.least;
+  options.steps = elastic.steps;
+  options.checkpoint_interval = elastic.checkpoint_interval;
+  options.late_rank = elastic.late_rank;
+  options.faults = elastic.faults;
+  options.replay_limit = uint64_t{1} << 30;  // Newcomers need no results.
+  return options;
+}
+
 }  // namespace sluice

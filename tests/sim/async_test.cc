@@ -75,6 +75,29 @@ TEST(AsyncSimulation, PlansHoldForWhoeverHasThemForEverySeed) {
   EXPECT_GT(total.rollbacks, kSeeds / 4);
 }
 
+TEST(AsyncSimulation, WorkersComeAndGoForEverySeed) {
+  SurvivalReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+    const SurvivalOptions options = RandomElasticAsyncOptions(seed);
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    total.late_joiners += report.late_joiners;
+    total.members += report.members;
+    total.rollbacks += report.rollbacks;
+    total.checkpoints += report.checkpoints;
+    total.waits += report.waits;
+  }
+  GTEST_LOG_(INFO) << "newcomers " << total.late_joiners << ", of which became members "
+                   << total.members << ", rollbacks " << total.rollbacks << ", checkpoints "
+                   << total.checkpoints << ", waits " << total.waits;
+  if (SeedCount(kSeeds) < kSeeds) return;
+  EXPECT_GT(total.late_joiners, kSeeds);
+  EXPECT_GT(total.members, kSeeds / 2);
+  EXPECT_GT(total.rollbacks, kSeeds / 4);
+  EXPECT_GT(total.checkpoints, 3 * kSeeds);
+  EXPECT_GT(total.waits, kSeeds);
+}
+
 TEST(AsyncSimulation, AllThatIsOwedIsSentOnceGradientsAreNone) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SurvivalOptions options = RandomAsyncOptions(seed);
@@ -164,6 +187,21 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kPublishedNotRestored, "PublishedNotRestored", "is not version"},
         BugCase{SurvivalBug::kPlanWithheld, "PlanWithheld", "was told of plan"},
         BugCase{SurvivalBug::kPlanNotPassedOn, "PlanNotPassedOn", "does not know plan"}),
+    BugName);
+
+class ElasticAsyncBugTest : public testing::TestWithParam<BugCase> {};
+
+TEST_P(ElasticAsyncBugTest, IsFound) {
+  ExpectFound(GetParam(), kSeedsToFind, RandomElasticAsyncOptions);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ElasticAsyncBugTest,
+    testing::Values(BugCase{SurvivalBug::kRemovalNotHeard, "RemovalNotHeard", "does not end"},
+                    BugCase{SurvivalBug::kStepsBehindIgnored, "StepsBehindIgnored", "does not end"},
+                    BugCase{SurvivalBug::kMemberNotPersisted, "MemberNotPersisted",
+                            "before it was on disk"},
+                    BugCase{SurvivalBug::kWaitingForgotten, "WaitingForgotten", "does not end"}),
     BugName);
 
 }  // namespace

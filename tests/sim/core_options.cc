@@ -20,7 +20,7 @@ server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::
   options.table = start.table;
   options.exchange = ExchangeOf(job);
   if (job.bug == SurvivalBug::kBoundTooFar) ++options.exchange.staleness;
-  options.rule = job.rule;
+  if (job.rack_of == 0) options.rule = job.rule;
   options.weights = job.weights;
   options.forwards_sums = job.rack_of > 0;
   options.job_uid = start.job_uid;

@@ -148,6 +148,15 @@ void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot) {
   }
 }
 
+std::vector<uint64_t> HeardMembers(SurvivalBug bug, std::vector<uint64_t> incarnations,
+                                   const std::vector<uint64_t>& before) {
+  for (size_t rank = 0; rank < incarnations.size(); ++rank) {
+    const bool is_removal = incarnations[rank] == 0 && rank < before.size();
+    if (is_removal && bug == SurvivalBug::kRemovalNotHeard) incarnations[rank] = before[rank];
+  }
+  return incarnations;
+}
+
 void ApplyAgain(const SurvivalOptions& options, const protocol::Layout& layout, uint32_t shard,
                 const protocol::ExchangeReply& answer, std::vector<std::vector<float>>* parameters,
                 std::vector<std::vector<float>>* momentum) {

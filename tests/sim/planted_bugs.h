@@ -39,6 +39,10 @@ void ApplyAgain(const SurvivalOptions& options, const protocol::Layout& layout, 
                 const protocol::ExchangeReply& answer, std::vector<std::vector<float>>* parameters,
                 std::vector<std::vector<float>>* momentum);
 
+// Returns the holders of which a shard with the bug hears: with kRemovalNotHeard, only new ones.
+std::vector<uint64_t> HeardMembers(SurvivalBug bug, std::vector<uint64_t> incarnations,
+                                   const std::vector<uint64_t>& before);
+
 // Forges the answers of a shard with the bug. It sums the contributions in order of arrival.
 class AnswerForger {
  public:

@@ -268,14 +268,13 @@ std::vector<worker::EncodedBundle> Reference::EncodeBundles(uint64_t step, uint3
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     sent[rank].skipped = true;
-    if (step == 0 ? rank != 0 : SkipsStep(options_, rank, step)) continue;
+    if (chunks.empty() || (step == 0 ? rank != 0 : SkipsStep(options_, rank, step))) continue;
     worker::EncodeTask task;
     task.step = step;
     task.shard = shard;
     task.bundle = bundle;
     task.chunks = chunks;
-    task.last_of_step =
-        shard + 1 == layout_.bundles.size() && bundle + 1 == layout_.bundles[shard].size();
+    task.last_of_step = IsLastEncoded(layout_, shard, bundle);
     for (const uint32_t id : chunks) {
       const protocol::Chunk& chunk = layout_.chunks[id];
       task.gradients.push_back(

@@ -28,11 +28,20 @@ PartReference::PartReference(const SurvivalOptions& options, const protocol::Ten
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
   }
+  std::vector<compress::ChunkConfig> downlink =
+      protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kDownlink);
+  // A rack's shards have no rule.
+  if (options.rule.has_value() && options.rack_of == 0) {
+    std::vector<uint32_t> counts;
+    for (const protocol::Chunk& chunk : layout.chunks) counts.push_back(chunk.count);
+    for (compress::ChunkConfig& chunk : downlink)
+      chunk.spec.compensator = {.id = compress::CompensatorId::kNone};
+    replica_.emplace(*server::UpdateRule::Create(*options.rule), counts);
+  }
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     downlinks_.emplace_back(
-        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kDownlink),
-        compress::Compressor::Options{.seed = compression.seed,
-                                      .sender = compress::Compressor::kShardSender});
+        downlink, compress::Compressor::Options{.seed = compression.seed,
+                                                .sender = compress::Compressor::kShardSender});
   }
   for (const compress::ChunkConfig& chunk :
        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
@@ -48,8 +57,7 @@ worker::EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank,
   task.bundle = key.bundle;
   task.chunks = layout_.bundles[key.shard][key.bundle].chunks;
   task.nothing = given.weight == 0;
-  task.last_of_step = key.shard + 1 == layout_.bundles.size() &&
-                      key.bundle + 1 == layout_.bundles[key.shard].size();
+  task.last_of_step = IsLastEncoded(layout_, key.shard, key.bundle);
   for (const std::vector<float>& values : given.values) {
     task.gradients.push_back(absl::MakeConstSpan(values));
   }
@@ -107,11 +115,19 @@ PartReference::Values PartReference::Close(const BundleKey& key, uint32_t n, Val
   const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
   if (key.step == 0) {  // Rank 0 sent the parameters.
     bundles_[key].result_checksum = bundles_[key].included[0].checksum;
+    for (size_t i = 0; i < chunks.size() && replica_.has_value(); ++i) {
+      replica_->Set(chunks[i], sum[i]);
+    }
     return sum;
   }
   for (size_t i = 0; i < chunks.size() && n > 0; ++i) {
     aggregators_[chunks[i]]->Close(n, absl::MakeSpan(sum[i]));
+    if (!replica_.has_value()) continue;
+    replica_->Update(chunks[i], SimRate(key.step), sum[i]);
+    const absl::Span<const float> owed = replica_->Owed(chunks[i]);
+    sum[i].assign(owed.begin(), owed.end());
   }
+  if (replica_.has_value() && n > 0) bundles_[key].rate = SimRate(key.step);
   return Publish(key, n, sum);
 }
 
@@ -130,7 +146,8 @@ PartReference::Values PartReference::Publish(const BundleKey& key, uint32_t n, c
   for (size_t i = 0; i < chunks.size(); ++i) {
     frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
     decoded[i] = DecodeRelayReference(frames[i], mean[i].size());
-    if (key.step == 0 || !Balances(options_.compression.downlink)) continue;
+    if (replica_.has_value()) replica_->Publish(chunks[i], protocol::FrameBytes(frames[i]));
+    if (replica_.has_value() || key.step == 0 || !Balances(options_.compression.downlink)) continue;
     downlink_balances_[chunks[i]].Want(mean[i]);
     downlink_balances_[chunks[i]].Got(decoded[i]);
   }
@@ -204,8 +221,13 @@ void RelayReference::RunStep(uint64_t step) {
     for (const auto& rack : racks_) rack->EndStep(step, shard);
   }
   for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
-    ApplyMean(step, means_[tensor], absl::MakeSpan(parameters_[tensor]),
-              absl::MakeSpan(momentum_[tensor]));
+    const std::vector<float>& result = means_[tensor];
+    if (step == 0 || !above_options_.rule.has_value()) {
+      ApplyMean(step, result, absl::MakeSpan(parameters_[tensor]),
+                absl::MakeSpan(momentum_[tensor]));
+      continue;
+    }
+    for (size_t i = 0; i < result.size(); ++i) parameters_[tensor][i] += result[i];
   }
 }
 
@@ -213,10 +235,11 @@ std::vector<PartReference::Given> RelayReference::GivenIn(uint32_t relay,
                                                           const BundleKey& key) const {
   const SurvivalOptions& rack = rack_options_[relay];
   std::vector<PartReference::Given> given(rack.ranks);
+  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
   for (uint32_t rank = 0; rank < rack.ranks; ++rank) {
-    if (key.step == 0 ? rank != 0 : SkipsStep(rack, rank, key.step)) continue;
+    if (chunks.empty() || (key.step == 0 ? rank != 0 : SkipsStep(rack, rank, key.step))) continue;
     given[rank].weight = 1;
-    for (const uint32_t id : layout_.bundles[key.shard][key.bundle].chunks) {
+    for (const uint32_t id : chunks) {
       const protocol::Chunk& chunk = layout_.chunks[id];
       const std::vector<float>& tensor = values_[relay][rank][chunk.tensor];
       given[rank].values.emplace_back(tensor.begin() + chunk.offset,

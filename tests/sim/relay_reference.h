@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compress/aggregator.h"
 #include "compress/compressor.h"
+#include "server/shard/shard_parameters.h"
 #include "tests/sim/balance.h"
 #include "tests/sim/reference.h"
 #include "worker/core/bundle_encoder.h"
@@ -32,6 +34,7 @@ class PartReference final : public JobReference {
     return encoders_[rank].compressor().residual(chunk);
   }
   absl::Span<const float> DownlinkResidual(uint32_t chunk) const override {
+    if (replica_.has_value()) return replica_->Owed(chunk);
     return downlinks_[layout_.chunks[chunk].shard].residual(chunk);
   }
 
@@ -44,7 +47,8 @@ class PartReference final : public JobReference {
     uint32_t weight = 0;  // 0 if the rank skips the step.
   };
   std::pair<Values, uint32_t> Sum(const BundleKey& key, const std::vector<Given>& given);
-  // Closes the bundle with a mean over `n` and returns the values that the ranks decode.
+  // Closes the bundle with a mean over `n`, or with what the ranks' parameters lack of the shards',
+  // and returns the values that the ranks decode.
   Values Publish(const BundleKey& key, uint32_t n, const Values& mean);
   // Closes the bundle as a job without a parent does.
   Values Close(const BundleKey& key, uint32_t n, Values sum);
@@ -60,6 +64,7 @@ class PartReference final : public JobReference {
   std::vector<worker::BundleEncoder> encoders_;
   std::vector<compress::Compressor> downlinks_;                     // By shard.
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk.
+  std::optional<server::ShardParameters> replica_;  // By chunk; only with a rule, not in a rack.
   std::map<BundleKey, ReferenceBundle> bundles_;
   std::map<std::pair<uint32_t, uint32_t>, Balance> uplink_balances_;  // By rank and chunk.
   std::map<uint32_t, Balance> downlink_balances_;                     // By chunk.

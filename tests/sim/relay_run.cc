@@ -196,11 +196,15 @@ void ParentRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& 
   if (!std::exchange(relay.begun, true)) pipeline.StartStep();
   relay.busy = step.complete();
   PlantInStep(&relay, sum.n, ready);
-  Check(pipeline.SetWeight(shard, sum.bundle, PlantedWeight(sum.n)).ok(), "it is a bundle");
+  if (step.IsNeeded(shard, sum.bundle, /*buffers_due=*/false)) {
+    if (sum.n > 0) pipeline.SetRate(sum.rate);
+    Check(pipeline.SetWeight(shard, sum.bundle, PlantedWeight(sum.n)).ok(), "it is a bundle");
+  }
   for (const uint32_t tensor : ready) {
     if (!pipeline.TensorReady(tensor, absl::Span<const float>(step.values(tensor))).ok()) return;
   }
   EncodeNext(index);
+  if (step.complete() && !pipeline.step_open()) FinishStep(index);
 }
 
 uint32_t ParentRun::PlantedWeight(uint32_t n) const {
@@ -236,6 +240,8 @@ void ParentRun::FinishStep(uint32_t index) {
   Relay& relay = relays_[index];
   SimRank& rank = ranks_[index];
   if (!Talks(rank) || !relay.step.has_value()) return;
+  // The parent job does not wait for the sums of empty bundles.
+  if (!relay.step->complete()) return;
   const worker::Pipeline& pipeline = *rank.pipeline;
   rank.step = pipeline.step();
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {

@@ -192,7 +192,6 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   CounterRandom random(seed, 31);
   SurvivalOptions& above = options.above;
   above = RandomSurvivalOptions(seed);
-  above.rule.reset();
   above.control = {};
   above.faults.clear();
   above.tight_memory = false;
@@ -200,6 +199,8 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   above.rejoin_us = SurvivalOptions().rejoin_us;
   above.stall_us = SurvivalOptions().stall_us;
   above.shards = 1 + static_cast<uint32_t>(random.Below(2));
+  // In some of these jobs there are fewer chunks than shards.
+  if (CounterRandom(seed, 33).Below(24) == 0) above.shards = 8;
   above.steps = 20 + random.Below(40);
   // A relay cannot tell whether other racks' workers have equal parameters, so that there is always
   // a step 0.

@@ -41,6 +41,14 @@ inline protocol::Layout SimLayout(const SurvivalOptions& options,
   return *std::move(layout);
 }
 
+// Returns whether no chunk is encoded after this bundle's. Shards without chunks come last.
+inline bool IsLastEncoded(const protocol::Layout& layout, uint32_t shard, uint32_t bundle) {
+  const bool ends_shard = bundle + 1 == layout.bundles[shard].size();
+  const bool ends_all =
+      shard + 1 == layout.bundles.size() || layout.bundles[shard + 1][0].chunks.empty();
+  return ends_shard && ends_all;
+}
+
 // Returns a shard's memory limit that covers sums, receivers' state and windows, but hardly any
 // log.
 uint64_t TightMemory(const SurvivalOptions& options, const protocol::TensorTable& table,

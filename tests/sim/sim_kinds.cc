@@ -44,6 +44,8 @@ constexpr SimKind kSimKinds[] = {
     {"quorum", RunSurvivalSeed<RandomQuorumOptions>, ShrinkSeed<RandomQuorumOptions>},
     {"relay", RunRelaySeed, ShrinkSeed<RandomRelayOptions>},
     {"async", RunSurvivalSeed<RandomAsyncJob>, ShrinkSeed<RandomAsyncJob>},
+    {"elastic_async", RunSurvivalSeed<RandomElasticAsyncOptions>,
+     ShrinkSeed<RandomElasticAsyncOptions>},
     {"plans", RunSurvivalSeed<RandomPlannedJob>, ShrinkSeed<RandomPlannedJob>}};
 
 }  // namespace

@@ -29,7 +29,7 @@ struct SimKind {
   std::optional<Shrunk> (*shrink)(uint64_t seed, uint64_t runs_max);
 };
 
-// The kinds are fixed, elastic, quorum, relay, async and plans.
+// The kinds are fixed, elastic, quorum, relay, async, elastic_async and plans.
 absl::Span<const SimKind> SimKinds();
 
 // Draws jobs with plans of all kinds in turn: from a schedule or from measurements; with all ranks,

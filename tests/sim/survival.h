@@ -292,6 +292,9 @@ SurvivalOptions RandomAsyncOptions(uint64_t seed);
 SurvivalOptions RandomPlannedAsyncOptions(uint64_t seed);
 // Like RandomAsyncOptions, but the plans follow made-up measurements.
 SurvivalOptions RandomMeasuredAsyncOptions(uint64_t seed);
+// Like RandomAsyncOptions, with the workers and faults of RandomElasticOptions. Some jobs have
+// plans.
+SurvivalOptions RandomElasticAsyncOptions(uint64_t seed);
 
 // Like RandomSurvivalOptions, for a job whose codecs change their densities.
 SurvivalOptions RandomPlanOptions(uint64_t seed);
@@ -301,14 +304,17 @@ SurvivalOptions WithScheduleOf(uint64_t seed, SurvivalOptions options);
 // Like RandomPlanOptions, but the plans follow made-up measurements.
 SurvivalOptions RandomMeasuredOptions(uint64_t seed);
 
-// Returns whether the ranks in a step depend on arrival times, so that the job has no single valid
-// course.
-inline bool GoesManyWays(const SurvivalOptions& options) {
-  return options.quorum > 0 || options.elastic;
-}
-
 // Returns whether every contribution closes alone, so that AsyncChecks checks the job.
 inline bool IsAsync(const SurvivalOptions& options) { return options.mode != job::Mode::kSync; }
+
+// Returns whether workers may have to skip steps that went on without them.
+inline bool MayLag(const SurvivalOptions& options) { return options.quorum > 0 || options.elastic; }
+
+// Returns whether the ranks in a step depend on arrival times, so that the QuorumLedger checks the
+// job.
+inline bool GoesManyWays(const SurvivalOptions& options) {
+  return MayLag(options) && !IsAsync(options);
+}
 
 std::string Describe(const SurvivalOptions& options);
 

@@ -93,6 +93,8 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   options.fault_seed = seed;
   options.ranks = 1 + static_cast<uint32_t>(random.Below(4));
   options.shards = 1 + static_cast<uint32_t>(random.Below(3));
+  // In some of these jobs there are fewer chunks than shards.
+  if (CounterRandom(seed, 32).Below(24) == 0) options.shards = 8;
   options.steps = 8 + random.Below(20);
   options.checkpoint_interval = 1 + random.Below(5);
   options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);

@@ -143,6 +143,7 @@ class SurvivalRun {
   void Dial(ProcessId process);
   void LoseControl(ProcessId process);
   void Beat(ProcessId process);
+  void TickShard(ProcessId process);
   void ReportHealth(ProcessId process);
   void Report(ProcessId process,
               std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what);
@@ -237,7 +238,7 @@ class SurvivalRun {
   bool HasSuccessor(const SimRank& rank) const;
   // Returns whether AsyncChecks follows this process of the rank.
   bool IsChecked(const SimRank& rank) const {
-    return async_ != nullptr && async_->IsCurrent(rank.rank, rank.sender.term);
+    return async_ != nullptr && async_->IsCurrent(rank.sender);
   }
   void NoteWhoIsAlive();
   bool MayEndByAlarm(absl::string_view failure) const;

@@ -119,12 +119,18 @@ void SurvivalRun::Beat(ProcessId process) {
   SimServer& server = servers_[process];
   ReportHealth(process);
   if (server.core != nullptr) {
-    CarryOut(process, server.core->Tick(Now()));
+    TickShard(process);
     if (HasBug(SurvivalBug::kResultsLetGoTooEarly) && server.core->open_step() > 1) {
       server.core->ReleaseResults(server.core->open_step() - 1);
     }
   }
   At(kHeartbeat, process, [this, process] { Beat(process); });
+}
+
+void SurvivalRun::TickShard(ProcessId process) {
+  const std::vector<server::ShardEffect> effects = servers_[process].core->Tick(Now());
+  if (async_ != nullptr) async_->Ticked(process, *servers_[process].core, effects);
+  CarryOut(process, effects);
 }
 
 void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
@@ -143,26 +149,18 @@ void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
     // The shard is in no term and has nothing to do.
   } else if (const auto* name = std::get_if<protocol::NameCheckpoint>(&command.command)) {
     (void)server.core->NameCheckpoint(name->minimum_step);
-  } else if (const auto* members = std::get_if<protocol::SetMembers>(&command.command);
-             members != nullptr && !HasBug(SurvivalBug::kRemovalNotHeard)) {
-    server.members = members->incarnations;
-    const absl::Status set = server.core->SetMembership(members->generation, members->incarnations);
+  } else if (const auto* members = std::get_if<protocol::SetMembers>(&command.command)) {
+    server.members = HeardMembers(options_.bug, members->incarnations, server.members);
+    const absl::Status set = server.core->SetMembership(members->generation, server.members);
     if (!set.ok()) Violate(absl::StrCat("shard ", server.shard, ": ", set.message()));
-    CarryOut(process, server.core->Tick(Now()));
+    if (async_ != nullptr) async_->HoldersChanged(process, server.members);
+    TickShard(process);
     if (HasBug(SurvivalBug::kPredecessorDropped) && server.start.has_value()) {
       server.start->generation = members->generation;
       server.start->incarnations = members->incarnations;
       server.core.reset();
       Begin(process, protocol::StartShard(*server.start));
     }
-  } else if (members != nullptr) {
-    // The shard learns only of new members.
-    std::vector<uint64_t> incarnations = members->incarnations;
-    for (size_t rank = 0; rank < incarnations.size(); ++rank) {
-      if (incarnations[rank] == 0) incarnations[rank] = server.members[rank];
-    }
-    server.members = incarnations;
-    (void)server.core->SetMembership(members->generation, std::move(incarnations));
   } else if (std::holds_alternative<protocol::KeepCheckpoints>(command.command)) {
     // SimDisk::Drop has removed the parts of all servers.
   } else if (const auto* release = std::get_if<protocol::ReleaseResults>(&command.command)) {
@@ -306,7 +304,7 @@ void SurvivalRun::TickWhenDue(ProcessId process) {
     SimServer& then = servers_[process];
     if (then.tick_at != at || then.core == nullptr) return;
     then.tick_at = 0;
-    CarryOut(process, then.core->Tick(Now()));
+    TickShard(process);
   });
 }
 

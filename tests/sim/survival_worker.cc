@@ -173,7 +173,7 @@ void SurvivalRun::FinishJoin(uint32_t index, const protocol::JoinGrant& grant) {
   if (GoesManyWays(options_) && grant.restore_step > 0) {
     ledger_.Reached(rank.rank, grant.term, grant.restore_step, HashParameters(rank.parameters));
   }
-  if (async_ != nullptr) async_->WorkerBegins(rank.rank, grant.term, rank.pipeline->KnownPlans());
+  if (async_ != nullptr) async_->WorkerBegins(rank.sender, rank.learns, *rank.pipeline);
   for (uint32_t shard = 0; shard < options_.shards; ++shard) Redial(index, shard);
   BeginWork(index, grant);
 }
@@ -390,6 +390,8 @@ void SurvivalRun::FinishStep(uint32_t index) {
   }
   if (GoesManyWays(options_)) {
     ledger_.Reached(rank.rank, rank.sender.term, step, HashParameters(rank.parameters));
+  }
+  if (MayLag(options_)) {
     // The number of steps behind shrinks with each result while the rank skips.
     rank.skips_left = std::max(rank.skips_left, rank.pipeline->Result().steps_behind);
     if (HasBug(SurvivalBug::kStepsBehindIgnored)) rank.skips_left = 0;

@@ -87,7 +87,7 @@ bool Pipeline::AreBuffersDue(uint64_t step) const {
   return step % options_.exchange.buffer_sync_interval == 0 || step == checkpoint_step_;
 }
 
-void Pipeline::SkipBuffers(Effects* effects) {
+void Pipeline::SkipRest(Effects* effects) {
   for (uint32_t shard = 0; shard < senders_.size(); ++shard) {
     while (const std::optional<uint32_t> bundle = inputs_.PassOver(shard)) {
       Send(shard, *bundle, /*skip=*/true, {}, effects);
@@ -146,7 +146,7 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
   inputs_.Encoded(encoded);
   results_.DropPublished(encoded.shard, encoded.bundle);
   Send(encoded.shard, encoded.bundle, encoded.skipped, std::move(encoded.frames), effects);
-  if (inputs_.OnlyBuffersLeft()) SkipBuffers(effects);
+  if (inputs_.to_encode() == 0) SkipRest(effects);
 }
 
 void Pipeline::Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames,
@@ -235,9 +235,10 @@ void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* 
   results_.Add(shard, std::move(answer));
   if (--bundles_unresolved_ > 0) return;
   open_ = false;
-  // If every bundle was still open when this worker's contribution arrived, every later step waits
-  // for this worker.
-  catching_up_ = catching_up_ && !results_.InTime(step_);
+  // In lockstep, every later step waits for this worker if every bundle was still open when this
+  // worker's contribution arrived. In other modes, the worker must have reached the slowest member.
+  const uint64_t latest = options_.exchange.in_lockstep() ? step_ : step_ + 1;
+  catching_up_ = catching_up_ && !results_.InTime(latest);
   effects->push_back(StepDone{step_});
 }
 
@@ -253,7 +254,9 @@ absl::Status Pipeline::RecordPlan(uint32_t shard, const protocol::ExchangeReply&
 }
 
 StepResult Pipeline::Result() const {
-  StepResult result = results_.Summary(step_);
+  // Without lockstep, only a newcomer counts as late: after a rollback, shards may be ahead of it.
+  StepResult result =
+      results_.Summary(step_, /*may_lag=*/options_.exchange.in_lockstep() || catching_up_);
   inputs_.AddSkippedTo(&result);
   result.checkpoint_due = step_ > 0 && step_ == checkpoint_step_;
   result.plan = plan_;

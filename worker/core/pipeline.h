@@ -132,8 +132,9 @@ class Pipeline {
 
  private:
   bool AreBuffersDue(uint64_t step) const;
-  // In a step without buffers, skips the buffers' bundles once all trained bundles are encoded.
-  void SkipBuffers(Effects* effects);
+  // Skips the bundles that are not encoded in this step: empty ones, and those of buffers that are
+  // not due.
+  void SkipRest(Effects* effects);
   // Makes the contribution to a bundle of the open step and passes it to the shard's sender.
   void Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames,
             Effects* effects);

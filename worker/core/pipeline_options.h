@@ -27,7 +27,8 @@ struct PipelineOptions {
   // sends plans, which change the codecs of `exchange.compression`.
   job::ExchangeSpec exchange{};
   // This worker joins a job that is ahead of it. The worker must skip every step until all shards
-  // have received its part of one step in time. Until then, results may exclude the worker.
+  // have received its part of one step in time. Until then, results may exclude the worker. In
+  // asynchronous modes, a step is in time if the slowest member has not finished the next one.
   bool late_joiner = false;
   // In a rack, the number of workers of the whole job, because a result covers all racks.
   // With 0 (no rack), a result covers the ranks in its record.

@@ -1,12 +1,14 @@
 #include "worker/core/result_check.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "compress/frame.h"
 #include "job/control_spec.h"
 #include "protocol/compression_plan.h"
@@ -28,8 +30,9 @@ absl::Status ResultCheck::CheckPlan(uint32_t shard, const protocol::ExchangeRepl
 
 absl::Status ResultCheck::Check(uint32_t shard, const Own& own,
                                 const protocol::ExchangeReply& answer) const {
-  const absl::Status record = CheckRecord(own, answer);
-  if (!record.ok()) return record;
+  for (const absl::Status& status : {CheckRecord(own, answer), CheckMembers(shard, answer)}) {
+    if (!status.ok()) return status;
+  }
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
   const size_t wanted = answer.record.n == 0 ? 0 : chunks.size();
   if (!options_.exchange.in_lockstep()) {
@@ -68,10 +71,10 @@ absl::Status ResultCheck::CheckVersions(uint64_t own_version, size_t chunks,
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", found, " frames, wanted ", chunks, answer.exact ? "" : " or none"));
   }
-  const bool continues = found == 0     ? answer.version == own_version
-                         : answer.exact ? answer.version >= std::max(own_version, uint64_t{1})
-                                        : answer.base_version == own_version && own_version > 0 &&
-                                              answer.version > own_version;
+  const bool continues = answer.exact ? answer.version >= std::max(own_version, uint64_t{1})
+                         : found == 0 ? answer.version == own_version
+                                      : answer.base_version == own_version && own_version > 0 &&
+                                            answer.version > own_version;
   if (continues) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       "it leads from version ", answer.base_version, " to ", answer.version,
@@ -97,6 +100,24 @@ absl::Status ResultCheck::CheckIncluded(const protocol::ClosingRecord& record, s
   }
   return absl::InvalidArgumentError(absl::StrCat("its record lists work of rank ", included.rank,
                                                  " for step ", included.origin_step));
+}
+
+absl::Status ResultCheck::CheckMembers(uint32_t shard,
+                                       const protocol::ExchangeReply& answer) const {
+  const std::vector<uint32_t>& members = answer.members;
+  const bool listed = options_.exchange.elastic() && !options_.exchange.in_lockstep() &&
+                      shard == 0 && answer.bundle == 0;
+  if (!listed && members.empty()) return absl::OkStatus();
+  const bool ascend =
+      std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
+  const bool has_self =
+      std::find(members.begin(), members.end(), options_.sender.rank) != members.end();
+  if (listed && ascend && has_self && members.back() < options_.world_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("it lists the members ", absl::StrJoin(members, ", "),
+                   listed ? "; wanted ranks in ascending order, with this worker's"
+                          : ", and only shard 0's first bundle of an elastic asynchronous job "
+                            "lists members"));
 }
 
 absl::Status ResultCheck::CheckRecord(const Own& own, const protocol::ExchangeReply& answer) const {

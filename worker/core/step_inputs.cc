@@ -31,8 +31,10 @@ void StepInputs::StartStep(uint64_t step, bool buffers_due) {
     shard.weight.assign(bundles.size(), 1);
     shard.chunks_missing.clear();
     for (const protocol::Bundle& bundle : bundles) {
-      shard.chunks_missing.push_back(static_cast<uint32_t>(bundle.chunks.size()));
-      if (buffers_due || !bundle.buffers) ++to_encode_;
+      // An empty bundle is never complete, because there is nothing to encode.
+      const size_t missing = std::max<size_t>(bundle.chunks.size(), 1);
+      shard.chunks_missing.push_back(static_cast<uint32_t>(missing));
+      if (!bundle.chunks.empty() && (buffers_due || !bundle.buffers)) ++to_encode_;
     }
   }
 }

@@ -38,8 +38,6 @@ class StepInputs {
   void Encoded(const EncodedBundle& encoded);
   // Records that the task which is out failed or no longer matters.
   void DropTask() { encoding_ = false; }
-  // Returns true if the step exchanges no buffers and all bundles of trained tensors are encoded.
-  bool OnlyBuffersLeft() const { return to_encode_ == 0 && !buffers_due_; }
   // Returns the shard's next bundle to encode, and counts it as encoded; nullopt after the last.
   std::optional<uint32_t> PassOver(uint32_t shard);
 
@@ -47,7 +45,7 @@ class StepInputs {
   bool skipped() const { return skipped_; }
   bool buffers_due() const { return buffers_due_; }
   uint32_t weight(uint32_t shard, uint32_t bundle) const { return shards_[shard].weight[bundle]; }
-  // Returns the number of bundles that are not encoded yet.
+  // Returns the number of bundles that are still to be encoded in this step.
   size_t to_encode() const { return to_encode_; }
   // Returns the first tensor that the step still needs.
   std::optional<uint32_t> MissingTensor() const;

@@ -38,6 +38,7 @@ void StepResults::Add(uint32_t shard, protocol::ExchangeReply answer) {
   bundle.exact = answer.exact;
   bundle.staleness = answer.staleness;
   bundle.open_step = answer.open_step;
+  bundle.members = std::move(answer.members);
   bundle.frames = std::move(answer.results);
   versions_[shard][answer.bundle] = answer.version;
   for (const uint32_t chunk : options_.layout.bundles[shard][answer.bundle].chunks) {
@@ -45,11 +46,12 @@ void StepResults::Add(uint32_t shard, protocol::ExchangeReply answer) {
   }
 }
 
-bool StepResults::InTime(uint64_t step) const {
+bool StepResults::InTime(uint64_t latest) const {
   return std::all_of(
-      bundles_.begin(), bundles_.end(), [step](const std::vector<BundleResult>& bundles) {
-        return std::all_of(bundles.begin(), bundles.end(),
-                           [step](const BundleResult& bundle) { return bundle.open_step == step; });
+      bundles_.begin(), bundles_.end(), [latest](const std::vector<BundleResult>& bundles) {
+        return std::all_of(bundles.begin(), bundles.end(), [latest](const BundleResult& bundle) {
+          return bundle.open_step <= latest;
+        });
       });
 }
 
@@ -105,7 +107,7 @@ absl::StatusOr<std::vector<ResultPart>> StepResults::Parts(uint32_t tensor, size
   return parts;
 }
 
-StepResult StepResults::Summary(uint64_t step) const {
+StepResult StepResults::Summary(uint64_t step, bool may_lag) const {
   StepResult result;
   result.step = step;
   std::optional<uint64_t> open_step;
@@ -128,13 +130,14 @@ StepResult StepResults::Summary(uint64_t step) const {
   for (uint32_t tensor = 0; result.n_min == 0 && tensor < trained_; ++tensor) {
     if (!HasMean(tensor)) result.without_mean.push_back(tensor);
   }
-  if (options_.exchange.elastic()) {
+  if (options_.exchange.elastic() && options_.exchange.in_lockstep()) {
     for (const protocol::Included& included : bundles_[0][0].record.included) {
       if (included.origin_step == step) result.members.push_back(included.rank);
     }
+  } else if (options_.exchange.elastic()) {
+    result.members = bundles_[0][0].members;
   }
-  // Without lockstep, no worker counts as late: after a rollback, shards may be ahead of it.
-  if (options_.exchange.in_lockstep() && open_step.value_or(0) > step + 1) {
+  if (may_lag && open_step.value_or(0) > step + 1) {
     result.steps_behind = *open_step - (step + 1);
   }
   return result;

@@ -36,8 +36,8 @@ class StepResults {
   // Adds the result of a bundle, once per step.
   void Add(uint32_t shard, protocol::ExchangeReply answer);
 
-  // Returns true if every bundle was still open at `step` when this worker's contribution arrived.
-  bool InTime(uint64_t step) const;
+  // Returns true if no bundle's shard had an open step after `latest` when it sent the result.
+  bool InTime(uint64_t latest) const;
   // Returns whether all results of the tensor have arrived.
   bool HasAll(uint32_t tensor) const { return arrivals_.HasAll(tensor); }
   // Returns the tensors whose results have all arrived, and that it has not returned in this step.
@@ -45,8 +45,9 @@ class StepResults {
   // As Pipeline::Parts, for a tensor whose results have arrived.
   absl::StatusOr<std::vector<ResultPart>> Parts(uint32_t tensor, size_t elements,
                                                 ResultUse use) const;
-  // Returns the part of the step's result that follows from the bundles' results.
-  StepResult Summary(uint64_t step) const;
+  // Returns the part of the step's result that follows from the bundles' results. Sets steps_behind
+  // only if `may_lag`.
+  StepResult Summary(uint64_t step, bool may_lag) const;
 
   // Returns the frames to observe before the bundle is encoded.
   const std::vector<std::string>& published(uint32_t shard, uint32_t bundle) const {
@@ -68,6 +69,7 @@ class StepResults {
     bool exact = false;  // As in ExchangeReply.
     uint64_t staleness = 0;
     uint64_t open_step = 0;
+    std::vector<uint32_t> members;
     std::vector<std::string> frames;
     // Frames of the last step with results, kept until the next encoding.
     std::vector<std::string> published;

@@ -129,6 +129,7 @@ TEST(ExchangeMessagesTest, AnswersTravel) {
   answer.staleness = 20;
   answer.open_step = 21;
   answer.plan = std::make_shared<const CompressionPlan>(SamplePlan());
+  answer.members = {22, 23};
   v1::ExchangeReply message = ReplyOf(answer);
   EXPECT_THAT(UnsetFields(message),
               UnorderedElementsAre("probe_held_ns", "plan.rate", "plan.worker_budget_bytes"));
@@ -153,6 +154,7 @@ TEST(ExchangeMessagesTest, AnswersTravel) {
   EXPECT_EQ(back->open_step, answer.open_step);
   ASSERT_NE(back->plan, nullptr);
   EXPECT_EQ(*back->plan, *answer.plan);
+  EXPECT_EQ(back->members, answer.members);
 }
 
 TEST(ExchangeMessagesTest, ExchangesCarryCheckpointsAndTerms) {

@@ -48,6 +48,14 @@ TEST(RecoveryPolicyTest, AWorkerNeedsTheResultsOfEveryShard) {
   EXPECT_EQ(RecoveryPolicy(facts).ToReexecution(), std::nullopt);
 }
 
+TEST(RecoveryPolicyTest, InAnAsynchronousJobAWorkerNeedsNoResults) {
+  RecoveryFacts facts = RunningJob();
+  facts.results_from = {0, 0};
+  EXPECT_TRUE(RecoveryPolicy(facts).ToReexecution().has_value());
+  facts.needs_results = false;
+  EXPECT_FALSE(RecoveryPolicy(facts).ToReexecution().has_value());
+}
+
 TEST(RecoveryPolicyTest, WithoutACheckpointTheParametersMustHaveAgreed) {
   RecoveryFacts facts = RunningJob();
   facts.parameters_agree = false;

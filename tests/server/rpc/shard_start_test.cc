@@ -27,7 +27,7 @@ class ShardStartTest : public ::testing::Test {
     start_.restore_world_size = 2;
   }
   ShardOptions OptionsOf(uint32_t shard) const {
-    return ShardOptionsFor(job_, shard, start_, LayoutFor(job_, shard, start_).value(), nullptr);
+    return ShardOptionsFor(job_, shard, start_, LayoutFor(job_, start_).value(), nullptr);
   }
 
   job::JobSpec job_;
@@ -37,20 +37,19 @@ class ShardStartTest : public ::testing::Test {
 TEST_F(ShardStartTest, RefusesAnotherNumberOfRanks) {
   for (const size_t ranks : {1, 3}) {
     start_.incarnations.assign(ranks, 100);
-    const absl::Status refused = LayoutFor(job_, 0, start_).status();
+    const absl::Status refused = LayoutFor(job_, start_).status();
     EXPECT_TRUE(absl::IsInvalidArgument(refused));
     EXPECT_THAT(std::string(refused.message()),
                 HasSubstr(absl::StrCat("names ", ranks, " ranks, the job file 2")));
   }
 }
 
-TEST_F(ShardStartTest, AnIdleShardIsRefusedOnlyInAJobWithCheckpoints) {
-  EXPECT_TRUE(LayoutFor(job_, 1, start_).ok()) << "shard 0 has the only chunk";
-  job_.checkpoint.dir = "somewhere";
-  EXPECT_TRUE(LayoutFor(job_, 0, start_).ok());
-  const absl::Status refused = LayoutFor(job_, 1, start_).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("shard 1 holds nothing"));
+TEST_F(ShardStartTest, AShardWithoutChunksTakesPart) {
+  const ShardOptions options = OptionsOf(1);
+  ASSERT_EQ(options.layout.chunks.size(), 1u) << "shard 0 has the only chunk";
+  const absl::StatusOr<std::unique_ptr<Shard>> shard = Shard::Create(options);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  EXPECT_EQ((*shard)->bundles(), 1u);
 }
 
 TEST_F(ShardStartTest, TheCoreGetsTheTermAndTheJob) {

@@ -18,7 +18,7 @@ struct PlannedParts {
         layout(*PlanShard(options)),
         downlink(layout.downlink, {.sender = compress::Compressor::kShardSender}),
         plans(&options, layout.downlink, &downlink, &layout.replica) {
-    Check(plans.Prepare(layout.bundles.size()).ok(), "the options are valid");
+    Check(plans.Prepare().ok(), "the options are valid");
     plans.Begin(options.first_step);
   }
 
@@ -132,14 +132,6 @@ TEST(PlanSchedule, ARestoredScheduleContinuesWithThePlansOfItsSnapshot) {
   EXPECT_EQ(after.plans.InForce(4)->id, 2u);
   snapshot.plans.clear();
   EXPECT_THAT(after.plans.Restore(snapshot).message(), HasSubstr("it has no compression plan"));
-}
-
-TEST(PlanSchedule, AShardWithoutBundlesWouldNeverLearnOfAPlan) {
-  const ShardOptions options = ScheduledPlans(job::Mode::kSync);
-  ShardLayout layout = *PlanShard(options);
-  compress::Compressor downlink(layout.downlink, {.sender = compress::Compressor::kShardSender});
-  PlanSchedule plans(&options, layout.downlink, &downlink, &layout.replica);
-  EXPECT_THAT(plans.Prepare(0).message(), HasSubstr("fewer chunks than shards"));
 }
 
 }  // namespace

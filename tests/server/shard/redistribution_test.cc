@@ -199,6 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, RedistributionOfCodec,
                          ::testing::Values(Change{"none", 2, 3}, Change{"int8/ef", 2, 3},
                                            Change{"int8/ef", 3, 1}, Change{"int4:sr", 1, 2},
                                            Change{"blocktopk:64/ef", 4, 2}, Change{"eden:2", 2, 4},
+                                           Change{"int8/ef", 2, 9}, Change{"int8/ef", 9, 2},
                                            Change{"powersgd:2/ef", 2, 3}),
                          [](const auto& test) {
                            std::string name = absl::StrCat(test.param.codec, "_", test.param.before,
@@ -260,6 +261,29 @@ class TwoToOneTest : public ::testing::Test {
 
   Redistribution::Options options_;
 };
+
+TEST(RedistributionTest, AShardWithoutChunksContinuesAfterTheCheckpoint) {
+  absl::StatusOr<Redistribution> redistribution = Redistribution::Create(
+      {.shard = 1,
+       .former_shards = 1,
+       .shards = 2,
+       .table = {{.name = "a", .shape = {4}, .strides = {}, .dtype = protocol::DType::kFloat32}},
+       .compression = {}});
+  ASSERT_TRUE(redistribution.ok()) << redistribution.status();
+  protocol::ShardSnapshot former;
+  former.job_uid = kJob;
+  former.step = 5;
+  former.versions = {7};
+  former.clocks = {5, 8};
+  former.aggregators.resize(1);
+  former.downlink.chunks.resize(1);
+  ASSERT_TRUE(redistribution->Add(former).ok());
+  const absl::StatusOr<protocol::ShardSnapshot> state = redistribution->Take();
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(state->clocks, ElementsAre(5, 5));
+  EXPECT_THAT(state->versions, ElementsAre(1));
+  EXPECT_TRUE(state->aggregators.empty());
+}
 
 TEST_F(TwoToOneTest, ABundleIsAtTheLatestStepOfEachRank) {
   Redistribution redistribution = Make();

@@ -30,7 +30,7 @@ class PipelineTest : public testing::Test {
     for (const char* name : {"a", "b", "c"}) {
       options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
     }
-    options.layout = *protocol::BuildLayout(options.table, 1, compression.layout);
+    options.layout = *protocol::BuildLayout(options.table, shards_, compression.layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.world_size = world_size;
     options.window_bytes = window_bytes;
@@ -95,6 +95,7 @@ class PipelineTest : public testing::Test {
     effects_.clear();
   }
 
+  uint32_t shards_ = 1;  // Set before Make. With more, effects tell the shard of each request.
   std::vector<float> gradients_[3];
   std::optional<BundleEncoder> encoder_;
   std::optional<Pipeline> pipeline_;
