@@ -62,6 +62,11 @@ done
 for i in "${!sets[@]}"; do
   render "set-$i" --values "$chart/ci/minimal-values.yaml" --set "${sets[$i]}"
 done
+# An upgrade with --reuse-values has the defaults of the installed chart, which may lack values.
+if $helm template demo "$chart" --values "$chart/ci/minimal-values.yaml" --set server.tmp=null,tests.tmp=null >/dev/null 2>"$work/refusal" ||
+  ! grep -q "use --reset-then-reuse-values instead" "$work/refusal"; then
+  say "missing values are not refused: $(cat "$work/refusal")" >&2; exit 1
+fi
 rendered=("$work"/*.yaml)
 examples=(deploy/kubernetes/*.yaml)
 say "${#rendered[@]} sets of values render, each twice with the same output"

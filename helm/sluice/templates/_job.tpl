@@ -50,6 +50,9 @@
 {{- end -}}
 
 {{- define "sluice.check" -}}
+{{- if not .Values.server.tmp -}}
+{{- fail "server.tmp is missing, because helm upgrade --reuse-values keeps the defaults of the installed chart, and this chart has more values: use --reset-then-reuse-values instead (docs/kubernetes.md, Upgrades)" -}}
+{{- end -}}
 {{- if and .Values.job .Values.existingJobConfigMap -}}
 {{- fail "job and existingJobConfigMap are both set: give one of them" -}}
 {{- end -}}
