@@ -9,11 +9,14 @@
 #   KUBECONFIG=...       any cluster; LOAD="kind load image-archive" is the command for each image's archive
 #   CLUSTER=PROGRAM      a program with the commands `up`, `exec COMMAND...` and `load ARCHIVE...`
 # STEPS=2000             length of the training, if the cluster is fast
+# FORMER=FOLDER          release 0.1.0, as `.ci/nightly upgrade` makes it: its files in source/, its images in images/. Without it, the case
+#                        `upgrade` is left out
 set -euo pipefail
 images=$(cd "${1:?$(sed -n '5s/^# //p' "$0")}" && pwd)
+former=${FORMER:+$(cd "$FORMER" && pwd)}
 shift
 cases=("$@")
-[ $# -gt 0 ] || cases=(undisturbed disturbed shards changed_job racks own_workers)
+[ $# -gt 0 ] || cases=(undisturbed disturbed shards changed_job racks own_workers upgrade)
 cd "$(dirname "$0")/../.."
 for name in "${cases[@]}"; do
   [ -e "tests/e2e/kubernetes/$name.sh" ] || { echo "kubernetes: there is no case $name; the cases are the files of tests/e2e/kubernetes" >&2; exit 2; }
