@@ -20,7 +20,7 @@ say "a deleted relay is back at step $(metric racks 0 sluice_step)"
 k delete "$(k get pod -l app.kubernetes.io/instance=racks,sluice.dev/rack=0,batch.kubernetes.io/job-completion-index=1 -o name)" >/dev/null
 k get --raw "/api/v1/namespaces/$ns/pods/https:racks-sluice-relay-1-0:7071/proxy/metrics" | grep -q 'training_job="fashion/rack-1"' ||
   fail "the relay's metrics are not named after its rack"
-h upgrade racks $chart --reuse-values --set server.image.tag="$version-next",worker.image.tag=other --wait --timeout 240s >/dev/null
+h upgrade racks $chart --reuse-values --set server.image.tag="$version-next" --set-string worker.podAnnotations.other=yes --wait --timeout 240s >/dev/null
 [ "$jobs_before" = "$(uids_of_racks)" ] || fail "the upgrade touched the racks' Jobs"
 [ "$(k get pod racks-sluice-relay-0-0 -o jsonpath='{.spec.containers[0].image}')" = "localhost/sluice-server:$version-next" ] ||
   fail "the upgrade did not reach the relays"
