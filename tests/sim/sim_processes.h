@@ -121,6 +121,14 @@ inline bool IsOtherVersion(const absl::Status& status) {
          absl::StrContains(status.message(), "use one build everywhere");
 }
 
+// Returns whether the coordinator will never accept this process: it has another version, or it was
+// evicted while its call to join was answered.
+inline bool IsRefusedForGood(const absl::Status& status) {
+  const bool evicted = absl::IsFailedPrecondition(status) &&
+                       absl::StrContains(status.message(), "evicted this process");
+  return evicted || IsOtherVersion(status);
+}
+
 inline bool Talks(const SimRank& rank) {
   return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
 }

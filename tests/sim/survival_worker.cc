@@ -126,7 +126,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<protocol::JoinGran
       rank.state = SimRank::State::kDone;
       return Done(index);
     }
-    if (IsOtherVersion(grant.status())) return KillAndRestart(rank.process);
+    if (IsRefusedForGood(grant.status())) return KillAndRestart(rank.process);
     // The predecessor is still alive, another call of this worker is open, or a rollback came in
     // between.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
