@@ -65,7 +65,7 @@ class RankClocks {
     bool counts = true;
   };
   struct BundleClocks {
-    uint64_t least = 0;         // Lowest of the clocks that count. Stays if none counts any more.
+    uint64_t least = 0;         // Lowest of the clocks that count. It stays when none is left.
     std::vector<Clock> clocks;  // By rank.
   };
 

@@ -66,8 +66,8 @@ struct ShardOptions {
   // empty, 1 for each rank.
   std::vector<uint32_t> weights{};
   // True on a relay's shard. When all contributions to a bundle have arrived, the shard emits their
-  // sum (BundleSummed) and closes the bundle in Publish. Requires mode sync without a quorum,
-  // elastic membership or an update rule.
+  // sum (BundleSummed) and closes the bundle in Publish. Requires a lockstep mode without a
+  // quorum, elastic membership or an update rule.
   bool forwards_sums = false;
   // Credit of each worker, in bytes.
   uint64_t window_bytes = protocol::defaults::kServerWindowBytes;

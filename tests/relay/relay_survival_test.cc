@@ -37,6 +37,17 @@ class RelaySurvivalTest : public RelayJob {
     }
   }
 
+  // Loses relay 1 in the middle of the job.
+  void ExpectRelayIsReplaced() {
+    const std::vector<Model> expected = Undisturbed();
+    lose_ = [this] {
+      LoseRelay(1);
+      StartRelay(1);
+    };
+    ExpectSame(Run(), expected);
+    EXPECT_TRUE(restored_);
+  }
+
   uint64_t replay_limit_ = protocol::CheckpointSpec().replay_limit;
 };
 
@@ -49,26 +60,12 @@ TEST_F(RelaySurvivalTest, CheckpointsAloneChangeNothing) {
   EXPECT_FALSE(restored_);
 }
 
-TEST_F(RelaySurvivalTest, ARelayThatIsLost) {
-  const std::vector<Model> expected = Undisturbed();
-  lose_ = [this] {
-    LoseRelay(1);
-    StartRelay(1);
-  };
-  ExpectSame(Run(), expected);
-  EXPECT_TRUE(restored_);
-}
+TEST_F(RelaySurvivalTest, ARelayThatIsLost) { ExpectRelayIsReplaced(); }
 
 TEST_F(RelaySurvivalTest, ARelayThatIsLostWhileTheShardsUpdate) {
   job_.optimizer = {
       .name = "sgd", .lr = kRate, .momentum = 0.5, .location = job::UpdateLocation::kShards};
-  const std::vector<Model> expected = Undisturbed();
-  lose_ = [this] {
-    LoseRelay(1);
-    StartRelay(1);
-  };
-  ExpectSame(Run(), expected);
-  EXPECT_TRUE(restored_);
+  ExpectRelayIsReplaced();
 }
 
 TEST_F(RelaySurvivalTest, AShardThatIsLostDuringLocalSteps) {

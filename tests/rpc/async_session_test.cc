@@ -68,6 +68,21 @@ class AsyncSessionTest : public ::testing::Test {
     servers_.StopAll();
   }
 
+  // Runs the job with checkpoints, and loses the shard after one of them.
+  void RunAndLose(uint32_t shard) {
+    job_.checkpoint.dir = servers_.folder();
+    job_.checkpoint.interval = 20;
+    std::atomic<bool> lost = false;
+    before_step_ = [&](uint32_t rank, uint64_t step) {
+      // Steps are faster than disks, so the test waits for a checkpoint.
+      if (rank == 0 && step > 50 && !lost.exchange(true)) {
+        AwaitThat([&] { return servers_[0].Status()->checkpoint_step > 0; });
+        servers_.Restart(shard);
+      }
+    };
+    Run();
+  }
+
   void Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
       worker::RemoteSessionOptions options =
@@ -185,17 +200,7 @@ TEST_F(AsyncSessionTest, SspHoldsWhoIsTooFarAhead) {
 }
 
 TEST_F(AsyncSessionTest, ALostShardTakesTheJobBackToACheckpoint) {
-  job_.checkpoint.dir = servers_.folder();
-  job_.checkpoint.interval = 20;
-  std::atomic<bool> lost = false;
-  before_step_ = [&](uint32_t rank, uint64_t step) {
-    // Steps are faster than disks, so the test waits for a checkpoint.
-    if (rank == 0 && step > 50 && !lost.exchange(true)) {
-      AwaitThat([&] { return servers_[0].Status()->checkpoint_step > 0; });
-      servers_.Restart(1);
-    }
-  };
-  Run();
+  RunAndLose(1);
   EXPECT_GE(rollbacks_, 1u);
   EXPECT_NE(recovery_reason_.find("the order of updates"), std::string::npos) << recovery_reason_;
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
@@ -206,16 +211,7 @@ TEST_F(AsyncSessionTest, ALostShardWithoutChunksTakesTheJobBackToACheckpoint) {
   job_.shards = 5;
   job_.exchange.mode = job::Mode::kSsp;
   job_.exchange.staleness = 3;
-  job_.checkpoint.dir = servers_.folder();
-  job_.checkpoint.interval = 20;
-  std::atomic<bool> lost = false;
-  before_step_ = [&](uint32_t rank, uint64_t step) {
-    if (rank == 0 && step > 50 && !lost.exchange(true)) {
-      AwaitThat([&] { return servers_[0].Status()->checkpoint_step > 0; });
-      servers_.Restart(4);
-    }
-  };
-  Run();
+  RunAndLose(4);
   EXPECT_GE(rollbacks_, 1u);
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
 }

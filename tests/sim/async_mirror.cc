@@ -69,7 +69,6 @@ void AsyncMirror::Continue(uint64_t first_step, const std::vector<uint64_t>& inc
       if (!bundle.ranks[rank].awaited) bundle.ranks[rank] = {.next = first_step};
     }
   }
-  options_.ranks = static_cast<uint32_t>(incarnations.size());
   holders_.clear();
   SetHolders(incarnations);
 }

@@ -68,7 +68,7 @@ class AsyncMirror {
     uint64_t updates = 0;
   };
   struct RankMirror {
-    uint64_t next = 0;  // Unless it is a newcomer's first step.
+    uint64_t next = 0;  // Has no meaning until the rank has begun.
     bool begun = true;
     bool awaited = true;
   };

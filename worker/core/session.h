@@ -71,7 +71,8 @@ struct StepResult {
   // bundle exclude this worker. Empty if there is no such buffer.
   std::string first_skipped_buffer{};
   // Ranks that took part, in a job with elastic membership; otherwise empty. Shard 0 fixes the list
-  // when it closes the step's first bundle, so that all ranks see the same list.
+  // when it closes the step's first bundle, so that all ranks see the same list. In asynchronous
+  // modes, these are the ranks that had a worker when shard 0 sent the result.
   std::vector<uint32_t> members{};
   // Compression plan of the step. Null if the job file's settings applied.
   std::shared_ptr<const protocol::CompressionPlan> plan{};

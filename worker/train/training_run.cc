@@ -241,7 +241,8 @@ void TrainingRun::ReportParameters(const std::string& sha256) {
   if (spec_.exchange.in_lockstep()) session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
-// With elastic membership, rank 0 may have left. All ranks know the participants of the last step.
+// With elastic membership, rank 0 may have left. All ranks know the participants of the last step,
+// but in asynchronous modes two ranks may know different ones for a moment and both test.
 uint32_t TrainingRun::FirstMember() const {
   return spec_.exchange.elastic() ? members_.front() : 0;
 }

@@ -34,14 +34,6 @@ ShardOptions SspOptions(uint32_t ranks, uint32_t staleness) {
   return options;
 }
 
-protocol::ExchangeRequest PushAsyncShard(uint32_t rank, uint64_t step, uint32_t bundle, float value,
-                                         uint64_t base) {
-  protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, value);
-  exchange.base_version = base;
-  exchange.rate = 1;
-  return exchange;
-}
-
 protocol::ExchangeRequest SkipOn(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t base) {
   protocol::ExchangeRequest exchange = SkipOf(rank, step, bundle);
   exchange.base_version = base;
@@ -127,7 +119,7 @@ TEST(AsyncShard, GivesRankZerosParametersToAll) {
 TEST(AsyncShard, ClosesEveryContributionByItself) {
   ShardUnderTest shard(AsyncOptions(3));
   Begin(&shard);
-  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply answer = shard.Ask(Push(1, 1, 0, 3, 1));
   ASSERT_EQ(answer.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(answer.record.n, 1u);
   EXPECT_EQ(answer.record.rate, 1);
@@ -136,7 +128,7 @@ TEST(AsyncShard, ClosesEveryContributionByItself) {
   EXPECT_EQ(answer.record.included[0].rank, 1u);
   EXPECT_EQ(answer.record.included[0].origin_step, 1u);
   EXPECT_EQ(answer.record.included[0].checksum,
-            protocol::BundleChecksum(PushAsyncShard(1, 1, 0, 3, 1).frames));
+            protocol::BundleChecksum(Push(1, 1, 0, 3, 1).frames));
   EXPECT_EQ(answer.record.result_checksum, protocol::BundleChecksum(answer.results));
   EXPECT_FALSE(answer.exact);
   EXPECT_EQ(answer.base_version, 1u);
@@ -148,7 +140,7 @@ TEST(AsyncShard, ClosesEveryContributionByItself) {
 TEST(AsyncShard, UpdatesAtTheSendersRate) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 3, 1);
+  protocol::ExchangeRequest exchange = Push(1, 1, 0, 3, 1);
   exchange.rate = 0.5f;
   EXPECT_THAT(DecodedFrame(shard.Ask(exchange).results.at(0), 2), ElementsAre(-1.5, -1.5));
 }
@@ -156,28 +148,28 @@ TEST(AsyncShard, UpdatesAtTheSendersRate) {
 TEST(AsyncShard, TakesARepeatOnceWhateverItsBytes) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const protocol::ExchangeReply first = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
-  const protocol::ExchangeReply again = shard.Ask(PushAsyncShard(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply first = shard.Ask(Push(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply again = shard.Ask(Push(1, 1, 0, 3, 1));
   EXPECT_EQ(again.record, first.record);
   EXPECT_EQ(again.version, 2u);
-  const protocol::ExchangeReply other = shard.Ask(PushAsyncShard(1, 1, 0, 5, 1));
+  const protocol::ExchangeReply other = shard.Ask(Push(1, 1, 0, 5, 1));
   EXPECT_EQ(other.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(other.version, 2u) << "the repeat makes no new version";
   EXPECT_EQ(other.record.n, 0u);
   ASSERT_THAT(other.record.included, SizeIs(1));
   EXPECT_TRUE(other.record.included[0].skipped);
   EXPECT_EQ(other.record.included[0].checksum,
-            protocol::BundleChecksum(PushAsyncShard(1, 1, 0, 5, 1).frames));
+            protocol::BundleChecksum(Push(1, 1, 0, 5, 1).frames));
   EXPECT_EQ(shard->Stats().repeats, 2u);
   EXPECT_EQ(shard->Stats().contributions, 2u * 2 + 1);
 }
 
 TEST(AsyncShard, RefusesWhatIsAhead) {
   ShardUnderTest shard(AsyncOptions(2));
-  EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 3, 0)).outcome, protocol::Outcome::kInvalid)
+  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 3, 0)).outcome, protocol::Outcome::kInvalid)
       << "the shard has no parameters yet";
   Begin(&shard);
-  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 2, 0, 3, 1));
+  const protocol::ExchangeReply answer = shard.Ask(Push(1, 2, 0, 3, 1));
   EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(answer.message, AllOf(HasSubstr("rank 1, step 2"), HasSubstr("ahead of step 1")));
 }
@@ -185,8 +177,7 @@ TEST(AsyncShard, RefusesWhatIsAhead) {
 TEST(AsyncShard, RefusesAVersionThatIsNot) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  EXPECT_THAT(shard.Ask(PushAsyncShard(1, 1, 0, 3, 2)).message,
-              HasSubstr("version 2; the newest is 1"));
+  EXPECT_THAT(shard.Ask(Push(1, 1, 0, 3, 2)).message, HasSubstr("version 2; the newest is 1"));
 }
 
 TEST(AsyncShard, ASkipMovesTheClockAndNothingElse) {
@@ -196,15 +187,15 @@ TEST(AsyncShard, ASkipMovesTheClockAndNothingElse) {
   EXPECT_EQ(answer.record.n, 0u);
   EXPECT_EQ(answer.version, 1u);
   EXPECT_THAT(answer.results, IsEmpty());
-  EXPECT_EQ(shard.Ask(PushAsyncShard(1, 2, 0, 3, 1)).record.n, 1u);
+  EXPECT_EQ(shard.Ask(Push(1, 2, 0, 3, 1)).record.n, 1u);
 }
 
 TEST(AsyncShard, AsksForThePayloadOfWhatItHasNot) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(KeysOf(PushAsyncShard(1, 1, 0, 3, 1))).outcome, protocol::Outcome::kNeed);
-  shard.Send(PushAsyncShard(1, 1, 0, 3, 1));
-  const protocol::ExchangeReply answer = shard.Ask(KeysOf(PushAsyncShard(1, 1, 0, 3, 1)));
+  EXPECT_EQ(shard.Ask(KeysOf(Push(1, 1, 0, 3, 1))).outcome, protocol::Outcome::kNeed);
+  shard.Send(Push(1, 1, 0, 3, 1));
+  const protocol::ExchangeReply answer = shard.Ask(KeysOf(Push(1, 1, 0, 3, 1)));
   EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(answer.record.n, 1u);
 }
@@ -219,8 +210,7 @@ TEST(AsyncShard, ARoundOfAllRanksCostsEachAboutOneFrame) {
   uint64_t frames = 0;
   for (uint64_t step = 1; step <= kRounds; ++step) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      const protocol::ExchangeReply answer =
-          shard.Ask(PushAsyncShard(rank, step, 0, 1, versions[rank]));
+      const protocol::ExchangeReply answer = shard.Ask(Push(rank, step, 0, 1, versions[rank]));
       if (!answer.results.empty()) {
         EXPECT_FALSE(answer.exact);
         frames += answer.results.at(0).size() / EncodedFrame({1, 1}, "fp16").size();
@@ -238,12 +228,11 @@ TEST(AsyncShard, PublishesWhenAllCouldHaveContributed) {
   ShardUnderTest shard(AsyncOptions(3, "fp16"));
   Begin(&shard);
   // Two ranks repeat their old version, so no request comes from a rank with the newest version.
-  protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 1, 0, 1, 1));
+  protocol::ExchangeReply answer = shard.Ask(Push(1, 1, 0, 1, 1));
   EXPECT_EQ(answer.version, 2u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(2, 1, 0, 1, 1)).version, 2u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(2, 2, 0, 1, 1)).version, 2u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(2, 3, 0, 1, 1)).version, 5u)
-      << "three more contributions are published";
+  EXPECT_EQ(shard.Ask(Push(2, 1, 0, 1, 1)).version, 2u);
+  EXPECT_EQ(shard.Ask(Push(2, 2, 0, 1, 1)).version, 2u);
+  EXPECT_EQ(shard.Ask(Push(2, 3, 0, 1, 1)).version, 5u) << "three more contributions are published";
 }
 
 TEST(AsyncShard, BringsWhoIsBehindWhatItLacksOneAfterTheOther) {
@@ -252,8 +241,8 @@ TEST(AsyncShard, BringsWhoIsBehindWhatItLacksOneAfterTheOther) {
   Begin(&shard);
   Holder slow{.version = 1, .values = {100, 100}};
   Holder fast = slow;
-  fast.Take(shard.Ask(PushAsyncShard(1, 1, 0, 1.25f, fast.version)));
-  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(0, 1, 0, 0.5f, slow.version));
+  fast.Take(shard.Ask(Push(1, 1, 0, 1.25f, fast.version)));
+  const protocol::ExchangeReply answer = shard.Ask(Push(0, 1, 0, 0.5f, slow.version));
   slow.Take(answer);
   EXPECT_EQ(slow.values, fast.values);
   EXPECT_EQ(slow.version, fast.version);
@@ -266,10 +255,10 @@ TEST(AsyncShard, GivesParametersWhereThatIsLess) {
   Begin(&shard);
   uint64_t version = 1;
   for (uint64_t step = 1; step <= 3; ++step) {
-    version = shard.Ask(PushAsyncShard(1, step, 0, 1, version)).version;
+    version = shard.Ask(Push(1, step, 0, 1, version)).version;
     EXPECT_LE(shard->Stats().log_bytes, shard->Stats().log_limit);
   }
-  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(2, 1, 0, 1, 1));
+  const protocol::ExchangeReply answer = shard.Ask(Push(2, 1, 0, 1, 1));
   EXPECT_TRUE(answer.exact);
   EXPECT_THAT(DecodedFrame(answer.results.at(0), 2), ElementsAre(97, 97));
   EXPECT_EQ(answer.version, 4u) << "the rank's own contribution is not published yet";
@@ -279,7 +268,7 @@ TEST(AsyncShard, GivesParametersWhereThatIsLess) {
 TEST(AsyncShard, GivesParametersToWhomItKnowsNothingOf) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(1, 1, 0, 3, 0));
+  const protocol::ExchangeReply answer = shard.Ask(Push(1, 1, 0, 3, 0));
   EXPECT_TRUE(answer.exact);
   EXPECT_EQ(answer.version, 1u);
 }
@@ -287,11 +276,10 @@ TEST(AsyncShard, GivesParametersToWhomItKnowsNothingOf) {
 TEST(AsyncShard, TellsHowStaleAContributionWas) {
   ShardUnderTest shard(AsyncOptions(3));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 1, 0, 1, 1)).staleness, 0u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 1, 1)).staleness, 1u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 2, 0, 1, 2)).staleness, 1u)
-      << "rank 1's update came in between";
-  EXPECT_EQ(shard.Ask(PushAsyncShard(2, 1, 0, 1, 1)).staleness, 3u);
+  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).staleness, 0u);
+  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 1, 1)).staleness, 1u);
+  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).staleness, 1u) << "rank 1's update came in between";
+  EXPECT_EQ(shard.Ask(Push(2, 1, 0, 1, 1)).staleness, 3u);
   const ShardStats stats = shard->Stats();
   EXPECT_EQ(stats.staleness_total, 5u);
   EXPECT_EQ(stats.staleness_counts[0], 1u);
@@ -304,9 +292,9 @@ TEST(AsyncShard, DividesTheRateByTheStalenessIfAsked) {
   options.exchange.staleness_aware_lr = true;
   ShardUnderTest shard(options);
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 1, 0, 1, 1)).record.rate, 1);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 1, 1)).record.rate, 0.5f);
-  const protocol::ExchangeReply answer = shard.Ask(PushAsyncShard(0, 2, 0, 0, 2));
+  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).record.rate, 1);
+  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 1, 1)).record.rate, 0.5f);
+  const protocol::ExchangeReply answer = shard.Ask(Push(0, 2, 0, 0, 2));
   EXPECT_THAT(DecodedFrame(answer.results.at(0), 2), ElementsAre(-0.5, -0.5));
 }
 
@@ -314,12 +302,12 @@ TEST(AsyncShard, EverythingOwedIsSentInTheEnd) {
   ShardUnderTest shard(AsyncOptions(2, "topk:50%"));
   Begin(&shard);
   Holder holder{.version = 1, .values = {100, 100}};
-  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 0, 1);
+  protocol::ExchangeRequest exchange = Push(1, 1, 0, 0, 1);
   exchange.frames = {EncodedFrame({4, 1})};
   holder.Take(shard.Ask(exchange));
   EXPECT_GT(shard->ResidualEnergy(), 0);
   for (uint64_t step = 2; step < 6; ++step) {
-    holder.Take(shard.Ask(PushAsyncShard(1, step, 0, 0, holder.version)));
+    holder.Take(shard.Ask(Push(1, step, 0, 0, holder.version)));
   }
   EXPECT_EQ(shard->ResidualEnergy(), 0);
   EXPECT_THAT(holder.values, ElementsAre(96, 99));
@@ -328,7 +316,7 @@ TEST(AsyncShard, EverythingOwedIsSentInTheEnd) {
 TEST(AsyncShard, SaysThatTrainingDiverged) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 3e38f, 1);
+  protocol::ExchangeRequest exchange = Push(1, 1, 0, 3e38f, 1);
   exchange.rate = 100;
   const auto effects = shard.Send(exchange);
   const auto is_alarm = [](const ShardEffect& e) { return std::holds_alternative<Alarm>(e); };
@@ -341,16 +329,15 @@ TEST(AsyncShard, SaysThatTrainingDiverged) {
 TEST(SspShard, HoldsWhoIsAheadUntilTheSlowestFollows) {
   ShardUnderTest shard(SspOptions(3, 1));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 1, 0, 1, 1)).outcome, protocol::Outcome::kResult)
+  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).outcome, protocol::Outcome::kResult)
       << "rank 0 may be one step ahead";
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 2, 0, 1, 2)).outcome, protocol::Outcome::kPending)
+  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).outcome, protocol::Outcome::kPending)
       << "rank 0 may not be two steps ahead";
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 2, 0, 1, 2)).outcome, protocol::Outcome::kPending)
+  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).outcome, protocol::Outcome::kPending)
       << "a repeated request must wait too";
-  EXPECT_THAT(ResultsIn(shard.Send(PushAsyncShard(1, 1, 0, 1, 1))), SizeIs(1))
-      << "rank 2 is the slowest";
+  EXPECT_THAT(ResultsIn(shard.Send(Push(1, 1, 0, 1, 1))), SizeIs(1)) << "rank 2 is the slowest";
   shard.Advance(absl::Seconds(2));
-  const auto effects = shard.Send(PushAsyncShard(2, 1, 0, 1, 1));
+  const auto effects = shard.Send(Push(2, 1, 0, 1, 1));
   const auto results = ResultsIn(effects);
   ASSERT_THAT(results, SizeIs(2));
   EXPECT_EQ(std::get<SendReply>(effects[0]).stream, 3u);
@@ -363,29 +350,29 @@ TEST(SspShard, HoldsWhoIsAheadUntilTheSlowestFollows) {
 TEST(SspShard, OfNoStalenessIsABarrier) {
   ShardUnderTest shard(SspOptions(2, 0));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 1, 0, 1, 1)).outcome, protocol::Outcome::kPending);
-  EXPECT_THAT(ResultsIn(shard.Send(PushAsyncShard(1, 1, 0, 1, 1))), SizeIs(2));
+  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).outcome, protocol::Outcome::kPending);
+  EXPECT_THAT(ResultsIn(shard.Send(Push(1, 1, 0, 1, 1))), SizeIs(2));
 }
 
 TEST(SspShard, WhoHasFinishedHoldsNobody) {
   ShardUnderTest shard(SspOptions(2, 1));
   Begin(&shard);
   for (uint64_t step = 1; step <= 3; ++step) {
-    shard.Send(PushAsyncShard(0, step, 0, 1, 1));
-    shard.Send(PushAsyncShard(1, step, 0, 1, 1));
+    shard.Send(Push(0, step, 0, 1, 1));
+    shard.Send(Push(1, step, 0, 1, 1));
     EXPECT_EQ(shard->Stats().wait_seconds, 0);
   }
   shard->StreamClosed(1);
-  EXPECT_EQ(shard.Ask(KeysOf(PushAsyncShard(1, 3, 0, 1, 1))).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(KeysOf(Push(1, 3, 0, 1, 1))).outcome, protocol::Outcome::kResult);
 }
 
 TEST(SspShard, AnswersOnTheStreamThatCameLast) {
   ShardUnderTest shard(SspOptions(2, 0));
   Begin(&shard);
-  shard.Send(PushAsyncShard(0, 1, 0, 1, 1));
+  shard.Send(Push(0, 1, 0, 1, 1));
   shard->StreamClosed(1);
-  EXPECT_THAT(ResultsIn(shard.Send(PushAsyncShard(1, 1, 0, 1, 1))), SizeIs(1));
-  const auto effects = shard.SendOn(9, PushAsyncShard(0, 1, 0, 1, 1));
+  EXPECT_THAT(ResultsIn(shard.Send(Push(1, 1, 0, 1, 1))), SizeIs(1));
+  const auto effects = shard.SendOn(9, Push(0, 1, 0, 1, 1));
   ASSERT_THAT(ResultsIn(effects), SizeIs(1)) << "a repeated request is answered";
   EXPECT_EQ(std::get<SendReply>(effects[0]).stream, 9u);
   EXPECT_EQ(ResultsIn(effects)[0]->record.n, 1u);
@@ -399,7 +386,7 @@ TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
   ShardUnderTest shard(options);
   Begin(&shard);
   EXPECT_GT(shard->Stats().held_bytes, 0u);
-  EXPECT_THAT(shard.Ask(PushAsyncShard(1, 1, 1, 3, 1)).message,
+  EXPECT_THAT(shard.Ask(Push(1, 1, 1, 3, 1)).message,
               HasSubstr("buffers are not exchanged in mode async"));
   for (uint32_t rank = 0; rank < 2; ++rank) {
     const protocol::ExchangeReply answer = shard.Ask(SkipOn(rank, 1, 1, 1));
@@ -412,13 +399,13 @@ TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
 TEST(AsyncShard, FencesAndEndsAsAnyShard) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  protocol::ExchangeRequest stranger = PushAsyncShard(1, 1, 0, 3, 1);
+  protocol::ExchangeRequest stranger = Push(1, 1, 0, 3, 1);
   stranger.sender.incarnation = 5;
   EXPECT_EQ(shard.Ask(stranger).outcome, protocol::Outcome::kFenced);
   const auto effects = shard->Suspend(3, "back");
   ASSERT_THAT(effects, SizeIs(2));
   EXPECT_EQ(std::get<SendReply>(effects[0]).answer->term, 3u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(1, 1, 0, 3, 1)).outcome, protocol::Outcome::kFenced);
+  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 3, 1)).outcome, protocol::Outcome::kFenced);
 }
 
 TEST(AsyncShard, RefusesAJobThatDoesNotFit) {
@@ -444,9 +431,9 @@ uint64_t NamedIn(const std::vector<ShardEffect>& effects) {
 TEST(AsyncShard, NamesACheckpointAheadOfTheFurthest) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  for (uint64_t step = 1; step <= 5; ++step) shard.Send(PushAsyncShard(1, step, 0, 1, 1));
+  for (uint64_t step = 1; step <= 5; ++step) shard.Send(Push(1, step, 0, 1, 1));
   EXPECT_EQ(shard->NameCheckpoint(1), 7u);
-  const auto effects = shard.Send(PushAsyncShard(0, 1, 0, 1, 1));
+  const auto effects = shard.Send(Push(0, 1, 0, 1, 1));
   EXPECT_EQ(NamedIn(effects), 7u);
   EXPECT_EQ(ResultsIn(effects)[0]->checkpoint_step, 7u);
   EXPECT_EQ(shard->NameCheckpoint(100), 7u) << "only one checkpoint is named at a time";
@@ -461,7 +448,7 @@ std::shared_ptr<const protocol::ShardSnapshot> SnapshotAfterThree(ShardUnderTest
   for (const auto& [rank, last] : {std::pair<uint32_t, uint64_t>{1, ahead}, {0, 3}}) {
     for (uint64_t step = 1; step <= last; ++step) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-        const auto effects = shard->Send(PushAsyncShard(rank, step, bundle, 1, 1));
+        const auto effects = shard->Send(Push(rank, step, bundle, 1, 1));
         const WriteSnapshot* const taken = SnapshotIn(effects);
         if (taken != nullptr) snapshot = taken->snapshot;
         EXPECT_EQ(taken != nullptr, rank == 0 && step == 3 && bundle == 1);
@@ -488,14 +475,14 @@ TEST(AsyncShard, GoesOnFromASnapshotAndTakesNothingTwice) {
   ShardUnderTest shard(options);
   const float owed = before->DownlinkResidual(0, 0)[0];
   EXPECT_EQ(shard->DownlinkResidual(0, 0)[0], owed);
-  const protocol::ExchangeReply repeat = shard.Ask(PushAsyncShard(1, 4, 0, 7, 0));
+  const protocol::ExchangeReply repeat = shard.Ask(Push(1, 4, 0, 7, 0));
   EXPECT_EQ(repeat.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(repeat.record.n, 0u) << "step 4 of rank 1 is in the snapshot";
   EXPECT_TRUE(repeat.exact);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(1, 5, 0, 7, repeat.version)).record.n, 0u);
-  const protocol::ExchangeReply taken = shard.Ask(PushAsyncShard(1, 6, 0, 7, repeat.version));
+  EXPECT_EQ(shard.Ask(Push(1, 5, 0, 7, repeat.version)).record.n, 0u);
+  const protocol::ExchangeReply taken = shard.Ask(Push(1, 6, 0, 7, repeat.version));
   EXPECT_EQ(taken.record.n, 1u);
-  EXPECT_EQ(shard.Ask(PushAsyncShard(0, 4, 0, 7, repeat.version)).record.n, 1u);
+  EXPECT_EQ(shard.Ask(Push(0, 4, 0, 7, repeat.version)).record.n, 1u);
   EXPECT_EQ(shard->open_step(), 4u);
 }
 
@@ -509,8 +496,8 @@ TEST(AsyncShard, WhoIsBehindItsClockHearsOfACheckpointToo) {
   options.first_step = 4;
   ShardUnderTest shard(options);
   const auto step = [&](uint32_t rank, uint64_t number) {
-    shard.Send(PushAsyncShard(rank, number, 0, 7, 0));
-    return shard.Send(PushAsyncShard(rank, number, 1, 7, 0));
+    shard.Send(Push(rank, number, 0, 7, 0));
+    return shard.Send(Push(rank, number, 1, 7, 0));
   };
   shard->NameCheckpoint(5);
   // The restored clock of rank 1 is at 9, but rank 1 has sent nothing yet.
@@ -553,7 +540,7 @@ TEST(AsyncShard, OfOtherRanksBeginsAfterTheCheckpointsStep) {
   options.first_step = 4;
   ShardUnderTest shard(options);
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(shard.Ask(PushAsyncShard(rank, 4, 0, 7, 0)).record.n, 1u);
+    EXPECT_EQ(shard.Ask(Push(rank, 4, 0, 7, 0)).record.n, 1u);
   }
 }
 
@@ -564,7 +551,7 @@ TEST(AsyncShard, LearnsOfACheckpointFromRequests) {
   options.shard = 0;
   ShardUnderTest shard(options);
   Begin(&shard);
-  protocol::ExchangeRequest exchange = PushAsyncShard(1, 1, 0, 1, 1);
+  protocol::ExchangeRequest exchange = Push(1, 1, 0, 1, 1);
   exchange.checkpoint_step = 3;
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr(", but none is named"));
 }

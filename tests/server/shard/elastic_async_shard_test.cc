@@ -23,15 +23,6 @@ ShardOptions ElasticSsp(uint32_t staleness) {
   return options;
 }
 
-// Returns a contribution that is based on version `base` of the bundle; 0 if it is unknown.
-protocol::ExchangeRequest Push(uint32_t rank, uint64_t step, uint32_t bundle, float value,
-                               uint64_t base) {
-  protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, value);
-  exchange.base_version = base;
-  exchange.rate = 1;
-  return exchange;
-}
-
 protocol::ExchangeRequest OfGeneration(uint32_t generation, protocol::ExchangeRequest exchange) {
   exchange.sender.generation = generation;
   return exchange;

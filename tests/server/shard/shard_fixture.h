@@ -86,6 +86,16 @@ inline protocol::ExchangeRequest Contribution(uint32_t rank, uint64_t step, uint
   return exchange;
 }
 
+// Returns a contribution for an asynchronous shard. It is based on version `base` of the bundle; 0
+// if the version is unknown.
+inline protocol::ExchangeRequest Push(uint32_t rank, uint64_t step, uint32_t bundle, float value,
+                                      uint64_t base) {
+  protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, value);
+  exchange.base_version = base;
+  exchange.rate = 1;
+  return exchange;
+}
+
 inline protocol::ExchangeRequest SkipOf(uint32_t rank, uint64_t step, uint32_t bundle) {
   protocol::ExchangeRequest exchange = Contribution(rank, step, bundle, 0);
   exchange.frames.clear();
