@@ -1,5 +1,6 @@
-// ExchangeSpec and LocalStepsSpec: how the workers and shards of a job exchange gradients. The
-// options of shards, pipelines, sessions and the coordinator hold the job's ExchangeSpec.
+// ExchangeSpec, ParentPlans and LocalStepsSpec: how the workers and shards of a job exchange
+// gradients. The options of shards, pipelines, sessions and the coordinator hold the job's
+// ExchangeSpec.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,12 @@ struct ExchangeSpec {
   bool in_lockstep() const { return InLockstep(mode); }
   // Returns true if workers may join and leave during the job.
   bool elastic() const { return membership == Membership::kElastic; }
+};
+
+// What the first compression plan of the servers' part of a job with relays depends on.
+struct ParentPlans {
+  protocol::CompressionSpec compression{};
+  uint32_t relays = 0;
 };
 
 // Only in modes with local steps.

@@ -34,6 +34,9 @@ struct JobPart {
   // Only in the part for one rack: the number of workers of the whole job, because the mean from
   // the servers covers all of them. 0 in all other jobs.
   uint32_t rack_of = 0;
+  // Only in the part for one rack, if the servers' part makes compression plans that the rack
+  // follows.
+  std::optional<ParentPlans> parent_plans{};
 };
 
 struct JobSpec {

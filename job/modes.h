@@ -52,7 +52,6 @@ struct ModeTraits {
   // True if the workers' optimizers can apply the published means. Otherwise the shards always
   // update the parameters.
   Required<bool> workers_update;
-  Required<bool> relays;  // True if relays can forward the mode's steps.
   Required<absl::Span<const ModeKey>> keys;
   Required<absl::Span<const ModeCombination>> combinations;
 };
@@ -101,7 +100,6 @@ inline constexpr ModeTraits kModes[] = {
      .staleness_bounded = false,
      .local_steps = false,
      .workers_update = true,
-     .relays = true,
      .keys = mode_rows::kSyncKeys,
      .combinations = mode_rows::kSync},
     {.mode = Mode::kAsync,
@@ -110,7 +108,6 @@ inline constexpr ModeTraits kModes[] = {
      .staleness_bounded = false,
      .local_steps = false,
      .workers_update = false,
-     .relays = false,
      .keys = mode_rows::kAsyncKeys,
      .combinations = mode_rows::kAsync},
     {.mode = Mode::kSsp,
@@ -119,7 +116,6 @@ inline constexpr ModeTraits kModes[] = {
      .staleness_bounded = true,
      .local_steps = false,
      .workers_update = false,
-     .relays = false,
      .keys = mode_rows::kSspKeys,
      .combinations = mode_rows::kAsync},
     {.mode = Mode::kLocalSgd,
@@ -128,7 +124,6 @@ inline constexpr ModeTraits kModes[] = {
      .staleness_bounded = false,
      .local_steps = true,
      .workers_update = false,
-     .relays = true,
      .keys = mode_rows::kLocalSgdKeys,
      .combinations = mode_rows::kLocalSgd},
 };

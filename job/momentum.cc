@@ -49,8 +49,19 @@ std::vector<std::pair<std::string, compress::CodecSpec>> CodecsOf(const JobSpec&
   return codecs;
 }
 
-bool WorkersGoOn(const JobSpec& spec) {
-  return !InLockstep(spec.exchange.mode) && spec.workers > 1;
+// Returns the number of senders whose updates the shards apply one by one. The workers of a rack
+// take their steps together.
+uint32_t Senders(const JobSpec& spec) {
+  return spec.relays.enabled() ? static_cast<uint32_t>(spec.relays.workers.size()) : spec.workers;
+}
+
+bool SendersGoOn(const JobSpec& spec) {
+  return !InLockstep(spec.exchange.mode) && Senders(spec) > 1;
+}
+
+// True for a job with relays, and for its parts.
+bool HasRelays(const JobSpec& spec) {
+  return spec.relays.enabled() || !spec.part.weights.empty() || spec.part.rack_of > 0;
 }
 
 std::string Shown(double number) { return absl::StrFormat("%.3g", number); }
@@ -67,7 +78,11 @@ MomentumRange MomentumRangeOf(const JobSpec& spec) {
   const std::optional<double> by_hand = spec.optimizer.delayed_momentum;
   MomentumRange range = {.base = base, .coded = std::min(base, by_hand.value_or(kCodedMomentum))};
   // If the job file sets a value, that value replaces the rule.
-  if (WorkersGoOn(spec)) range.most = by_hand.value_or(MomentumAtStaleness(spec.workers - 1));
+  if (SendersGoOn(spec)) range.most = by_hand.value_or(MomentumAtStaleness(Senders(spec) - 1));
+  // Plans do not change the codec inside racks, so its delay remains under every plan.
+  if (HasRelays(spec) && spec.exchange.control.makes_plans()) {
+    range.most = std::min(range.most, MomentumWith(spec.relays.uplink, range));
+  }
   return range;
 }
 
@@ -105,8 +120,7 @@ double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
     return plan->momentum ? double{*plan->momentum} : std::min(range.base, range.most);
   }
   std::vector<protocol::CompressionSpec> compressions = {spec.exchange.compression};
-  const bool has_relays = spec.relays.enabled() || !spec.part.weights.empty();
-  if (has_relays) {
+  if (HasRelays(spec)) {
     compressions.push_back(spec.exchange.compression);
     compressions.back().uplink = spec.relays.uplink;
     compressions.back().overrides.clear();
@@ -150,7 +164,7 @@ double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double bef
 std::string MomentumNote(const JobSpec& spec) {
   const MomentumRange range = MomentumRangeOf(spec);
   const std::string name = IsAdam(spec.optimizer) ? "beta1 " : "momentum ";
-  if (range.coded >= range.base && !WorkersGoOn(spec)) return "";
+  if (range.coded >= range.base && !SendersGoOn(spec)) return "";
   if (spec.exchange.control.makes_plans()) {
     const double most = std::min(range.base, range.most);
     const double least = std::min(range.coded, range.most);
@@ -166,8 +180,8 @@ std::string MomentumNote(const JobSpec& spec) {
   }
   const double stale = std::min(momentum, range.most);
   if (range.most < range.base) {
-    reasons.push_back(
-        absl::StrCat("mode ", NameOf(spec.exchange.mode), " with ", spec.workers, " workers"));
+    reasons.push_back(absl::StrCat("mode ", NameOf(spec.exchange.mode), " with ", Senders(spec),
+                                   spec.relays.enabled() ? " relays" : " workers"));
   }
   if (stale >= range.base) return "";
   std::string note = absl::StrCat(name, Shown(stale), " (of ", Shown(range.base),

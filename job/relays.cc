@@ -52,6 +52,18 @@ JobSpec JobOfRack(const JobSpec& job, uint32_t relay) {
   rack.max_workers = rack.workers;
   rack.relays.workers.clear();
   rack.hash = HashOfRack(job, relay);
+  if (!job.exchange.in_lockstep()) {
+    rack.exchange.mode = Mode::kSync;
+    rack.exchange.staleness = 0;
+    rack.exchange.staleness_aware_lr = false;
+    rack.optimizer.location = UpdateLocation::kShards;  // Results are parameters.
+    // No optimizer of these workers follows the momentum of plans.
+    rack.exchange.control = {};
+  } else if (job.exchange.control.makes_plans()) {
+    rack.part.parent_plans =
+        ParentPlans{.compression = job.exchange.compression,
+                    .relays = static_cast<uint32_t>(job.relays.workers.size())};
+  }
   // The layout does not change, so that bundles match on both sides of the relay.
   rack.exchange.compression.uplink = job.relays.uplink;
   rack.exchange.compression.downlink = *compress::ParseCodecSpec("none");

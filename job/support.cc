@@ -106,18 +106,14 @@ absl::string_view PlansChangeCodecs() {
 
 SupportAnswer PlansAnswer(const SupportQuery& query) {
   if (!query.plans) return {};
-  if (!protocol::MayChange(query.codec)) return {Support::kNotYet, "", PlansChangeCodecs()};
+  if (!protocol::MayChange(query.codec)) return {Support::kImpossible, "", PlansChangeCodecs()};
   return {};
 }
 
-constexpr absl::string_view kRelaysNeedSteps =
-    "relays forward sums of steps that all workers take together, so they work in modes sync and "
-    "local_sgd; other modes are not built yet";
 constexpr absl::string_view kRelaysNeedAll =
-    "a relay waits for all of its workers, so relays do not work with a `quorum` or membership "
-    "`elastic` yet";
-constexpr absl::string_view kRelaysNoPlans =
-    "compression plans (control.policy) do not work through relays yet; use policy fixed";
+    "a relay forwards one sum of all its workers for each step, so a step cannot close without a "
+    "straggler and a rack's workers cannot change; relays exclude `quorum` and membership "
+    "`elastic`";
 absl::string_view RelaysAddUp() {
   static const auto* const reason = new std::string(absl::StrCat(
       "a relay sends the sum of its workers' contributions, and bundles are the same on both sides "
@@ -246,14 +242,12 @@ SupportAnswer FindSupport(const SupportQuery& query) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
   if (query.relays && !protocol::MayChange(query.codec))
-    return {Support::kNotYet, "", RelaysAddUp()};
+    return {Support::kImpossible, "", RelaysAddUp()};
   return PlansAnswer(query);
 }
 
 absl::string_view RelaysRefusal(const SupportQuery& query) {
-  if (!TraitsOf(query.mode).relays) return kRelaysNeedSteps;
-  if (query.quorum || query.membership != Membership::kFixed) return kRelaysNeedAll;
-  return query.plans ? kRelaysNoPlans : "";
+  return query.quorum || query.membership != Membership::kFixed ? kRelaysNeedAll : "";
 }
 
 std::string SupportTableMarkdown() {

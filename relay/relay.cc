@@ -81,7 +81,7 @@ class RunningRelay final : public Relay, public server::ParentJob {
   absl::Status AgreeOnParameters();
   std::optional<absl::Status> RackCheckpoint(uint64_t step);
   void PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
-                   uint64_t checkpoint_step);
+                   const Announcements& announced);
   void LeaveTheJob(const server::LeaveParent& leave);
   void EndSession(const absl::Status& why);
   void SetParent(Parent parent);
@@ -254,7 +254,8 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
     options.clock = clock_;
     options.logger = logger_;
     options.rejoining = std::exchange(joined_before_, true);
-    options.shards_update = false;  // The relay forwards results, and its workers apply them.
+    // In lockstep, the relay forwards results, and its workers apply them.
+    options.shards_update = !parent_spec_.exchange.in_lockstep();
     options.may_restore = [this](uint64_t step) -> absl::Status {
       if (servers_[0]->HasCheckpoint(step)) return absl::OkStatus();
       return absl::DataLossError(absl::StrCat("the rack of relay ", options_.relay, " has none in ",
@@ -274,7 +275,8 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
   }
   if (!joined.ok()) return EndSession(joined.status());
   const worker::JoinInfo& info = joined->info;
-  step_.emplace(ask.table, *std::move(layout), info.first_step, info.parameters_agree);
+  step_.emplace(ask.table, *std::move(layout), info.first_step, info.parameters_agree,
+                /*keeps_parameters=*/!parent_spec_.exchange.in_lockstep());
   step_begun_ = false;
   logger_.Info("joined the job at ", options_.upstream, "; begins with step ", info.first_step);
   servers_[0]->StartRackTerm(term_, info.restored_step, info.parameters_agree);
@@ -306,32 +308,30 @@ absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
 
 absl::Status RunningRelay::FinishStep() {
   const Parent parent = this->parent();
-  const absl::StatusOr<worker::StepResult> result = parent.session->Wait();
+  worker::RelaySession& session = *parent.session;
+  const absl::StatusOr<worker::StepResult> result = session.Wait();
   if (!result.ok()) return result.status();
   for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
     if (step_->is_buffer(tensor) && !result->buffers_averaged) continue;
-    const absl::Status applied = parent.session->Apply(tensor, step_->values(tensor));
+    const absl::Span<float> to = step_->result(tensor);
+    const absl::Status applied =
+        step_->keeps_parameters() ? session.ApplyUpdate(tensor, to) : session.Apply(tensor, to);
     if (!applied.ok()) return applied;
   }
   if (result->checkpoint_due) {
-    // The relay has no state except the session's. The rack's own checkpoint contains the rest.
-    const absl::Status saved = parent.session->SaveCheckpoint("", {});
-    if (!saved.ok()) return saved;
+    // The rack's own checkpoint contains everything except the session's state.
+    if (const absl::Status saved = session.SaveCheckpoint("", {}); !saved.ok()) return saved;
   }
-  PublishStep(
-      [&](uint32_t shard, uint32_t bundle) { return parent.session->Contributions(shard, bundle); },
-      parent.session->named_checkpoint());
+  PublishStep([&](uint32_t shard, uint32_t bundle) { return session.Contributions(shard, bundle); },
+              {session.named_checkpoint(), session.AnnouncedPlan()});
   return absl::OkStatus();
 }
 
 absl::Status RunningRelay::AgreeOnParameters() {
-  std::vector<absl::Span<float>> parameters;
-  for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
-    parameters.push_back(step_->values(tensor));
-  }
-  const absl::Status agreed = parent().session->AgreeOnParameters(parameters);
+  const absl::Status agreed = parent().session->AgreeOnParameters(step_->all_values());
   if (!agreed.ok()) return agreed;
-  PublishStep([](uint32_t, uint32_t) { return 1; }, 0);
+  step_->KeepParameters();
+  PublishStep([](uint32_t, uint32_t) { return 1; }, {});
   return absl::OkStatus();
 }
 
@@ -348,11 +348,11 @@ std::optional<absl::Status> RunningRelay::RackCheckpoint(uint64_t step) {
 }
 
 void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
-                               uint64_t checkpoint_step) {
+                               const Announcements& announced) {
   std::vector<std::vector<server::Publication>> publications;
   for (uint32_t shard = 0; shard < servers_.size(); ++shard) {
-    publications.push_back(step_->Publications(
-        shard, [&](uint32_t bundle) { return contributions(shard, bundle); }, checkpoint_step));
+    const auto of_shard = [&](uint32_t bundle) { return contributions(shard, bundle); };
+    publications.push_back(step_->Publications(shard, of_shard, announced));
   }
   if (const uint64_t named = publications[0][0].checkpoint_step; named > 0) {
     MutexLock lock(&mutex_);

@@ -14,14 +14,16 @@ constexpr uint64_t kNamedAhead = 2;
 }  // namespace
 
 RelayStep::RelayStep(protocol::TensorTable table, protocol::Layout layout, uint64_t first_step,
-                     bool parameters_agree)
+                     bool parameters_agree, bool keeps_parameters)
     : table_(std::move(table)),
       layout_(std::move(layout)),
       trained_(protocol::TrainedTensors(table_)),
       first_step_(first_step),
       step_(parameters_agree ? first_step : 0),
+      keeps_parameters_(keeps_parameters),
       chunks_(table_.size()) {
   for (const protocol::TensorInfo& tensor : table_) values_.emplace_back(tensor.elements());
+  if (keeps_parameters_) parameters_ = values_;
   for (const protocol::Chunk& chunk : layout_.chunks) ++chunks_[chunk.tensor];
   for (const std::vector<protocol::Bundle>& of_shard : layout_.bundles) {
     taken_.emplace_back(of_shard.size());
@@ -56,22 +58,34 @@ std::vector<uint32_t> RelayStep::Take(uint32_t shard, const server::BundleSum& s
   return ready;
 }
 
+std::vector<absl::Span<float>> RelayStep::all_values() {
+  std::vector<absl::Span<float>> all;
+  for (std::vector<float>& values : values_) all.push_back(absl::MakeSpan(values));
+  return all;
+}
+
 std::vector<server::Publication> RelayStep::Publications(
     uint32_t shard, const std::function<uint32_t(uint32_t)>& contributions,
-    uint64_t checkpoint_step) const {
-  const bool is_near = checkpoint_step > step_ && checkpoint_step <= step_ + kNamedAhead;
+    const Announcements& announced) const {
+  const uint64_t checkpoint = announced.checkpoint_step;
+  const bool is_near = checkpoint > step_ && checkpoint <= step_ + kNamedAhead;
+  const std::vector<std::vector<float>>& results = keeps_parameters_ ? parameters_ : values_;
   std::vector<server::Publication> publications;
   for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
+    const protocol::Bundle& of = layout_.bundles[shard][bundle];
     server::Publication& publication = publications.emplace_back();
     publication.step = step_;
     publication.bundle = bundle;
     publication.n = contributions(bundle);
-    publication.checkpoint_step = is_near ? checkpoint_step : 0;
+    publication.checkpoint_step = is_near ? checkpoint : 0;
+    if (shard == 0 && bundle == 0) publication.plan = announced.plan;
+    publication.exact = keeps_parameters_ && !of.buffers && !of.chunks.empty();
+    if (publication.exact) publication.n = std::max(publication.n, 1u);
     if (publication.n == 0) continue;
-    publication.mean.reserve(layout_.bundles[shard][bundle].elements);
-    for (const uint32_t id : layout_.bundles[shard][bundle].chunks) {
+    publication.mean.reserve(of.elements);
+    for (const uint32_t id : of.chunks) {
       const protocol::Chunk& chunk = layout_.chunks[id];
-      const auto from = values_[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
+      const auto from = results[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
       publication.mean.insert(publication.mean.end(), from, from + chunk.count);
     }
   }

@@ -1,14 +1,18 @@
 // RelayStep: a relay's state for the open step. It holds the sums that the rack's shards forwarded,
 // by tensor, decides which tensors can go to the parent job, and builds the publications when the
-// parent job has finished the step. Bundles are the same on both sides. Pure; not thread-safe.
+// parent job has finished the step. If the relays do not wait for each other, it also keeps the
+// parameters, because a result then leads from the relay's version to the newest one. Bundles are
+// the same on both sides. Pure; not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "protocol/compression_plan.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 #include "server/coordinator/job_status.h"
@@ -17,12 +21,18 @@
 
 namespace sluice::relay {
 
+// What the parent job has announced by the end of a step.
+struct Announcements {
+  uint64_t checkpoint_step = 0;  // The last checkpoint that was named; 0 if none was.
+  std::shared_ptr<const protocol::CompressionPlan> plan{};  // May be null.
+};
+
 class RelayStep {
  public:
   // The parent job chooses `first_step`. If `parameters_agree` is false, step 0 comes before that
-  // step.
+  // step. `keeps_parameters` is true if the relays do not wait for each other.
   RelayStep(protocol::TensorTable table, protocol::Layout layout, uint64_t first_step,
-            bool parameters_agree);
+            bool parameters_agree, bool keeps_parameters = false);
 
   uint64_t step() const { return step_; }
   // Adds a bundle that a shard forwarded. Each bundle of the step must be added exactly once.
@@ -39,16 +49,26 @@ class RelayStep {
     return !of.chunks.empty() && (buffers_due || !of.buffers);
   }
   size_t tensors() const { return table_.size(); }
-  // The sums of a tensor. When the parent job has finished the step, the caller replaces them with
-  // the means.
+  bool keeps_parameters() const { return keeps_parameters_; }
+  // The sums of a tensor.
   absl::Span<float> values(uint32_t tensor) { return absl::MakeSpan(values_[tensor]); }
+  std::vector<absl::Span<float>> all_values();
+  // Keeps the values of step 0, after the ranks have agreed on them.
+  void KeepParameters() {
+    if (keeps_parameters_) parameters_ = values_;
+  }
+  // Where the parent job's result of a tensor goes when the parent job has finished the step: the
+  // kept parameters, which a result updates, or else values(), which a mean replaces.
+  absl::Span<float> result(uint32_t tensor) {
+    return absl::MakeSpan(keeps_parameters_ ? parameters_[tensor] : values_[tensor]);
+  }
 
   // Returns the publications that close the shard's bundles. `contributions` returns, for a bundle,
-  // the number of contributions in the parent job's mean. A bundle without contributions gets an
-  // empty publication. `checkpoint_step` is the last checkpoint that the parent job named.
+  // the number of contributions in the parent job's result. A bundle without contributions gets an
+  // empty publication, unless the relay keeps parameters: these may contain other racks' updates.
   std::vector<server::Publication> Publications(
       uint32_t shard, const std::function<uint32_t(uint32_t)>& contributions,
-      uint64_t checkpoint_step) const;
+      const Announcements& announced) const;
   void Next();
 
  private:
@@ -57,10 +77,12 @@ class RelayStep {
   const uint32_t trained_;  // Number of trained tensors. Tensors from this index on are buffers.
   const uint64_t first_step_;
   uint64_t step_;
-  std::vector<std::vector<float>> values_;  // By tensor.
-  std::vector<uint32_t> chunks_;            // Number of chunks in the table, by tensor.
-  std::vector<uint32_t> chunks_missing_;    // By tensor.
-  std::vector<std::vector<bool>> taken_;    // By shard and bundle.
+  const bool keeps_parameters_;
+  std::vector<std::vector<float>> values_;      // By tensor.
+  std::vector<std::vector<float>> parameters_;  // By tensor; empty unless they are kept.
+  std::vector<uint32_t> chunks_;                // Number of chunks in the table, by tensor.
+  std::vector<uint32_t> chunks_missing_;        // By tensor.
+  std::vector<std::vector<bool>> taken_;        // By shard and bundle.
   size_t bundles_ = 0;
   size_t missing_ = 0;
 };

@@ -229,6 +229,12 @@ PlanMaker::Plan PlanMaker::ToJob(const PolicyDecision& plan) const {
   return made;
 }
 
+PlanMaker::Plan PlanInRack(const protocol::CompressionPlan& plan) {
+  auto in_rack = std::make_shared<protocol::CompressionPlan>(plan);
+  in_rack->entries.clear();
+  return in_rack;
+}
+
 absl::StatusOr<PlanMaker::Plan> FirstPlan(const job::ControlSpec& control,
                                           const protocol::CompressionSpec& compression,
                                           const protocol::TensorTable& table, uint32_t ranks,

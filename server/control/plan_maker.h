@@ -60,6 +60,10 @@ class PlanMaker {
   Controller controller_;
 };
 
+// Returns a plan of the parent job for the shards and workers of a rack. It has no entries, because
+// plans never change the codecs inside a rack.
+PlanMaker::Plan PlanInRack(const protocol::CompressionPlan& plan);
+
 // Returns the first plan of a temporary PlanMaker, or null if the job makes no plans.
 absl::StatusOr<PlanMaker::Plan> FirstPlan(const job::ControlSpec& control,
                                           const protocol::CompressionSpec& compression,

@@ -46,6 +46,9 @@ struct CoordinatorOptions {
   // the job is finished. The effects AskParent and LeaveParent ask the parent job; StartRackTerm,
   // ParentLost and FinishParent deliver its answers. No loss is repaired in place.
   bool in_rack = false;
+  // In a rack whose parent job makes compression plans. The rack begins with the parent's first
+  // plan.
+  std::optional<job::ParentPlans> parent_plans{};
   // Workers report progress in their own steps. One exchange covers this many of these steps.
   uint64_t steps_per_exchange = 1;
   uint64_t job_uid = 0;  // Random per run.

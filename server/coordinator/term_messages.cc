@@ -28,11 +28,20 @@ protocol::JoinGrant TermMessages::Grant(const Member& member, bool from_newest) 
   grant.shards = fleet_.Places();
   checkpoints_.AddRestoreParts(&grant);
   if (restore_step > 0) return grant;  // The checkpoint contains its plans.
-  const absl::StatusOr<PlanMaker::Plan> plan =
-      FirstPlan(options_.exchange.control, options_.exchange.compression, roster_.table(),
-                options_.world_size, options_.momentum);
-  if (plan.ok()) grant.plan = *plan;  // If FirstPlan failed, no shard has started.
+  grant.plan = PlanOfFirstStep();
   return grant;
+}
+
+// Returns null if the job makes no plans. If there is an error, no shard has started.
+std::shared_ptr<const protocol::CompressionPlan> TermMessages::PlanOfFirstStep() const {
+  const bool of_parent = options_.parent_plans.has_value();
+  const absl::StatusOr<PlanMaker::Plan> plan =
+      FirstPlan(options_.exchange.control,
+                of_parent ? options_.parent_plans->compression : options_.exchange.compression,
+                roster_.table(), of_parent ? options_.parent_plans->relays : options_.world_size,
+                options_.momentum);
+  if (!plan.ok() || *plan == nullptr) return nullptr;
+  return of_parent ? PlanInRack(**plan) : *plan;
 }
 
 protocol::StartShard TermMessages::Start(const ShardSeat& seat) const {

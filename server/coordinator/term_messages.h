@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "protocol/compression_plan.h"
 #include "protocol/membership.h"
 #include "protocol/shard_control.h"
 #include "protocol/snapshot.h"
@@ -38,6 +40,8 @@ class TermMessages {
   protocol::CheckpointManifest ManifestHead(uint64_t step) const;
 
  private:
+  std::shared_ptr<const protocol::CompressionPlan> PlanOfFirstStep() const;
+
   const CoordinatorOptions& options_;
   const uint64_t incarnation_;
   const Term& term_;

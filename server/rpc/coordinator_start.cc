@@ -14,6 +14,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .shards_update = job::ShardOptimizer(job).has_value(),
                          .relays = !job.part.weights.empty(),
                          .in_rack = job.part.rack_of > 0,
+                         .parent_plans = job.part.parent_plans,
                          .steps_per_exchange = job::StepsPerExchange(job),
                          .job_uid = options.job_uid,
                          .momentum = job::MomentumRangeOf(job),

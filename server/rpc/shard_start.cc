@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/control/plan_maker.h"
 #include "server/rpc/answer_streams.h"
 
 namespace sluice::server {
@@ -42,6 +43,12 @@ ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
     options.rule_momentum = job::ShardMomentum(job, start.table);
   }
   options.momentum = job::MomentumRangeOf(job);
+  if (job.part.parent_plans.has_value()) {
+    const job::ParentPlans& parent = *job.part.parent_plans;
+    const absl::StatusOr<PlanMaker::Plan> first = FirstPlan(
+        job.exchange.control, parent.compression, start.table, parent.relays, options.momentum);
+    if (first.ok()) options.parent_plan = *first;
+  }
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;

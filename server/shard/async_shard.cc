@@ -160,8 +160,9 @@ void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchang
   latest.included = {.rank = exchange.sender.rank,
                      .origin_step = exchange.step,
                      .checksum = protocol::BundleChecksum(exchange.frames),
-                     .skipped = exchange.skip};
-  latest.n = exchange.skip ? 0 : 1;
+                     .skipped = exchange.skip,
+                     .weight = exchange.skip ? 1 : exchange.weight};
+  latest.n = exchange.skip ? 0 : exchange.weight;
   latest.rate = 0;
   latest.staleness = 0;
   if (exchange.step == 0) {
@@ -192,7 +193,7 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* lates
     const compress::SenderFrame frame = {exchange.sender.rank,
                                          protocol::FrameBytes(exchange.frames[i])};
     plan.aggregators[i]->Add({&frame, 1}, part);
-    plan.aggregators[i]->Close(1, part);
+    plan.aggregators[i]->Close(exchange.weight, part);
     if (finite.ok()) finite = publisher_.downlink()->Check(plan.locals[i], part);
   }
   if (!finite.ok()) {

@@ -42,6 +42,7 @@ BundleResult BundleCoder::Run(const BundleWork& work) {
   BundleResult result;
   result.included = work.open->IncludedRanks(work.step);
   result.n = work.given == nullptr ? work.open->n() : work.given->n;
+  result.exact = work.given != nullptr && work.given->exact;
   if (work.step == 0 && work.given == nullptr) {
     MoveParameters(work, &result);
   } else if (result.n == 0) {

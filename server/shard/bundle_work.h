@@ -40,6 +40,7 @@ struct BundleResult {
   uint32_t n = 0;
   float rate = 0;                    // Rate of the update; 0 without an update rule.
   std::vector<std::string> frames;   // By chunk; empty if n is 0.
+  bool exact = false;                // As in Publication.
   bool left_out = false;             // The mean was not finite, so all contributions are skipped.
   std::vector<ShardEffect> effects;  // Notices and alarms.
 };

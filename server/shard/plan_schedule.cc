@@ -33,6 +33,14 @@ PlanSchedule::PlanSchedule(const ShardOptions* options, std::vector<compress::Ch
       replica_(replica) {}
 
 absl::Status PlanSchedule::Prepare() {
+  if (options_.forwards_sums) {
+    if (!options_.exchange.control.makes_plans()) return absl::OkStatus();
+    if (options_.parent_plan == nullptr) {
+      return absl::InvalidArgumentError(
+          "the parent job makes compression plans, but its first plan is unknown");
+    }
+    return known_.Learn(PlanInRack(*options_.parent_plan));
+  }
   absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
       PlanMaker::Create(options_.exchange.control, options_.exchange.compression, options_.table,
                         static_cast<uint32_t>(options_.incarnations.size()), options_.momentum,
@@ -214,6 +222,15 @@ void PlanSchedule::Make(uint64_t step, std::vector<ShardEffect>* out) {
   reported_.erase(step);
   measured_.reset();
   if (plan == nullptr) return;
+  LearnMade(std::move(plan), step, out);
+}
+
+void PlanSchedule::Follow(const Plan& plan, std::vector<ShardEffect>* out) {
+  if (plan == nullptr || plan->id <= known_.newest_id()) return;
+  LearnMade(PlanInRack(*plan), plan->effective_step - job::kPlanDelay, out);
+}
+
+void PlanSchedule::LearnMade(Plan plan, uint64_t step, std::vector<ShardEffect>* out) {
   if (!lockstep_) {
     Adopt(plan);
   } else if (const absl::Status known = known_.Learn(plan); !known.ok()) {

@@ -47,9 +47,9 @@ class PlanSchedule {
   PlanSchedule(const ShardOptions* options, std::vector<compress::ChunkConfig> base,
                compress::Compressor* downlink, std::optional<ShardParameters>* replica);
 
-  // Adds the job's first plan. Call this once, before all other methods. Fails with
-  // INVALID_ARGUMENT if the shard has no bundle, because it would never learn of another plan, or
-  // if the policy does not suit the tensors.
+  // Adds the job's first plan, or the parent job's. Call this once, before all other methods. Fails
+  // with INVALID_ARGUMENT if the shard has no bundle, because it would never learn of another plan,
+  // or if the policy does not suit the tensors.
   absl::Status Prepare();
   // Replaces the plans with those of the snapshot and begins the snapshot's step. Fails with
   // INVALID_ARGUMENT if only one of the two jobs (the snapshot's and this one) makes plans, or if a
@@ -72,6 +72,9 @@ class PlanSchedule {
   void Measured(const StepMeasurements& measured) {
     if (makes_plans()) measured_ = measured;
   }
+  // Adds a plan that the parent job announced, and appends PlanMade. Ignores null, and plans that
+  // are already known.
+  void Follow(const Plan& plan, std::vector<ShardEffect>* out);
   // Encodes results with the plan that is in force in `step` from now on.
   void Begin(uint64_t step);
 
@@ -90,6 +93,7 @@ class PlanSchedule {
   absl::Status CheckReported(const protocol::ExchangeRequest& exchange, const Position& at) const;
   absl::Status CheckKnown(const protocol::ExchangeRequest& exchange, uint64_t open_step) const;
   Plan Next(uint64_t step);
+  void LearnMade(Plan plan, uint64_t step, std::vector<ShardEffect>* out);
   void Use(const Plan& plan);
   void Adopt(Plan plan);
 

@@ -28,6 +28,7 @@ std::shared_ptr<const protocol::ExchangeReply> ResultSink::Publish(const BundleW
   answer->record.n = result.n;
   answer->record.rate = result.rate;
   answer->results = std::move(result.frames);
+  answer->exact = result.exact && answer->record.n > 0;
   answer->record.result_checksum = protocol::BundleChecksum(answer->results);
   uint64_t& version = versions_[work.bundle];
   answer->base_version = version;

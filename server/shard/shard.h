@@ -69,6 +69,9 @@ struct ShardOptions {
   // sum (BundleSummed) and closes the bundle in Publish. Requires a lockstep mode without a
   // quorum, elastic membership or an update rule.
   bool forwards_sums = false;
+  // On a relay's shard, if the parent job makes plans: the parent's plan of the first step. Later
+  // plans come with Publish. None of them changes the rack's codecs.
+  std::shared_ptr<const protocol::CompressionPlan> parent_plan{};
   // Credit of each worker, in bytes.
   uint64_t window_bytes = protocol::defaults::kServerWindowBytes;
   // In bytes; see Create and Handle.
@@ -174,12 +177,16 @@ struct Publication {
   uint32_t bundle = 0;
   // Number of contributions in the mean, from this rack and others; 0 if there are none.
   uint32_t n = 0;
-  // The mean, or with an update rule the published change of the parameters. Laid out as
-  // BundleSum::sum; empty if n is 0.
+  // The mean, or with an update rule the published change of the parameters, or the parameters.
+  // Laid out as BundleSum::sum; empty if n is 0.
   std::vector<float> mean{};
+  // True if `mean` has the parameters themselves, after the parent's newest update.
+  bool exact = false;
   // A checkpoint is due after this step; 0 if none is known. All publications of a step have the
   // same value. A checkpoint is always announced in an earlier step than its own.
   uint64_t checkpoint_step = 0;
+  // For the first bundle of shard 0: the plan that the parent's result announced, or null.
+  std::shared_ptr<const protocol::CompressionPlan> plan{};
 };
 
 class Shard {

@@ -132,6 +132,7 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
                        !steps_.IsClosed(steps_.step(), bundle);
   if (!awaited) return out;
   checkpoints_.Learn(publication.checkpoint_step, steps_.step(), &out);
+  plans_.Follow(publication.plan, &out);
   Conclude(bundle, &publication, &out);
   AdvanceSteps(&out);
   return out;

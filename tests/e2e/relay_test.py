@@ -171,6 +171,23 @@ class Relay(unittest.TestCase):
     def test_a_relay_in_mode_local_sgd(self):
         self.survive("relay 1", settings=("--set", "mode=local_sgd", "--set", "local_steps=2"))
 
+    def test_a_relay_while_plans_change_codecs_and_momentum(self):
+        schedule = "control={policy: schedule, schedule: cyclic, dense_steps: 20, start: 0.5, end: 0.02, steps: 40, stages: 4}"
+        self.survive("relay 1", settings=("--set", schedule, "--set", "optimizer.momentum=0.9"))
+
+    # A relay that is lost rolls the whole job back. The result depends on the order of the racks' updates.
+    def test_a_relay_in_mode_ssp(self):
+        run = self.start("--set", "mode=ssp", "--set", "staleness=2", "--set", "optimizer.location=shards",
+                         "--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.interval=25")
+        run.wait_until_step(1)
+        with SlowedDown(run.children()["worker 1"], SLOW):
+            run.wait_until_step(60)
+            run.kill("relay 1")
+        report = self.finish(run)
+        self.assertGreaterEqual(report["restarts"]["relay 1"], 1)
+        self.assertIn("continues after step", run.text())
+        self.assertGreater(report["test_accuracy"], 0.9)
+
     def test_a_relay_of_each_rack_and_a_worker(self):
         self.survive("relay 0", "relay 1", "worker 2")
 

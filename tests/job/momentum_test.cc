@@ -112,6 +112,30 @@ TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
   EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "local steps are not delayed";
 }
 
+// The workers of a rack take their steps together, so only relays delay each other.
+TEST(JobMomentum, RelaysThatDoNotWaitDelayEachOther) {
+  JobSpec job = Job("sgd", 0.9, "int8");
+  job.workers = 10;
+  job.exchange.mode = Mode::kAsync;
+  const double of_workers = MomentumRangeOf(job).most;
+  job.relays = {.workers = {5, 5}, .uplink = Spec("int8")};
+  EXPECT_EQ(MomentumRangeOf(job).most, MomentumAtStaleness(1));
+  EXPECT_GT(MomentumRangeOf(job).most, of_workers);
+}
+
+// No plan changes the codec inside racks.
+TEST(JobMomentum, TheCodecInsideRacksDelaysUnderEveryPlan) {
+  JobSpec job = Job("sgd", 0.9, "int8");
+  job.relays = {.workers = {2, 2}, .uplink = Spec("topk:1%")};
+  EXPECT_EQ(MomentumRangeOf(job).most, 1);
+  job.exchange.control.policy = PolicyKind::kAuto;
+  EXPECT_EQ(MomentumRangeOf(job).most, 0.5);
+  protocol::CompressionPlan plan{.id = 1, .effective_step = 1};
+  EXPECT_EQ(JobMomentum(job, {}, &plan), 0.5);
+  job.relays.uplink = Spec("int8");
+  EXPECT_EQ(JobMomentum(job, {}, &plan), 0.9);
+}
+
 TEST(JobMomentum, IsThePlansWhereOneHolds) {
   const JobSpec spec = Job("sgd", 0.9, "topk:1%");
   protocol::CompressionPlan plan{.id = 1, .effective_step = 1};

@@ -98,6 +98,11 @@ BUGS = [
     # Relays.
     Bug("relay_forgets_the_rate", "server/shard/bundle_work.cc", [("    sum->rate = work.open->rate();\n", "")],
         "simulate", kinds="relay", shows="another result"),
+    Bug("sum_of_a_relay_is_not_divided", "server/shard/async_shard.cc",
+        [("plan.aggregators[i]->Close(exchange.weight, part);", "plan.aggregators[i]->Close(1, part);")],
+        "simulate", kinds="async_relay", shows="other parameters after"),
+    Bug("plan_changes_codecs_inside_racks", "server/control/plan_maker.cc", [("  in_rack->entries.clear();\n", "")],
+        "simulate", kinds="relay", shows="other bytes"),
     # Time-outs.
     Bug("end_does_not_wait_for_heartbeats", "server/rpc/server.cc",
         [("2 * options_.job.server.heartbeat_interval);", "absl::ZeroDuration());")],

@@ -5,6 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
 namespace sluice::relay {
 namespace {
 
@@ -99,6 +104,79 @@ TEST_F(RelayJobTest, ContributionsAreThoseOfAllRacks) {
   };
   RunRacks();
   EXPECT_EQ(wrong, 0u);
+}
+
+// Plans of the parent job must change the momentum of all workers in the same step as without
+// relays. They must not change the codecs inside racks.
+TEST_F(RelayJobTest, WorkersOfRacksFollowThePlans) {
+  job_.exchange.compression.uplink = *compress::ParseCodecSpec("topk:5%+int4/ef");
+  job_.optimizer = {.name = "sgd", .lr = kRate, .momentum = 0.9};
+  job_.exchange.control.policy = job::PolicyKind::kSchedule;
+  job_.exchange.control.schedule = {.kind = job::ScheduleKind::kExponential,
+                                    .dense_steps = 4,
+                                    .start = 0.5,
+                                    .end = 0.05,
+                                    .steps = 12,
+                                    .stages = 3};
+  using PlanFacts = std::tuple<uint64_t, uint64_t, std::optional<float>>;
+  using PlansByStep = std::map<uint64_t, std::set<PlanFacts>>;
+  Mutex mutex;
+  PlansByStep plans;
+  bool in_racks = true;
+  after_step_ = [&](uint32_t, const worker::StepResult& result) {
+    MutexLock lock(&mutex);
+    if (result.plan == nullptr) return;
+    const protocol::CompressionPlan& plan = *result.plan;
+    plans[result.step].insert({plan.id, plan.effective_step, plan.momentum});
+    if (in_racks && !plan.entries.empty()) ADD_FAILURE() << "plan " << plan.id << " has codecs";
+  };
+  RunRacks();
+  const PlansByStep of_racks = std::exchange(plans, PlansByStep());
+  in_racks = false;
+  RunFlat();
+  EXPECT_EQ(of_racks, plans);
+  ASSERT_EQ(plans.size(), steps_);
+  EXPECT_EQ(std::get<0>(*plans[1].begin()), 1u);
+  EXPECT_EQ(std::get<0>(*plans[steps_].begin()), 5u);  // The dense steps, three stages, the end.
+  EXPECT_NE(std::get<2>(*plans[1].begin()), std::get<2>(*plans[steps_].begin()));
+}
+
+// The workers of a rack take each step together even if the relays do not wait for each other. A
+// job with one relay is therefore as a job in mode `sync`.
+TEST_F(RelayJobTest, OneRackThatWaitsForNobodyIsAsSyncToRounding) {
+  job_.relays.workers = {4};
+  job_.optimizer = {
+      .name = "sgd", .lr = kRate, .momentum = 0.5, .location = job::UpdateLocation::kShards};
+  const Model sync = RunFlat();
+  for (const job::Mode mode : {job::Mode::kAsync, job::Mode::kSsp}) {
+    job_.exchange.mode = mode;
+    const Model racks = RunRacks();
+    for (size_t i = 0; i < sync.parameters.size(); ++i) {
+      ASSERT_NEAR(racks.parameters[i], sync.parameters[i], 1e-4f) << NameOf(mode) << i;
+    }
+  }
+}
+
+TEST_F(RelayJobTest, RacksDoNotWaitForEachOtherInAsync) {
+  job_.relays.workers = {3, 1};
+  job_.exchange.mode = job::Mode::kAsync;
+  job_.optimizer = {.name = "sgd", .lr = kRate, .location = job::UpdateLocation::kShards};
+  std::atomic<uint64_t> step_of_rack_0 = 0;
+  after_step_ = [&](uint32_t rank, const worker::StepResult& result) {
+    if (rank == 0) step_of_rack_0 = result.step;
+  };
+  change_ = [&](uint32_t rank, uint64_t step, std::vector<float>*) {
+    if (rank == 3 && step == 5) AwaitThat([&] { return step_of_rack_0 == steps_; });
+  };
+  const std::vector<Model> ended = Run();
+  EXPECT_EQ(failure(), absl::OkStatus());
+  // The workers of a rack have equal parameters. The slow rack has also applied its own last steps.
+  EXPECT_EQ(ended[1].parameters, ended[0].parameters);
+  EXPECT_EQ(ended[2].parameters, ended[0].parameters);
+  EXPECT_NE(ended[3].parameters, ended[0].parameters);
+  double sum = 0;
+  for (const float value : ended[3].parameters) sum += value;
+  EXPECT_LT(sum / static_cast<double>(kWeights + kBiases), 0.9);  // It began with 1.
 }
 
 // Values that any compression leaves out must arrive later. After some steps with zero gradients,

@@ -140,6 +140,73 @@ TEST(RackShard, ACheckpointIsNamedByWhatIsPublished) {
   }
 }
 
+server::ShardOptions RackShardWithPlans() {
+  server::ShardOptions options = RackShard(1);
+  options.exchange.control.policy = job::PolicyKind::kSchedule;
+  options.parent_plan = std::make_shared<const protocol::CompressionPlan>(
+      protocol::CompressionPlan{.id = 1, .effective_step = 1});
+  return options;
+}
+
+// A plan of the parent job that changes the codec of tensor 0.
+std::shared_ptr<const protocol::CompressionPlan> ParentPlan(uint64_t id, uint64_t effective_step) {
+  return std::make_shared<const protocol::CompressionPlan>(protocol::CompressionPlan{
+      .id = id,
+      .effective_step = effective_step,
+      .entries = {{.codec = *compress::ParseCodecSpec("int8"), .tensors = {0}}},
+      .momentum = 0.5f});
+}
+
+protocol::ExchangeRequest CodedBy(uint64_t plan, protocol::ExchangeRequest exchange) {
+  exchange.plan_id = plan;
+  return exchange;
+}
+
+TEST(RackShard, AnnouncesThePlansOfTheParentWithoutTheirCodecs) {
+  server::ShardUnderTest shard(RackShardWithPlans());
+  shard.Send(CodedBy(1, server::Contribution(0, 1, 0, 1)));
+  const auto results = server::ResultsByStream(
+      shard->Publish({.step = 1, .bundle = 0, .n = 1, .mean = {1, 1}, .plan = ParentPlan(2, 3)}));
+  ASSERT_NE(results.at(1).plan, nullptr);
+  EXPECT_EQ(results.at(1).plan->id, 2u);
+  EXPECT_EQ(results.at(1).plan->effective_step, 3u);
+  EXPECT_EQ(results.at(1).plan->momentum, 0.5f);
+  EXPECT_THAT(results.at(1).plan->entries, IsEmpty());
+  EXPECT_EQ(shard->plan()->id, 1u);
+  shard.Send(CodedBy(1, server::Contribution(0, 1, 1, 1)));
+  shard->Publish({.step = 1, .bundle = 1, .n = 1, .mean = {1, 1, 1, 1}});
+  // A relay that joins again receives announcements again.
+  shard.Send(CodedBy(1, server::Contribution(0, 2, 0, 1)));
+  const auto repeated = server::ResultsByStream(
+      shard->Publish({.step = 2, .bundle = 0, .n = 1, .mean = {1, 1}, .plan = ParentPlan(2, 3)}));
+  EXPECT_EQ(repeated.at(1).plan, nullptr);
+  shard.Send(CodedBy(1, server::Contribution(0, 2, 1, 1)));
+  shard->Publish({.step = 2, .bundle = 1, .n = 1, .mean = {1, 1, 1, 1}});
+  EXPECT_EQ(shard->plan()->id, 2u);
+}
+
+TEST(RackShard, NeedsTheFirstPlanOfTheParent) {
+  server::ShardOptions options = RackShardWithPlans();
+  options.parent_plan = nullptr;
+  EXPECT_THAT(std::string(server::Shard::Create(options).status().message()),
+              HasSubstr("its first plan is unknown"));
+}
+
+TEST(RackShard, SaysThatParametersAreNoChange) {
+  server::ShardUnderTest shard(RackShard(1));
+  shard.Send(server::Contribution(0, 1, 0, 1));
+  shard.Send(server::Contribution(0, 1, 1, 1));
+  EXPECT_TRUE(server::ResultsByStream(
+                  shard->Publish({.step = 1, .bundle = 0, .n = 1, .mean = {7, 8}, .exact = true}))
+                  .at(1)
+                  .exact);
+  // An empty result must not replace parameters.
+  EXPECT_FALSE(server::ResultsByStream(
+                   shard->Publish({.step = 1, .bundle = 1, .n = 0, .mean = {}, .exact = true}))
+                   .at(1)
+                   .exact);
+}
+
 server::ShardOptions ShardOfRelays() {
   server::ShardOptions options = server::SmallShard(2);
   options.weights = {3, 1};
@@ -169,6 +236,20 @@ TEST(ShardOfRelays, WhoSkipsAddsNothingToTheDivisor) {
   const auto results = server::ResultsByStream(shard.Send(server::Contribution(1, 1, 0, 3)));
   EXPECT_EQ(results.at(1).record.n, 1u);
   EXPECT_THAT(server::DecodedFrame(results.at(1).results[0], 2), ElementsAre(3, 3));
+}
+
+// If the relays do not wait for each other, a contribution is one update by the mean of its rack.
+TEST(ShardOfRelays, DividesTheSumOfOneRelay) {
+  server::ShardOptions options = ShardOfRelays();
+  options.exchange.mode = job::Mode::kAsync;
+  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
+  options.parameters_agree = false;
+  server::ShardUnderTest shard(options);
+  shard.Send(server::Contribution(0, 0, 0, 100));
+  const protocol::ExchangeReply answer = shard.Ask(Weighing(server::Push(0, 1, 0, 6, 1), 3));
+  EXPECT_THAT(server::DecodedFrame(answer.results.at(0), 2), ElementsAre(-2, -2));
+  EXPECT_EQ(answer.record.n, 3u);
+  EXPECT_EQ(answer.record.included.at(0).weight, 3u);
 }
 
 TEST(ShardOfRelays, MoreThanARackHasIsRefused) {

@@ -68,6 +68,35 @@ TEST_F(RelaySurvivalTest, ARelayThatIsLostWhileTheShardsUpdate) {
   ExpectRelayIsReplaced();
 }
 
+// Only the shards know the order of updates, so the whole job rolls back.
+TEST_F(RelaySurvivalTest, ARelayThatIsLostInSsp) {
+  job_.exchange.mode = job::Mode::kSsp;
+  job_.exchange.staleness = 2;
+  job_.optimizer = {.name = "sgd", .lr = kRate, .location = job::UpdateLocation::kShards};
+  job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
+  job_.checkpoint.interval = 10;
+  lose_ = [this] {
+    LoseRelay(1);
+    StartRelay(1);
+  };
+  const std::vector<Model> ended = Run();
+  EXPECT_EQ(failure(), absl::OkStatus());
+  EXPECT_TRUE(restored_);
+  EXPECT_GE(rollbacks_, 1u);
+  EXPECT_EQ(ended[1].parameters, ended[0].parameters);
+  EXPECT_EQ(ended[3].parameters, ended[2].parameters);
+}
+
+// A relay that joins again must find the plans of its rack's checkpoint and those of the results
+// that the servers kept.
+TEST_F(RelaySurvivalTest, ARelayThatIsLostWhilePlansChange) {
+  job_.exchange.compression.downlink = *compress::ParseCodecSpec("none");
+  job_.exchange.control.policy = job::PolicyKind::kSchedule;
+  job_.exchange.control.schedule = {
+      .kind = job::ScheduleKind::kCyclic, .start = 0.5, .end = 0.05, .steps = 12, .stages = 3};
+  ExpectRelayIsReplaced();
+}
+
 TEST_F(RelaySurvivalTest, AShardThatIsLostDuringLocalSteps) {
   job_.exchange.mode = job::Mode::kLocalSgd;
   job_.local = {.steps = 2, .outer_lr = 0.7, .outer_momentum = 0.5};

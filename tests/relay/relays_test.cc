@@ -73,6 +73,33 @@ TEST(Relays, ARackIsAJobOfItsOwn) {
   EXPECT_NE(rack.hash, job::JobOfRack(job, 0).hash);
 }
 
+TEST(Relays, ARackWorksInLockstepEvenIfTheRelaysDoNot) {
+  job::JobSpec job = FiveWorkers();
+  job.exchange.mode = job::Mode::kSsp;
+  job.exchange.staleness = 3;
+  job.exchange.control.policy = job::PolicyKind::kAuto;
+  // The workers send weight changes, and receive parameters.
+  job.optimizer.location = job::UpdateLocation::kWorkers;
+  const job::JobSpec rack = job::JobOfRack(job, 1);
+  EXPECT_EQ(rack.exchange.mode, job::Mode::kSync);
+  EXPECT_EQ(rack.exchange.staleness, 0u);
+  EXPECT_FALSE(rack.exchange.control.makes_plans());
+  EXPECT_TRUE(job::ShardOptimizer(rack).has_value());
+  EXPECT_EQ(job::JobOfServers(job).exchange.mode, job::Mode::kSsp);
+  EXPECT_TRUE(job::JobOfServers(job).exchange.control.makes_plans());
+}
+
+TEST(Relays, ARackKnowsWhatTheFirstPlanDependsOn) {
+  job::JobSpec job = FiveWorkers();
+  EXPECT_FALSE(job::JobOfRack(job, 1).part.parent_plans.has_value());
+  job.exchange.control.policy = job::PolicyKind::kAuto;
+  const job::JobSpec rack = job::JobOfRack(job, 1);
+  ASSERT_TRUE(rack.part.parent_plans.has_value());
+  EXPECT_EQ(rack.part.parent_plans->relays, 2u);
+  EXPECT_EQ(ToString(rack.part.parent_plans->compression.uplink),
+            ToString(job.exchange.compression.uplink));
+}
+
 // A layout for two shards. Tensor 0 has a chunk on each shard; tensor 1 is a buffer.
 struct TwoShards {
   protocol::TensorTable table = {
@@ -122,6 +149,36 @@ TEST(RelayStep, WhatNobodyContributedToIsZeroAndOldSumsAreForgotten) {
   EXPECT_THAT(step.values(0), ElementsAre(1, 2, 3, 0, 0));
 }
 
+// A result of the parent job may contain other racks' updates even if this rack skips.
+TEST(RelayStep, PublishesTheKeptParameters) {
+  const TwoShards job;
+  RelayStep step(job.table, job.layout, 1, false, /*keeps_parameters=*/true);
+  step.Take(0, SumOf(0, 0, 1, {1, 2, 3}));
+  step.Take(1, SumOf(0, 0, 1, {4, 5}));
+  step.Take(1, SumOf(0, 1, 1, {6, 7}));
+  step.KeepParameters();
+  const auto one = [](uint32_t) { return 1u; };
+  EXPECT_THAT(step.Publications(1, one, {})[1].mean, ElementsAre(6, 7));  // Buffers are in step 0.
+  step.Next();
+  step.Take(0, SumOf(1, 0, 0, {}));
+  step.Take(1, SumOf(1, 0, 2, {8, 8}));
+  step.Take(1, SumOf(1, 1, 2, {9, 9}));
+  EXPECT_THAT(step.values(0), ElementsAre(0, 0, 0, 8, 8));  // The sums go to the parent job.
+  step.result(0)[0] = 10;
+  const auto none = [](uint32_t) { return 0u; };
+  const auto plan = std::make_shared<const protocol::CompressionPlan>();
+  const auto first = step.Publications(0, none, {.plan = plan});
+  EXPECT_TRUE(first[0].exact);
+  EXPECT_EQ(first[0].n, 1u);
+  EXPECT_EQ(first[0].plan, plan);
+  EXPECT_THAT(first[0].mean, ElementsAre(10, 2, 3));
+  const auto second = step.Publications(1, none, {.plan = plan});
+  EXPECT_THAT(second[0].mean, ElementsAre(4, 5));
+  EXPECT_EQ(second[0].plan, nullptr);  // Only shard 0 announces plans.
+  EXPECT_FALSE(second[1].exact);       // Every worker keeps its own buffers.
+  EXPECT_EQ(second[1].n, 0u);
+}
+
 TEST(RelayStep, PublishesWhatTheMeansAreAndNamesCheckpointsThatAreNear) {
   const TwoShards job;
   RelayStep step(job.table, job.layout, 7, true);
@@ -129,7 +186,8 @@ TEST(RelayStep, PublishesWhatTheMeansAreAndNamesCheckpointsThatAreNear) {
   for (size_t i = 0; i < mean.size(); ++i) mean[i] = static_cast<float>(i);
   const auto contributions = [](uint32_t bundle) { return bundle == 0 ? 3u : 0u; };
   for (const auto& [named, told] : {std::pair(0, 0), {7, 0}, {8, 8}, {9, 9}, {10, 0}}) {
-    const auto publications = step.Publications(1, contributions, named);
+    const auto publications =
+        step.Publications(1, contributions, {.checkpoint_step = static_cast<uint64_t>(named)});
     ASSERT_EQ(publications.size(), 2u);
     EXPECT_EQ(publications[0].checkpoint_step, static_cast<uint64_t>(told)) << named;
     EXPECT_EQ(publications[0].n, 3u);

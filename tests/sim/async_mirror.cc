@@ -118,11 +118,13 @@ void AsyncMirror::Update(const protocol::ExchangeRequest& exchange, BundleMirror
   Entry entry{.rank = exchange.sender.rank,
               .step = exchange.step,
               .checksum = protocol::BundleChecksum(exchange.frames),
+              .weight = exchange.weight,
               .rate = exchange.rate,
               .staleness = bundle->updates.size() - before};
   if (options_.staleness_aware_lr) entry.rate /= static_cast<float>(1 + entry.staleness);
   bundle->updates.push_back(entry);
-  const std::vector<float> gradient = Decoded(exchange, bundle->counts);
+  std::vector<float> gradient = Decoded(exchange, bundle->counts);
+  for (float& value : gradient) value /= static_cast<float>(exchange.weight);
   std::vector<absl::Span<float>> slots(bundle->slots.begin(), bundle->slots.end());
   const server::UpdateRule rule = *server::UpdateRule::Create(options_.rule);
   rule.Apply(bundle->updates.size(), entry.rate, rule.momentum(), gradient,
@@ -207,6 +209,7 @@ std::string AsyncMirror::CheckResult(uint32_t rank, const protocol::ExchangeRepl
   if (at < bundle.updates.size()) {
     const Entry& entry = bundle.updates[at];
     if (entry.rank == rank && entry.step == answer.step && entry.checksum == included.checksum &&
+        entry.weight == included.weight && entry.weight == answer.record.n &&
         entry.rate == answer.record.rate && entry.staleness == answer.staleness) {
       return "";
     }

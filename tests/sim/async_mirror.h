@@ -60,6 +60,7 @@ class AsyncMirror {
     uint32_t rank = 0;
     uint64_t step = 0;
     uint32_t checksum = 0;
+    uint32_t weight = 1;
     float rate = 0;
     uint64_t staleness = 0;
   };

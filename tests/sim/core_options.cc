@@ -1,5 +1,7 @@
 #include "tests/sim/core_options.h"
 
+#include "base/check.h"
+#include "server/control/plan_maker.h"
 #include "tests/sim/sim_world.h"
 
 namespace sluice {
@@ -15,6 +17,16 @@ job::ExchangeSpec ExchangeOf(const SurvivalOptions& job) {
           .control = job.control};
 }
 
+protocol::PlanHistory::Plan FirstPlanOf(const SurvivalOptions& job,
+                                        const protocol::TensorTable& table) {
+  const auto& parent = job.parent_plans;
+  const absl::StatusOr<server::PlanMaker::Plan> first =
+      server::FirstPlan(job.control, parent.has_value() ? parent->compression : job.compression,
+                        table, parent.has_value() ? parent->relays : job.ranks);
+  Check(first.ok(), "the schedule is one");
+  return *first;
+}
+
 server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::StartShard& start) {
   server::ShardOptions options;
   options.table = start.table;
@@ -23,6 +35,7 @@ server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::
   if (job.rack_of == 0) options.rule = job.rule;
   options.weights = job.weights;
   options.forwards_sums = job.rack_of > 0;
+  if (job.parent_plans.has_value()) options.parent_plan = FirstPlanOf(job, start.table);
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;

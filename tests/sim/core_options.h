@@ -4,8 +4,10 @@
 #include <cstdint>
 
 #include "job/exchange_spec.h"
+#include "protocol/compression_plan.h"
 #include "protocol/membership.h"
 #include "protocol/shard_control.h"
+#include "protocol/tensor_table.h"
 #include "server/shard/shard.h"
 #include "tests/sim/survival.h"
 #include "worker/core/pipeline.h"
@@ -16,6 +18,10 @@ inline constexpr uint32_t kRetryMs = 2;  // A busy shard asks workers to wait th
 
 // Returns how the job exchanges gradients.
 job::ExchangeSpec ExchangeOf(const SurvivalOptions& job);
+
+// Returns the job's first plan, or that of the parent job in a rack; null if there are no plans.
+protocol::PlanHistory::Plan FirstPlanOf(const SurvivalOptions& job,
+                                        const protocol::TensorTable& table);
 
 // Returns the options that the job and the coordinator's Start determine.
 server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::StartShard& start);

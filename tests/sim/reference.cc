@@ -32,6 +32,31 @@ bool IsDense(const protocol::CompressionSpec& compression) {
 
 }  // namespace
 
+std::shared_ptr<const protocol::CompressionPlan> PlanOfSchedule(
+    const SurvivalOptions& options, const protocol::TensorTable& table, uint64_t step,
+    const protocol::CompressionPlan* last) {
+  if (options.control.policy != job::PolicyKind::kSchedule || step == 0) return nullptr;
+  const job::ScheduleSpec& schedule = options.control.schedule;
+  const std::optional<double> density = job::DensityAt(schedule, step - 1);
+  if (step > 1 && density == job::DensityAt(schedule, step - 2)) return nullptr;
+  auto plan = std::make_shared<protocol::CompressionPlan>();
+  plan->id = last == nullptr ? 1 : last->id + 1;
+  plan->effective_step = step;
+  for (const protocol::Direction direction :
+       {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
+    for (uint32_t tensor = 0; tensor < table.size(); ++tensor) {
+      compress::CodecSpec codec =
+          protocol::SpecForTensor(options.compression, table[tensor], direction);
+      if (codec.codec != compress::CodecId::kTopK && codec.codec != compress::CodecId::kTopKExact)
+        continue;
+      if (!density) codec = {.codec = compress::CodecId::kFp16};
+      if (density) codec.level = *density;
+      plan->entries.push_back({.direction = direction, .codec = codec, .tensors = {tensor}});
+    }
+  }
+  return plan;
+}
+
 void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,
                absl::Span<float> momentum) {
   for (size_t i = 0; i < mean.size(); ++i) {
@@ -181,29 +206,6 @@ void Reference::CheckAll() {
   CheckReplica();
 }
 
-void Reference::FollowSchedule(uint64_t step) {
-  if (options_.control.policy != job::PolicyKind::kSchedule || step == 0) return;
-  const job::ScheduleSpec& schedule = options_.control.schedule;
-  const std::optional<double> density = job::DensityAt(schedule, step - 1);
-  if (step > 1 && density == job::DensityAt(schedule, step - 2)) return;
-  auto plan = std::make_shared<protocol::CompressionPlan>();
-  plan->id = plan_ == nullptr ? 1 : plan_->id + 1;
-  plan->effective_step = step;
-  for (const protocol::Direction direction :
-       {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
-    for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-      compress::CodecSpec codec =
-          protocol::SpecForTensor(options_.compression, table_[tensor], direction);
-      if (codec.codec != compress::CodecId::kTopK && codec.codec != compress::CodecId::kTopKExact)
-        continue;
-      if (!density) codec = {.codec = compress::CodecId::kFp16};
-      if (density) codec.level = *density;
-      plan->entries.push_back({.direction = direction, .codec = codec, .tensors = {tensor}});
-    }
-  }
-  Adopt(std::move(plan));
-}
-
 void Reference::Adopt(std::shared_ptr<const protocol::CompressionPlan> plan) {
   plan_ = std::move(plan);
   for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) RecodeDownlink(shard);
@@ -220,7 +222,8 @@ void Reference::RecodeDownlink(uint32_t shard) {
 }
 
 void Reference::RunStep(uint64_t step) {
-  FollowSchedule(step);
+  auto plan = PlanOfSchedule(options_, table_, step, plan_.get());
+  if (plan != nullptr) Adopt(std::move(plan));
   values_.clear();
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     values_.push_back(SimValues(options_, table_, rank, step));

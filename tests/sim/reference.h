@@ -86,8 +86,6 @@ class Reference final : public JobReference {
   void ChangeRanks(uint32_t ranks);
   void ChangeRanksIfDue();
   void CheckMerged(const std::vector<std::vector<std::vector<float>>>& before);
-  // Follows the job's schedule, independently of the plan maker.
-  void FollowSchedule(uint64_t step);
   void Adopt(std::shared_ptr<const protocol::CompressionPlan> plan);
   void RecodeDownlink(uint32_t shard);
   std::vector<worker::EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
@@ -135,6 +133,12 @@ class Reference final : public JobReference {
   std::map<uint32_t, Balance> downlink_totals_;                     // By chunk.
   std::vector<std::string> violations_;
 };
+
+// Returns the plan that begins with `step` by the job's schedule, worked out independently of the
+// plan maker. Returns null if none begins. `last` is the plan in force before the step, or null.
+std::shared_ptr<const protocol::CompressionPlan> PlanOfSchedule(
+    const SurvivalOptions& options, const protocol::TensorTable& table, uint64_t step,
+    const protocol::CompressionPlan* last);
 
 // Applies a step's mean as a simulated job's workers do. In step 0, the mean is the parameters.
 void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,

@@ -23,7 +23,7 @@ std::vector<float> DecodeRelayReference(const std::string& frame, size_t count) 
 PartReference::PartReference(const SurvivalOptions& options, const protocol::TensorTable& table,
                              const protocol::Layout& layout,
                              const std::vector<std::vector<float>>& parameters)
-    : options_(options), layout_(layout), parameters_(parameters) {
+    : options_(options), table_(table), layout_(layout), parameters_(parameters) {
   const protocol::CompressionSpec& compression = options.compression;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
@@ -38,6 +38,7 @@ PartReference::PartReference(const SurvivalOptions& options, const protocol::Ten
       chunk.spec.compensator = {.id = compress::CompensatorId::kNone};
     replica_.emplace(*server::UpdateRule::Create(*options.rule), counts);
   }
+  downlink_base_ = downlink;
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     downlinks_.emplace_back(
         downlink, compress::Compressor::Options{.seed = compression.seed,
@@ -46,6 +47,23 @@ PartReference::PartReference(const SurvivalOptions& options, const protocol::Ten
   for (const compress::ChunkConfig& chunk :
        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
     aggregators_.push_back(compress::MakeAggregator(chunk, options.ranks));
+  }
+}
+
+// Plans never change a rack's codecs.
+void PartReference::BeginStep(uint64_t step) {
+  if (options_.rack_of > 0) return;
+  auto plan = PlanOfSchedule(options_, table_, step, plan_.get());
+  if (plan == nullptr) return;
+  plan_ = std::move(plan);
+  for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) {
+    std::vector<compress::CodecSpec> specs =
+        protocol::SpecsUnder(plan_.get(), protocol::Direction::kDownlink, 0, downlink_base_);
+    // The chunks of this shard share a threshold.
+    for (size_t id = 0; id < specs.size(); ++id) {
+      if (layout_.chunks[id].shard != shard) specs[id].codec = compress::CodecId::kNone;
+    }
+    Check(downlinks_[shard].Recode(specs).ok(), "codecs may change");
   }
 }
 
@@ -58,6 +76,7 @@ worker::EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank,
   task.chunks = layout_.bundles[key.shard][key.bundle].chunks;
   task.nothing = given.weight == 0;
   task.last_of_step = IsLastEncoded(layout_, key.shard, key.bundle);
+  task.plan = plan_;
   for (const std::vector<float>& values : given.values) {
     task.gradients.push_back(absl::MakeConstSpan(values));
   }
@@ -185,6 +204,7 @@ RelayReference::RelayReference(const SurvivalOptions& above,
   for (const SurvivalOptions& rack : rack_options_) {
     racks_.push_back(std::make_unique<PartReference>(rack, table_, layout_, parameters_));
   }
+  if (IsAsync(above)) return;  // Such a job has no single course.
   for (uint64_t step = 0; step <= above.steps; ++step) RunStep(step);
   above_->CheckBalances("above", &violations_);
   for (uint32_t relay = 0; relay < racks_.size(); ++relay) {
@@ -193,6 +213,7 @@ RelayReference::RelayReference(const SurvivalOptions& above,
 }
 
 void RelayReference::RunStep(uint64_t step) {
+  above_->BeginStep(step);
   values_.clear();
   for (const SurvivalOptions& rack : rack_options_) {
     auto& of_rack = values_.emplace_back();

@@ -52,6 +52,8 @@ class PartReference final : public JobReference {
   Values Publish(const BundleKey& key, uint32_t n, const Values& mean);
   // Closes the bundle as a job without a parent does.
   Values Close(const BundleKey& key, uint32_t n, Values sum);
+  // Follows the job's schedule of plans. Call this before each step.
+  void BeginStep(uint64_t step);
   void EndStep(uint64_t step, uint32_t shard) { downlinks_[shard].EndStep(step); }
   void CheckBalances(const std::string& whose, std::vector<std::string>* violations) const;
 
@@ -59,8 +61,11 @@ class PartReference final : public JobReference {
   worker::EncodedBundle Encode(const BundleKey& key, uint32_t rank, const Given& given);
 
   const SurvivalOptions& options_;
+  const protocol::TensorTable& table_;
   const protocol::Layout& layout_;
   const std::vector<std::vector<float>>& parameters_;
+  std::shared_ptr<const protocol::CompressionPlan> plan_;  // The plan in force; not in a rack.
+  std::vector<compress::ChunkConfig> downlink_base_;       // Without a plan, by chunk.
   std::vector<worker::BundleEncoder> encoders_;
   std::vector<compress::Compressor> downlinks_;                     // By shard.
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk.

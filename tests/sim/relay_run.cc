@@ -9,6 +9,15 @@
 
 namespace sluice {
 
+namespace {
+
+uint64_t NewestPlan(const SimRank& rank) {
+  const std::vector<protocol::CompressionPlan> plans = rank.pipeline->KnownPlans();
+  return plans.empty() ? 0 : plans.back().id;
+}
+
+}  // namespace
+
 void RackRun::KillServers() {
   for (const ProcessId process : serving_) Kill(process);
 }
@@ -76,6 +85,27 @@ void RackRun::EndWithTheJob() {
   for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
 }
 
+// If the relays do not wait for each other, a worker has the parameters of its relay after each
+// step.
+void RackRun::FinishStep(uint32_t index) {
+  SurvivalRun::FinishStep(index);
+  const SimRank& rank = ranks_[index];
+  const std::vector<std::vector<float>>* const wanted = above_.ParametersAfter(relay_, rank.step);
+  if (wanted == nullptr || *wanted == rank.parameters) return;
+  Violate(absl::StrCat("rank ", index, " of rack ", relay_, " has other parameters after step ",
+                       rank.step, " than its relay"));
+}
+
+// The workers of a rack must know the same plan as its relay.
+void RackRun::CheckEnd(uint32_t index) {
+  SurvivalRun::CheckEnd(index);
+  const uint64_t plan = NewestPlan(ranks_[index]);
+  const uint64_t of_relay = above_.NewestPlanOf(relay_);
+  if (plan == of_relay || of_relay == 0 || !options_.control.makes_plans()) return;
+  Violate(absl::StrCat("rank ", index, " of rack ", relay_, " ends with plan ", plan,
+                       " and its relay with plan ", of_relay));
+}
+
 void RackRun::Asked(const server::AskParent& ask) { above_.Ask(relay_, ask); }
 
 void RackRun::Finished(const server::LeaveParent& leave) { above_.Finish(relay_, leave); }
@@ -103,6 +133,11 @@ void ParentRun::DoQueued(uint32_t index) {
   }
 }
 
+uint64_t ParentRun::NewestPlanOf(uint32_t relay) const {
+  const SimRank& rank = ranks_[relay];
+  return rank.pipeline == nullptr || rank.pipeline->step() < options_.steps ? 0 : NewestPlan(rank);
+}
+
 void ParentRun::Ask(uint32_t index, const server::AskParent& ask) {
   Queue(index, [this, index, term = ask.term] { JoinAbove(index, term); });
 }
@@ -116,7 +151,7 @@ void ParentRun::Finish(uint32_t index, const server::LeaveParent& leave) {
   Queue(index, [this, index, term = leave.term] {
     Relay& relay = relays_[index];
     if (term != relay.term || relay.lost || !Talks(ranks_[index])) return;
-    CheckUplink(index);
+    if (async_ == nullptr) CheckUplink(index);
     relay.busy = true;
     ranks_[index].state = SimRank::State::kLeaving;
     Leave(index);
@@ -167,7 +202,8 @@ absl::Status ParentRun::MayRestore(uint32_t index, uint64_t step) {
 
 void ParentRun::BeginWork(uint32_t index, const protocol::JoinGrant& grant) {
   Relay& relay = relays_[index];
-  relay.step.emplace(table_, layout_, grant.first_step, grant.parameters_agree);
+  relay.step.emplace(table_, layout_, grant.first_step, grant.parameters_agree,
+                     /*keeps_parameters=*/async_ != nullptr);
   relay.begun = relay.busy = relay.joining = false;
   racks_[index]->StartRackTerm(relay.term, grant.restore_step, grant.parameters_agree);
   DoQueued(index);
@@ -193,7 +229,7 @@ void ParentRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& 
     if (step.complete()) AgreeOnParameters(index);
     return;
   }
-  if (!std::exchange(relay.begun, true)) pipeline.StartStep();
+  if (!std::exchange(relay.begun, true)) BeginStepAbove(index);
   relay.busy = step.complete();
   PlantInStep(&relay, sum.n, ready);
   if (step.IsNeeded(shard, sum.bundle, /*buffers_due=*/false)) {
@@ -219,11 +255,44 @@ void ParentRun::PlantInStep(Relay* relay, uint32_t n, const std::vector<uint32_t
   }
 }
 
+void ParentRun::BeginStepAbove(uint32_t index) {
+  if (IsChecked(ranks_[index])) async_->StepBegins(index);
+  ranks_[index].pipeline->StartStep();
+}
+
+void ParentRun::TakeResults(uint32_t index) {
+  relay::RelayStep& step = *relays_[index].step;
+  SimRank& rank = ranks_[index];
+  const worker::Pipeline& pipeline = *rank.pipeline;
+  const bool updates = step.keeps_parameters() && step.step() > 0;
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    const absl::Status taken =
+        updates ? ReadResult(pipeline, tensor, worker::ResultUse::kUpdate, step.result(tensor))
+                : ReadMean(pipeline, tensor, step.values(tensor));
+    Check(taken.ok(), "a done step decodes");
+  }
+  if (step.step() == 0) step.KeepParameters();
+  if (!step.keeps_parameters()) return;
+  rank.parameters.resize(table_.size());
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    rank.parameters[tensor].assign(step.result(tensor).begin(), step.result(tensor).end());
+  }
+  if (IsChecked(rank)) async_->StepDone(rank.rank, pipeline);
+}
+
+const std::vector<std::vector<float>>* ParentRun::ParametersAfter(uint32_t relay,
+                                                                  uint64_t step) const {
+  const std::optional<relay::RelayStep>& of = relays_[relay].step;
+  const bool is_known =
+      of.has_value() && of->keeps_parameters() && ranks_[relay].step == step && of->step() != step;
+  return is_known ? &ranks_[relay].parameters : nullptr;
+}
+
 void ParentRun::AgreeOnParameters(uint32_t index) {
   Relay& relay = relays_[index];
   SimRank& rank = ranks_[index];
   relay.busy = true;
-  rank.pipeline->StartStep();
+  BeginStepAbove(index);
   if (index != 0) {
     worker::Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
@@ -244,15 +313,20 @@ void ParentRun::FinishStep(uint32_t index) {
   if (!relay.step->complete()) return;
   const worker::Pipeline& pipeline = *rank.pipeline;
   rank.step = pipeline.step();
-  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-    Check(ReadMean(pipeline, tensor, relay.step->values(tensor)).ok(), "a done step decodes");
-  }
+  TakeResults(index);
   if (pipeline.Result().checkpoint_due) SaveCheckpoint(index, "");
+  relay::Announcements announced;
+  if (rank.step > 0) announced = {pipeline.named_checkpoint(), pipeline.AnnouncedPlan()};
+  if (HasBug(SurvivalBug::kPlanNotToldToRack)) announced.plan = nullptr;
   std::vector<std::vector<server::Publication>> publications;
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
     publications.push_back(relay.step->Publications(
-        shard, [&](uint32_t bundle) { return pipeline.Record(shard, bundle).n; },
-        rank.step == 0 ? 0 : pipeline.named_checkpoint()));
+        shard, [&](uint32_t bundle) { return pipeline.Record(shard, bundle).n; }, announced));
+  }
+  for (auto& of_shard : publications) {
+    for (server::Publication& publication : of_shard) {
+      if (HasBug(SurvivalBug::kParametersAsChange) && rank.step > 0) publication.exact = false;
+    }
   }
   if (const uint64_t named = publications[0][0].checkpoint_step; named > 0) {
     relay.named_below = named;

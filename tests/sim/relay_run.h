@@ -66,6 +66,8 @@ class RackRun final : public SurvivalRun {
   using SurvivalRun::CutPower;
 
  private:
+  void FinishStep(uint32_t rank) override;
+  void CheckEnd(uint32_t rank) override;
   void Asked(const server::AskParent& ask) override;
   void Finished(const server::LeaveParent& leave) override;
   void Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) override;
@@ -93,6 +95,12 @@ class ParentRun final : public SurvivalRun {
   ProcessId RelayProcess(uint32_t relay) const { return WorkerProcess(relay); }
   // Describes the relays for logs.
   std::string WhereRelaysAre() const;
+  // Returns the number of the newest plan that a relay knows at the end of the job; 0 if the relay
+  // is not at the end or knows none.
+  uint64_t NewestPlanOf(uint32_t relay) const;
+  // Returns the parameters that the relay keeps after `step`; null if it keeps none or is at
+  // another step.
+  const std::vector<std::vector<float>>* ParametersAfter(uint32_t relay, uint64_t step) const;
 
   // A fault of a relay also strikes the servers of its rack, and a power cut all racks.
   void KillAndRestart(ProcessId process) override;
@@ -143,7 +151,9 @@ class ParentRun final : public SurvivalRun {
   void DoQueued(uint32_t relay);
   void JoinAbove(uint32_t relay, uint32_t term);
   void HandUp(uint32_t relay, uint32_t shard, const server::BundleSum& sum);
+  void BeginStepAbove(uint32_t relay);
   void AgreeOnParameters(uint32_t relay);
+  void TakeResults(uint32_t relay);
   void LoseSession(uint32_t relay);
   uint32_t PlantedWeight(uint32_t n) const;
   void PlantInStep(Relay* relay, uint32_t n, const std::vector<uint32_t>& ready) const;

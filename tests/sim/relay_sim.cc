@@ -29,6 +29,16 @@ std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
     SurvivalOptions& rack = racks.emplace_back(options.above);
     rack.ranks = workers;
     rack.weights.clear();
+    if (IsAsync(options.above)) {
+      rack.has_async_parent = true;
+      rack.mode = job::Mode::kSync;
+      rack.staleness = 0;
+      rack.staleness_aware_lr = false;
+      rack.control = {};
+    } else if (options.above.control.makes_plans()) {
+      rack.parent_plans = {.compression = options.above.compression,
+                           .relays = static_cast<uint32_t>(options.racks.size())};
+    }
     rack.rack_of = std::accumulate(options.racks.begin(), options.racks.end(), 0u);
     rack.first_rank = first;
     rack.compression.uplink = options.uplink;
@@ -206,6 +216,7 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   // a step 0.
   above.compression.uplink = *compress::ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
   above.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  if (CounterRandom(seed, 34).Below(3) == 0) above = WithScheduleOf(seed, above);
   options.uplink = *compress::ParseCodecSpec(kInside[random.Below(std::size(kInside))]);
   // Half of the jobs have two racks of two workers.
   options.racks = {2, 2};
@@ -225,6 +236,28 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   for (uint64_t i = 0; i < faults; ++i) {
     options.faults.push_back(SomeRelayStrike(&random));
   }
+  return options;
+}
+
+RelaySimOptions RandomAsyncRelayOptions(uint64_t seed) {
+  static constexpr absl::string_view kUp[] = {"none",   "fp16",        "int8",  "topk:10%+int4",
+                                              "eden:2", "ternary:0.5", "onebit"};
+  static constexpr absl::string_view kDown[] = {"none", "fp16", "int8", "topk:10%+int4"};
+  RelaySimOptions options = RandomRelayOptions(seed);
+  CounterRandom random(seed, 35);
+  SurvivalOptions& above = options.above;
+  const SurvivalOptions async = RandomAsyncOptions(seed);
+  above.mode = async.mode;
+  above.staleness = async.staleness;
+  above.staleness_aware_lr = async.staleness_aware_lr;
+  above.rule = async.rule;
+  above.steps = async.steps;
+  above.replay_limit = 0;
+  above.parameters_agree = false;
+  above.compression.uplink = *compress::ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
+  above.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  above.control = {};
+  if (random.Below(3) == 0) above = WithScheduleOf(seed, above);
   return options;
 }
 

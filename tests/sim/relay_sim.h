@@ -1,7 +1,8 @@
 // RelaySim runs a whole job with relays on one thread, as Survival does for a job without relays.
 // It uses the real coordinators, shards and encoders of the parent job and of every rack, and the
 // real RelayStep between them, with faults from seeds. Every step must agree at both levels with
-// RelayReference, which has no network.
+// RelayReference, which has no network. If the relays do not wait for each other, AsyncChecks
+// checks the parent job, and each rack's workers must have the parameters of their relay.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +53,9 @@ RelayStrike SomeRelayStrike(CounterRandom* random);
 
 // Draws a job, codecs and faults from `seed`.
 RelaySimOptions RandomRelayOptions(uint64_t seed);
+
+// Like RandomRelayOptions, for relays that do not wait for each other.
+RelaySimOptions RandomAsyncRelayOptions(uint64_t seed);
 
 std::string Describe(const RelaySimOptions& options);
 

@@ -100,6 +100,36 @@ TEST(RelaySimTest, OtherDelaysAndFaultsGiveTheSameParameters) {
   }
 }
 
+// If the relays do not wait for each other, every rack must have its relay's parameters after each
+// step. AsyncChecks checks the parent job.
+TEST(AsyncRelaySimTest, EveryRackHasTheParametersOfItsRelayForEverySeed) {
+  const uint64_t seeds = SeedCount(kRelaySimSeeds);
+  RelaySimReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    const RelaySimOptions options = RandomAsyncRelayOptions(seed);
+    const RelaySimReport report = RunRelays(options);
+    ASSERT_TRUE(report.all.violations.empty()) << Failure(options, report);
+    total.all.updates += report.all.updates;
+    total.all.checkpoints += report.all.checkpoints;
+    total.rollbacks_above += report.rollbacks_above;
+  }
+  if (seeds < 100) return;
+  EXPECT_GT(total.all.updates, seeds);
+  EXPECT_GT(total.all.checkpoints, seeds);
+  EXPECT_GT(3 * total.rollbacks_above, seeds);
+}
+
+TEST(AsyncRelaySimTest, ParametersThatArePublishedAsAChangeAreFound) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    RelaySimOptions options = RandomAsyncRelayOptions(seed);
+    options.above.bug = SurvivalBug::kParametersAsChange;
+    for (const std::string& violation : RunRelays(options).all.violations) {
+      if (absl::StrContains(violation, "than its relay")) return;
+    }
+  }
+  FAIL();
+}
+
 // The power fails after the parent job and one rack have finished, but not the other rack. The
 // workers of the finished rack restart after their relay has found that the job is over. The job
 // must still end correctly.
@@ -147,7 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kRackBeginsWithItsNewest, "RackBeginsWithItsNewest",
                 "its relay is at"},
         BugCase{SurvivalBug::kRackNotAsked, "RackNotAsked", "does not end"},
-        BugCase{SurvivalBug::kRackNotAwaited, "RackNotAwaited", "is complete, but rack"}),
+        BugCase{SurvivalBug::kRackNotAwaited, "RackNotAwaited", "is complete, but rack"},
+        BugCase{SurvivalBug::kPlanNotToldToRack, "PlanNotToldToRack", "its relay with plan"}),
     BugName);
 
 }  // namespace

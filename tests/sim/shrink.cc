@@ -113,6 +113,7 @@ class Search {
     }
     if (script_.options.control.policy != job::PolicyKind::kFixed)
       TryJob([](auto* job) { job->control = {}; });
+    if (script_.options.control.makes_plans()) return;  // A schedule needs its codecs.
     const compress::CodecSpec none = *compress::ParseCodecSpec("none");
     if (!(script_.options.compression.uplink == none)) {
       TryJob([&](auto* job) { job->compression.uplink = none; });

@@ -22,10 +22,10 @@ inline protocol::TensorTable SimTable() {
           {.name = "fc2.weight", .shape = {10, 31}, .strides = {}}};
 }
 
-// Modes async and ssp exchange buffers in step 0 only.
+// Modes async and ssp exchange buffers in step 0 only. Simulated jobs with relays have none.
 inline protocol::TensorTable SimTable(const SurvivalOptions& options) {
   protocol::TensorTable table = SimTable();
-  if (IsAsync(options)) {
+  if (IsAsync(options) && options.weights.empty()) {
     table.push_back(
         {.name = "norm", .shape = {12}, .strides = {}, .role = protocol::TensorRole::kBuffer});
   }

@@ -22,8 +22,9 @@ SimOutcome RunSurvivalSeed(uint64_t seed) {
   return OutcomeOf(Describe(options), RunSurvival(options));
 }
 
+template <RelaySimOptions (*Job)(uint64_t seed)>
 SimOutcome RunRelaySeed(uint64_t seed) {
-  const RelaySimOptions options = RandomRelayOptions(seed);
+  const RelaySimOptions options = Job(seed);
   return OutcomeOf(Describe(options), RunRelays(options).all);
 }
 
@@ -42,7 +43,8 @@ constexpr SimKind kSimKinds[] = {
     {"fixed", RunSurvivalSeed<RandomSurvivalOptions>, ShrinkSeed<RandomSurvivalOptions>},
     {"elastic", RunSurvivalSeed<RandomElasticOptions>, ShrinkSeed<RandomElasticOptions>},
     {"quorum", RunSurvivalSeed<RandomQuorumOptions>, ShrinkSeed<RandomQuorumOptions>},
-    {"relay", RunRelaySeed, ShrinkSeed<RandomRelayOptions>},
+    {"relay", RunRelaySeed<RandomRelayOptions>, ShrinkSeed<RandomRelayOptions>},
+    {"async_relay", RunRelaySeed<RandomAsyncRelayOptions>, ShrinkSeed<RandomAsyncRelayOptions>},
     {"async", RunSurvivalSeed<RandomAsyncJob>, ShrinkSeed<RandomAsyncJob>},
     {"elastic_async", RunSurvivalSeed<RandomElasticAsyncOptions>,
      ShrinkSeed<RandomElasticAsyncOptions>},

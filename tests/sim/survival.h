@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "job/control_spec.h"
+#include "job/exchange_spec.h"
 #include "job/modes.h"
 #include "job/optimizer_spec.h"
 #include "protocol/compression_spec.h"
@@ -184,8 +185,10 @@ enum class SurvivalBug {
   kLossAboveNotTold,        // The rack continues although its relay's session is over.
   // The rack restores its newest checkpoint instead of the parent's choice.
   kRackBeginsWithItsNewest,
-  kRackNotAsked,    // The parent does not ask whether the rack has the checkpoint.
-  kRackNotAwaited,  // A relay reports its part before the rack's checkpoint is complete.
+  kRackNotAsked,        // The parent does not ask whether the rack has the checkpoint.
+  kRackNotAwaited,      // A relay reports its part before the rack's checkpoint is complete.
+  kPlanNotToldToRack,   // A relay does not forward the parent job's plans.
+  kParametersAsChange,  // A relay publishes parameters as if they were a change.
 };
 
 struct SurvivalOptions {
@@ -219,6 +222,9 @@ struct SurvivalOptions {
   std::vector<uint32_t> weights{};
   uint32_t rack_of = 0;
   uint32_t first_rank = 0;
+  std::optional<job::ParentPlans> parent_plans{};  // As in job::JobPart.
+  // In a rack: the relays do not wait for each other, so the rack has no single valid course.
+  bool has_async_parent = false;
   // The shards' update rule. Without one, shards publish the mean.
   std::optional<job::OptimizerSpec> rule{};
   // How long the job waits for a lost process, and for a worker without progress (0: for ever).

@@ -30,7 +30,7 @@ bool IsReplaced(const SimRank& rank, const std::optional<protocol::RunRecord>& r
 void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard,
                             const protocol::ExchangeRequest& exchange) {
   if (IsChecked(ranks_[rank])) async_->CheckSent(shard, exchange, ranks_[rank].parameters);
-  if (async_ != nullptr) return;
+  if (async_ != nullptr || options_.has_async_parent) return;
   if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
   // The other worker's results can affect what the others encode.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
@@ -49,6 +49,7 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard,
 
 void SurvivalRun::CheckResult(uint32_t shard, const protocol::ExchangeReply& answer) {
   if (GoesManyWays(options_)) return ledger_.CheckAnswer(shard, answer);
+  if (options_.has_async_parent) return;
   if (computes_otherwise_) return;  // Workers that have seen the other result report it.
   // Ignores a shard that has not learned of a rollback; no worker continues from its answers.
   if (disk_.record().has_value() && answer.record.term < disk_.record()->term) return;
@@ -224,7 +225,7 @@ void SurvivalRun::CheckEnd(uint32_t index) {
     return;
   if (async_ != nullptr) async_->WorkerEnds(rank.rank, *rank.encoder);
   // The ledger of the rank's term compares the ranks' parameters.
-  if (GoesManyWays(options_) || async_ != nullptr) {
+  if (GoesManyWays(options_) || async_ != nullptr || options_.has_async_parent) {
     report_.parameters_hash = hash;
     return;
   }

@@ -236,11 +236,10 @@ absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& gra
 
 // Returns the first plans as Join delivers them.
 std::vector<protocol::CompressionPlan> SurvivalRun::FirstPlans() const {
-  const absl::StatusOr<server::PlanMaker::Plan> first =
-      server::FirstPlan(options_.control, options_.compression, table_, options_.ranks);
-  Check(first.ok(), "the schedule is one");
-  if (*first == nullptr) return {};
-  return {**first};
+  const protocol::PlanHistory::Plan first = FirstPlanOf(options_, table_);
+  if (first == nullptr) return {};
+  if (options_.parent_plans.has_value()) return {*server::PlanInRack(*first)};
+  return {*first};
 }
 
 // Ends the session after a rollback, or after an error that looks like one. The program joins

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "job/control_spec.h"
 #include "protocol/compression_plan.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
@@ -121,6 +122,11 @@ class Pipeline {
   absl::StatusOr<std::vector<ResultPart>> Parts(uint32_t tensor, size_t elements,
                                                 ResultUse use) const;
   // The remaining methods concern the last step, once it is done.
+  // As RelaySession::AnnouncedPlan.
+  protocol::PlanHistory::Plan AnnouncedPlan() const {
+    if (!options_.exchange.in_lockstep()) return nullptr;  // Plans take effect on arrival.
+    return plans_.Beginning(step_ + job::kPlanDelay);
+  }
   StepResult Result() const;
   // Returns the publications, up to the last step, that were not part of a task. No later task will
   // contain them, so the caller must pass them to the encoder's Observe.

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "protocol/compression_plan.h"
 #include "protocol/tensor_table.h"
 #include "worker/core/job_client.h"
 #include "worker/core/session.h"
@@ -23,6 +25,9 @@ class RelaySession : public Session {
   virtual absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) = 0;
   // Divisor of the last step's mean of a bundle. Call after Wait.
   virtual uint32_t Contributions(uint32_t shard, uint32_t bundle) const = 0;
+  // In lockstep modes: the plan that a result of the last step announced, two steps ahead of its
+  // first step. Null if there is none. Call after Wait.
+  virtual std::shared_ptr<const protocol::CompressionPlan> AnnouncedPlan() const = 0;
   // Step of the last named checkpoint, which may be a future step. 0 if no checkpoint was named.
   virtual uint64_t named_checkpoint() const = 0;
   // Step of the newest complete checkpoint that this session knows. 0 if it knows none.

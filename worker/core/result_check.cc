@@ -38,6 +38,9 @@ absl::Status ResultCheck::Check(uint32_t shard, const Own& own,
   if (!options_.exchange.in_lockstep()) {
     const absl::Status versions = CheckVersions(own.version, chunks.size(), answer);
     if (!versions.ok()) return versions;
+  } else if (answer.exact && options_.rack_of == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("it has all parameters, which mode ",
+                                                   NameOf(options_.exchange.mode), " never sends"));
   } else if (answer.results.size() != wanted) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", answer.results.size(), " frames, wanted ", wanted));

@@ -24,7 +24,7 @@ void StepResults::StartStep(bool observed) {
   for (std::vector<BundleResult>& bundles : bundles_) {
     for (BundleResult& bundle : bundles) {
       BundleResult next;
-      if (observed && !bundle.taken) {
+      if (observed && !bundle.taken && !bundle.exact) {
         next.published = std::move(bundle.frames.empty() ? bundle.published : bundle.frames);
       }
       bundle = std::move(next);
@@ -148,7 +148,7 @@ std::vector<Published> StepResults::TakePublished() {
   for (size_t shard = 0; shard < bundles_.size(); ++shard) {
     for (size_t i = 0; i < bundles_[shard].size(); ++i) {
       BundleResult& bundle = bundles_[shard][i];
-      if (std::exchange(bundle.taken, true)) continue;
+      if (bundle.exact || std::exchange(bundle.taken, true)) continue;
       const std::vector<std::string>& frames =
           bundle.frames.empty() ? bundle.published : bundle.frames;
       if (frames.empty()) continue;

@@ -52,6 +52,9 @@ class RemoteSession final : public RelaySession {
   uint32_t Contributions(uint32_t shard, uint32_t bundle) const override {
     return steps_.Contributions(shard, bundle);
   }
+  std::shared_ptr<const protocol::CompressionPlan> AnnouncedPlan() const override {
+    return steps_.AnnouncedPlan();
+  }
   uint64_t named_checkpoint() const override { return steps_.named_checkpoint(); }
   uint64_t durable_step() const override { return steps_.durable_step(); }
   absl::Status Skip() override { return steps_.Skip(); }

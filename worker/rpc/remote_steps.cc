@@ -187,6 +187,11 @@ uint32_t RemoteSteps::Contributions(uint32_t shard, uint32_t bundle) const {
   return pipeline_.Record(shard, bundle).n;
 }
 
+protocol::PlanHistory::Plan RemoteSteps::AnnouncedPlan() const {
+  MutexLock lock(&mutex_);
+  return pipeline_.AnnouncedPlan();
+}
+
 uint64_t RemoteSteps::named_checkpoint() const {
   MutexLock lock(&mutex_);
   return pipeline_.named_checkpoint();

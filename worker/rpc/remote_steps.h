@@ -53,6 +53,7 @@ class RemoteSteps final : private ShardStream::Events {
   absl::Status Submit(uint32_t tensor, const GradientView& gradient);
   absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
   uint32_t Contributions(uint32_t shard, uint32_t bundle) const;
+  protocol::PlanHistory::Plan AnnouncedPlan() const;
   uint64_t named_checkpoint() const;
   uint64_t durable_step() const;
   absl::Status Skip();
