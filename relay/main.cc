@@ -100,12 +100,19 @@ int Run(Flags flags) {
     logger.Error(transport.status().message());
     return app::kExitUsage;
   }
+  // The rack's servers call only each other, in this process.
+  net::TransportOptions in_rack = flags.transport;
+  in_rack.grpc_proxy.clear();
+  const absl::StatusOr<std::shared_ptr<const net::Transport>> rack_transport =
+      net::Transport::Open(in_rack, logger);
+  if (!rack_transport.ok()) return server::FailedToStart(rack_transport.status(), logger);
   const RelayOptions options{.job = *job,
                              .relay = flags.relay,
                              .listen = flags.listen,
                              .advertise = flags.advertise,
                              .upstream = flags.coordinator,
                              .transport = *transport,
+                             .rack_transport = *rack_transport,
                              .allow_anonymous = flags.allow_anonymous,
                              .supervised = flags.supervised,
                              .log = log,

@@ -158,7 +158,7 @@ absl::Status RunningRelay::StartServers() {
          .listen = beside(options_.listen),
          .advertise = beside(options_.advertise),
          .coordinator = first ? "" : servers_[0]->address(),
-         .transport = options_.transport,
+         .transport = options_.rack_transport,
          .allow_anonymous = options_.allow_anonymous,
          .reflection = options_.reflection,
          .supervised = options_.supervised,

@@ -159,6 +159,10 @@ class Relay(unittest.TestCase):
         self.assertIn("relay 1", run.text())
         self.assertEqual(self.left(), {})
 
+    def test_links_of_a_given_rate(self):
+        self.finish(self.start("--link-rate", "200Mbit", "--set", "steps=30", "--set", "control={policy: auto}",
+                               "--set", "compression={uplink: fp16, downlink: fp16}"))
+
     def test_a_relay(self):
         self.survive("relay 0")
 
