@@ -30,10 +30,9 @@ JobSpec JobOfServers(const JobSpec& job);
 // Returns the job of the rack of `relay`: the workers of the rack, with relays.uplink, lossless
 // results, and a separate checkpoint folder below the job's folder. Its mode is always a lockstep
 // mode: if the relays do not wait for each other, the rack's mode is `sync`. Compression plans
-// never change the rack's codecs. The hash differs from the
-// hashes of other racks and of the servers' job, so that no process joins the wrong job. The rack
-// makes a checkpoint when the servers' job does, and a loss always rolls the rack back to a
-// checkpoint.
+// never change the rack's codecs. The hash differs from the hashes of other racks and of the
+// servers' job, so that no process joins the wrong job. The rack makes a checkpoint when the
+// servers' job does, and a loss always rolls the rack back to a checkpoint.
 JobSpec JobOfRack(const JobSpec& job, uint32_t relay);
 
 }  // namespace sluice::job

@@ -335,4 +335,12 @@ std::string ModelTrainer::FormatParameters(absl::string_view note) {
   return bytes;
 }
 
+absl::StatusOr<std::string> ModelTrainer::FormatSafetensors() {
+  SwapTested();
+  absl::StatusOr<std::string> bytes =
+      sluice::worker::FormatSafetensors(parallel_->StateDict(*model_));
+  SwapTested();
+  return bytes;
+}
+
 }  // namespace sluice::worker

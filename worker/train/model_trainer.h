@@ -89,6 +89,8 @@ class ModelTrainer {
   // Returns the parameters that Test tests as the content of parameters.pt, with a note
   // (parameters_file.h). They are fp32 in any precision of the job.
   std::string FormatParameters(absl::string_view note = {});
+  // Returns them as the content of parameters.safetensors.
+  absl::StatusOr<std::string> FormatSafetensors();
   std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
   uint64_t skipped() const { return skipped_; }
 

@@ -4,8 +4,12 @@
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/torch.h>
 
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +20,34 @@ namespace {
 
 constexpr char kNoteRecord[] = "note.txt";
 constexpr size_t kNoteBytesMax = 4096;
+// The header is padded with spaces, so that the values begin at a multiple of this.
+constexpr size_t kSafetensorsAlignment = 8;
+static_assert(std::endian::native == std::endian::little,
+              "values are copied as they are in memory");
+
+// Returns the name of a type in safetensors; null if there is none.
+const char* SafetensorsType(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return "F32";
+    case at::kDouble:
+      return "F64";
+    case at::kHalf:
+      return "F16";
+    case at::kBFloat16:
+      return "BF16";
+    case at::kLong:
+      return "I64";
+    case at::kInt:
+      return "I32";
+    case at::kByte:
+      return "U8";
+    case at::kBool:
+      return "BOOL";
+    default:
+      return nullptr;
+  }
+}
 
 // Like torch::pickle_save, but without TorchScript type tags. Those are globals that torch.load
 // refuses to look up in its safe mode (weights_only), the default of newer PyTorch versions.
@@ -54,6 +86,31 @@ std::string FormatParameters(const NamedTensors& tensors, absl::string_view note
 
 std::string FormatParameters(const torch::nn::Module& module) {
   return FormatParameters(TensorsOf(module));
+}
+
+absl::StatusOr<std::string> FormatSafetensors(const NamedTensors& tensors) {
+  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::string values;
+  for (const auto& [name, tensor] : tensors) {
+    const char* const type = SafetensorsType(tensor.scalar_type());
+    if (type == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", name, " has type ", c10::toString(tensor.scalar_type()),
+                       ", for which the safetensors format has no name"));
+    }
+    const at::Tensor rows = tensor.detach().to(at::kCPU).contiguous();
+    const size_t begin = values.size();
+    values.append(static_cast<const char*>(rows.data_ptr()), rows.nbytes());
+    header[name] = {
+        {"dtype", type}, {"shape", rows.sizes().vec()}, {"data_offsets", {begin, values.size()}}};
+  }
+  std::string text = header.dump();
+  text.append((kSafetensorsAlignment - text.size() % kSafetensorsAlignment) % kSafetensorsAlignment,
+              ' ');
+  const uint64_t size = text.size();
+  std::string file(sizeof(size), '\0');
+  std::memcpy(file.data(), &size, sizeof(size));
+  return absl::StrCat(file, text, values);
 }
 
 absl::Status SaveParameters(const std::string& bytes, const std::string& path) {

@@ -1,11 +1,12 @@
-// ParametersFile: trained parameters on disk, in the format of PyTorch's torch.load: a dict from
-// names to tensors.
+// ParametersFile: trained parameters on disk, in the format of PyTorch's torch.load (a dict from
+// names to tensors) or in the safetensors format.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/torch/named_tensors.h"
 
@@ -15,6 +16,12 @@ namespace sluice::worker {
 std::string FormatParameters(const NamedTensors& tensors, absl::string_view note = {});
 // Formats all parameters and buffers of `module`.
 std::string FormatParameters(const torch::nn::Module& module);
+
+// Returns the content of a file in the safetensors format of Hugging Face, which contains no code:
+// the length of the header in 8 bytes, a JSON header with the type, shape and position of each
+// tensor, and the values in row-major order. All numbers are little-endian. Fails with
+// INVALID_ARGUMENT if the format has no name for a tensor's type.
+absl::StatusOr<std::string> FormatSafetensors(const NamedTensors& tensors);
 
 // Writes `bytes` to `path` and creates its folder if it does not exist. The file appears under its
 // name only when it is complete and durable.

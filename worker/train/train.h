@@ -72,12 +72,13 @@ struct TrainReport {
 // Runs `spec` as `rank`: loads data, builds the model, joins, trains, evaluates, saves the
 // parameters and leaves. Rank 0, or with elastic membership the lowest rank that took part in the
 // last step, tests the model at each epoch's end and after the last step. If the job has an
-// `output`, that rank writes best.pt at each best test and parameters.pt at the end, and rank 0
-// writes scalars during the run. When the job wants a checkpoint, the run saves its state, and rank
-// 0 adds parameters.pt. If the join asks for it, the run restores a checkpoint and continues from
-// there. On a failure after the join, the run abandons the job with the reason, unless the failure
-// is a rollback (IsRollback): then another run with a new client continues. Equal inputs
-// and threads give equal parameters, bit for bit, with or without restarts from checkpoints.
+// `output`, that rank writes best.pt at each best test, and parameters.pt and
+// parameters.safetensors at the end; rank 0 writes scalars during the run. When the job wants a
+// checkpoint, the run saves its state, and rank 0 adds parameters.pt. If the join asks for it, the
+// run restores a checkpoint and continues from there. On a failure after the join, the run abandons
+// the job with the reason, unless the failure is a rollback (IsRollback): then another run with a
+// new client continues. Equal inputs and threads give equal parameters, bit for bit, with or
+// without restarts from checkpoints.
 absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, JobClient* client,
                                         const TrainOptions& options, const Logger& logger);
 

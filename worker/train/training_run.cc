@@ -308,14 +308,22 @@ void TrainingRun::KeepIfBest(const Evaluation& evaluation) {
   results_.SetBest(test);
 }
 
+// Writes the trained parameters to `path`, and beside it to parameters.safetensors.
+absl::Status TrainingRun::SaveTrained(const std::string& path) {
+  absl::Status saved = SaveParameters(trainer_->FormatParameters(), path);
+  if (!saved.ok()) return saved;
+  const absl::StatusOr<std::string> bytes = trainer_->FormatSafetensors();
+  if (!bytes.ok()) return bytes.status();
+  return SaveParameters(*bytes, absl::StrCat(spec_.output, "/parameters.safetensors"));
+}
+
 absl::StatusOr<TrainReport> TrainingRun::Finish() {
   const std::string sha256 = trainer_->ParametersSha256();
   ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   if (rank_ == FirstMember() && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
-    absl::Status status = SaveParameters(trainer_->FormatParameters(), path);
-    if (!status.ok()) return status;
+    if (absl::Status saved = SaveTrained(path); !saved.ok()) return saved;
     logger_.Info("trained parameters are in ", path);
     if (const std::optional<BestTest>& best = results_.best(); best.has_value()) {
       logger_.Info("best.pt beside them is of step ", best->step, ": ",

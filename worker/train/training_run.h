@@ -51,6 +51,7 @@ class TrainingRun {
   absl::StatusOr<TrainReport> Finish();
 
  private:
+  absl::Status SaveTrained(const std::string& path);
   ShardSamplerOptions SamplerOptions() const;
   BatchStreamOptions StreamOptions(uint64_t steps) const;
   uint64_t TotalSteps() const;

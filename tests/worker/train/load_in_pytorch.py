@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that PyTorch loads Sluice's file of a trained model: names, shapes, types and every value.
+"""Checks that PyTorch loads Sluice's files of a trained model: names, shapes, types and every value.
 
 usage: load_in_pytorch.py WRITE_PARAMETERS     the program of that name
 """
 import inspect
+import json
+import math
 import pathlib
 import pickletools
 import subprocess
@@ -30,14 +32,24 @@ def check_globals(path):
     assert used <= SAFE_GLOBALS, f"the file needs {sorted(used - SAFE_GLOBALS)}"
 
 
-def main():
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.argv[1], folder], check=True)
-        path = pathlib.Path(folder) / "parameters.pt"
-        check_globals(path)
-        safe = {"weights_only": True} if "weights_only" in inspect.signature(torch.load).parameters else {}
-        state = torch.load(path, **safe)
-    assert isinstance(state, dict), type(state)
+def load_safetensors(path):
+    """Returns a dict from names to tensors, in the order of the file. Follows the published description of the format."""
+    file = path.read_bytes()
+    begin = 8 + int.from_bytes(file[:8], "little")
+    header = json.loads(file[8:begin])
+    assert begin % 8 == 0 and header.pop("__metadata__") == {"format": "pt"}
+    state, end = {}, 0
+    for name, entry in header.items():
+        assert entry["dtype"] == "F32" and entry["data_offsets"][0] == end, (name, entry)
+        count = math.prod(entry["shape"])
+        assert entry["data_offsets"][1] == end + 4 * count, (name, entry)
+        state[name] = torch.frombuffer(bytearray(file), dtype=torch.float32, count=count, offset=begin + end).reshape(entry["shape"])
+        end += 4 * count
+    assert begin + end == len(file)
+    return state
+
+
+def check_values(state):
     assert list(state) == list(SHAPES), list(state)
     for k, (name, shape) in enumerate(SHAPES.items()):
         tensor = state[name]
@@ -45,6 +57,19 @@ def main():
         assert tensor.dtype == torch.float32, (name, tensor.dtype)
         expected = k + torch.arange(tensor.numel(), dtype=torch.float32) / 1024
         assert torch.equal(tensor.flatten(), expected), name
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.argv[1], folder], check=True)
+        path = pathlib.Path(folder) / "parameters.pt"
+        check_globals(path)
+        safe = {"weights_only": True} if "weights_only" in inspect.signature(torch.load).parameters else {}
+        state = torch.load(path, **safe)
+        safetensors = load_safetensors(pathlib.Path(folder) / "parameters.safetensors")
+    assert isinstance(state, dict), type(state)
+    check_values(state)
+    check_values(safetensors)
     print(f"PyTorch {torch.__version__} loads {len(state)} tensors")
 
 

@@ -169,6 +169,7 @@ TEST(TrainTest, OutputHoldsTheTrainedParameters) {
   const auto loaded = LoadParameters(spec.output + "/parameters.pt");
   EXPECT_EQ(loaded.size(), 4);
   EXPECT_EQ(loaded.at("fc1.weight").toTensor().sizes(), at::IntArrayRef({32, 784}));
+  EXPECT_TRUE(std::filesystem::exists(spec.output + "/parameters.safetensors"));
 }
 
 struct Odd : torch::nn::Module {
@@ -194,6 +195,25 @@ TEST(ParametersFileTest, RoundTripsThroughPickleLoad) {
   }
   EXPECT_TRUE(torch::equal(loaded.at("count").toTensor(), torch::tensor({5}, torch::kLong)));
   EXPECT_FALSE(std::filesystem::exists(folder + "/parameters.pt.unfinished"));
+}
+
+TEST(ParametersFileTest, SafetensorsHasTypesShapesAndRows) {
+  const absl::StatusOr<std::string> file = FormatSafetensors(TensorsOf(Odd()));
+  ASSERT_TRUE(file.ok()) << file.status();
+  for (const char* const entry :
+       {R"("turned":{"dtype":"F32","shape":[3,2],"data_offsets":[24,48]})",
+        R"("tied":{"dtype":"F32","shape":[2,3],"data_offsets":[48,72]})",
+        R"("count":{"dtype":"I64","shape":[1],"data_offsets":[76,84]})"}) {
+    EXPECT_THAT(*file, HasSubstr(entry));
+  }
+  // A transposed tensor is written in the order of its own rows.
+  const float turned[] = {0, 3, 1, 4, 2, 5};
+  EXPECT_THAT(*file, HasSubstr(std::string(reinterpret_cast<const char*>(turned), sizeof turned)));
+}
+
+TEST(ParametersFileTest, SafetensorsNamesTheTensorThatItCannotHold) {
+  const NamedTensors tensors = {{"phase", torch::zeros({2}, torch::kComplexFloat)}};
+  EXPECT_THAT(FormatSafetensors(tensors).status().message(), HasSubstr("tensor phase has type"));
 }
 
 TEST(ParametersFileTest, SaysWhereItCannotWrite) {

@@ -1,5 +1,5 @@
-// Writes a parameters.pt with recognizable values for load_in_pytorch.py: element j of tensor k is
-// k + j / 1024. usage: write_parameters FOLDER
+// Writes parameters.pt and parameters.safetensors with recognizable values for load_in_pytorch.py:
+// element j of tensor k is k + j / 1024. usage: write_parameters FOLDER
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -24,8 +24,15 @@ int main(int argc, char** argv) {
       ++k;
     }
   }
-  const absl::Status status = sluice::worker::SaveParameters(
-      sluice::worker::FormatParameters(**model), std::string(argv[1]) + "/parameters.pt");
+  const std::string folder = argv[1];
+  absl::Status status = sluice::worker::SaveParameters(sluice::worker::FormatParameters(**model),
+                                                       folder + "/parameters.pt");
+  const absl::StatusOr<std::string> safetensors =
+      sluice::worker::FormatSafetensors(sluice::worker::TensorsOf(**model));
+  status.Update(safetensors.status());
+  if (status.ok()) {
+    status = sluice::worker::SaveParameters(*safetensors, folder + "/parameters.safetensors");
+  }
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }
