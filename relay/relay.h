@@ -25,8 +25,8 @@ struct RelayOptions {
   std::string listen{};
   std::string advertise{};  // As in ServerOptions.
   std::string upstream{};   // host:port of the job's shard 0.
-  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();  // To the job.
-  std::shared_ptr<const net::Transport> rack_transport = net::Transport::Plain();
+  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();       // To the job.
+  std::shared_ptr<const net::Transport> rack_transport = net::Transport::Plain();  // Of the rack.
   bool allow_anonymous = false;
   bool reflection = false;
   bool supervised = false;  // As in ServerOptions.

@@ -142,8 +142,8 @@ TEST_F(RelayJobTest, WorkersOfRacksFollowThePlans) {
 }
 
 // The workers of a rack take each step together even if the relays do not wait for each other. A
-// job with one relay is therefore as a job in mode `sync`.
-TEST_F(RelayJobTest, OneRackThatWaitsForNobodyIsAsSyncToRounding) {
+// job with one relay therefore computes the same as a job in mode `sync`.
+TEST_F(RelayJobTest, OneRackInAsyncEndsAsInSyncToRounding) {
   job_.relays.workers = {4};
   job_.optimizer = {
       .name = "sgd", .lr = kRate, .momentum = 0.5, .location = job::UpdateLocation::kShards};

@@ -23,7 +23,7 @@ protocol::PlanHistory::Plan FirstPlanOf(const SurvivalOptions& job,
   const absl::StatusOr<server::PlanMaker::Plan> first =
       server::FirstPlan(job.control, parent.has_value() ? parent->compression : job.compression,
                         table, parent.has_value() ? parent->relays : job.ranks);
-  Check(first.ok(), "the schedule is one");
+  Check(first.ok(), "the schedule is valid");
   return *first;
 }
 

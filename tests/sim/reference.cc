@@ -57,6 +57,19 @@ std::shared_ptr<const protocol::CompressionPlan> PlanOfSchedule(
   return plan;
 }
 
+// The groups of this shard share a threshold and exclude the chunks of other shards.
+void RecodeReferenceDownlink(const protocol::CompressionPlan* plan,
+                             absl::Span<const compress::ChunkConfig> base,
+                             const protocol::Layout& layout, uint32_t shard,
+                             compress::Compressor* downlink) {
+  std::vector<compress::CodecSpec> specs =
+      protocol::SpecsUnder(plan, protocol::Direction::kDownlink, 0, base);
+  for (size_t id = 0; id < specs.size(); ++id) {
+    if (layout.chunks[id].shard != shard) specs[id].codec = compress::CodecId::kNone;
+  }
+  Check(downlink->Recode(specs).ok(), "codecs may change");
+}
+
 void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,
                absl::Span<float> momentum) {
   for (size_t i = 0; i < mean.size(); ++i) {
@@ -211,14 +224,8 @@ void Reference::Adopt(std::shared_ptr<const protocol::CompressionPlan> plan) {
   for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) RecodeDownlink(shard);
 }
 
-// The groups of this shard share a threshold and exclude the chunks of other shards.
 void Reference::RecodeDownlink(uint32_t shard) {
-  std::vector<compress::CodecSpec> specs =
-      protocol::SpecsUnder(plan_.get(), protocol::Direction::kDownlink, 0, downlink_base_);
-  for (size_t id = 0; id < specs.size(); ++id) {
-    if (layout_.chunks[id].shard != shard) specs[id].codec = compress::CodecId::kNone;
-  }
-  Check(downlinks_[shard].Recode(specs).ok(), "codecs may change");
+  RecodeReferenceDownlink(plan_.get(), downlink_base_, layout_, shard, &downlinks_[shard]);
 }
 
 void Reference::RunStep(uint64_t step) {

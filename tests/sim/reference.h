@@ -140,6 +140,13 @@ std::shared_ptr<const protocol::CompressionPlan> PlanOfSchedule(
     const SurvivalOptions& options, const protocol::TensorTable& table, uint64_t step,
     const protocol::CompressionPlan* last);
 
+// Gives a shard's downlink the codecs of the plan, or those of the job file if the plan is null.
+// `base` is the configuration from the job file, by chunk.
+void RecodeReferenceDownlink(const protocol::CompressionPlan* plan,
+                             absl::Span<const compress::ChunkConfig> base,
+                             const protocol::Layout& layout, uint32_t shard,
+                             compress::Compressor* downlink);
+
 // Applies a step's mean as a simulated job's workers do. In step 0, the mean is the parameters.
 void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,
                absl::Span<float> momentum);

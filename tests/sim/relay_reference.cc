@@ -57,13 +57,7 @@ void PartReference::BeginStep(uint64_t step) {
   if (plan == nullptr) return;
   plan_ = std::move(plan);
   for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) {
-    std::vector<compress::CodecSpec> specs =
-        protocol::SpecsUnder(plan_.get(), protocol::Direction::kDownlink, 0, downlink_base_);
-    // The chunks of this shard share a threshold.
-    for (size_t id = 0; id < specs.size(); ++id) {
-      if (layout_.chunks[id].shard != shard) specs[id].codec = compress::CodecId::kNone;
-    }
-    Check(downlinks_[shard].Recode(specs).ok(), "codecs may change");
+    RecodeReferenceDownlink(plan_.get(), downlink_base_, layout_, shard, &downlinks_[shard]);
   }
 }
 
