@@ -47,6 +47,11 @@ struct LocalStepsSpec {
   OuterOptimizer outer_optimizer = OuterOptimizer::kNesterov;
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
+  // Steps between sending the change of parameters and adopting the result. Training goes on
+  // meanwhile.
+  uint64_t fragment_delay = 0;
+  // Weight of a worker's own parameters when it adopts a result; the result has the rest.
+  double merge_alpha = 0;
 };
 
 }  // namespace sluice::job

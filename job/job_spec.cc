@@ -135,6 +135,12 @@ double ShardRate(const JobSpec& spec, double rate) {
   return TraitsOf(spec.exchange.mode).local_steps ? spec.local.outer_lr : 1;
 }
 
+bool StreamsFragments(const JobSpec& spec) {
+  return TraitsOf(spec.exchange.mode).local_steps &&
+         (spec.exchange.compression.layout.fragments > 1 || spec.local.fragment_delay > 0 ||
+          spec.local.merge_alpha > 0);
+}
+
 uint64_t StepsPerExchange(const JobSpec& spec) {
   return TraitsOf(spec.exchange.mode).local_steps ? spec.local.steps : 1;
 }

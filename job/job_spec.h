@@ -82,8 +82,13 @@ bool SendsWeights(const JobSpec& spec);
 // rate of the job's own optimizer in the step.
 double ShardRate(const JobSpec& spec, double rate);
 
-// Returns the number of steps that each worker takes per exchange. Shards and sessions count such
-// an exchange as one step.
+// Returns true if training goes on during an exchange, or an exchange covers only a fragment or
+// keeps a part of the workers' own parameters. The workers then have different parameters until the
+// job ends.
+bool StreamsFragments(const JobSpec& spec);
+
+// Returns the number of steps that each worker takes between two exchanges of the same parameters.
+// Shards and sessions count each exchange as one step.
 uint64_t StepsPerExchange(const JobSpec& spec);
 
 // Returns the reason why this job, which has checkpoints, never repairs a loss by a replay and

@@ -78,10 +78,11 @@ inline constexpr ModeCombination kAsync[] = {
     {"", Membership::kFixed, Support::kBuilt},
 };
 
-inline constexpr ModeKey kLocalSgdKeys[] = {{.name = "local_steps", .needed = true},
-                                            {.name = "outer_optimizer", .needed = false},
-                                            {.name = "outer_lr", .needed = false},
-                                            {.name = "outer_momentum", .needed = false}};
+inline constexpr ModeKey kLocalSgdKeys[] = {
+    {.name = "local_steps", .needed = true}, {.name = "outer_optimizer", .needed = false},
+    {.name = "outer_lr", .needed = false},   {.name = "outer_momentum", .needed = false},
+    {.name = "fragments", .needed = false},  {.name = "fragment_delay", .needed = false},
+    {.name = "merge_alpha", .needed = false}};
 inline constexpr ModeCombination kLocalSgd[] = {
     {"outer", Membership::kFixed, Support::kBuilt},
     {"outer", Membership::kElastic, Support::kNotYet, "membership",

@@ -285,9 +285,8 @@ void RunningRelay::JoinParent(const server::AskParent& ask) {
 void RunningRelay::HandleSum(const SumOfShard& from) {
   if (from.sum->term != term_ || !step_.has_value()) return;
   absl::Status status = SubmitToParent(from);
-  if (status.ok() && step_->complete()) {
+  if (status.ok() && step_->complete())
     status = step_->step() == 0 ? AgreeOnParameters() : FinishStep();
-  }
   if (!status.ok()) EndSession(status);
 }
 
@@ -296,11 +295,12 @@ absl::Status RunningRelay::SubmitToParent(const SumOfShard& from) {
   if (step_->step() == 0) return absl::OkStatus();
   const Parent parent = this->parent();
   if (!std::exchange(step_begun_, true)) buffers_due_ = parent.session->BuffersDue();
-  if (!step_->IsNeeded(from.shard, from.sum->bundle, buffers_due_)) return absl::OkStatus();
-  if (from.sum->n > 0) parent.session->SetRate(from.sum->rate);
-  absl::Status status = parent.session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
+  const bool needed = step_->IsNeeded(from.shard, from.sum->bundle, buffers_due_);
+  if (needed && from.sum->n > 0) parent.session->SetRate(from.sum->rate);
+  absl::Status status;
+  if (needed) status = parent.session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
   for (const uint32_t tensor : ready) {
-    if (!status.ok()) break;
+    if (!status.ok() || !step_->IsTensorNeeded(tensor, buffers_due_)) continue;
     status = parent.session->Submit(tensor, absl::Span<const float>(step_->values(tensor)));
   }
   return status;

@@ -58,6 +58,12 @@ std::vector<uint32_t> RelayStep::Take(uint32_t shard, const server::BundleSum& s
   return ready;
 }
 
+bool RelayStep::IsTensorNeeded(uint32_t tensor, bool buffers_due) const {
+  return std::any_of(layout_.chunks.begin(), layout_.chunks.end(), [&](const protocol::Chunk& of) {
+    return of.tensor == tensor && IsNeeded(of.shard, of.bundle, buffers_due);
+  });
+}
+
 std::vector<absl::Span<float>> RelayStep::all_values() {
   std::vector<absl::Span<float>> all;
   for (std::vector<float>& values : values_) all.push_back(absl::MakeSpan(values));

@@ -43,11 +43,15 @@ class RelayStep {
   bool complete() const { return missing_ == 0; }
   bool is_buffer(uint32_t tensor) const { return tensor >= trained_; }
   // Returns whether the parent job needs the sum of a bundle. It needs no empty ones, and buffers
-  // only when they are due.
+  // and fragments only when they are due.
   bool IsNeeded(uint32_t shard, uint32_t bundle, bool buffers_due) const {
     const protocol::Bundle& of = layout_.bundles[shard][bundle];
-    return !of.chunks.empty() && (buffers_due || !of.buffers);
+    if (of.chunks.empty()) return false;
+    if (of.buffers) return buffers_due;
+    return protocol::IsFragmentDue(layout_.fragments, of.fragment, step_);
   }
+  // Returns whether the parent job needs a tensor: a part of it belongs to a bundle that it needs.
+  bool IsTensorNeeded(uint32_t tensor, bool buffers_due) const;
   size_t tensors() const { return table_.size(); }
   bool keeps_parameters() const { return keeps_parameters_; }
   // The sums of a tensor.

@@ -54,8 +54,8 @@ struct JobSummary {
   bool waits_for_all = true;
 };
 
-// Reads a job from YAML or JSON. Fails with INVALID_ARGUMENT and lists every problem with its line.
-// Messages use `name` as the name of the text.
+// Reads a job from YAML or JSON. Fails with INVALID_ARGUMENT and lists every problem with its line,
+// or with UNIMPLEMENTED if the job streams fragments. Messages use `name` as the name of the text.
 [[gnu::visibility("default")]] Result<JobSummary> ReadJob(std::string_view text,
                                                           std::string_view name);
 

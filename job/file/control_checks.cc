@@ -102,12 +102,22 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   }
 }
 
+// These policies compare the time of an exchange of the whole model with the time of its steps.
+void CheckFragments(const v1::JobSpec& job, const FailAt& fail) {
+  if (job.fragments() < 2 && job.fragment_delay() == 0) return;
+  if (!job.has_control() || !ConvertControl(job.control()).measures()) return;
+  fail("control.policy", absl::StrCat(job.control().policy(),
+                                      " cannot measure exchanges of fragments or exchanges that "
+                                      "overlap with training; use fixed or schedule"));
+}
+
 }  // namespace
 
 void CheckControl(const v1::JobSpec& job, const FailAt& fail) {
   CheckCandidates(job.control(), fail);
   CheckSchedule(job.control(), fail);
   CheckAccuracy(job, fail);
+  CheckFragments(job, fail);
 }
 
 }  // namespace sluice::job

@@ -214,6 +214,7 @@ ExchangeSpec ConvertExchange(const v1::JobSpec& job) {
   to.buffer_sync_interval = job.buffer_sync_interval();
   to.compression = Convert(job.compression());
   to.compression.seed = job.seed();
+  if (job.has_fragments()) to.compression.layout.fragments = job.fragments();
   if (job.has_control()) to.control = ConvertControl(job.control());
   return to;
 }
@@ -227,6 +228,8 @@ LocalStepsSpec ConvertLocalSteps(const v1::JobSpec& job) {
   if (to.outer_optimizer == OuterOptimizer::kAverage) to.outer_lr = 1;
   if (job.has_outer_lr()) to.outer_lr = job.outer_lr();
   if (job.has_outer_momentum()) to.outer_momentum = job.outer_momentum();
+  to.fragment_delay = job.fragment_delay();
+  to.merge_alpha = job.merge_alpha();
   return to;
 }
 

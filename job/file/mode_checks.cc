@@ -1,5 +1,7 @@
 #include "job/file/mode_checks.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +49,27 @@ void CheckModeKeys(const v1::JobSpec& job, Mode mode, const FailAt& fail) {
   }
 }
 
+// Requires that each exchange ends before the next one begins.
+void CheckFragments(const v1::JobSpec& job, const FailAt& fail) {
+  const uint64_t steps = std::max<uint64_t>(job.local_steps(), 1);
+  const uint64_t fragments = job.has_fragments() ? job.fragments() : 1;
+  if (fragments > steps) {
+    fail("fragments", absl::StrCat("is ", fragments, ", and local_steps is ", steps,
+                                   "; each fragment is exchanged once in local_steps steps, so use "
+                                   "at most one fragment per step"));
+  } else if (job.fragment_delay() > 0 && job.fragment_delay() >= steps / fragments) {
+    fail("fragment_delay",
+         absl::StrCat("is ", job.fragment_delay(), ", but the next exchange begins after ",
+                      steps / fragments, " of the steps (local_steps / fragments); use at most ",
+                      steps / fragments - 1));
+  }
+  if (job.ema_decay() > 0 && (fragments > 1 || job.fragment_delay() > 0 || job.merge_alpha() > 0)) {
+    fail("ema_decay",
+         "averages the parameters that all workers have after an exchange; with fragments, "
+         "fragment_delay or merge_alpha they never have equal ones; remove one of them");
+  }
+}
+
 }  // namespace
 
 void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
@@ -57,6 +80,7 @@ void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
   if (TraitsOf(mode).local_steps && averages && job.has_outer_momentum()) {
     fail("outer_momentum", "average has no momentum; remove it, or use outer_optimizer nesterov");
   }
+  if (TraitsOf(mode).local_steps) CheckFragments(job, fail);
   if (job.quorum() > job.workers()) {
     fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
   }

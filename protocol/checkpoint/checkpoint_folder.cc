@@ -205,6 +205,7 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
       {"software_version", manifest.software_version},
       {"parts", nlohmann::ordered_json::array()},
   };
+  if (manifest.layout.fragments != 1) record["fragments"] = manifest.layout.fragments;
   if (manifest.at_shards) record["store"] = NameOf(CheckpointStore::kShards);
   for (const CheckpointPart& part : manifest.parts) {
     nlohmann::ordered_json entry = {
@@ -414,6 +415,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t 
   manifest.table_hash = reader.HexNumber<uint64_t>("table_hash");
   manifest.layout.chunk_elements = reader.Number<uint32_t>("chunk_elements");
   manifest.layout.bundle_elements = reader.Number<uint32_t>("bundle_elements");
+  const bool whole = reader.Find("fragments").is_null();
+  manifest.layout.fragments = whole ? 1 : reader.Number<uint32_t>("fragments");
   manifest.software_version = reader.Text("software_version");
   if (!reader.Find("store").is_null()) {
     const std::string store = reader.Text("store");

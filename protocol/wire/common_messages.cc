@@ -83,10 +83,13 @@ CheckpointPart CheckedPartFromProto(const v1::CheckpointPart& message) {
 void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* message) {
   message->set_chunk_elements(layout.chunk_elements);
   message->set_bundle_elements(layout.bundle_elements);
+  if (layout.fragments != 1) message->set_fragments(layout.fragments);
 }
 
 LayoutParameters LayoutFromProto(const v1::LayoutParameters& message) {
-  return {.chunk_elements = message.chunk_elements(), .bundle_elements = message.bundle_elements()};
+  return {.chunk_elements = message.chunk_elements(),
+          .bundle_elements = message.bundle_elements(),
+          .fragments = message.has_fragments() ? message.fragments() : 1};
 }
 
 void WaitToProto(const DiskWait& wait, v1::DiskWait* message) {

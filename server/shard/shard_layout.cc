@@ -85,6 +85,8 @@ absl::StatusOr<ShardLayout> PlanShard(const ShardOptions& options) {
   for (const protocol::Bundle& bundle : options.layout.bundles[options.shard]) {
     BundleLayout plan;
     plan.buffers = bundle.buffers;
+    plan.fragment = bundle.fragment;
+    plan.fragments = options.layout.fragments;
     for (const uint32_t id : bundle.chunks) {
       const protocol::Chunk& chunk = options.layout.chunks[id];
       plan.counts.push_back(chunk.count);

@@ -24,8 +24,15 @@ struct BundleLayout {
   std::vector<uint32_t> locals;                    // Index of each chunk in the shard.
   std::vector<compress::Aggregator*> aggregators;  // By chunk.
   uint64_t elements = 0;
-  uint64_t version = 0;  // Version of the last publication.
-  bool buffers = false;  // The bundle holds buffers, which most steps do not exchange.
+  uint64_t version = 0;    // Version of the last publication.
+  bool buffers = false;    // The bundle holds buffers, which most steps do not exchange.
+  uint32_t fragment = 0;   // The fragment of a bundle of trained tensors.
+  uint32_t fragments = 1;  // Of the whole layout.
+
+  // Returns whether a step exchanges the bundle's trained tensors.
+  bool Exchanges(uint64_t step) const {
+    return !buffers && protocol::IsFragmentDue(fragments, fragment, step);
+  }
 };
 
 struct ShardLayout {

@@ -32,11 +32,13 @@ struct ShardStats {
   uint64_t bytes_out = 0;
   uint64_t dense_bytes_out = 0;
 
-  uint64_t contributions = 0;          // Admitted, including skips.
-  uint64_t skipped_contributions = 0;  // Arrived but not part of n. Excludes buffers.
-  uint64_t repeats = 0;                // Requests that repeat an admitted request.
+  uint64_t contributions = 0;  // Admitted, including skips.
+  // Arrived but not part of n. This and empty_bundles exclude buffers and fragments that are not
+  // due.
+  uint64_t skipped_contributions = 0;
+  uint64_t repeats = 0;  // Requests that repeat an admitted request.
   uint64_t bundles_closed = 0;
-  uint64_t empty_bundles = 0;       // Bundles that closed with n = 0. Excludes buffers.
+  uint64_t empty_bundles = 0;       // Bundles that closed with n = 0.
   uint64_t overflowed_bundles = 0;  // Bundles that closed although the mean was not finite.
   uint64_t quorum_bundles = 0;      // Bundles that closed without some rank.
   uint64_t late_contributions = 0;  // Late work that joined a later step.

@@ -211,7 +211,7 @@ absl::Duration SyncShard::Waited(absl::Time now) const {
 void SyncShard::CountIn(const protocol::ExchangeRequest& exchange) {
   const BundleLayout& plan = bundles_[exchange.bundle];
   ++stats_.contributions;
-  if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
+  if (exchange.skip && plan.Exchanges(exchange.step)) ++stats_.skipped_contributions;
   stats_.bytes_in += protocol::TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   gate_.Accept(exchange.sender.rank);

@@ -118,7 +118,7 @@ void SyncShard::CountClosed(uint32_t bundle, const OpenBundle& open, const Bundl
   ++stats_.bundles_closed;
   if (result.left_out) ++stats_.overflowed_bundles;
   if (!open.complete()) ++stats_.quorum_bundles;
-  if (result.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
+  if (result.n == 0 && bundles_[bundle].Exchanges(steps_.step())) ++stats_.empty_bundles;
   const double waited = absl::ToDoubleSeconds(open.last_arrival() - open.first_arrival());
   stats_.wait_seconds += waited;
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];

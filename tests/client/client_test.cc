@@ -31,6 +31,14 @@ TEST(Client, ReadsAJob) {
   EXPECT_THAT(wrong.status().message, HasSubstr("settings:1:2: unknown key 'nam'"));
 }
 
+TEST(Client, AJobThatStreamsFragmentsIsRefused) {
+  const std::string text = "name: a\nmode: local_sgd\nlocal_steps: 4\nfragments: 2\n";
+  EXPECT_EQ(ReadJob(text, "job").status().code, StatusCode::kUnimplemented);
+  const auto session = Session::Create({.job = text});
+  EXPECT_EQ(session.status().code, StatusCode::kUnimplemented);
+  EXPECT_THAT(session.status().message, HasSubstr("remove `fragments`"));
+}
+
 TEST(Client, ASessionWithoutServersExchangesWithItself) {
   auto session =
       Session::Create({.job = "name: mine\ncompression: {uplink: none, downlink: none}\n"});

@@ -105,6 +105,71 @@ TEST(Layout, CoversOddShapesOnce) {
   }
 }
 
+TEST(Layout, FragmentsHaveWholeBundlesAndEqualSizes) {
+  CounterRandom random(8);
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    // A large tensor, small ones, and buffers.
+    TensorTable table = TableOf({static_cast<int64_t>(30000 + random.Below(100000)), 10,
+                                 static_cast<int64_t>(1 + random.Below(40000)), 300, 7});
+    table[4].role = TensorRole::kBuffer;
+    const auto fragments = static_cast<uint32_t>(2 + random.Below(9));
+    LayoutParameters parameters;
+    parameters.chunk_elements = static_cast<uint32_t>(1000 + random.Below(50000));
+    parameters.bundle_elements = static_cast<uint32_t>(1 + random.Below(20000));
+    parameters.fragments = fragments;
+    const Layout layout = Build(table, static_cast<uint32_t>(1 + random.Below(4)), parameters);
+    EXPECT_EQ(layout.fragments, fragments);
+    ExpectCovers(table, parameters, layout);
+    std::vector<uint64_t> elements(fragments);
+    for (const std::vector<Bundle>& bundles : layout.bundles) {
+      for (const Bundle& bundle : bundles) {
+        if (!bundle.buffers) elements[bundle.fragment] += bundle.elements;
+        for (const uint32_t id : bundle.chunks) {
+          EXPECT_EQ(layout.chunks[id].fragment, bundle.fragment);
+          EXPECT_EQ(layout.chunks[id].tensor == 4, bundle.buffers);
+        }
+      }
+    }
+    const double mean = static_cast<double>(TrainedElements(table)) / fragments;
+    for (const uint64_t of_fragment : elements) {
+      EXPECT_NEAR(static_cast<double>(of_fragment), mean, 0.1 * mean);
+    }
+  }
+}
+
+TEST(Layout, EachFragmentIsSpreadOverTheShards) {
+  LayoutParameters parameters;
+  parameters.fragments = 3;
+  const Layout layout = Build(TableOf({300000, 50000, 128}), 4, parameters);
+  std::vector<std::vector<uint64_t>> loads(3, std::vector<uint64_t>(4));
+  uint32_t largest = 0;
+  for (const Chunk& chunk : layout.chunks) {
+    loads[chunk.fragment][chunk.shard] += chunk.count;
+    largest = std::max(largest, chunk.count);
+  }
+  for (const std::vector<uint64_t>& of_fragment : loads) {
+    const auto [least, most] = std::minmax_element(of_fragment.begin(), of_fragment.end());
+    EXPECT_LE(*most - *least, largest);
+  }
+}
+
+TEST(Layout, TheStepsExchangeTheFragmentsInTurns) {
+  LayoutParameters parameters;
+  parameters.fragments = 2;
+  // The chunks have 5, 300 (256 and 44) and 7 elements.
+  TensorTable table = TableOf({5, 300, 7});
+  table[2].role = TensorRole::kBuffer;
+  const Layout layout = Build(table, 1, parameters);
+  const std::vector<TensorPart> all = {{0, 0, 5}, {1, 0, 300}};
+  const std::vector<TensorPart> first = {{1, 0, 256}};
+  const std::vector<TensorPart> second = {{0, 0, 5}, {1, 256, 44}};
+  EXPECT_EQ(PartsDue(layout, 2, 0), all) << "step 0 distributes the parameters";
+  EXPECT_EQ(PartsDue(layout, 2, 1), first);
+  EXPECT_EQ(PartsDue(layout, 2, 2), second);
+  EXPECT_EQ(PartsDue(layout, 2, 3), first);
+}
+
 TEST(Layout, CutsEvenlyInBlocks) {
   LayoutParameters parameters;
   parameters.chunk_elements = 65536;
@@ -228,6 +293,12 @@ TEST(Layout, RefusesWhatIsOutOfRange) {
   EXPECT_THAT(refusal(table, 1, {1, 0}), HasSubstr("bundle_elements is 0"));
   EXPECT_THAT(refusal(table, 1, {1, kBundleElementsMax + 1}), HasSubstr("bundle_elements"));
   EXPECT_THAT(refusal({}, 1, {}), HasSubstr("no tensors"));
+  LayoutParameters fragments;
+  fragments.fragments = 0;
+  EXPECT_THAT(refusal(table, 1, fragments), HasSubstr("fragments is 0; it must be 1 to 64"));
+  fragments.fragments = 2;
+  EXPECT_THAT(refusal(table, 1, fragments),
+              HasSubstr("2 fragments, but the model has only 1 chunks"));
   EXPECT_THAT(refusal(TableOf({int64_t{1} << 40}), 1, {}), HasSubstr("make chunks larger"));
 }
 

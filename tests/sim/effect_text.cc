@@ -59,8 +59,9 @@ class EffectWriter {
   }
 
   void AddOne(const protocol::LayoutParameters& layout) {
-    const auto& [chunk_elements, bundle_elements] = layout;
+    const auto& [chunk_elements, bundle_elements, fragments] = layout;
     Add(chunk_elements, bundle_elements);
+    if (fragments != 1) Add(fragments);
   }
   void AddOne(const protocol::ShardPlace& place) {
     const auto& [shard, address, server_incarnation] = place;

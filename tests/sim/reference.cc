@@ -276,15 +276,16 @@ std::vector<worker::EncodedBundle> Reference::EncodeBundles(uint64_t step, uint3
   std::vector<worker::EncodedBundle> sent(ranks_);
   const bool balances = Balances(options_.compression.uplink);
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
+  const bool encoded = IsEncoded(layout_, step, layout_.bundles[shard][bundle]);
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     sent[rank].skipped = true;
-    if (chunks.empty() || (step == 0 ? rank != 0 : SkipsStep(options_, rank, step))) continue;
+    if (!encoded || (step == 0 ? rank != 0 : SkipsStep(options_, rank, step))) continue;
     worker::EncodeTask task;
     task.step = step;
     task.shard = shard;
     task.bundle = bundle;
     task.chunks = chunks;
-    task.last_of_step = IsLastEncoded(layout_, shard, bundle);
+    task.last_of_step = IsLastEncoded(layout_, step, shard, bundle);
     for (const uint32_t id : chunks) {
       const protocol::Chunk& chunk = layout_.chunks[id];
       task.gradients.push_back(

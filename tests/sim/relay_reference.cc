@@ -69,7 +69,7 @@ worker::EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank,
   task.bundle = key.bundle;
   task.chunks = layout_.bundles[key.shard][key.bundle].chunks;
   task.nothing = given.weight == 0;
-  task.last_of_step = IsLastEncoded(layout_, key.shard, key.bundle);
+  task.last_of_step = IsLastEncoded(layout_, key.step, key.shard, key.bundle);
   task.plan = plan_;
   for (const std::vector<float>& values : given.values) {
     task.gradients.push_back(absl::MakeConstSpan(values));
@@ -224,7 +224,9 @@ void RelayReference::RunStep(uint64_t step) {
       for (uint32_t relay = 0; relay < racks_.size(); ++relay) {
         auto [sum, n] = racks_[relay]->Sum(key, GivenIn(relay, key));
         // Only relay 0 passes on parameters.
-        if (step > 0 || relay == 0) handed_on[relay] = {.values = std::move(sum), .weight = n};
+        const bool encoded = IsEncoded(layout_, step, layout_.bundles[shard][bundle]);
+        if (encoded && (step > 0 || relay == 0))
+          handed_on[relay] = {.values = std::move(sum), .weight = n};
       }
       auto [sum, n] = above_->Sum(key, handed_on);
       const PartReference::Values mean = above_->Close(key, n, std::move(sum));
@@ -250,9 +252,11 @@ std::vector<PartReference::Given> RelayReference::GivenIn(uint32_t relay,
                                                           const BundleKey& key) const {
   const SurvivalOptions& rack = rack_options_[relay];
   std::vector<PartReference::Given> given(rack.ranks);
-  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  const protocol::Bundle& bundle = layout_.bundles[key.shard][key.bundle];
+  const std::vector<uint32_t>& chunks = bundle.chunks;
+  const bool encoded = IsEncoded(layout_, key.step, bundle);
   for (uint32_t rank = 0; rank < rack.ranks; ++rank) {
-    if (chunks.empty() || (key.step == 0 ? rank != 0 : SkipsStep(rack, rank, key.step))) continue;
+    if (!encoded || (key.step == 0 ? rank != 0 : SkipsStep(rack, rank, key.step))) continue;
     given[rank].weight = 1;
     for (const uint32_t id : chunks) {
       const protocol::Chunk& chunk = layout_.chunks[id];

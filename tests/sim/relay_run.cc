@@ -237,6 +237,7 @@ void ParentRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& 
     Check(pipeline.SetWeight(shard, sum.bundle, PlantedWeight(sum.n)).ok(), "it is a bundle");
   }
   for (const uint32_t tensor : ready) {
+    if (!step.IsTensorNeeded(tensor, /*buffers_due=*/false)) continue;
     if (!pipeline.TensorReady(tensor, absl::Span<const float>(step.values(tensor))).ok()) return;
   }
   EncodeNext(index);

@@ -248,6 +248,7 @@ RelaySimOptions RandomAsyncRelayOptions(uint64_t seed) {
   SurvivalOptions& above = options.above;
   const SurvivalOptions async = RandomAsyncOptions(seed);
   above.mode = async.mode;
+  above.compression.layout.fragments = 1;
   above.staleness = async.staleness;
   above.staleness_aware_lr = async.staleness_aware_lr;
   above.rule = async.rule;

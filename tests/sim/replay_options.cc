@@ -144,6 +144,7 @@ const std::vector<OptionField>& JobFields() {
                                    SLUICE_FIELD(compression.min_elements),
                                    SLUICE_FIELD(compression.layout.chunk_elements),
                                    SLUICE_FIELD(compression.layout.bundle_elements),
+                                   SLUICE_FIELD(compression.layout.fragments),
                                    SLUICE_FIELD(compression.seed),
                                    SLUICE_FIELD(control.policy),
                                    SLUICE_FIELD(control.schedule.kind),

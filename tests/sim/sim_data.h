@@ -41,12 +41,32 @@ inline protocol::Layout SimLayout(const SurvivalOptions& options,
   return *std::move(layout);
 }
 
-// Returns whether no chunk is encoded after this bundle's. Shards without chunks come last.
-inline bool IsLastEncoded(const protocol::Layout& layout, uint32_t shard, uint32_t bundle) {
-  const bool ends_shard = bundle + 1 == layout.bundles[shard].size();
-  const bool ends_all =
-      shard + 1 == layout.bundles.size() || layout.bundles[shard + 1][0].chunks.empty();
-  return ends_shard && ends_all;
+// Returns whether workers encode the bundle in the step, unless they skip the whole step.
+inline bool IsEncoded(const protocol::Layout& layout, uint64_t step, const protocol::Bundle& of) {
+  return !of.chunks.empty() && protocol::IsFragmentDue(layout.fragments, of.fragment, step);
+}
+
+// Returns whether workers submit the tensor in the step. Buffers are due in step 0 only.
+inline bool IsSubmitted(const protocol::TensorTable& table, const protocol::Layout& layout,
+                        uint64_t step, uint32_t tensor) {
+  if (table[tensor].role == protocol::TensorRole::kBuffer) return step == 0;
+  for (const protocol::Chunk& chunk : layout.chunks) {
+    if (chunk.tensor != tensor) continue;
+    if (protocol::IsFragmentDue(layout.fragments, chunk.fragment, step)) return true;
+  }
+  return false;
+}
+
+// Returns whether no bundle is encoded in the step after this one.
+inline bool IsLastEncoded(const protocol::Layout& layout, uint64_t step, uint32_t shard,
+                          uint32_t bundle) {
+  for (; shard < layout.bundles.size(); ++shard, bundle = 0) {
+    const std::vector<protocol::Bundle>& bundles = layout.bundles[shard];
+    for (++bundle; bundle < bundles.size(); ++bundle) {
+      if (IsEncoded(layout, step, bundles[bundle])) return false;
+    }
+  }
+  return true;
 }
 
 // Returns a shard's memory limit that covers sums, receivers' state and windows, but hardly any

@@ -103,6 +103,10 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   options.compression.min_elements = random.Below(2) == 0 ? 0 : 100;
   options.compression.layout = {.chunk_elements = 128u << random.Below(3),
                                 .bundle_elements = 128u << random.Below(3)};
+  CounterRandom fragments(seed, 36);
+  if (fragments.Below(3) == 0) {
+    options.compression.layout.fragments = 2 + static_cast<uint32_t>(fragments.Below(3));
+  }
   options.parameters_agree = random.Below(4) != 0;
   options.rule = RandomRule(seed, options.compression.uplink);
   options.skip_share = random.Below(2) == 0 ? 0.0 : 0.2;
@@ -149,6 +153,7 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed) {
   if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
   options.replay_limit = 0;
   options.tight_memory = false;
+  options.compression.layout.fragments = 1;
   options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
   if (options.compression.uplink.compensator.id == compress::CompensatorId::kDgc &&
       options.rule.has_value()) {
@@ -288,6 +293,9 @@ std::string Describe(const SurvivalOptions& options) {
       " us, window ", options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
       options.lost_share, ", repeated ", options.repeat_share, ", up ",
       ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
+      options.compression.layout.fragments == 1
+          ? ""
+          : absl::StrCat(", ", options.compression.layout.fragments, " fragments"),
       options.control.measures()
           ? absl::StrCat(", bandwidth over ", options.control.candidates.size(), " codecs")
           : "",

@@ -343,7 +343,7 @@ void SurvivalRun::BeginStep(uint32_t index) {
   }
   const Micros late = rank.rank == options_.late_rank ? kLateBy : 0;
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-    if (step > 0 && table_[tensor].role == protocol::TensorRole::kBuffer) continue;
+    if (!IsSubmitted(table_, layout_, step, tensor)) continue;
     InSession(index, late + Delay({"ready", index, tensor}), [this, index, tensor] {
       SimRank& at = ranks_[index];
       if (at.pipeline->TensorReady(tensor, at.values[tensor]).ok()) EncodeNext(index);

@@ -87,10 +87,10 @@ bool Pipeline::AreBuffersDue(uint64_t step) const {
   return step % options_.exchange.buffer_sync_interval == 0 || step == checkpoint_step_;
 }
 
-void Pipeline::SkipRest(Effects* effects) {
+void Pipeline::SkipNotDue(Effects* effects) {
   for (uint32_t shard = 0; shard < senders_.size(); ++shard) {
-    while (const std::optional<uint32_t> bundle = inputs_.PassOver(shard)) {
-      Send(shard, *bundle, /*skip=*/true, {}, effects);
+    for (const uint32_t bundle : inputs_.NotDue(shard)) {
+      Send(shard, bundle, /*skip=*/true, {}, effects);
     }
   }
 }
@@ -146,7 +146,7 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
   inputs_.Encoded(encoded);
   results_.DropPublished(encoded.shard, encoded.bundle);
   Send(encoded.shard, encoded.bundle, encoded.skipped, std::move(encoded.frames), effects);
-  if (inputs_.to_encode() == 0) SkipRest(effects);
+  if (inputs_.to_encode() == 0) SkipNotDue(effects);
 }
 
 void Pipeline::Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames,

@@ -106,6 +106,10 @@ class Pipeline {
   bool BuffersDue(bool of_last) const {
     return of_last ? inputs_.buffers_due() : AreBuffersDue(next_step_);
   }
+  // Returns the parts of the trained tensors that step() (if `of_last`) or the next step exchanges.
+  std::vector<protocol::TensorPart> PartsDue(bool of_last) const {
+    return protocol::PartsDue(options_.layout, trained_, of_last ? step_ : next_step_);
+  }
   // Returns the first tensor that the open step still needs.
   std::optional<uint32_t> MissingTensor() const;
   const absl::Status& status() const { return status_; }
@@ -138,9 +142,8 @@ class Pipeline {
 
  private:
   bool AreBuffersDue(uint64_t step) const;
-  // Skips the bundles that are not encoded in this step: empty ones, and those of buffers that are
-  // not due.
-  void SkipRest(Effects* effects);
+  // Skips the bundles that this step does not exchange.
+  void SkipNotDue(Effects* effects);
   // Makes the contribution to a bundle of the open step and passes it to the shard's sender.
   void Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames,
             Effects* effects);

@@ -168,6 +168,10 @@ class Session {
   // in the next step if none is open. Buffers are averaged at a fixed interval of steps and at each
   // checkpoint. Every rank gets the same answer for a step. Always false in a job without buffers.
   virtual bool BuffersDue() const = 0;
+  // Returns the parts of the trained tensors that the open step exchanges, or the next step if none
+  // is open, by tensor and offset. Submit each of these tensors as a whole; other parts are
+  // ignored. In a job with fragments this is one fragment, and otherwise all tensors.
+  virtual std::vector<protocol::TensorPart> PartsDue() const = 0;
   // Returns true if Submit accepts gradients in GPU memory.
   virtual bool AcceptsGpuViews() const { return false; }
   // Submits the gradient of `tensor`. The memory behind the view must not change until Wait

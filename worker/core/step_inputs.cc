@@ -13,6 +13,7 @@ StepInputs::StepInputs(const PipelineOptions& options, const ChunkIndex& index, 
       trained_(trained),
       gradients_(options.table.size()),
       ready_(options.table.size()),
+      due_(options.table.size()),
       shards_(options.layout.bundles.size()) {}
 
 void StepInputs::StartStep(uint64_t step, bool buffers_due) {
@@ -24,7 +25,8 @@ void StepInputs::StartStep(uint64_t step, bool buffers_due) {
   first_skipped_tensor_.clear();
   first_skipped_buffer_.clear();
   ready_.assign(ready_.size(), false);
-  for (size_t i = 0; i < shards_.size(); ++i) {
+  due_.assign(due_.size(), false);
+  for (uint32_t i = 0; i < shards_.size(); ++i) {
     ShardInputs& shard = shards_[i];
     const std::vector<protocol::Bundle>& bundles = options_.layout.bundles[i];
     shard.next = 0;
@@ -34,9 +36,24 @@ void StepInputs::StartStep(uint64_t step, bool buffers_due) {
       // An empty bundle is never complete, because there is nothing to encode.
       const size_t missing = std::max<size_t>(bundle.chunks.size(), 1);
       shard.chunks_missing.push_back(static_cast<uint32_t>(missing));
-      if (!bundle.chunks.empty() && (buffers_due || !bundle.buffers)) ++to_encode_;
+      if (!IsDue(bundle)) continue;
+      ++to_encode_;
+      for (const uint32_t chunk : bundle.chunks) due_[options_.layout.chunks[chunk].tensor] = true;
     }
+    SkipToDue(i);
   }
+}
+
+bool StepInputs::IsDue(const protocol::Bundle& bundle) const {
+  if (bundle.chunks.empty()) return false;
+  if (bundle.buffers) return buffers_due_;
+  return protocol::IsFragmentDue(options_.layout.fragments, bundle.fragment, step_);
+}
+
+void StepInputs::SkipToDue(uint32_t shard) {
+  const std::vector<protocol::Bundle>& bundles = options_.layout.bundles[shard];
+  uint32_t& next = shards_[shard].next;
+  while (next < bundles.size() && !IsDue(bundles[next])) ++next;
 }
 
 absl::Status StepInputs::Submit(uint32_t tensor, const GradientView& gradient) {
@@ -53,6 +70,11 @@ absl::Status StepInputs::Submit(uint32_t tensor, const GradientView& gradient) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer ", info.name, " was submitted, but buffers are not averaged in step ",
                      step_, ": submit them only if BuffersDue returns true"));
+  }
+  if (!due_[tensor]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        info.name, " was submitted, but no part of it belongs to the fragment of step ", step_,
+        ": submit only the tensors of PartsDue"));
   }
   if (skipped_ || ready_[tensor]) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -117,6 +139,7 @@ void StepInputs::Encoded(const EncodedBundle& encoded) {
   Check(encoded.step == step_ && encoded.bundle == shard.next, "tasks come back as taken");
   encoding_ = false;
   ++shard.next;
+  SkipToDue(encoded.shard);
   --to_encode_;
   if (!encoded.skipped || shard.weight[encoded.bundle] == 0) return;
   const bool buffer = encoded.skipped_tensor >= trained_;
@@ -125,17 +148,21 @@ void StepInputs::Encoded(const EncodedBundle& encoded) {
   if (first.empty()) first = options_.table[encoded.skipped_tensor].name;
 }
 
-std::optional<uint32_t> StepInputs::PassOver(uint32_t shard) {
-  if (shards_[shard].next == shards_[shard].chunks_missing.size()) return std::nullopt;
-  return shards_[shard].next++;
+std::vector<uint32_t> StepInputs::NotDue(uint32_t shard) const {
+  const std::vector<protocol::Bundle>& bundles = options_.layout.bundles[shard];
+  std::vector<uint32_t> not_due;
+  for (uint32_t bundle = 0; bundle < bundles.size(); ++bundle) {
+    if (!IsDue(bundles[bundle])) not_due.push_back(bundle);
+  }
+  return not_due;
 }
 
 std::optional<uint32_t> StepInputs::MissingTensor() const {
   if (skipped_) return std::nullopt;
-  const auto end = ready_.begin() + (buffers_due_ ? ready_.size() : trained_);
-  const auto missing = std::find(ready_.begin(), end, false);
-  if (missing == end) return std::nullopt;
-  return static_cast<uint32_t>(missing - ready_.begin());
+  for (uint32_t tensor = 0; tensor < ready_.size(); ++tensor) {
+    if (due_[tensor] && !ready_[tensor]) return tensor;
+  }
+  return std::nullopt;
 }
 
 void StepInputs::AddSkippedTo(StepResult* result) const {

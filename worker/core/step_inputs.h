@@ -38,12 +38,15 @@ class StepInputs {
   void Encoded(const EncodedBundle& encoded);
   // Records that the task which is out failed or no longer matters.
   void DropTask() { encoding_ = false; }
-  // Returns the shard's next bundle to encode, and counts it as encoded; nullopt after the last.
-  std::optional<uint32_t> PassOver(uint32_t shard);
+  // Returns the bundles of the shard that this step does not exchange: empty ones, those of other
+  // fragments, and those of buffers that are not due.
+  std::vector<uint32_t> NotDue(uint32_t shard) const;
 
   bool task_out() const { return encoding_; }
   bool skipped() const { return skipped_; }
   bool buffers_due() const { return buffers_due_; }
+  // Returns whether the step exchanges the bundle.
+  bool IsDue(const protocol::Bundle& bundle) const;
   uint32_t weight(uint32_t shard, uint32_t bundle) const { return shards_[shard].weight[bundle]; }
   // Returns the number of bundles that are still to be encoded in this step.
   size_t to_encode() const { return to_encode_; }
@@ -56,8 +59,11 @@ class StepInputs {
   struct ShardInputs {
     std::vector<uint32_t> chunks_missing;  // By bundle.
     std::vector<uint32_t> weight;          // By bundle.
-    uint32_t next = 0;                     // The next bundle to encode.
+    uint32_t next = 0;                     // The next bundle that is due and not encoded.
   };
+
+  // Moves on to the shard's next bundle that is due.
+  void SkipToDue(uint32_t shard);
 
   const PipelineOptions& options_;
   const ChunkIndex& index_;
@@ -69,6 +75,7 @@ class StepInputs {
   size_t to_encode_ = 0;                 // Bundles.
   std::vector<GradientView> gradients_;  // By tensor.
   std::vector<bool> ready_;              // By tensor.
+  std::vector<bool> due_;                // By tensor: a bundle that is due has a part of it.
   std::vector<ShardInputs> shards_;
   uint32_t bundles_skipped_ = 0;
   std::string first_skipped_tensor_;

@@ -114,13 +114,15 @@ StepResult StepResults::Summary(uint64_t step, bool may_lag) const {
   for (size_t shard = 0; shard < bundles_.size(); ++shard) {
     for (size_t i = 0; i < bundles_[shard].size(); ++i) {
       const BundleResult& bundle = bundles_[shard][i];
+      const protocol::Bundle& place = options_.layout.bundles[shard][i];
       const uint32_t n = bundle.record.n;
       open_step = std::min(open_step.value_or(bundle.open_step), bundle.open_step);
       result.staleness = std::max(result.staleness, bundle.staleness);
-      if (options_.layout.bundles[shard][i].buffers) {
+      if (place.buffers) {
         result.buffers_averaged = result.buffers_averaged || n > 0;
         continue;
       }
+      if (!protocol::IsFragmentDue(options_.layout.fragments, place.fragment, step)) continue;
       result.n_min = result.bundles == 0 ? n : std::min(result.n_min, n);
       result.n_max = std::max(result.n_max, n);
       ++result.bundles;

@@ -92,6 +92,9 @@ class LocalSession final : public Session {
     return protocol::TrainedTensors(coding_.table) < coding_.table.size() &&
            step_ % options_.exchange.buffer_sync_interval == 0;
   }
+  std::vector<protocol::TensorPart> PartsDue() const override {
+    return protocol::PartsDue(coding_.layout, protocol::TrainedTensors(coding_.table), step_);
+  }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
   void SetRate(float rate) override { rate_ = rate; }
@@ -132,6 +135,11 @@ class LocalSession final : public Session {
   // As Ready, and also fails if the shards' updates have no parameters yet.
   absl::Status MayBegin() const;
   absl::Status CheckSubmitted() const;
+  // Returns whether the open step exchanges the bundle.
+  bool IsDue(const protocol::Bundle& bundle) const {
+    if (bundle.buffers) return BuffersDue();
+    return protocol::IsFragmentDue(coding_.layout.fragments, bundle.fragment, step_);
+  }
   absl::Status AddResult(uint32_t tensor, bool as_update, absl::Span<float> values);
   absl::Status Exchange(uint32_t bundle, StepResult* result);
   absl::Status Publish(const protocol::Bundle& bundle, const EncodedBundle& encoded);
@@ -220,13 +228,13 @@ absl::StatusOr<BundleEncoder*> LocalSession::EncoderBetweenSteps() {
 }
 
 absl::Status LocalSession::CheckSubmitted() const {
-  const size_t wanted =
-      BuffersDue() ? coding_.table.size() : protocol::TrainedTensors(coding_.table);
-  for (size_t tensor = 0; tensor < wanted && !skips_; ++tensor) {
-    if (coding_.gradients[tensor].data != nullptr) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("Wait was called in step ", step_, " before ", coding_.table[tensor].name,
-                     " was submitted: submit zeros for a tensor that has no gradient"));
+  if (skips_) return absl::OkStatus();
+  for (const protocol::Chunk& chunk : coding_.layout.chunks) {
+    if (coding_.gradients[chunk.tensor].data != nullptr) continue;
+    if (!IsDue(coding_.layout.bundles[0][chunk.bundle])) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "Wait was called in step ", step_, " before ", coding_.table[chunk.tensor].name,
+        " was submitted: submit zeros for a tensor that has no gradient"));
   }
   return absl::OkStatus();
 }
@@ -242,7 +250,7 @@ absl::StatusOr<StepResult> LocalSession::Wait() {
   const std::vector<protocol::Bundle>& bundles = coding_.layout.bundles[0];
   std::vector<bool> has_mean(coding_.table.size(), false);
   for (uint32_t bundle = 0; bundle < bundles.size(); ++bundle) {
-    if (bundles[bundle].buffers && !result.buffers_averaged) continue;
+    if (!IsDue(bundles[bundle]) || (bundles[bundle].buffers && skips_)) continue;
     if (absl::Status status = Exchange(bundle, &result); !status.ok()) return status;
   }
   for (size_t chunk = 0; chunk < coding_.published.size(); ++chunk) {
@@ -273,7 +281,9 @@ absl::Status LocalSession::Exchange(uint32_t bundle, StepResult* result) {
   task.bundle = bundle;
   task.nothing = skips_;
   task.chunks = place.chunks;
-  task.last_of_step = bundle + 1 == bundles.size() || bundles[bundle + 1].buffers;
+  task.last_of_step =
+      std::none_of(bundles.begin() + bundle + 1, bundles.end(),
+                   [this](const protocol::Bundle& b) { return !b.buffers && IsDue(b); });
   std::vector<std::string> published;
   for (const uint32_t id : place.chunks) {
     const protocol::Chunk& chunk = coding_.layout.chunks[id];
@@ -369,7 +379,10 @@ absl::Status LocalSession::AddResult(uint32_t tensor, bool as_update, absl::Span
     const absl::Span<float> part = values.subspan(chunk.offset, chunk.count);
     if (coding_.published[id].empty() && is_buffer) continue;
     if (!as_update) std::fill(part.begin(), part.end(), 0.0f);
-    if (coding_.published[id].empty()) continue;
+    // Results of earlier steps stay for the encoder, which observes them later.
+    const bool of_step =
+        is_buffer || protocol::IsFragmentDue(coding_.layout.fragments, chunk.fragment, step_ - 1);
+    if (coding_.published[id].empty() || !of_step) continue;
     absl::Status status = compress::DecodeAddFrames(BytesOf(coding_.published[id]), part);
     if (!status.ok()) return status;
   }

@@ -39,6 +39,7 @@ class RemoteSession final : public RelaySession {
 
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override { return steps_.BuffersDue(); }
+  std::vector<protocol::TensorPart> PartsDue() const override { return steps_.PartsDue(); }
   bool AcceptsGpuViews() const override { return options_.device != nullptr; }
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override {
     return steps_.ApplyOnGpu(tensors, ready);

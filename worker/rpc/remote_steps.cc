@@ -166,6 +166,11 @@ bool RemoteSteps::BuffersDue() const {
   return status_.ok() && pipeline_.BuffersDue(begun_);
 }
 
+std::vector<protocol::TensorPart> RemoteSteps::PartsDue() const {
+  MutexLock lock(&mutex_);
+  return pipeline_.PartsDue(begun_);
+}
+
 absl::Status RemoteSteps::Submit(uint32_t tensor, const GradientView& gradient) {
   MutexLock lock(&mutex_);
   absl::Status status = BeginStep();

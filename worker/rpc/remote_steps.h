@@ -50,6 +50,7 @@ class RemoteSteps final : private ShardStream::Events {
   absl::Status SetPlans(const std::vector<protocol::CompressionPlan>& plans);
 
   bool BuffersDue() const;
+  std::vector<protocol::TensorPart> PartsDue() const;
   absl::Status Submit(uint32_t tensor, const GradientView& gradient);
   absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
   uint32_t Contributions(uint32_t shard, uint32_t bundle) const;
@@ -115,7 +116,8 @@ class RemoteSteps final : private ShardStream::Events {
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TrafficCounters TrafficLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t DenseBytes(uint64_t steps) const {
-    return steps * sizeof(float) * protocol::TrainedElements(table_);
+    const uint32_t fragments = options_.exchange.compression.layout.fragments;
+    return steps * sizeof(float) * protocol::TrainedElements(table_) / fragments;
   }
 
   // These run on the encoder thread. RunEncoder returns when it has to run again.

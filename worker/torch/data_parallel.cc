@@ -60,7 +60,8 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Join(
     if (!made->joined_.parameters_agree) {
       if (absl::Status status = made->AgreeOn(tensors); !status.ok()) return status;
     }
-    made->ParametersRestored();
+    made->CopyMastersToModule();
+    made->Publish();
     made->InstallHooks();
     return made;
   };
@@ -77,7 +78,9 @@ DataParallel::DataParallel(TrainableParameters parameters, AveragedBuffers buffe
       session_(joined.session),
       options_(options),
       port_(session_, table_.size()),
-      slots_(parameters_.tensors.size()) {}
+      slots_(parameters_.tensors.size()) {
+  if (options_.streams) changes_.emplace(parameters_.masters, options_.merge_alpha);
+}
 
 DataParallel::~DataParallel() {
   for (const at::Tensor& parameter : parameters_.tensors) RemoveGradientHook(parameter);
@@ -206,7 +209,9 @@ absl::Status DataParallel::SubmitBuffers() {
                        " has changed its shape, type or device since the start: change buffers in "
                        "place, or name it in DataParallelOptions::local_buffers"));
     }
-    absl::Status status = port_.SubmitFromHost(IndexOfBuffer(i), buffers_.tensors[i]);
+    const at::Tensor& values =
+        changes_.has_value() ? changes_->Copy(buffers_.tensors[i]) : buffers_.tensors[i];
+    absl::Status status = port_.SubmitFromHost(IndexOfBuffer(i), values);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -248,6 +253,15 @@ absl::Status DataParallel::SubmitMoved() {
     if (!status.ok()) return status;
   }
   return SubmitBuffers();
+}
+
+absl::Status DataParallel::BeginExchange(bool skip) {
+  return TorchStatus("while sending changes of parameters", [&] {
+    changes_->Begin(session_->PartsDue());
+    if (skip) return session_->Skip();
+    absl::Status status = changes_->Submit(published_, &port_);
+    return status.ok() ? SubmitBuffers() : status;
+  });
 }
 
 absl::Status DataParallel::ReadGradients() {
@@ -305,6 +319,11 @@ void DataParallel::CopyMastersToModule() {
 
 void DataParallel::ParametersRestored() {
   CopyMastersToModule();
+  if (!options_.streams) Publish();
+}
+
+// Takes the parameters as those that all ranks share.
+void DataParallel::Publish() {
   if (!options_.sends_weights) return;
   published_.clear();
   for (const at::Tensor& master : parameters_.masters) {

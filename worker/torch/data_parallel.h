@@ -28,6 +28,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@
 #include "worker/torch/averaged_buffers.h"
 #include "worker/torch/module_replicas.h"
 #include "worker/torch/named_tensors.h"
+#include "worker/torch/streamed_changes.h"
 #include "worker/torch/tensor_port.h"
 #include "worker/torch/trainable_parameters.h"
 
@@ -62,6 +64,10 @@ struct DataParallelOptions {
   // With shards_update: a local optimizer does its own steps after ReadGradients, and Synchronize
   // sends the change of parameters() since the previous exchange.
   bool sends_weights = false;
+  // With sends_weights: BeginExchange and EndExchange take the place of Synchronize and Skip, and
+  // training may go on between them.
+  bool streams = false;
+  double merge_alpha = 0;  // As in StreamedChanges.
   // Copies of the module that also run passes of a step. They must outlive the DataParallel.
   ModuleReplicas* replicas = nullptr;
 };
@@ -97,6 +103,12 @@ class DataParallel {
   // last exchange.
   absl::StatusOr<StepResult> Skip();
 
+  // With streams: sends the change of the fragment that is due. With `skip`, this rank has no part
+  // in the exchange.
+  absl::Status BeginExchange(bool skip);
+  // Waits for the result of the exchange that began, and adopts it. Other parameters stay.
+  absl::StatusOr<StepResult> EndExchange();
+
   // With sends_weights, call after a step's backward passes. Writes this rank's own gradient, the
   // mean over the passes, into .grad of each of parameters(). If a gradient is not finite,
   // overflowed() names its parameter, and the optimizer should not use the gradients. Fails as
@@ -116,14 +128,22 @@ class DataParallel {
 
   // Rounds masters into their 16-bit parameters. Does nothing without masters.
   void CopyMastersToModule();
-  // Call after parameters() have been restored from a checkpoint, which all ranks share.
+  // Call after parameters() have been restored from a checkpoint, which all ranks share. With
+  // streams, published() must have been restored too.
   void ParametersRestored();
+  // With streams: the parameters that all ranks share. Otherwise empty.
+  std::vector<at::Tensor> published() const {
+    return options_.streams ? published_ : std::vector<at::Tensor>{};
+  }
   // With sends_weights: swaps parameters() with the parameters of the last exchange. A second call
   // restores both. Does nothing otherwise.
   void SwapPublished();
 
-  // Returns 32 bytes in the session's format. Excludes buffers, which differ between ranks.
-  std::string ParametersSha256() const { return Sha256(parameters_.masters); }
+  // Returns 32 bytes in the session's format, of the parameters that all ranks share. Excludes
+  // buffers, which differ between ranks.
+  std::string ParametersSha256() const {
+    return Sha256(options_.streams ? published_ : parameters_.masters);
+  }
   // Returns `module`'s parameters and buffers by name, with masters in place of 16-bit parameters.
   NamedTensors StateDict(const torch::nn::Module& module) const;
   // Returns the table of the parameters, followed by the averaged buffers.
@@ -170,6 +190,7 @@ class DataParallel {
   absl::Status WriteMeans(const std::vector<bool>& written);
   absl::Status CheckFrozen() const;
   absl::Status ApplyUpdates();
+  void Publish();
   absl::Status AgreeOn(const std::vector<at::Tensor>& tensors);
   void NoteOverflow(const std::vector<at::Tensor>& gradients);
   bool HasMaster(size_t i) const { return !parameters_.masters[i].is_same(parameters_.tensors[i]); }
@@ -183,6 +204,7 @@ class DataParallel {
   TensorPort port_;  // Used by the hooks during backward, otherwise by the caller.
   // With sends_weights: the parameters that all ranks had after the last exchange.
   std::vector<at::Tensor> published_;
+  std::optional<StreamedChanges> changes_;  // Only with streams.
   std::string overflowed_;
 
   Mutex mutex_;

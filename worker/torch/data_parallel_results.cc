@@ -74,6 +74,21 @@ absl::Status DataParallel::ApplyUpdates() {
   return status;
 }
 
+absl::StatusOr<StepResult> DataParallel::EndExchange() {
+  return TorchStatus("while adopting changes of parameters", [&]() -> absl::StatusOr<StepResult> {
+    absl::StatusOr<StepResult> result = session_->Wait();
+    port_.EndStep();
+    if (!result.ok()) return result;
+    absl::Status status = port_.ApplyUpdate(published_);
+    if (!status.ok()) return status;
+    // Values that are not finite would stay so in a weighted mean.
+    changes_->Adopt(published_, /*discard=*/result->bundles_skipped_here > 0);
+    if (result->buffers_averaged) status = ApplyBuffers();
+    if (!status.ok()) return status;
+    return result;
+  });
+}
+
 absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   std::vector<bool> written(parameters_.masters.size());
   if (parameters_.device.is_cpu() && !options_.shards_update) {

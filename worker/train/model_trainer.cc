@@ -96,6 +96,8 @@ absl::Status ModelTrainer::Join(JobClient* client) {
                           .atomic_step = loss_scale_.has_value(),
                           .shards_update = job::ShardOptimizer(spec_).has_value(),
                           .sends_weights = job::SendsWeights(spec_),
+                          .streams = job::StreamsFragments(spec_),
+                          .merge_alpha = spec_.local.merge_alpha,
                           .replicas = replicas_.get()});
   if (!parallel.ok()) return parallel.status();
   parallel_ = *std::move(parallel);
@@ -116,7 +118,18 @@ absl::StatusOr<TrainerStep> ModelTrainer::Step(const StepInput& plan, BatchStrea
                                     : RunPasses(batches, plan.step_of_deal, &done);
   if (status.ok() && job::SendsWeights(spec_) && done.had_samples)
     status = OwnStep(plan, done.loss);
-  if (status.ok() && plan.exchanges) status = Exchange(plan, &done);
+  if (status.ok() && plan.exchange_begins && job::StreamsFragments(spec_)) {
+    status = BeginExchange();
+  }
+  if (status.ok() && plan.exchange_ends) status = EndExchange(plan, &done);
+  if (!status.ok()) return status;
+  return done;
+}
+
+absl::StatusOr<TrainerStep> ModelTrainer::ExchangeOnly(uint64_t step) {
+  TrainerStep done;
+  absl::Status status = BeginExchange();
+  if (status.ok()) status = EndExchange({.step = step}, &done);
   if (!status.ok()) return status;
   return done;
 }
@@ -137,16 +150,28 @@ absl::Status ModelTrainer::OwnStep(const StepInput& plan, double loss) {
   } else {
     Optimize(plan.rate, nullptr);
     parallel_->CopyMastersToModule();
-    moved_ = true;
+    idle_exchanges_ = 0;
   }
   if (loss_scale_.has_value()) UpdateLossScale(plan.step);
   return absl::OkStatus();
 }
 
-absl::Status ModelTrainer::Exchange(const StepInput& plan, TrainerStep* done) {
-  const bool has_part = job::SendsWeights(spec_) ? moved_ : done->had_samples;
-  moved_ = false;
-  const absl::StatusOr<StepResult> result = has_part ? parallel_->Synchronize() : parallel_->Skip();
+bool ModelTrainer::HasPart(const TrainerStep& done) {
+  if (!job::SendsWeights(spec_)) return done.had_samples;
+  return idle_exchanges_++ < spec_.exchange.compression.layout.fragments;
+}
+
+absl::Status ModelTrainer::BeginExchange() {
+  return parallel_->BeginExchange(/*skip=*/!HasPart({}));
+}
+
+absl::Status ModelTrainer::EndExchange(const StepInput& plan, TrainerStep* done) {
+  absl::StatusOr<StepResult> result;
+  if (job::StreamsFragments(spec_)) {
+    result = parallel_->EndExchange();
+  } else {
+    result = HasPart(*done) ? parallel_->Synchronize() : parallel_->Skip();
+  }
   if (!result.ok()) return result.status();
   absl::Status status = WatchForNonFinite(plan.step, done->loss, *result);
   if (!status.ok()) return status;
@@ -311,12 +336,14 @@ TrainedState ModelTrainer::Trained() {
           .optimizer = optimizer_.get(),
           .loss_scale = loss_scale_.has_value() ? &*loss_scale_ : nullptr,
           .ema = ema_.has_value() ? &*ema_ : nullptr,
+          .published = parallel_->published(),
           .copies_on = std::move(copies_on)};
 }
 
 std::string ModelTrainer::SaveState(TrainingCursor cursor) {
   cursor.skipped = skipped_;
   cursor.skipped_in_a_row = skipped_in_a_row_;
+  cursor.idle_exchanges = idle_exchanges_;
   return SaveTrainingState(Trained(), cursor);
 }
 
@@ -325,6 +352,7 @@ absl::Status ModelTrainer::RestoreState(absl::string_view bytes, TrainingCursor*
   parallel_->ParametersRestored();
   skipped_ = cursor->skipped;
   skipped_in_a_row_ = cursor->skipped_in_a_row;
+  if (job::StreamsFragments(spec_)) idle_exchanges_ = cursor->idle_exchanges;
   return status;
 }
 

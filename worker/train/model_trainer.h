@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +37,10 @@ struct StepInput {
   uint64_t step = 0;          // Step of the job.
   uint64_t step_of_deal = 0;  // Step within the deal, which selects the batches.
   double rate = 0;            // Learning rate of the local optimizer.
-  bool exchanges = true;      // The step ends with an exchange with the other workers.
+  // An exchange with the other workers begins at the end of the step. It ends there too, unless the
+  // job streams fragments.
+  bool exchange_begins = true;
+  bool exchange_ends = true;
   // The other workers have already closed the step. Its batches are dropped and nothing is
   // computed.
   bool closed = false;
@@ -48,7 +52,7 @@ struct TrainerStep {
   bool had_samples = false;
   double loss = 0;  // Mean over the step's passes.
   uint64_t samples = 0;
-  // The fields below come from the exchange at the step's end.
+  // The fields below come from the exchange that ended at the step's end.
   bool checkpoint_due = false;
   uint64_t steps_behind = 0;
   uint64_t staleness = 0;
@@ -77,6 +81,8 @@ class ModelTrainer {
   // at intervals. Fails with OUT_OF_RANGE if gradients were not finite in too many consecutive
   // steps.
   absl::StatusOr<TrainerStep> Step(const StepInput& plan, BatchStream* batches);
+  // Only in jobs that stream fragments: does one exchange without a step. `step` is the last step.
+  absl::StatusOr<TrainerStep> ExchangeOnly(uint64_t step);
 
   // Tests as Evaluate does (evaluation.h), with the average in place of the parameters if the job
   // has one.
@@ -104,7 +110,11 @@ class ModelTrainer {
   at::Tensor RunPass(Model* model, const Batch& batch);
   absl::Status DropBatches(BatchStream* batches, uint64_t step_of_deal);
   absl::Status OwnStep(const StepInput& plan, double loss);
-  absl::Status Exchange(const StepInput& plan, TrainerStep* done);
+  absl::Status BeginExchange();
+  // Ends the exchange that began, or does all of it if the job does not stream fragments.
+  absl::Status EndExchange(const StepInput& plan, TrainerStep* done);
+  // Returns whether this rank has something to contribute to the exchange that begins.
+  bool HasPart(const TrainerStep& done);
   absl::Status WatchForNonFinite(uint64_t step, double loss, const StepResult& result);
   absl::Status CountOverflow(uint64_t step, double loss);
   absl::Status CountNonFinite(uint64_t step, double loss, const std::string& tensor);
@@ -131,7 +141,8 @@ class ModelTrainer {
   double momentum_ = 0;                  // Momentum of optimizer_ in steps without a plan.
   std::optional<LossScale> loss_scale_;  // Only with fp16.
   bool warned_of_scale_ = false;
-  bool moved_ = false;      // If weights are sent: whether a step followed the last exchange.
+  // If weights are sent: number of exchanges since this rank's last step of its own.
+  uint64_t idle_exchanges_ = std::numeric_limits<uint32_t>::max();
   std::optional<Ema> ema_;  // Only with ema_decay.
   // Steps in which this rank skipped a bundle because a gradient was not finite.
   uint64_t skipped_ = 0;

@@ -14,7 +14,7 @@
 namespace sluice::worker {
 namespace {
 
-constexpr uint64_t kCompareParametersEvery = 500;  // Rounds.
+constexpr uint64_t kCompareParametersEvery = 500;  // Exchanges.
 
 }  // namespace
 
@@ -132,7 +132,8 @@ absl::Status TrainingRun::Restore() {
   epoch_ = cursor.epoch;
   RestoreDeal(cursor);
   others_tested_ = epoch_ > 0 && rank_ != FirstMember();
-  if (rounds_.After(cursor.step) != joined_.restored_step || cursor.step > total_steps_) {
+  exchange_ = joined_.restored_step;
+  if (cursor.step > total_steps_ || !rounds_.CanFollow(exchange_, cursor.step, total_steps_)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the checkpoint after exchange ", joined_.restored_step,
                      " holds the training state after step ", cursor.step, " of ", total_steps_,
@@ -164,7 +165,9 @@ absl::Status TrainingRun::Train() {
   while (step_ < total_steps_ || within_epoch) {
     if (!within_epoch) results_.BeginEpoch();
     within_epoch = false;
-    if (absl::Status status = TrainEpoch(); !status.ok()) return status;
+    absl::Status trained = TrainEpoch();
+    if (trained.ok() && step_ == total_steps_) trained = CloseExchanges();
+    if (!trained.ok()) return trained;
     results_.EndEpoch(++epoch_);
     deal_step_ = step_;
     deal_offset_ = 0;
@@ -190,17 +193,31 @@ absl::Status TrainingRun::TrainEpoch() {
   return absl::OkStatus();
 }
 
+// Exchanges each fragment once more, so that all workers end with equal parameters. A run that
+// continues from a checkpoint may have done some of these exchanges.
+absl::Status TrainingRun::CloseExchanges() {
+  const uint64_t last = rounds_.InAll(total_steps_);
+  while (rounds_.closes() && exchange_ < last) {
+    if (stopped()) return absl::CancelledError("stopped");
+    SetShardRate(0);
+    const absl::StatusOr<TrainerStep> done = trainer_->ExchangeOnly(step_);
+    if (!done.ok()) return done.status();
+    absl::Status status = EndExchange(*done);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal) {
   const absl::Time begin = clock_.Now();
   const StepInput plan{
       .step = step_ + 1,
       .step_of_deal = step_of_deal,
       .rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_),
-      .exchanges = rounds_.EndsWith(step_ + 1, total_steps_),
+      .exchange_begins = rounds_.BeginsAfter(step_ + 1, total_steps_),
+      .exchange_ends = rounds_.EndsAfter(step_ + 1, total_steps_),
       .closed = steps_behind_ > 0};
-  if (job::ShardOptimizer(spec_).has_value()) {
-    session_->SetRate(static_cast<float>(job::ShardRate(spec_, plan.rate)));
-  }
+  if (plan.exchange_begins) SetShardRate(plan.rate);
   const absl::StatusOr<TrainerStep> done = trainer_->Step(plan, batches);
   if (!done.ok()) return done.status();
   ++step_;
@@ -211,20 +228,32 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
                         .begins_epoch = step_of_deal == 0 && deal_offset_ == 0,
                         .breaks_left = BreaksLeft()};
   if (done->had_samples) finished.loss = done->loss;
-  if (plan.exchanges) finished.staleness = done->staleness;
+  if (plan.exchange_ends) finished.staleness = done->staleness;
   results_.CountStep(finished);
   // The new deal must precede the checkpoint, which contains the participants of the next step.
   if (!done->members.empty() && done->members != members_) DealTo(done->members);
-  if (done->checkpoint_due) {
-    if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
-  }
-  if (plan.exchanges && rounds_.After(step_) % kCompareParametersEvery == 0 &&
-      step_ != total_steps_) {
-    ReportParameters(trainer_->ParametersSha256());
+  if (plan.exchange_ends) {
+    if (absl::Status status = EndExchange(*done); !status.ok()) return status;
   }
   const absl::Time now = clock_.Now();
   results_.EndStep(now - begin, now);
   return absl::OkStatus();
+}
+
+absl::Status TrainingRun::EndExchange(const TrainerStep& done) {
+  ++exchange_;
+  if (done.checkpoint_due) {
+    if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
+  }
+  if (exchange_ % kCompareParametersEvery == 0 && step_ != total_steps_) {
+    ReportParameters(trainer_->ParametersSha256());
+  }
+  return absl::OkStatus();
+}
+
+void TrainingRun::SetShardRate(double rate) {
+  if (!job::ShardOptimizer(spec_).has_value()) return;
+  session_->SetRate(static_cast<float>(job::ShardRate(spec_, rate)));
 }
 
 void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {
@@ -238,7 +267,7 @@ void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {
 }
 
 void TrainingRun::ReportParameters(const std::string& sha256) {
-  if (spec_.exchange.in_lockstep()) session_->ReportParameters(rounds_.After(step_), sha256);
+  if (spec_.exchange.in_lockstep()) session_->ReportParameters(exchange_, sha256);
 }
 
 // With elastic membership, rank 0 may have left. All ranks know the participants of the last step,
@@ -331,7 +360,7 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
     }
   }
   TrainReport report = results_.Finish(clock_.Now());
-  report.rounds = rounds_.After(step_);
+  report.rounds = exchange_;
   report.skipped = trainer_->skipped();
   report.parameters = trainer_->parameters();
   report.parameters_sha256 = absl::BytesToHexString(sha256);

@@ -61,6 +61,9 @@ class TrainingRun {
   absl::Status TrainEpoch();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
+  absl::Status CloseExchanges();
+  absl::Status EndExchange(const TrainerStep& done);
+  void SetShardRate(double rate);
   void FallBehind(const StepInput& plan, const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
   absl::Status SaveCheckpoint();
@@ -90,7 +93,8 @@ class TrainingRun {
   uint64_t total_steps_ = 0;
   std::vector<uint32_t> members_;  // Ranks that get samples, in ascending order.
 
-  uint64_t step_ = 0;  // Finished steps.
+  uint64_t step_ = 0;      // Finished steps.
+  uint64_t exchange_ = 0;  // Finished exchanges.
   uint64_t epoch_ = 0;
   // Start of this epoch's current deal, in finished steps and in cards of the deck.
   uint64_t deal_step_ = 0;

@@ -217,6 +217,30 @@ absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
   return absl::OkStatus();
 }
 
+absl::Status RestorePublished(const c10::impl::GenericDict& saved,
+                              const std::vector<at::Tensor>& published, TrainingCursor* cursor) {
+  if (published.empty()) return absl::OkStatus();
+  const c10::List<at::Tensor> values =
+      saved.contains("published") ? saved.at("published").toTensorList() : c10::List<at::Tensor>();
+  if (values.size() != published.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the saved training state has ", values.size(), " shared parameters, the model ",
+        published.size(), ": continue with the job's settings for fragments"));
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < published.size(); ++i) {
+    const at::Tensor value = values.get(i);
+    if (value.sizes() != published[i].sizes() || value.scalar_type() != at::kFloat) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shared parameter ", i, " is ", ShapeAndType(value), " in the saved training state, and ",
+          ShapeAndType(published[i]), " in the model"));
+    }
+    published[i].copy_(value);
+  }
+  cursor->idle_exchanges = static_cast<uint64_t>(saved.at("idle_exchanges").toInt());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor) {
@@ -248,6 +272,14 @@ std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor&
     state.insert("averages", averages);
     state.insert("average_updates", static_cast<int64_t>(trained.ema->updates()));
   }
+  if (!trained.published.empty()) {
+    c10::List<at::Tensor> published;
+    for (const at::Tensor& tensor : trained.published) {
+      published.push_back(tensor.detach().to(at::kCPU));
+    }
+    state.insert("published", published);
+    state.insert("idle_exchanges", static_cast<int64_t>(cursor.idle_exchanges));
+  }
   const std::vector<char> bytes = torch::pickle_save(state);
   return {bytes.data(), bytes.size()};
 }
@@ -269,6 +301,7 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   }
   if (status.ok()) status = RestoreLossScale(state, trained.loss_scale);
   if (status.ok()) status = RestoreEma(state, trained.ema);
+  if (status.ok()) status = RestorePublished(state, trained.published, cursor);
   if (status.ok()) status = RestoreOptimizer(state, DeviceOf(trained), trained.optimizer);
   if (!status.ok()) return status;
   // A state from another kind of device, or from fewer devices, lacks the generators of some

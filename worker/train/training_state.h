@@ -35,6 +35,8 @@ struct TrainingCursor {
   uint64_t samples = 0;
   uint64_t skipped = 0;
   uint32_t skipped_in_a_row = 0;
+  // In jobs that stream fragments: exchanges since this rank's last step of its own.
+  uint64_t idle_exchanges = 0;
   double last_loss = 0;
   double epoch_loss_sum = 0;  // Sum over the epoch's steps so far.
   uint64_t epoch_loss_count = 0;
@@ -50,6 +52,8 @@ struct TrainedState {
   torch::optim::Optimizer* optimizer = nullptr;  // Null if the shards have the optimizer.
   LossScale* loss_scale = nullptr;               // Null if the job has none.
   Ema* ema = nullptr;                            // Null if the job has none.
+  // The parameters that all ranks share, if they differ from those of the model; otherwise empty.
+  std::vector<at::Tensor> published{};
   std::vector<at::Device> copies_on{};  // Other devices whose random number generators are saved.
 };
 

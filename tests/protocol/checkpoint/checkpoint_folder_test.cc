@@ -131,6 +131,18 @@ TEST_F(CheckpointFolder, ReadsWhatItWrote) {
                                    "worker-0-term-1.state"));
 }
 
+TEST_F(CheckpointFolder, TheNumberOfFragmentsIsWrittenIfThereAreSeveral) {
+  CheckpointManifest manifest = WriteSample(1000);
+  EXPECT_THAT(ReadText(dir() + kManifest), Not(HasSubstr("fragments"))) << "as in version 0.1";
+  manifest.step = 2000;
+  manifest.layout.fragments = 3;
+  manifest.parts = {WritePart(dir(), 1, 2000, "parameters.pt", "bytes").value()};
+  ASSERT_TRUE(WriteManifest(dir(), manifest).ok());
+  const absl::StatusOr<CheckpointManifest> again = ReadManifest(dir(), 2000);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->layout.fragments, 3u);
+}
+
 TEST_F(CheckpointFolder, EveryKeyIsDocumented) {
   WriteSample(1000);
   ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 0, false}).ok());

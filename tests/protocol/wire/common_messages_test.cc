@@ -61,6 +61,8 @@ TEST(CommonMessagesTest, LayoutsTravel) {
   LayoutToProto(SampleLayout(), &message);
   EXPECT_THAT(UnsetFields(message), IsEmpty());
   EXPECT_EQ(LayoutFromProto(message), SampleLayout());
+  message.clear_fragments();
+  EXPECT_EQ(LayoutFromProto(message).fragments, 1u) << "version 0.1 sends none";
 }
 
 TEST(CommonMessagesTest, WaitsForDisksTravel) {

@@ -44,7 +44,9 @@ inline TensorTable SampleTable() {
            .role = TensorRole::kBuffer}};
 }
 
-inline LayoutParameters SampleLayout() { return {.chunk_elements = 51, .bundle_elements = 52}; }
+inline LayoutParameters SampleLayout() {
+  return {.chunk_elements = 51, .bundle_elements = 52, .fragments = 53};
+}
 
 inline CompressionPlan SamplePlan() {
   return {.id = 61,

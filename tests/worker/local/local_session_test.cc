@@ -93,6 +93,40 @@ std::vector<float> Wave(size_t size) {
   return values;
 }
 
+TEST(LocalSession, EachStepExchangesOneFragment) {
+  LocalSessionOptions options;
+  options.exchange.compression.uplink = *compress::ParseCodecSpec("none");
+  options.exchange.compression.downlink = *compress::ParseCodecSpec("none");
+  options.exchange.compression.layout.fragments = 2;
+  const std::unique_ptr<JobClient> client = MakeLocalClient(options);
+  const absl::StatusOr<JoinedJob> joined = client->Join(Tensors(), "");
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  Session* const session = joined->session;
+  const std::vector<float> w = Wave(3000), b = Wave(5);
+  std::vector<int> seen(3000);
+  for (int step = 1; step <= 2; ++step) {
+    const std::vector<protocol::TensorPart> parts = session->PartsDue();
+    if (parts.front().tensor == 0) {
+      ASSERT_TRUE(session->Submit(0, w).ok());
+    }
+    if (parts.back().tensor == 1) {
+      ASSERT_TRUE(session->Submit(1, b).ok());
+    }
+    ASSERT_TRUE(session->Wait().ok());
+    std::vector<float> got(3000, -9);
+    ASSERT_TRUE(session->Apply(0, absl::MakeSpan(got)).ok());
+    std::vector<float> wanted(3000);
+    for (const protocol::TensorPart& part : parts) {
+      for (uint64_t i = part.offset; part.tensor == 0 && i < part.offset + part.count; ++i) {
+        wanted[i] = w[i];
+        ++seen[i];
+      }
+    }
+    EXPECT_EQ(got, wanted) << "step " << step;
+  }
+  EXPECT_THAT(seen, Each(1));
+}
+
 TEST(LocalSession, LosslessCodecsGiveTheGradientBack) {
   const Joined session = Join("none", "none");
   const std::vector<float> w = Wave(3000), b = Wave(5), buffer(5, 2.5f);

@@ -73,14 +73,25 @@ bool MemoryJob::RankSession::BuffersDue() const {
           (checkpoint_every_ > 0 && step % checkpoint_every_ == 0));
 }
 
+bool MemoryJob::RankSession::IsDue(uint32_t tensor) const {
+  if (tensor >= protocol::TrainedTensors(table_)) return BuffersDue();
+  return protocol::IsFragmentDue(job_->fragments_, tensor % job_->fragments_, step_ + 1);
+}
+
+std::vector<protocol::TensorPart> MemoryJob::RankSession::PartsDue() const {
+  std::vector<protocol::TensorPart> parts;
+  for (uint32_t tensor = 0; tensor < protocol::TrainedTensors(table_); ++tensor) {
+    if (IsDue(tensor)) parts.push_back({.tensor = tensor, .count = table_[tensor].elements()});
+  }
+  return parts;
+}
+
 absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, const GradientView& gradient) {
   if (!submit_failure_.ok()) return submit_failure_;
   if (has_[tensor] || gradient.size != table_[tensor].elements()) {
     return absl::InternalError(absl::StrCat("tensor ", tensor, " submitted twice or in part"));
   }
-  if (tensor >= protocol::TrainedTensors(table_) && !BuffersDue()) {
-    return absl::InternalError(absl::StrCat("buffer ", tensor, " submitted where none is due"));
-  }
+  if (!IsDue(tensor)) return absl::InternalError(absl::StrCat("tensor ", tensor, " is not due"));
   if (gradient.on_gpu && (!accepts_gpu_views_ || gradient.ready == nullptr)) {
     return absl::InternalError(absl::StrCat("tensor ", tensor, " lies on a GPU"));
   }
@@ -108,11 +119,32 @@ absl::Status MemoryJob::RankSession::Skip() {
   return absl::OkStatus();
 }
 
+uint32_t MemoryJob::RankSession::TakeMeans() {
+  MutexLock lock(&job_->mutex_);
+  uint32_t n = 0;
+  for (const Gradients& one : job_->contributions_) n += one.empty() ? 0 : 1;
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    if (tensor >= protocol::TrainedTensors(table_) && !IsDue(tensor)) continue;
+    std::vector<float>& mean = means_[tensor];
+    mean.assign(table_[tensor].elements(), 0.0f);
+    for (const Gradients& one : job_->contributions_) {
+      if (one.empty() || !IsDue(tensor)) continue;
+      const std::vector<float>& values = one.at(tensor);
+      for (size_t i = 0; i < mean.size(); ++i) mean[i] += values[i];
+    }
+    for (float& value : mean) value /= static_cast<float>(std::max(n, 1u));
+  }
+  return n;
+}
+
 absl::StatusOr<StepResult> MemoryJob::RankSession::Exchange() {
   const uint32_t trained = protocol::TrainedTensors(table_);
   const bool due = BuffersDue();
-  const size_t taken = due ? table_.size() : trained;
-  if (!submitted_.empty() && submitted_.size() != taken) {
+  std::vector<uint32_t> taken;
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    if (IsDue(tensor)) taken.push_back(tensor);
+  }
+  if (!submitted_.empty() && submitted_.size() != taken.size()) {
     return absl::InternalError("Wait with a part of the tensors submitted");
   }
   {
@@ -126,21 +158,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Exchange() {
     }
   }
   job_->Barrier();
-  uint32_t n = 0;
-  {
-    MutexLock lock(&job_->mutex_);
-    for (const Gradients& one : job_->contributions_) n += one.empty() ? 0 : 1;
-    for (uint32_t tensor = 0; tensor < taken; ++tensor) {
-      std::vector<float>& mean = means_[tensor];
-      mean.assign(table_[tensor].elements(), 0.0f);
-      for (const Gradients& one : job_->contributions_) {
-        if (one.empty()) continue;
-        const std::vector<float>& values = one.at(tensor);
-        for (size_t i = 0; i < mean.size(); ++i) mean[i] += values[i];
-      }
-      for (float& value : mean) value /= static_cast<float>(std::max(n, 1u));
-    }
-  }
+  const uint32_t n = TakeMeans();
   job_->Barrier();  // No rank may overwrite contributions that another rank still reads.
   submitted_.clear();
   has_.assign(table_.size(), false);

@@ -16,7 +16,9 @@ namespace sluice::worker {
 // Must outlive its sessions. Sums contributions in rank order, as a shard does.
 class MemoryJob {
  public:
-  explicit MemoryJob(uint32_t ranks) : ranks_(ranks), contributions_(ranks) {}
+  // Tensor t belongs to fragment t mod `fragments`.
+  explicit MemoryJob(uint32_t ranks, uint32_t fragments = 1)
+      : ranks_(ranks), fragments_(fragments), contributions_(ranks) {}
 
   class RankSession;
   std::unique_ptr<RankSession> MakeSession(uint32_t rank);
@@ -31,6 +33,7 @@ class MemoryJob {
   void Barrier();
 
   const uint32_t ranks_;
+  const uint32_t fragments_;
   absl::Status agreement_failure_;
   Mutex mutex_;
   CondVar changed_;
@@ -51,6 +54,7 @@ class MemoryJob::RankSession final : public JobClient, public Session {
   std::optional<SessionFigures> figures() const override { return std::nullopt; }
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override;
+  std::vector<protocol::TensorPart> PartsDue() const override;
   bool AcceptsGpuViews() const override { return accepts_gpu_views_; }
   absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override;
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
@@ -135,6 +139,11 @@ class MemoryJob::RankSession final : public JobClient, public Session {
 
  private:
   absl::StatusOr<StepResult> Exchange();
+  // Sets the means of the tensors that are due to those of all ranks, and other means to zero.
+  // Returns the number of ranks that contributed.
+  uint32_t TakeMeans();
+  // Returns whether the open step exchanges the tensor.
+  bool IsDue(uint32_t tensor) const;
 
   MemoryJob* const job_;
   const uint32_t rank_;
