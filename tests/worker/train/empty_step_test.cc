@@ -40,7 +40,7 @@ class OneRank {
   // Runs a step in which all ranks skip.
   void EmptyStep() { Do({.closed = true}); }
   // Drops the same batches as EmptyStep, without an exchange.
-  void LeaveOut() { Do({.exchanges = false, .closed = true}); }
+  void LeaveOut() { Do({.exchange_begins = false, .exchange_ends = false, .closed = true}); }
   std::string hash() const { return trainer_->ParametersSha256(); }
 
  private:
