@@ -60,9 +60,9 @@ inline bool IsSubmitted(const protocol::TensorTable& table, const protocol::Layo
 // Returns whether no bundle is encoded in the step after this one.
 inline bool IsLastEncoded(const protocol::Layout& layout, uint64_t step, uint32_t shard,
                           uint32_t bundle) {
-  for (; shard < layout.bundles.size(); ++shard, bundle = 0) {
+  for (++bundle; shard < layout.bundles.size(); ++shard, bundle = 0) {
     const std::vector<protocol::Bundle>& bundles = layout.bundles[shard];
-    for (++bundle; bundle < bundles.size(); ++bundle) {
+    for (; bundle < bundles.size(); ++bundle) {
       if (IsEncoded(layout, step, bundles[bundle])) return false;
     }
   }
