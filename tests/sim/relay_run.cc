@@ -310,9 +310,10 @@ void ParentRun::FinishStep(uint32_t index) {
   Relay& relay = relays_[index];
   SimRank& rank = ranks_[index];
   if (!Talks(rank) || !relay.step.has_value()) return;
-  // The parent job does not wait for the sums of empty bundles.
-  if (!relay.step->complete()) return;
+  // The parent job does not wait for the sums of bundles that are not due. Then this call may be
+  // late for its own step, which the last sum has ended.
   const worker::Pipeline& pipeline = *rank.pipeline;
+  if (!relay.step->complete() || pipeline.step_open()) return;
   rank.step = pipeline.step();
   TakeResults(index);
   if (pipeline.Result().checkpoint_due) SaveCheckpoint(index, "");
