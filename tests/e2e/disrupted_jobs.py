@@ -42,7 +42,7 @@ LEARNED = 0.5 * math.log(10)  # Guessing has a loss of log 10.
 MODES = {
     "sync": ([], True),
     "optimizer_on_shards": (["optimizer.location=shards"], True),
-    "local_sgd": (["mode=local_sgd", "local_steps=5"], True),
+    "local_sgd": (["mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2"], True),
     "store_on_shards": (["checkpoint.store=shards"], True),
     "quorum": (["workers=3", "quorum=2", "straggler_timeout=20ms"], False),
     "elastic": (["membership=elastic", "min_workers=1"], False),

@@ -258,10 +258,15 @@ class Survival(unittest.TestCase):
         self.exchanges = STEPS // 5
         self.kill_one_after_the_other("--set", "mode=local_sgd", "--set", "local_steps=5")
 
+    def test_streamed_local_steps(self):
+        self.exchanges = STEPS // 5
+        changes = ("mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2", "merge_alpha=0.5")
+        self.kill_one_after_the_other(*(word for change in changes for word in ("--set", change)))
+
     def kill_one_after_the_other(self, *arguments):
         """Runs a job with these changes, and kills one process in each run."""
         self.expected = parameters_of_undisturbed(*arguments)
-        for victim in ["shard 1", self.random.choice(["worker 0", "worker 1"])]:
+        for victim in [self.random.choice(["shard 0", "shard 1"]), self.random.choice(["worker 0", "worker 1"])]:
             with tempfile.TemporaryDirectory() as folder:
                 self.folder = pathlib.Path(folder)
                 self.kill_and_finish(victim, repaired=None, arguments=arguments)
