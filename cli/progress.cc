@@ -13,14 +13,16 @@ namespace {
 
 double Ratio(double above, double below) { return below > 0 ? above / below : 0; }
 
-// Returns the bytes of one step in dense fp32. Returns 0 while a shard is not attached.
+// Returns the bytes of one step of a worker in dense fp32. With local steps, that is a share of an
+// exchange. Returns 0 while a shard is not attached.
 double DenseBytesPerStep(const v1::GetStatusReply& status) {
   double elements = 0;
   for (const v1::ShardStatus& shard : status.shards()) {
     if (!shard.attached()) return 0;
     elements += static_cast<double>(shard.elements());
   }
-  return elements * sizeof(float);
+  const uint64_t steps = std::max<uint64_t>(status.steps_per_exchange(), 1);
+  return elements * sizeof(float) / static_cast<double>(steps);
 }
 
 // Returns `bytes` divided by the number of steps. A worker's byte count is newer than its step

@@ -377,6 +377,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .generation = run_.term().generation,
                    .term = term(),
                    .world_size = options.world_size,
+                   .steps_per_exchange = options.steps_per_exchange,
                    .uptime = now - created_,
                    .software_version = options.software_version,
                    .has_checkpoints = run_.has_checkpoints(),

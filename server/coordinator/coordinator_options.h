@@ -49,8 +49,10 @@ struct CoordinatorOptions {
   // In a rack whose parent job makes compression plans. The rack begins with the parent's first
   // plan.
   std::optional<job::ParentPlans> parent_plans{};
-  // Workers report progress in their own steps. One exchange covers this many of these steps.
+  // Workers report progress in their own steps. They exchange each fragment once in this many of
+  // these steps, and an exchange ends `fragment_delay` of them after it began.
   uint64_t steps_per_exchange = 1;
+  uint64_t fragment_delay = 0;
   uint64_t job_uid = 0;  // Random per run.
   // For messages: why losses are not repaired, if replay_limit is not the reason.
   std::string why_no_replay{};

@@ -66,6 +66,7 @@ struct JobStatus {
   uint32_t generation = 0;
   uint32_t term = 0;
   uint32_t world_size = 0;
+  uint64_t steps_per_exchange = 1;      // As in CoordinatorOptions.
   std::vector<MemberStatus> members{};  // By rank.
   std::vector<ShardStatus> shards{};
   absl::Duration uptime{};

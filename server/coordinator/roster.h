@@ -3,6 +3,7 @@
 // lost. Each rank has one state; member.h has the table of its transitions. Pure; not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -152,7 +153,9 @@ class Roster {
   std::vector<uint64_t> StepsInUse() const;
   // Converts a worker's progress to the shards' step count. Rounds down.
   uint64_t ExchangedStep(const protocol::MemberProgress& progress) const {
-    return progress.step / options_.steps_per_exchange;
+    const uint64_t step = progress.step - std::min(progress.step, options_.fragment_delay);
+    const uint64_t fragments = options_.exchange.compression.layout.fragments;
+    return step * fragments / options_.steps_per_exchange;
   }
 
  private:

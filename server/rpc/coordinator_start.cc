@@ -16,6 +16,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .in_rack = job.part.rack_of > 0,
                          .parent_plans = job.part.parent_plans,
                          .steps_per_exchange = job::StepsPerExchange(job),
+                         .fragment_delay = job.local.fragment_delay,
                          .job_uid = options.job_uid,
                          .momentum = job::MomentumRangeOf(job),
                          .momentum_note = job::MomentumNote(job)};

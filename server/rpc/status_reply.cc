@@ -42,6 +42,7 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
   reply->set_generation(status.generation);
   reply->set_term(status.term);
   reply->set_world_size(status.world_size);
+  reply->set_steps_per_exchange(status.steps_per_exchange);
   for (const MemberStatus& member : status.members) {
     v1::MemberStatus* out = reply->add_members();
     out->set_rank(member.rank);

@@ -62,6 +62,15 @@ TEST(TotalsTest, BytesThatAreNewerThanTheStepDoNotLookLikeMore) {
   EXPECT_DOUBLE_EQ(totals.bytes_down_per_step, 4096);
 }
 
+TEST(TotalsTest, WithLocalStepsAStepHasAShareOfAnExchange) {
+  v1::GetStatusReply status = Running(2);
+  status.mutable_shards(0)->set_elements(51200);
+  const ProgressTotals exchanged = TotalsOf(status);
+  status.set_steps_per_exchange(20);
+  EXPECT_DOUBLE_EQ(TotalsOf(status).bytes_up_per_step, exchanged.bytes_up_per_step / 20);
+  EXPECT_DOUBLE_EQ(TotalsOf(status).ratio_up, exchanged.ratio_up);
+}
+
 TEST(TotalsTest, NothingYet) {
   const ProgressTotals totals = TotalsOf({});
   EXPECT_EQ(totals.step, 0u);

@@ -359,6 +359,27 @@ TEST_F(ElasticRosterTest, AMemberThatGaveUpCanOnlyBeReplaced) {
   EXPECT_EQ(roster_.Replaceable(now_), Ranks({2}));
 }
 
+// Rounds of 20 steps with 4 fragments: an exchange begins after every 5 steps and ends 2 steps
+// later.
+TEST(ExchangedStepTest, CountsTheExchangesThatEnded) {
+  CoordinatorOptions options = RosterOptions();
+  options.steps_per_exchange = 20;
+  const auto ended = [&options](uint64_t step) {
+    protocol::MemberProgress progress;
+    progress.step = step;
+    return Roster(options).ExchangedStep(progress);
+  };
+  EXPECT_EQ(ended(59), 2u);
+  EXPECT_EQ(ended(60), 3u);
+  options.exchange.compression.layout.fragments = 4;
+  options.fragment_delay = 2;
+  EXPECT_EQ(ended(1), 0u);
+  EXPECT_EQ(ended(6), 0u);
+  EXPECT_EQ(ended(7), 1u);
+  EXPECT_EQ(ended(11), 1u);
+  EXPECT_EQ(ended(42), 8u);
+}
+
 TEST(LossReportTest, NamesSilentProcessesFirst) {
   LossReport report(absl::Seconds(10));
   EXPECT_TRUE(report.empty());
