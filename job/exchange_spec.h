@@ -3,6 +3,7 @@
 // ExchangeSpec.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -19,8 +20,8 @@ struct ExchangeSpec {
   uint32_t staleness = 0;           // Only if staleness is bounded (job/modes.h). In steps.
   bool staleness_aware_lr = false;  // Only in asynchronous modes.
   Membership membership = Membership::kFixed;
-  // Only in mode sync: a step may close without the stragglers after `quorum` workers have
-  // contributed and `straggler_timeout` has passed. 0 disables this.
+  // Only in lockstep modes: an exchange may close without the stragglers after `quorum` workers
+  // have contributed and `straggler_timeout` has passed. 0 disables this.
   uint32_t quorum = 0;
   absl::Duration straggler_timeout{};
   // Interval, in steps, at which buffers are averaged over all ranks.
@@ -33,6 +34,11 @@ struct ExchangeSpec {
   bool in_lockstep() const { return InLockstep(mode); }
   // Returns true if workers may join and leave during the job.
   bool elastic() const { return membership == Membership::kElastic; }
+  // Returns how many steps ahead of the furthest rank a checkpoint is named. With a quorum, all
+  // ranks take part in one exchange of every fragment in between.
+  uint64_t named_ahead() const {
+    return std::max<uint64_t>(2, quorum > 0 ? compression.layout.fragments : 0);
+  }
 };
 
 // What the first compression plan of the servers' part of a job with relays depends on.

@@ -7,13 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <optional>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/enum_names.h"
 #include "base/required.h"
-#include "job/enums.h"
 
 namespace sluice::job {
 
@@ -26,13 +24,12 @@ struct ModeKey {
 };
 
 // Whether this version runs a combination of settings.
-enum class Support : uint8_t { kBuilt, kNotYet, kImpossible };
+enum class Support : uint8_t { kBuilt, kImpossible };
 
-// The answer for the jobs of a mode with an update rule (RuleOf) and a membership. An empty rule
-// and an absent membership match any value. The first row of a mode that matches decides.
+// The answer for the jobs of a mode with an update rule (RuleOf). An empty rule matches any. The
+// first row of a mode that matches decides.
 struct ModeCombination {
   absl::string_view rule;
-  std::optional<Membership> membership;
   Required<Support> support;
   absl::string_view key{};     // The key to change in the job file.
   absl::string_view reason{};  // Empty if the combination is built.
@@ -60,34 +57,27 @@ namespace mode_rows {
 
 inline constexpr ModeKey kSyncKeys[] = {{.name = "quorum", .needed = false},
                                         {.name = "straggler_timeout", .needed = false}};
-inline constexpr ModeCombination kSync[] = {
-    {"average", Membership::kFixed, Support::kBuilt},
-    {"average", Membership::kElastic, Support::kBuilt},
-    {"", Membership::kFixed, Support::kBuilt},
-    {"", Membership::kElastic, Support::kBuilt},
-};
+inline constexpr ModeCombination kSync[] = {{"", Support::kBuilt}};
 
 inline constexpr ModeKey kAsyncKeys[] = {{.name = "staleness_aware_lr", .needed = false}};
 inline constexpr ModeKey kSspKeys[] = {{.name = "staleness", .needed = true},
                                        {.name = "staleness_aware_lr", .needed = false}};
 inline constexpr ModeCombination kAsync[] = {
-    {"average", std::nullopt, Support::kImpossible, "mode",
+    {"average", Support::kImpossible, "mode",
      "a step of an asynchronous mode closes at every contribution, so there is no mean for the "
      "workers' optimizers to apply; it needs a rule on the shards"},
-    {"", Membership::kElastic, Support::kBuilt},
-    {"", Membership::kFixed, Support::kBuilt},
+    {"", Support::kBuilt},
 };
 
 inline constexpr ModeKey kLocalSgdKeys[] = {
-    {.name = "local_steps", .needed = true}, {.name = "outer_optimizer", .needed = false},
-    {.name = "outer_lr", .needed = false},   {.name = "outer_momentum", .needed = false},
-    {.name = "fragments", .needed = false},  {.name = "fragment_delay", .needed = false},
-    {.name = "merge_alpha", .needed = false}};
+    {.name = "local_steps", .needed = true},       {.name = "outer_optimizer", .needed = false},
+    {.name = "outer_lr", .needed = false},         {.name = "outer_momentum", .needed = false},
+    {.name = "fragments", .needed = false},        {.name = "fragment_delay", .needed = false},
+    {.name = "merge_alpha", .needed = false},      {.name = "quorum", .needed = false},
+    {.name = "straggler_timeout", .needed = false}};
 inline constexpr ModeCombination kLocalSgd[] = {
-    {"outer", Membership::kFixed, Support::kBuilt},
-    {"outer", Membership::kElastic, Support::kNotYet, "membership",
-     "elastic is not built for mode local_sgd; use fixed"},
-    {"", std::nullopt, Support::kImpossible, "optimizer.location",
+    {"outer", Support::kBuilt},
+    {"", Support::kImpossible, "optimizer.location",
      "in local_sgd each worker takes its own steps with the optimizer; the shards use "
      "outer_optimizer"},
 };

@@ -13,17 +13,12 @@
 namespace sluice::job {
 namespace {
 
-bool Fits(const ModeCombination& row, const SupportQuery& query) {
-  return (row.rule.empty() || row.rule == query.rule) &&
-         (!row.membership.has_value() || row.membership == query.membership);
-}
-
 const ModeCombination& FindCombination(const SupportQuery& query) {
   const absl::Span<const ModeCombination> rows = TraitsOf(query.mode).combinations;
   for (const ModeCombination& row : rows) {
-    if (Fits(row, query)) return row;
+    if (row.rule.empty() || row.rule == query.rule) return row;
   }
-  Check(false, "the rows of a mode match every rule and membership");
+  Check(false, "the rows of a mode match every rule");
   return rows.front();
 }
 
@@ -184,18 +179,14 @@ std::string CompensatorTable(Footnotes* notes) {
 }
 
 std::string ModeTable(Footnotes* notes) {
-  std::string table = "| mode | rule | membership | |\n|---|---|---|---|\n";
+  std::string table = "| mode | rule | |\n|---|---|---|\n";
   const auto or_any = [](absl::string_view text) {
     return text.empty() ? std::string("any") : absl::StrCat("`", text, "`");
   };
   for (const ModeTraits& mode : kModes) {
     for (const ModeCombination& row : mode.combinations.value()) {
-      const absl::string_view state = row.support == Support::kBuilt        ? "runs"
-                                      : row.support == Support::kImpossible ? "impossible"
-                                                                            : "not yet";
-      const absl::string_view membership = row.membership ? NameOf(*row.membership) : "";
-      absl::StrAppend(&table, "| `", mode.name.value(), "` | ", or_any(row.rule), " | ",
-                      or_any(membership), " | ", state,
+      const absl::string_view state = row.support == Support::kBuilt ? "runs" : "impossible";
+      absl::StrAppend(&table, "| `", mode.name.value(), "` | ", or_any(row.rule), " | ", state,
                       row.reason.empty() ? "" : absl::StrCat(" (", notes->Number(row.reason), ")"),
                       " |\n");
     }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "job/enums.h"
 #include "job/file/schema.h"
 #include "job/modes.h"
 

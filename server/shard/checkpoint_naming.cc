@@ -9,7 +9,7 @@
 namespace sluice::server {
 
 uint64_t CheckpointNaming::EarliestAfter(uint64_t step) const {
-  return StepAfter(options_, StepAfter(options_, step));
+  return StepAfter(options_, step) + options_.exchange.named_ahead() - 1;
 }
 
 uint64_t CheckpointNaming::Name(uint64_t minimum_step, uint64_t earliest) {
@@ -34,7 +34,7 @@ void CheckpointNaming::Announce(uint64_t earliest, bool is_ready, std::vector<Sh
   out->emplace_back(CheckpointNamed{earliest});
 }
 
-// Shard 0 names checkpoints two steps ahead, so a checkpoint that it has not named is normally
+// Shard 0 names checkpoints some steps ahead, so a checkpoint that it has not named is normally
 // invalid. However, this process of shard 0 may have replaced the one that named the checkpoint,
 // and may have named another one since. Therefore a plausible step is accepted. The coordinator
 // abandons a checkpoint that not all processes know.
@@ -51,7 +51,8 @@ absl::Status CheckpointNaming::Check(const protocol::ExchangeRequest& exchange,
   }
   if (step <= EarliestAfter(exchange.step)) return absl::OkStatus();
   return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
-                                               ", but none is named more than two steps ahead"));
+                                               ", but none is named more than ",
+                                               options_.exchange.named_ahead(), " steps ahead"));
 }
 
 void CheckpointNaming::Learn(uint64_t step, uint64_t open_step, std::vector<ShardEffect>* out) {
@@ -68,8 +69,9 @@ uint64_t CheckpointNaming::AnnouncedIn(uint64_t step) const {
   return last_named_ > step ? last_named_ : 0;
 }
 
-bool CheckpointNaming::IsDue(uint64_t step) const {
-  return std::binary_search(due_.begin(), due_.end(), step);
+bool CheckpointNaming::IsDueBetween(uint64_t first, uint64_t last) const {
+  const auto due = std::lower_bound(due_.begin(), due_.end(), first);
+  return due != due_.end() && *due <= last;
 }
 
 std::optional<uint64_t> CheckpointNaming::TakeUpTo(uint64_t closed_step) {

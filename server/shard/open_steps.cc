@@ -34,6 +34,24 @@ OpenBundle* OpenSteps::FindOrOpen(uint64_t step, uint32_t bundle, const ClosingR
   return open.get();
 }
 
+void OpenSteps::AddLate(protocol::ExchangeRequest exchange, uint32_t checksum,
+                        const ClosingRule& rule) {
+  LateWork work{.exchange = std::move(exchange), .checksum = checksum};
+  if (!JoinStep(&work, rule)) late_.push_back(std::move(work));
+}
+
+bool OpenSteps::JoinStep(LateWork* work, const ClosingRule& rule) {
+  protocol::ExchangeRequest& exchange = work->exchange;
+  for (const uint64_t step : {step_, next_step()}) {
+    if (IsClosed(step, exchange.bundle) || !layouts_[exchange.bundle].Exchanges(step)) continue;
+    FindOrOpen(step, exchange.bundle, rule)
+        ->AdmitLate(exchange.sender.rank, exchange.step, work->checksum, exchange.rate,
+                    std::move(exchange.frames));
+    return true;
+  }
+  return false;
+}
+
 void OpenSteps::AwaitMembers(uint32_t bundle, const ClosingRule& rule) {
   rule.AwaitMembers(bundle, step_, open_[bundle].get());
   rule.AwaitMembers(bundle, next_step(), next_[bundle].get());
@@ -54,13 +72,14 @@ std::unique_ptr<OpenBundle> OpenSteps::Close(uint32_t bundle) {
   return std::move(open_[bundle]);
 }
 
-void OpenSteps::Advance() {
+void OpenSteps::Advance(const ClosingRule& rule) {
   Check(AllClosed(), "a step opens after the one before it");
   step_ = next_step();
   std::swap(open_, next_);
   closed_.assign(closed_.size(), false);
   handed_.assign(handed_.size(), false);
   closed_count_ = 0;
+  std::erase_if(late_, [&](LateWork& work) { return JoinStep(&work, rule); });
 }
 
 }  // namespace sluice::server

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "protocol/exchange.h"
 #include "server/shard/closing_rule.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/shard.h"
@@ -38,6 +39,10 @@ class OpenSteps {
   }
   // Opens the bundle if it is not open yet. It waits for the members of its step.
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle, const ClosingRule& rule);
+  // Adds work whose own step has closed to the oldest step that exchanges its bundle, even if that
+  // step already has work of the rank. With fragments, the work may wait for that step to become
+  // the next one. Not for buffers.
+  void AddLate(protocol::ExchangeRequest exchange, uint32_t checksum, const ClosingRule& rule);
   // Makes the bundle wait for the present members in both steps.
   void AwaitMembers(uint32_t bundle, const ClosingRule& rule);
   // Forgets that contributions of the rank are unanswered.
@@ -49,10 +54,17 @@ class OpenSteps {
   // Closes a bundle of the open step, and returns it.
   std::unique_ptr<OpenBundle> Close(uint32_t bundle);
   // Opens the next step. All bundles of the open step must be closed.
-  void Advance();
+  void Advance(const ClosingRule& rule);
 
  private:
   using Bundles = std::vector<std::unique_ptr<OpenBundle>>;
+  struct LateWork {
+    protocol::ExchangeRequest exchange;
+    uint32_t checksum = 0;
+  };
+
+  // Returns false if neither the open step nor the next one exchanges the work's bundle.
+  bool JoinStep(LateWork* work, const ClosingRule& rule);
 
   const ShardOptions& options_;
   const std::vector<BundleLayout>& layouts_;
@@ -63,6 +75,7 @@ class OpenSteps {
   std::vector<bool> closed_;  // By bundle, for the open step.
   std::vector<bool> handed_;  // By bundle, for the open step.
   size_t closed_count_ = 0;
+  std::vector<LateWork> late_;  // Waits for a step that exchanges its fragment.
 };
 
 }  // namespace sluice::server

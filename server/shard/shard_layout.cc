@@ -159,6 +159,10 @@ absl::Status CheckPayload(const ShardOptions& options, const BundleLayout& plan,
     return InvalidRequest(exchange, absl::StrCat("only rank ", ParameterRank(options),
                                                  " sends parameters in step 0; the others skip"));
   }
+  if (!plan.buffers && !plan.Exchanges(exchange.step)) {
+    return InvalidRequest(exchange, absl::StrCat("carries frames of fragment ", plan.fragment,
+                                                 ", which this step does not exchange"));
+  }
   const size_t wanted = plan.counts.size();
   if (exchange.frames.size() != wanted) {
     return InvalidRequest(exchange,

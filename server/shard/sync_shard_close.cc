@@ -23,10 +23,11 @@ Notice BundleWaits(uint64_t step, uint32_t bundle, absl::Duration waited,
 
 }  // namespace
 
-// A checkpoint cannot contain waiting work, and the log must not evict results that a late rank
-// still needs.
+// A checkpoint cannot contain waiting work, so the last exchange of every fragment before it needs
+// all ranks. The log must not evict results that a late rank still needs.
 ClosingRule::Step SyncShard::OpenStepFacts() const {
-  const bool is_due = checkpoints_.IsDue(steps_.step());
+  const uint64_t fragments = options_.exchange.compression.layout.fragments;
+  const bool is_due = checkpoints_.IsDueBetween(steps_.step(), steps_.step() + fragments - 1);
   return {.step = steps_.step(), .may_leave_out = !is_due && !sink_.log().full() && !gate_.ended()};
 }
 
@@ -143,7 +144,7 @@ void SyncShard::AdvanceSteps(Effects* out) {
     if (steps_.step() > 0) coder_.EndStep(steps_.step());
     stats_.highest_closed_step = steps_.step();
     if (checkpoints_.TakeUpTo(steps_.step())) out->push_back(WriteSnapshot{Snapshot()});
-    steps_.Advance();
+    steps_.Advance(closing_);
     plans_.Begin(steps_.step());
     noticed_ = false;
     for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {

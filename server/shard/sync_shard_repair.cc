@@ -176,19 +176,13 @@ void SyncShard::HandleLate(StreamId stream, protocol::ExchangeRequest exchange,
   answers_.ResultAt(stream, result, steps_.step(), out);
 }
 
-// Adds late work to the oldest open step of its bundle, even if that step already has work of the
-// rank. If late work waited for that step to close, ranks could block each other: two ranks left
-// out of different bundles, or by different shards, could each wait for a step that cannot close
-// without the other rank.
+// If late work waited for a step that has no work of the rank yet, ranks could block each other:
+// two ranks left out of different bundles, or by different shards, could each wait for a step that
+// cannot close without the other rank.
 void SyncShard::AddLate(protocol::ExchangeRequest exchange, uint32_t checksum) {
   ++stats_.late_contributions;
-  const uint64_t step =
-      steps_.IsClosed(steps_.step(), exchange.bundle) ? steps_.next_step() : steps_.step();
-  OpenBundle* const open = steps_.FindOrOpen(step, exchange.bundle, closing_);
-  stats_.held_bytes -= open->held_bytes();
-  open->AdmitLate(exchange.sender.rank, exchange.step, checksum, exchange.rate,
-                  std::move(exchange.frames));
-  stats_.held_bytes += open->held_bytes();
+  stats_.held_bytes += protocol::TotalBytes(exchange.frames);
+  steps_.AddLate(std::move(exchange), checksum, closing_);
 }
 
 }  // namespace sluice::server

@@ -36,8 +36,8 @@ TEST_F(JobSchema, AKeyHasItsTypeLimitsDefaultAndMeaning) {
 
 TEST_F(JobSchema, DescriptionsArePlainTextWithNotes) {
   EXPECT_EQ(Key("", "quorum")["description"],
-            "sync: number of workers that can close a step without the stragglers, once "
-            "straggler_timeout has passed. Default: all. Range: at most workers.");
+            "sync, local_sgd: number of workers that can close an exchange without the stragglers, "
+            "once straggler_timeout has passed. Default: all. Range: at most workers.");
   EXPECT_THAT(Key("model", "hidden")["description"].get<std::string>(),
               HasSubstr("Default: [128]."));
   EXPECT_THAT(Key("", "local_steps")["description"].get<std::string>(),

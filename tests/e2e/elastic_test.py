@@ -111,6 +111,9 @@ class Elastic(unittest.TestCase):
         for rank in (2, 3):
             self.assertIn("takes part once it has caught up", self.log("worker", rank).read_text())
 
+    def test_four_two_four_with_streamed_local_steps(self):
+        self.four_two_four("mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2", "merge_alpha=0.5")
+
     def test_stopped_for_longer_than_a_lease(self):
         self.start_all()
         with self.slowed(0):

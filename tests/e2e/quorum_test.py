@@ -106,8 +106,8 @@ class Quorum(unittest.TestCase):
                         f"that it has caught up with step {step}")
         self.interrupt(run)
 
-    def test_learns_with_a_slow_worker(self):
-        run = self.start(f"steps={STEPS}")
+    def learns_with_a_slow_worker(self, *arguments):
+        run = self.start(f"steps={STEPS}", *arguments)
         pid = self.wait_until(lambda: self.worker(run, 3), "the worker started")
         slowed = SlowedDown(pid, SLOW)
         self.addCleanup(slowed.end)
@@ -115,6 +115,12 @@ class Quorum(unittest.TestCase):
         report = json.loads((self.folder / "report.json").read_text())
         self.assertEqual(report["steps"], STEPS)
         self.assertGreater(report["test_accuracy"], 0.9, "without a quorum, every sample is classified correctly")
+
+    def test_learns_with_a_slow_worker(self):
+        self.learns_with_a_slow_worker()
+
+    def test_learns_with_a_slow_worker_and_local_steps(self):
+        self.learns_with_a_slow_worker("mode=local_sgd", "local_steps=6", "fragments=3", "fragment_delay=1")
 
     def test_a_lost_worker_takes_the_job_back(self):
         run = self.start(ENDLESS, f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.interval=50")

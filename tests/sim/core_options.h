@@ -30,4 +30,8 @@ server::ShardOptions ShardOptionsOf(const SurvivalOptions& job, const protocol::
 worker::PipelineOptions PipelineOptionsOf(const SurvivalOptions& job,
                                           const protocol::JoinGrant& grant);
 
+// Returns a request in which the rank skips a bundle of this shard.
+protocol::ExchangeRequest SkipOf(const server::ShardOptions& options, uint32_t rank, uint64_t step,
+                                 uint32_t bundle);
+
 }  // namespace sluice

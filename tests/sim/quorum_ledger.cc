@@ -185,6 +185,9 @@ bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const protocol::Excha
       ++late_;
     }
   }
+  if (n > 0 && !IsEncoded(layout_, record.step, layout_.bundles[shard][record.bundle])) {
+    Violate(absl::StrCat(name, ": includes work of a fragment that is not due"));
+  }
   const uint32_t all = options_.elastic ? 1 : options_.ranks;
   const uint32_t least = record.step == 0 ? all : std::max(options_.quorum, 1u);
   if (own < least || record.n != n) {

@@ -153,7 +153,6 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed) {
   if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
   options.replay_limit = 0;
   options.tight_memory = false;
-  options.compression.layout.fragments = 1;
   options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
   if (options.compression.uplink.compensator.id == compress::CompensatorId::kDgc &&
       options.rule.has_value()) {

@@ -341,25 +341,19 @@ void SurvivalRun::Record(SimServer* at, const std::vector<server::ShardEffect>& 
   if (taken != nullptr) ledger_.Wrote(server.shard, *taken);
 }
 
-// Late work for the last step waits for another step, which no worker begins. This closes such a
-// step, in which all ranks skip.
+// Late work for the last steps waits for other steps, which no worker begins. This closes such
+// steps, one of each fragment, in which all ranks skip.
 void SurvivalRun::FinishLastWork(ProcessId process) {
   SimServer& server = servers_[process];
-  if (options_.quorum == 0 || server.core->open_step() <= options_.steps) return;
-  for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
-    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-      protocol::ExchangeRequest skip;
-      skip.sender = {.job_uid = server.core->options().job_uid,
-                     .term = server.core->options().term,
-                     .rank = rank,
-                     .incarnation = server.core->options().incarnations[rank],
-                     .generation = server.core->options().generation,
-                     .server_incarnation = 0};
-      skip.step = options_.steps + 1;
-      skip.bundle = bundle;
-      skip.skip = true;
-      ledger_.Sent(server.shard, skip);
-      Record(&server, server.core->Handle(/*stream=*/0, skip, Now()));
+  uint64_t step = server.core->open_step();
+  if (options_.quorum == 0 || step <= options_.steps) return;
+  for (; step <= options_.steps + layout_.fragments; ++step) {
+    for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
+      for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+        const protocol::ExchangeRequest skip = SkipOf(server.core->options(), rank, step, bundle);
+        ledger_.Sent(server.shard, skip);
+        Record(&server, server.core->Handle(/*stream=*/0, skip, Now()));
+      }
     }
   }
 }

@@ -7,12 +7,6 @@
 #include "base/check.h"
 
 namespace sluice::worker {
-namespace {
-
-// Shard 0 names a checkpoint this many steps ahead, so workers need not pass on names earlier.
-constexpr uint64_t kNamedAhead = 2;
-
-}  // namespace
 
 Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
@@ -158,8 +152,10 @@ void Pipeline::Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std:
   exchange->skip = skip;
   exchange->frames = std::move(frames);
   exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
-  // A worker that re-executes steps may know a checkpoint far ahead of its own step.
-  const bool near = checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + kNamedAhead;
+  // A worker that re-executes steps may know a checkpoint far ahead of its own step. Workers need
+  // not pass on names earlier than shard 0 names them.
+  const bool near =
+      checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + options_.exchange.named_ahead();
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   exchange->base_version = results_.version(shard, bundle);
   exchange->rate = rate_;

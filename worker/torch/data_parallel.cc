@@ -322,6 +322,14 @@ void DataParallel::ParametersRestored() {
   if (!options_.streams) Publish();
 }
 
+void DataParallel::AdoptPublished() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < published_.size(); ++i) {
+    parameters_.masters[i].detach().copy_(published_[i]);
+  }
+  CopyMastersToModule();
+}
+
 // Takes the parameters as those that all ranks share.
 void DataParallel::Publish() {
   if (!options_.sends_weights) return;

@@ -131,6 +131,8 @@ class DataParallel {
   // Call after parameters() have been restored from a checkpoint, which all ranks share. With
   // streams, published() must have been restored too.
   void ParametersRestored();
+  // With streams: sets parameters() to those that all ranks share.
+  void AdoptPublished();
   // With streams: the parameters that all ranks share. Otherwise empty.
   std::vector<at::Tensor> published() const {
     return options_.streams ? published_ : std::vector<at::Tensor>{};

@@ -343,6 +343,7 @@ TrainedState ModelTrainer::Trained() {
 std::string ModelTrainer::SaveState(TrainingCursor cursor) {
   cursor.skipped = skipped_;
   cursor.skipped_in_a_row = skipped_in_a_row_;
+  cursor.rank = joined().rank;
   cursor.idle_exchanges = idle_exchanges_;
   return SaveTrainingState(Trained(), cursor);
 }
@@ -352,8 +353,15 @@ absl::Status ModelTrainer::RestoreState(absl::string_view bytes, TrainingCursor*
   parallel_->ParametersRestored();
   skipped_ = cursor->skipped;
   skipped_in_a_row_ = cursor->skipped_in_a_row;
-  if (job::StreamsFragments(spec_)) idle_exchanges_ = cursor->idle_exchanges;
-  return status;
+  if (!status.ok() || !job::StreamsFragments(spec_)) return status;
+  // The changes of a state that is not this worker's own were or will be sent by another worker, so
+  // this worker begins with the parameters that all share.
+  if (cursor->rank == joined().rank && joined().steps_behind == 0) {
+    idle_exchanges_ = cursor->idle_exchanges;
+  } else {
+    parallel_->AdoptPublished();
+  }
+  return absl::OkStatus();
 }
 
 std::string ModelTrainer::FormatParameters(absl::string_view note) {

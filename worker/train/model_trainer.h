@@ -41,8 +41,8 @@ struct StepInput {
   // job streams fragments.
   bool exchange_begins = true;
   bool exchange_ends = true;
-  // The other workers have already closed the step. Its batches are dropped and nothing is
-  // computed.
+  // The other workers have already closed the exchange that this step belongs to. The step's
+  // batches are dropped and nothing is computed.
   bool closed = false;
 };
 

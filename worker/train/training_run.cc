@@ -112,8 +112,8 @@ absl::Status TrainingRun::Join(JobClient* client) {
                      ? "all start from the parameters of rank 0, which the relays send"
                      : "initial parameters differed between ranks: all start from those of rank 0");
   }
-  steps_behind_ = joined_.steps_behind;
-  told_behind_ = steps_behind_ > 0;
+  exchanges_behind_ = joined_.steps_behind;
+  told_behind_ = exchanges_behind_ > 0;
   if (told_behind_) {
     logger_.Info(
         "the job is at a later step; this worker applies the other workers' results, and takes "
@@ -216,12 +216,11 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
       .rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_),
       .exchange_begins = rounds_.BeginsAfter(step_ + 1, total_steps_),
       .exchange_ends = rounds_.EndsAfter(step_ + 1, total_steps_),
-      .closed = steps_behind_ > 0};
+      .closed = exchanges_behind_ > 0};
   if (plan.exchange_begins) SetShardRate(plan.rate);
   const absl::StatusOr<TrainerStep> done = trainer_->Step(plan, batches);
   if (!done.ok()) return done.status();
   ++step_;
-  FallBehind(plan, *done);
   FinishedStep finished{.step = step_,
                         .samples = done->samples,
                         .learning_rate = plan.rate,
@@ -230,8 +229,6 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   if (done->had_samples) finished.loss = done->loss;
   if (plan.exchange_ends) finished.staleness = done->staleness;
   results_.CountStep(finished);
-  // The new deal must precede the checkpoint, which contains the participants of the next step.
-  if (!done->members.empty() && done->members != members_) DealTo(done->members);
   if (plan.exchange_ends) {
     if (absl::Status status = EndExchange(*done); !status.ok()) return status;
   }
@@ -242,6 +239,9 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
 
 absl::Status TrainingRun::EndExchange(const TrainerStep& done) {
   ++exchange_;
+  FallBehind(done);
+  // The new deal must precede the checkpoint, which contains the participants of the next step.
+  if (!done.members.empty() && done.members != members_) DealTo(done.members);
   if (done.checkpoint_due) {
     if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
   }
@@ -256,14 +256,15 @@ void TrainingRun::SetShardRate(double rate) {
   session_->SetRate(static_cast<float>(job::ShardRate(spec_, rate)));
 }
 
-void TrainingRun::FallBehind(const StepInput& plan, const TrainerStep& done) {
-  if (plan.closed) --steps_behind_;
-  steps_behind_ = std::max(steps_behind_, done.steps_behind);
+void TrainingRun::FallBehind(const TrainerStep& done) {
+  if (exchanges_behind_ > 0) --exchanges_behind_;
+  exchanges_behind_ = std::max(exchanges_behind_, done.steps_behind);
   if (done.steps_behind == 0 || told_behind_) return;
   told_behind_ = true;
   logger_.Warning("step ", step_, ": this worker was late, and ", done.steps_behind,
-                  " steps have closed without it; it skips them and their samples, now and "
-                  "whenever it is late again");
+                  job::SendsWeights(spec_) ? " exchanges" : " steps",
+                  " have closed without it; it skips them and their samples, now and whenever it "
+                  "is late again");
 }
 
 void TrainingRun::ReportParameters(const std::string& sha256) {

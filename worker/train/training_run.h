@@ -64,7 +64,7 @@ class TrainingRun {
   absl::Status CloseExchanges();
   absl::Status EndExchange(const TrainerStep& done);
   void SetShardRate(double rate);
-  void FallBehind(const StepInput& plan, const TrainerStep& done);
+  void FallBehind(const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
   absl::Status SaveCheckpoint();
   // Returns the rank that tests the model and writes files for people.
@@ -99,8 +99,8 @@ class TrainingRun {
   // Start of this epoch's current deal, in finished steps and in cards of the deck.
   uint64_t deal_step_ = 0;
   uint64_t deal_offset_ = 0;
-  // Number of upcoming steps that the other ranks have closed without this rank.
-  uint64_t steps_behind_ = 0;
+  // Number of upcoming exchanges that the other ranks have closed without this rank.
+  uint64_t exchanges_behind_ = 0;
   bool told_behind_ = false;
   bool others_tested_ = false;  // Another rank has tested since this one did.
 };

@@ -237,6 +237,7 @@ absl::Status RestorePublished(const c10::impl::GenericDict& saved,
     }
     published[i].copy_(value);
   }
+  cursor->rank = static_cast<uint32_t>(saved.at("rank").toInt());
   cursor->idle_exchanges = static_cast<uint64_t>(saved.at("idle_exchanges").toInt());
   return absl::OkStatus();
 }
@@ -278,6 +279,7 @@ std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor&
       published.push_back(tensor.detach().to(at::kCPU));
     }
     state.insert("published", published);
+    state.insert("rank", int64_t{cursor.rank});
     state.insert("idle_exchanges", static_cast<int64_t>(cursor.idle_exchanges));
   }
   const std::vector<char> bytes = torch::pickle_save(state);

@@ -35,7 +35,9 @@ struct TrainingCursor {
   uint64_t samples = 0;
   uint64_t skipped = 0;
   uint32_t skipped_in_a_row = 0;
-  // In jobs that stream fragments: exchanges since this rank's last step of its own.
+  // In jobs that stream fragments: the rank whose state this is, and its exchanges since its last
+  // step of its own.
+  uint32_t rank = 0;
   uint64_t idle_exchanges = 0;
   double last_loss = 0;
   double epoch_loss_sum = 0;  // Sum over the epoch's steps so far.

@@ -77,16 +77,12 @@ TEST(JobFileErrors, KeysAreGivenOnce) {
               AllOf(HasSubstr("job.yaml:8:1: key 'seed'"), HasSubstr("first at job.yaml:7:1")));
 }
 
-TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
-  EXPECT_THAT(ProblemOf("membership: elastic\nmode: local_sgd\nlocal_steps: 4\n"),
-              HasSubstr("elastic is not built for mode local_sgd"));
-}
-
 TEST(JobFileErrors, WorkersThatComeAndGo) {
   constexpr absl::string_view kElastic =
       "membership: elastic\nmin_workers: 1\nmax_workers: 4\ncheckpoint: {dir: /tmp/c}\n";
   EXPECT_EQ(ProblemOf(kElastic), "");
   EXPECT_EQ(ProblemOf(absl::StrCat(kElastic, "mode: ssp\nstaleness: 2\n")), "");
+  EXPECT_EQ(ProblemOf(absl::StrCat(kElastic, "mode: local_sgd\nlocal_steps: 4\n")), "");
   EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("needs a `checkpoint` section"));
   EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "quorum: 1\n")),
               HasSubstr("quorum: does not work with membership elastic"));

@@ -41,7 +41,7 @@ TEST_F(OpenStepsTest, AStepOpensOnceTheBundlesOfTheOneBeforeAreClosed) {
   steps.FindOrOpen(0, 0, rule_);
   steps.Close(0);
   ASSERT_TRUE(steps.AllClosed());
-  steps.Advance();
+  steps.Advance(rule_);
   EXPECT_EQ(steps.step(), 5u);
   EXPECT_TRUE(steps.IsClosed(0, 0));
   EXPECT_FALSE(steps.AllClosed());
@@ -59,7 +59,7 @@ TEST_F(OpenStepsTest, ABundleThatWasHandedOverStaysOpen) {
   EXPECT_FALSE(steps.IsClosed(5, 0));
   steps.Close(0);
   steps.Close(1);
-  steps.Advance();
+  steps.Advance(rule_);
   EXPECT_FALSE(steps.IsHandedOver(0));
 }
 

@@ -129,6 +129,65 @@ TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
 
+// Returns a shard of three ranks, two of which are a quorum, and three fragments. Steps 1, 4 and so
+// on exchange bundle 0, steps 2, 5 and so on bundle 1, and the others another shard's bundles.
+ShardOptions QuorumShardWithFragments() {
+  ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
+  options.exchange.compression.layout.fragments = options.layout.fragments = 3;
+  options.layout.bundles[0][1].fragment = 1;
+  for (const uint32_t chunk : {0, 1}) options.layout.chunks[chunk].fragment = 1;
+  return options;
+}
+
+// Sends the bundle that the step exchanges, and a skip of the other one.
+void SendWhatIsDue(ShardUnderTest* shard, uint32_t rank, uint64_t step, float value) {
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    shard->Send((step - 1) % 3 == bundle ? Contribution(rank, step, bundle, value)
+                                         : SkipOf(rank, step, bundle));
+  }
+}
+
+TEST(Quorum, LateWorkJoinsTheNextStepOfItsFragment) {
+  ShardUnderTest shard(QuorumShardWithFragments());
+  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 1, 1);
+  ASSERT_EQ(shard->open_step(), 2u);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 7)).outcome, protocol::Outcome::kResult);
+  EXPECT_GT(shard->Stats().held_bytes, 0u);
+  for (uint64_t step = 2; step <= 3; ++step) {
+    for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, step, 1);
+    const protocol::ExchangeReply result = shard.Ask(SkipOf(0, step, 0));
+    EXPECT_EQ(result.record.n, 0u) << "step " << step << " does not exchange the bundle";
+  }
+  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 4, 1);
+  const protocol::ExchangeReply result = shard.Ask(Contribution(0, 4, 0, 1));
+  EXPECT_THAT(Places(result.record), ElementsAre("0@4", "1@4", "2@1"));
+  EXPECT_THAT(DecodedFrame(result.results.at(0), 2), ElementsAre(3, 3));
+  EXPECT_EQ(shard->Stats().held_bytes, 0u);
+}
+
+// Otherwise late work could wait for its fragment while the checkpoint is written without it.
+TEST(Quorum, EachFragmentHasAnExchangeOfAllRanksBeforeACheckpoint) {
+  ShardUnderTest shard(QuorumShardWithFragments());
+  shard->NameCheckpoint(1);
+  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 1, 1);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).checkpoint_step, 4u);
+  SendWhatIsDue(&shard, 2, 1, 7);
+  for (uint64_t step = 2; step <= 4; ++step) {
+    for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, step, 1);
+    EXPECT_EQ(shard->open_step(), step) << "waits for rank 2";
+    SendWhatIsDue(&shard, 2, step, 1);
+  }
+  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 5, 1);
+  EXPECT_EQ(shard->open_step(), 6u);
+}
+
+TEST(Quorum, WorkOfAFragmentThatIsNotDueIsRefused) {
+  ShardUnderTest shard(QuorumShardWithFragments());
+  const protocol::ExchangeReply refused = shard.Ask(Contribution(0, 1, 1, 1));
+  EXPECT_EQ(refused.outcome, protocol::Outcome::kInvalid);
+  EXPECT_THAT(refused.message, HasSubstr("frames of fragment 1, which this step does not"));
+}
+
 // The values show the order of the additions: in fp32, 1e8 + 1 - 1e8 is 0, but 1e8 - 1e8 + 1 is 1.
 TEST(Quorum, SumsInRankThenStepOrder) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));

@@ -435,7 +435,7 @@ TEST(ShardRepair, TwoNamesFromBeforeAndAfterALossDoNotStandInEachOthersWay) {
   }
   protocol::ExchangeRequest impossible = Contribution(0, 1, 1, 1);
   impossible.checkpoint_step = 4;
-  EXPECT_THAT(AnswerTo(&shard, impossible).message, HasSubstr("more than two steps ahead"));
+  EXPECT_THAT(AnswerTo(&shard, impossible).message, HasSubstr("more than 2 steps ahead"));
   std::vector<uint64_t> steps;
   for (uint64_t step = 1; step <= 4; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {

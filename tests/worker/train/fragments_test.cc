@@ -131,14 +131,28 @@ class StreamingRunTest : public ::testing::Test {
  protected:
   // Returns hashes by rank. If `exchange` is not 0, every session is restored after that exchange.
   std::vector<std::string> Run(const job::JobSpec& spec, uint64_t exchange) {
-    MemoryJob job(spec.workers, spec.exchange.compression.layout.fragments);
-    sessions_.clear();
-    reports_.assign(spec.workers, absl::UnknownError("did not run"));
-    for (uint32_t rank = 0; rank < spec.workers; ++rank) {
-      sessions_.push_back(job.MakeSession(rank));
-      sessions_[rank]->CheckpointEvery(1);
-      if (exchange > 0) sessions_[rank]->RestoreAfter(exchange, saved_[rank].at(exchange));
+    MakeSessions(spec);
+    for (uint32_t rank = 0; exchange > 0 && rank < spec.workers; ++rank) {
+      sessions_[rank]->RestoreAfter(exchange, saved_[rank].at(exchange));
     }
+    std::vector<std::string> hashes = Train(spec);
+    for (uint32_t rank = 0; exchange == 0 && rank < spec.workers; ++rank) {
+      saved_[rank] = sessions_[rank]->saved();
+    }
+    return hashes;
+  }
+
+  void MakeSessions(const job::JobSpec& spec) {
+    sessions_.clear();
+    job_ = std::make_unique<MemoryJob>(spec.workers, spec.exchange.compression.layout.fragments);
+    for (uint32_t rank = 0; rank < spec.workers; ++rank) {
+      sessions_.push_back(job_->MakeSession(rank));
+      sessions_[rank]->CheckpointEvery(1);
+    }
+  }
+
+  std::vector<std::string> Train(const job::JobSpec& spec) {
+    reports_.assign(spec.workers, absl::UnknownError("did not run"));
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < spec.workers; ++rank) {
       threads.emplace_back([&, rank] {
@@ -151,11 +165,11 @@ class StreamingRunTest : public ::testing::Test {
     for (uint32_t rank = 0; rank < spec.workers; ++rank) {
       EXPECT_TRUE(reports_[rank].ok()) << reports_[rank].status();
       hashes.push_back(reports_[rank]->parameters_sha256);
-      if (exchange == 0) saved_[rank] = sessions_[rank]->saved();
     }
     return hashes;
   }
 
+  std::unique_ptr<MemoryJob> job_;
   std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions_;
   std::vector<absl::StatusOr<TrainReport>> reports_;
   std::map<uint64_t, std::string> saved_[2];
@@ -175,6 +189,33 @@ TEST_F(StreamingRunTest, RanksAgreeAndGoOnFromAnyExchange) {
     EXPECT_EQ(Run(spec, exchange), undisturbed) << "after exchange " << exchange;
     EXPECT_EQ(reports_[0]->rounds, 8u);
   }
+}
+
+// A newcomer gets another rank's state. If it also got that rank's local changes, it would send
+// them a second time. Here the runs from a checkpoint train with rate 0, so that only changes from
+// before the checkpoint can be sent. Ranks have equal shared parameters and different changes.
+TEST_F(StreamingRunTest, ANewcomerBeginsWithTheSharedParametersOnly) {
+  job::JobSpec spec = StreamingJob();
+  Run(spec, 0);
+  spec.optimizer.lr = 0;
+  const std::string all_changes = Run(spec, 3)[0];
+  std::vector<std::string> hashes;
+  for (const auto& [of_rank_0, of_rank_1] : {std::pair(0, 0), std::pair(1, 1)}) {
+    for (const bool late : {false, true}) {
+      MakeSessions(spec);
+      sessions_[0]->RestoreAfter(3, saved_[of_rank_0].at(3));
+      sessions_[1]->RestoreAfter(3, saved_[of_rank_1].at(3));
+      for (const auto& session : sessions_) {
+        if (late) session->PretendLate(/*step=*/3, /*steps_behind=*/1);
+      }
+      hashes.push_back(Train(spec)[0]);
+      EXPECT_EQ(sessions_[0]->skips(), late ? 1u : 0u);
+    }
+  }
+  EXPECT_NE(hashes[0], hashes[2]) << "the changes of one rank, which has its own state";
+  EXPECT_EQ(hashes[1], hashes[3]) << "no changes";
+  EXPECT_NE(hashes[0], hashes[1]);
+  EXPECT_NE(hashes[0], all_changes) << "the changes of both ranks";
 }
 
 // A run that adopts at once and has one fragment is local SGD.

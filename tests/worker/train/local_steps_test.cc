@@ -180,5 +180,19 @@ TEST(StepsBehindTest, AreSkipped) {
   EXPECT_THAT(session->abandoned(), IsEmpty());
 }
 
+// With local steps, a late worker is behind by whole rounds. The job has rounds of 5, 5, 5 and 1.
+TEST(StepsBehindTest, AreRoundsOfLocalSteps) {
+  job::JobSpec spec = LocalJob();
+  spec.training.epochs = 1;
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->PretendLate(/*step=*/1, /*steps_behind=*/2);
+  const auto report = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(session->skips(), 2u);
+  EXPECT_EQ(report->steps, 16u);
+  EXPECT_EQ(report->rounds, 4u);
+}
+
 }  // namespace
 }  // namespace sluice::worker

@@ -75,5 +75,54 @@ TEST_F(MembersTest, GoesOnFromACheckpointWithWhoWasThere) {
   }
 }
 
+// With local steps, workers join and leave between rounds, which have three steps here.
+class MembersOfRoundsTest : public MembersTest {
+ protected:
+  MembersOfRoundsTest() {
+    spec_.exchange.mode = job::Mode::kLocalSgd;
+    spec_.local.steps = 3;
+    spec_.local.outer_optimizer = job::OuterOptimizer::kAverage;
+    spec_.local.outer_lr = 1;
+  }
+};
+
+TEST_F(MembersOfRoundsTest, WhoIsLeftTakesTheRest) {
+  session_->MembersSince(1, {0, 1});
+  session_->MembersSince(2, {0});
+  const auto report = Train(0);
+  ASSERT_TRUE(report.ok()) << report.status();
+  // Six steps of two workers use 384 samples. One worker needs a round and a step for the rest.
+  EXPECT_EQ(report->steps, 10u);
+  EXPECT_EQ(report->rounds, 4u);
+}
+
+TEST_F(MembersOfRoundsTest, ANewcomerIsDealtNothingUntilItTookPart) {
+  session_->MembersSince(1, {0, 1});
+  session_->MembersSince(2, {0, 1, 3});
+  const auto report = Train(3);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(session_->skips(), 2u);
+  EXPECT_EQ(report->steps, 8u);
+  EXPECT_EQ(report->rounds, 3u);
+}
+
+TEST_F(MembersOfRoundsTest, GoesOnFromACheckpointWithWhoWasThere) {
+  session_->MembersSince(1, {0, 1});
+  session_->MembersSince(2, {0});
+  session_->CheckpointEvery(1);
+  const auto undisturbed = Train(0);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+  for (const uint64_t exchange : {1, 2, 3}) {
+    auto restored = job_.MakeSession(0);
+    restored->RestoreAfter(exchange, session_->saved().at(exchange));
+    restored->MembersSince(1, {0, 1});
+    restored->MembersSince(2, {0});
+    const auto report = RunTraining(spec_, 0, restored.get(), options_, logger_);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->parameters_sha256, undisturbed->parameters_sha256) << exchange;
+    EXPECT_EQ(report->steps, 10u);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::worker

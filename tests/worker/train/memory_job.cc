@@ -44,7 +44,8 @@ absl::StatusOr<JoinedJob> MemoryJob::RankSession::Join(const protocol::TensorTab
                             .first_step = step_ + 1,
                             .parameters_agree = agree && job_->agreement_failure_.ok(),
                             .restored_step = step_,
-                            .restored = restored_},
+                            .restored = restored_,
+                            .steps_behind = late_step_ == step_ ? steps_behind_ : 0},
                    .session = this};
 }
 

@@ -130,7 +130,8 @@ class MemoryJob::RankSession final : public JobClient, public Session {
     left_out_[step] = std::move(tensors);
   }
   void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
-  // Pretends that the other ranks have closed `steps_behind` more steps after `step`.
+  // Pretends that the other ranks have closed `steps_behind` more steps after `step`, which may be
+  // the step that the session joins after.
   void PretendLate(uint64_t step, uint64_t steps_behind) {
     late_step_ = step;
     steps_behind_ = steps_behind;
