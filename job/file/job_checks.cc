@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
+#include "compress/codec_table.h"
 #include "job/file/control_checks.h"
 #include "job/file/job_conversion.h"
 #include "job/file/mode_checks.h"
@@ -381,6 +382,15 @@ void JobValidator::CheckSupport(const v1::JobSpec& job) {
     query.direction = use.direction;
     const SupportAnswer answer = FindSupport(query);
     sparse = sparse || protocol::IsSparse(codec->codec);
+    const bool omits = use.direction == protocol::Direction::kUplink &&
+                       compress::TraitsOf(codec->codec, codec->options).sparse;
+    if (omits && job.merge_alpha() > 0 && told.insert("merge_alpha").second) {
+      Fail(
+          "merge_alpha",
+          absl::StrCat("keeps a part of each change in a worker's parameters, and ", use.codec,
+                       " keeps the elements that it omits in a residual, so these would count "
+                       "twice; remove it, or use an uplink codec that sends every element (int4)"));
+    }
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)

@@ -112,7 +112,8 @@ class Elastic(unittest.TestCase):
             self.assertIn("takes part once it has caught up", self.log("worker", rank).read_text())
 
     def test_four_two_four_with_streamed_local_steps(self):
-        self.four_two_four("mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2", "merge_alpha=0.5")
+        self.four_two_four("mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2", "merge_alpha=0.5",
+                           "compression.uplink=int4")
 
     def test_stopped_for_longer_than_a_lease(self):
         self.start_all()

@@ -260,7 +260,7 @@ class Survival(unittest.TestCase):
 
     def test_streamed_local_steps(self):
         self.exchanges = STEPS // 5
-        changes = ("mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2", "merge_alpha=0.5")
+        changes = ("mode=local_sgd", "local_steps=10", "fragments=2", "fragment_delay=2")
         self.kill_one_after_the_other(*(word for change in changes for word in ("--set", change)))
 
     def kill_one_after_the_other(self, *arguments):

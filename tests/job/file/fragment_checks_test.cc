@@ -23,6 +23,9 @@ TEST(FragmentChecks, EachExchangeOfAFragmentEndsBeforeTheNextBegins) {
   EXPECT_THAT(problem("fragments: 2\nema_decay: 0.9\n"), HasSubstr("never have equal ones"));
   EXPECT_THAT(problem("fragments: 2\ncontrol: {policy: bandwidth}\n"),
               HasSubstr("bandwidth cannot measure exchanges of fragments"));
+  EXPECT_EQ(problem("merge_alpha: 0.5\ncompression: {uplink: int4, downlink: topk:1%}\n"), "");
+  EXPECT_THAT(problem("merge_alpha: 0.5\ncompression: {uplink: topk:1%+int4}\n"),
+              HasSubstr("merge_alpha: keeps a part of each change"));
   EXPECT_THAT(Problem(LoadLeastAnd("fragments: 2\n")), HasSubstr("is a key of mode local_sgd"));
 }
 
