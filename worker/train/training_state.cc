@@ -229,7 +229,7 @@ absl::Status RestorePublished(const c10::impl::GenericDict& saved,
   }
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < published.size(); ++i) {
-    const at::Tensor value = values.get(i);
+    const at::Tensor& value = values.get(i);
     if (value.sizes() != published[i].sizes() || value.scalar_type() != at::kFloat) {
       return absl::InvalidArgumentError(absl::StrCat(
           "shared parameter ", i, " is ", ShapeAndType(value), " in the saved training state, and ",
