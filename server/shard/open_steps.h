@@ -1,5 +1,6 @@
 // OpenSteps: the bundles of the two steps to which lockstep ranks may contribute: the open step and
-// the next one. No bundle of the next step closes before that step is open. Not thread-safe.
+// the next one. No bundle of the next step closes before that step is open. With a quorum and
+// fragments, also late work that waits for a step of its fragment. Not thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -200,12 +200,11 @@ TEST_F(StreamingRunTest, ANewcomerBeginsWithTheSharedParametersOnly) {
   spec.optimizer.lr = 0;
   const std::string all_changes = Run(spec, 3)[0];
   std::vector<std::string> hashes;
-  for (const auto& [of_rank_0, of_rank_1] : {std::pair(0, 0), std::pair(1, 1)}) {
+  for (const int saved_by : {0, 1}) {
     for (const bool late : {false, true}) {
       MakeSessions(spec);
-      sessions_[0]->RestoreAfter(3, saved_[of_rank_0].at(3));
-      sessions_[1]->RestoreAfter(3, saved_[of_rank_1].at(3));
       for (const auto& session : sessions_) {
+        session->RestoreAfter(3, saved_[saved_by].at(3));
         if (late) session->PretendLate(/*step=*/3, /*steps_behind=*/1);
       }
       hashes.push_back(Train(spec)[0]);
