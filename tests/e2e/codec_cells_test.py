@@ -7,8 +7,8 @@ parameters, because then one codec would silently be another. Cells that differ 
 of positions changes bytes, not values.
 
 usage: codec_cells_test.py FOLDER_OF_PROGRAMS [--usual]
-  --usual   only codecs with their usual compensator, and as downlink codecs, and each in one mode with updates on the shards instead of
-  two
+  --usual   60 steps, and only codecs with their usual compensator, and as downlink codecs, and each in one mode with updates on the shards
+            instead of two
 """
 import concurrent.futures
 import json
@@ -23,6 +23,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "cells.yaml")
 LIMIT = 120  # In seconds, for one run.
 STEPS = 200
+USUAL_STEPS = 60  # With --usual. A start takes as long as 200 steps.
 MODE_STEPS = 40
 # Shapes of cells.yaml's model. Tensors of 1,024 elements and more are compressed; the others are fp16.
 LARGE = [(256, 784), (10, 256)]
@@ -173,6 +174,8 @@ def cells(sluice, only_usual):
         if codec["downlink"] == "yes" and codec["name"] != "none":
             result.append(Cell("none", codec["example"]))
     result += [Cell(spec) for spec in VARIANTS if spec.partition(":")[0].partition("+")[0] in names]
+    for cell in result if only_usual else ():
+        cell.steps = USUAL_STEPS
     of_modes = mode_cells(listed)
     return result + (of_modes[::2] if only_usual else of_modes)
 

@@ -7,6 +7,7 @@ With --gpu the worker is sluice-worker and the GPU is real. Then forward and bac
 is Gpu.test_encoded_on_the_host.
 
 usage: gpu_test.py FOLDER_OF_PROGRAMS [--gpu] [unittest arguments]
+SLUICE_LONG=1  more codecs, whose kernels other tests also compare with the processor's bytes
 """
 import json
 import os
@@ -24,7 +25,12 @@ JOB = str(HERE / "small.yaml")
 BIN = pathlib.Path()
 WORKER = "fake_gpu_worker"
 LIMIT = 300  # In seconds, for one run.
-LONG = 800  # Steps of a run that is stopped before its end.
+LONG = 400  # Steps of a run that is stopped before its end.
+
+
+UPLINKS = ["topk:5%+int4", "ternary:0.5", "powersgd:2", "none", "topk:5%/dgc:0.9"]
+if os.environ.get("SLUICE_LONG"):
+    UPLINKS += ["int8", "sign", "eden:2", "blocktopk:64"]
 
 
 class Gpu(unittest.TestCase):
@@ -77,7 +83,7 @@ class Gpu(unittest.TestCase):
             self.assertAlmostEqual(got[key], wanted[key], delta=0.005 * wanted[key], msg=f"{changes}: {key}")
 
     def test_what_goes_up_and_what_is_trained(self):
-        for uplink in ("topk:5%+int4", "ternary:0.5", "int8", "sign", "eden:2", "powersgd:2", "blocktopk:64", "none", "topk:5%/dgc:0.9"):
+        for uplink in UPLINKS:
             with self.subTest(uplink):
                 self.expect_same(f"compression.uplink={uplink}")
 
@@ -111,7 +117,7 @@ class Gpu(unittest.TestCase):
         programs = {"cpu": BIN, "cuda": self.programs}
         for first, second in (("cpu", "cuda"), ("cuda", "cpu")):
             with self.subTest(f"{first}, then {second}"), tempfile.TemporaryDirectory() as folder:
-                saved = f"checkpoint={{dir: {folder}, interval: 20}}"
+                saved = f"checkpoint={{dir: {folder}, interval: 10}}"
                 self.begin(folder, f"device={first}", saved, programs=programs[first], steps=LONG)
                 report, log = self.train(f"device={second}", saved, programs=programs[second], steps=LONG,
                                          arguments=["--resume"])
