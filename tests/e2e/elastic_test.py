@@ -20,8 +20,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 180  # In seconds, for anything. A hang fails instead of blocking.
-STEPS = 3000
-SLOW = 6     # Slowdown factor until lost workers have come back.
+STEPS = 1200
+SLOW = 15    # Slowdown factor until lost workers have come back.
 
 
 class Elastic(unittest.TestCase):
@@ -34,7 +34,7 @@ class Elastic(unittest.TestCase):
         self.addCleanup(lambda: [process.kill() for process in self.processes.values() if process.poll() is None])
 
     def start(self, kind, number):
-        checkpoints = f"{{dir: {self.folder}/checkpoints, interval: 50}}"
+        checkpoints = f"{{dir: {self.folder}/checkpoints, interval: 25}}"
         command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.ports[0]}"]
         for setting in ("membership=elastic", "workers=4", "min_workers=2", "server.lease_timeout=8s", f"steps={STEPS}",
                         f"checkpoint={checkpoints}", *self.settings):

@@ -27,8 +27,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 180  # In seconds, for anything. A hang fails instead of blocking.
-STEPS = 800
-SLOW = 6  # Slowdown factor until the kill.
+STEPS = 500
+SLOW = 4  # Slowdown factor until the kill.
 EVERY = 25
 NAMES = ["worker 0", "worker 1", "shard 0", "shard 1"]
 SEED = int(os.environ.get("SLUICE_SURVIVAL_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -199,8 +199,8 @@ class Survival(unittest.TestCase):
             wait_until(lambda: condition() or run.ended(), "what was waited for")
 
     def wait_for_random_moment(self, run, condition=lambda: True):
-        """Waits for a moment in the first third of training, so that the end does not come first."""
-        step = self.random.randrange(1, self.exchanges // 3)
+        """Waits for a moment in the first quarter of training, so that the end does not come first."""
+        step = self.random.randrange(1, self.exchanges // 4)
         self.wait_for_step(run, step, condition)
         time.sleep(self.random.uniform(0, 0.2))
         return step
@@ -264,12 +264,26 @@ class Survival(unittest.TestCase):
         self.kill_one_after_the_other(*(word for change in changes for word in ("--set", change)))
 
     def kill_one_after_the_other(self, *arguments):
-        """Runs a job with these changes, and kills one process in each run."""
+        """Runs a job with these changes, and kills a shard and a worker in random order."""
         self.expected = parameters_of_undisturbed(*arguments)
-        for victim in [self.random.choice(["shard 0", "shard 1"]), self.random.choice(["worker 0", "worker 1"])]:
-            with tempfile.TemporaryDirectory() as folder:
-                self.folder = pathlib.Path(folder)
-                self.kill_and_finish(victim, repaired=None, arguments=arguments)
+        victims = [self.random.choice(["shard 0", "shard 1"]), self.random.choice(["worker 0", "worker 1"])]
+        self.kill_in_turn(*([victim] for victim in self.random.sample(victims, 2)), arguments=arguments)
+
+    def kill_in_turn(self, *groups, arguments):
+        """Kills each group of processes after the job has made a checkpoint with the successors of the group before it, and finishes the run."""
+        run, before = self.start(*arguments), None
+
+        def newest():
+            return complete_checkpoints(self.folder / "checkpoints")[-1:]
+        for names in groups:
+            step = self.wait_for_random_moment(run, lambda: before is None or newest() > before)
+            before, killed = newest(), run.children()
+            print(f"{self.id()}: killing {', '.join(names)} after step {step}", flush=True)
+            run.kill(names)
+            wait_until(lambda: run.ended() or all(run.children().get(name) not in (None, killed[name]) for name in names), "the successors")
+        report = self.finish(run)
+        self.assertEqual(set(report["restarts"]), {name for names in groups for name in names}, run.text())
+        self.assertGreaterEqual(report["rollbacks"] + report["repairs"], len(groups), run.text())
 
     def test_nothing_is_kept(self):
         self.kill_and_finish(self.random.choice(NAMES), repaired=False, arguments=["--set", "checkpoint.replay_limit=0"])
@@ -290,28 +304,20 @@ class Survival(unittest.TestCase):
 
     def test_store_of_shards(self):
         """Checkpoints go only to the servers' folders. Whichever processes die, the run must end with the same parameters."""
-        store = ["--set", "checkpoint.store=shards"]
-        for victims in [["shard 1"], [self.random.choice(["worker 0", "worker 1"])], ["shard 0", "worker 1"]]:
-            with tempfile.TemporaryDirectory() as folder:
-                self.folder = pathlib.Path(folder)
-                run = self.start(*store)
-                step = self.wait_for_random_moment(run)
-                print(f"{self.id()}: killing {', '.join(victims)} after step {step}", flush=True)
-                run.kill(victims)
-                self.finish(run)
-                checkpoints = self.folder / "checkpoints"
-                newest = complete_checkpoints(checkpoints)[-1].name
-                self.assertEqual({path.name for path in (checkpoints / newest).iterdir()}, {"manifest.json"})
-                # A process that is killed during a write leaves an unfinished file, or its successor writes another file beside it.
-                names = [{re.sub(r"(?<=term)-\d+|\.\d+-[0-9a-f]{8}(?=\.)", "", path.name)
-                          for path in (checkpoints / f"shard-{shard}" / newest).iterdir()
-                          if path.suffix != ".unfinished"} for shard in (0, 1)]
-                self.assertEqual(names, [{"parameters.pt", "shard-0-term.state", "worker-0-term.state"},
-                                         {"shard-1-term.state", "worker-1-term.state"}])
-                verified = subprocess.run([program("sluice"), "checkpoint", "verify", str(checkpoints)],
-                                          capture_output=True, text=True, timeout=LIMIT)
-                self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
-                self.assertIn(": good, 5 parts", verified.stdout)
+        groups = [["shard 1"], [self.random.choice(["worker 0", "worker 1"])], ["shard 0", "worker 1"]]
+        self.kill_in_turn(*self.random.sample(groups, 3), arguments=["--set", "checkpoint.store=shards"])
+        checkpoints = self.folder / "checkpoints"
+        newest = complete_checkpoints(checkpoints)[-1].name
+        self.assertEqual({path.name for path in (checkpoints / newest).iterdir()}, {"manifest.json"})
+        # A process that is killed during a write leaves an unfinished file, or its successor writes another file beside it.
+        names = [{re.sub(r"(?<=term)-\d+|\.\d+-[0-9a-f]{8}(?=\.)", "", path.name)
+                  for path in (checkpoints / f"shard-{shard}" / newest).iterdir() if path.suffix != ".unfinished"} for shard in (0, 1)]
+        self.assertEqual(names, [{"parameters.pt", "shard-0-term.state", "worker-0-term.state"},
+                                 {"shard-1-term.state", "worker-1-term.state"}])
+        verified = subprocess.run([program("sluice"), "checkpoint", "verify", str(checkpoints)],
+                                  capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+        self.assertIn(": good, 5 parts", verified.stdout)
 
     def test_other_workers_go_on(self):
         """Two workers, then three, then one, in one run; the loss keeps falling."""
@@ -320,11 +326,11 @@ class Survival(unittest.TestCase):
                 self.folder = pathlib.Path(folder)
                 arguments = ["--set", f"checkpoint.store={store}"]
                 run = self.start(*arguments)
-                self.wait_for_step(run, STEPS // 4)
+                self.wait_for_step(run, EVERY, lambda: complete_checkpoints(self.folder / "checkpoints"))
                 run.kill_all()
                 wait_until(self.all_gone, "all gone")
                 run = self.start("--resume", "--set", "workers=3", *arguments)
-                self.wait_for_step(run, STEPS // 2, self.of_three, processes=5)
+                self.wait_for_step(run, 2 * EVERY, self.of_three, processes=5)
                 run.kill_all()
                 wait_until(self.all_gone, "all gone")
                 run = self.start("--resume", "--set", "workers=1", *arguments)

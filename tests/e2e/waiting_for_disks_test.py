@@ -15,7 +15,7 @@ from faulty_job import FaultyJob
 from processes import SlowedDown
 
 PROGRAMS = pathlib.Path()
-STEPS = 1500
+STEPS = 700
 SLOW = 40  # Slowdown factor until the awaited event.
 RECORD_FAILS = r"\(run\.json\) cannot be written: .*No space left on device"
 FULL = "write run.json fail ENOSPC"
@@ -24,7 +24,7 @@ FULL = "write run.json fail ENOSPC"
 class WaitingForDisksTest(unittest.TestCase):
     expected = None  # The final parameters of every run with fixed workers.
 
-    def job(self, *settings, every=50, keep=2, replay_limit=None, shards=1):
+    def job(self, *settings, every=25, keep=2, replay_limit=None, shards=1):
         job = FaultyJob(self, PROGRAMS, f"steps={STEPS}", f"shards={shards}", "server.lease_timeout=4s", *settings, shards=shards)
         limit = "" if replay_limit is None else f", replay_limit: {replay_limit}"
         job.settings.append(f"checkpoint={{dir: {job.checkpoints}, interval: {every}, keep: {keep}{limit}}}")

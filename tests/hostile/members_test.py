@@ -25,8 +25,8 @@ from protected_job import Member, OpenLink, Secrets  # noqa: E402
 
 PROGRAMS = pathlib.Path()
 ATTACKS = []
-SLOW = 10  # Slowdown factor: the job must not end before the attacks.
-SETTINGS = ("steps=3500", "server.lease_timeout=60s", "checkpoint.store=shards", "checkpoint.interval=25")
+SLOW = 25  # Slowdown factor: the job must not end before the attacks.
+SETTINGS = ("steps=1400", "server.lease_timeout=60s", "checkpoint.store=shards", "checkpoint.interval=10")
 
 
 def descriptors(pid):
