@@ -40,6 +40,15 @@ constexpr auto NamesOf(PolicyKind) {
                                               {PolicyKind::kAccuracy, "accuracy"}});
 }
 
+// Key `guard.policy`: what shards do with the contributions of a broken or hostile worker.
+enum class GuardPolicy : uint8_t { kOff, kWarn, kClip, kSkip };
+constexpr auto NamesOf(GuardPolicy) {
+  return std::to_array<EnumName<GuardPolicy>>({{GuardPolicy::kOff, "off"},
+                                               {GuardPolicy::kWarn, "warn"},
+                                               {GuardPolicy::kClip, "clip"},
+                                               {GuardPolicy::kSkip, "skip"}});
+}
+
 // Key `precision`: the type in which a model computes.
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 constexpr auto NamesOf(Precision) {

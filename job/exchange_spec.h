@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "job/control_spec.h"
 #include "job/enums.h"
+#include "job/guard_spec.h"
 #include "job/modes.h"
 #include "protocol/compression_spec.h"
 #include "protocol/job_defaults.h"
@@ -28,6 +29,7 @@ struct ExchangeSpec {
   uint64_t buffer_sync_interval = protocol::defaults::kBufferSyncInterval;
   protocol::CompressionSpec compression{};
   ControlSpec control{};
+  GuardSpec guard{};
 
   // Returns true if workers wait for each other's contributions. Otherwise every worker runs at its
   // own pace.

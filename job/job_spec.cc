@@ -150,6 +150,10 @@ std::string WhyNoReplay(const JobSpec& spec) {
     return "with a quorum, the data that workers and shards keep does not determine which workers "
            "were in a step";
   }
+  if (spec.exchange.guard.changes_results() && !spec.exchange.elastic()) {
+    return "with a guard that clips or skips, results also depend on what the shards saw in "
+           "earlier steps";
+  }
   // An elastic job continues without the lost worker, and needs no replay for a newcomer.
   if (InLockstep(spec.exchange.mode) || spec.exchange.elastic()) return "";
   return absl::StrCat(

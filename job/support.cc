@@ -105,6 +105,14 @@ SupportAnswer PlansAnswer(const SupportQuery& query) {
   return {};
 }
 
+absl::string_view GuardComparesFrames() {
+  static const auto* const reason = new std::string(absl::StrCat(
+      "a guard decodes each contribution alone and may scale it, so it needs codecs whose frames "
+      "can be added to each other and that keep no state except a residual: ",
+      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+  return *reason;
+}
+
 constexpr absl::string_view kRelaysNeedAll =
     "a relay forwards one sum of all its workers for each step, so a step cannot close without a "
     "straggler and a rack's workers cannot change; relays exclude `quorum` and membership "
@@ -232,8 +240,10 @@ SupportAnswer FindSupport(const SupportQuery& query) {
         AttendanceRefusal(query.codec, query.quorum, query.membership)}) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
-  if (query.relays && !protocol::MayChange(query.codec))
-    return {Support::kImpossible, "", RelaysAddUp()};
+  const bool may_change = protocol::MayChange(query.codec);
+  if (query.relays && !may_change) return {Support::kImpossible, "", RelaysAddUp()};
+  if (query.guard && query.direction == protocol::Direction::kUplink && !may_change)
+    return {Support::kImpossible, "", GuardComparesFrames()};
   return PlansAnswer(query);
 }
 

@@ -27,6 +27,7 @@ struct SupportQuery {
   bool quorum = false;  // True if steps may close without the stragglers.
   bool plans = false;   // True if codecs change during the job (control.policy).
   bool relays = false;  // True if workers are in racks behind relays.
+  bool guard = false;   // True if shards compare contributions (guard.policy).
 };
 
 struct SupportAnswer {

@@ -17,6 +17,9 @@ inline constexpr uint64_t kBufferSyncInterval = 100;
 inline constexpr uint64_t kLogInterval = 10;
 inline constexpr uint32_t kGpusPerWorker = 1;
 
+// GuardSpec.
+inline constexpr double kGuardLimit = 4;
+
 // ControlSpec.
 inline constexpr double kControlOverlap = 0.7;
 inline constexpr double kControlTolerance = 0.5;

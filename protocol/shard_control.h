@@ -51,6 +51,15 @@ struct LinkFigures {
   friend bool operator==(const LinkFigures&, const LinkFigures&) = default;
 };
 
+// A rank whose contributions to a shard differ from those of the other ranks.
+struct SuspectRank {
+  uint32_t rank = 0;
+  bool opposes = false;  // They point against the others'. Otherwise their norms are too large.
+  bool counts = false;   // They count in full all the same.
+
+  friend bool operator==(const SuspectRank&, const SuspectRank&) = default;
+};
+
 // A shard's request to renew its lease.
 struct ShardHealthReport {
   uint64_t highest_closed_step = 0;
@@ -65,6 +74,7 @@ struct ShardHealthReport {
   // One for each rank.
   std::vector<LinkFigures> links{};
   DiskWait disk_wait{};
+  std::vector<SuspectRank> suspects{};  // Ascending by rank.
 
   friend bool operator==(const ShardHealthReport&, const ShardHealthReport&) = default;
 };

@@ -295,7 +295,8 @@ SupportQuery QueryOf(const v1::JobSpec& job) {
           .codec = {},
           .quorum = job.quorum() > 0,
           .plans = ConvertControl(job.control()).makes_plans(),
-          .relays = job.has_relays()};
+          .relays = job.has_relays(),
+          .guard = ConvertGuard(job).on()};
 }
 
 void JobValidator::CheckRelays(const v1::JobSpec& job) {

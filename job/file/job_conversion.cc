@@ -161,6 +161,11 @@ ControlSpec ConvertControl(const v1::ControlSpec& from) {
   return to;
 }
 
+GuardSpec ConvertGuard(const v1::JobSpec& job) {
+  if (!job.has_guard()) return {};
+  return {.policy = Value<GuardPolicy>(job.guard().policy()), .limit = job.guard().limit()};
+}
+
 namespace {
 
 protocol::CheckpointSpec Convert(const v1::CheckpointSpec& from) {
@@ -216,6 +221,7 @@ ExchangeSpec ConvertExchange(const v1::JobSpec& job) {
   to.compression.seed = job.seed();
   if (job.has_fragments()) to.compression.layout.fragments = job.fragments();
   if (job.has_control()) to.control = ConvertControl(job.control());
+  to.guard = ConvertGuard(job);
   return to;
 }
 

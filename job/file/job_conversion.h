@@ -10,5 +10,7 @@ namespace sluice::job {
 JobSpec ConvertJob(const v1::JobSpec& job);
 // The keys of `control` must be complete and of the right type.
 ControlSpec ConvertControl(const v1::ControlSpec& control);
+// The keys of `guard` must be complete and of the right type.
+GuardSpec ConvertGuard(const v1::JobSpec& job);
 
 }  // namespace sluice::job

@@ -71,6 +71,20 @@ void CheckFragments(const v1::JobSpec& job, const FailAt& fail) {
   }
 }
 
+// A guard compares the contributions of at least three ranks.
+void CheckGuard(const v1::JobSpec& job, const FailAt& fail) {
+  constexpr uint32_t kLeast = 3;
+  if (!job.has_guard() || FindByName<GuardPolicy>(job.guard().policy()) == GuardPolicy::kOff) {
+    return;
+  }
+  const auto senders = job.has_relays() ? static_cast<uint32_t>(job.relays().workers_size())
+                                        : std::max(job.workers(), job.max_workers());
+  if (senders < kLeast) {
+    fail("guard", absl::StrCat("needs at least ", kLeast, job.has_relays() ? " relays" : " workers",
+                               " to find one that differs; this job has ", senders));
+  }
+}
+
 }  // namespace
 
 void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
@@ -82,6 +96,7 @@ void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
     fail("outer_momentum", "average has no momentum; remove it, or use outer_optimizer nesterov");
   }
   if (TraitsOf(mode).local_steps) CheckFragments(job, fail);
+  CheckGuard(job, fail);
   if (job.quorum() > job.workers()) {
     fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
   }

@@ -154,6 +154,12 @@ v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
   for (const double seconds : health.waited_seconds) message.add_waited_seconds(seconds);
   for (const LinkFigures& link : health.links) LinkToProto(link, message.add_links());
   if (!health.disk_wait.what.empty()) WaitToProto(health.disk_wait, message.mutable_disk_wait());
+  for (const SuspectRank& suspect : health.suspects) {
+    v1::SuspectRank* const to = message.add_suspects();
+    to->set_rank(suspect.rank);
+    to->set_opposes(suspect.opposes);
+    to->set_counts(suspect.counts);
+  }
   return message;
 }
 
@@ -171,6 +177,11 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& message) {
   for (const v1::LinkFigures& link : message.links()) {
     if (health.links.size() == kRanksMax) break;
     health.links.push_back(LinkFromProto(link));
+  }
+  for (const v1::SuspectRank& suspect : message.suspects()) {
+    if (health.suspects.size() == kRanksMax) break;
+    health.suspects.push_back(
+        {.rank = suspect.rank(), .opposes = suspect.opposes(), .counts = suspect.counts()});
   }
   return health;
 }

@@ -37,6 +37,8 @@ struct MemberStatus {
   // For each direction, the figures of the slowest link between this worker and a shard. The
   // lateness is not set.
   protocol::LinkFigures link{};
+  // Set if the worker's contributions differ from the others' on some shard.
+  std::optional<protocol::SuspectRank> suspect{};
 };
 
 struct ShardStatus {

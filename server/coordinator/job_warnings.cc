@@ -131,6 +131,20 @@ void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
                   Runbook::kLossNotFinite});
 }
 
+void AddSuspects(const JobStatus& status, std::vector<JobWarning>* out) {
+  for (const MemberStatus& member : status.members) {
+    if (!member.suspect.has_value()) continue;
+    out->push_back(
+        {Kind::kProblem,
+         absl::StrCat("the contributions of ", Named(member),
+                      member.suspect->opposes ? " point against those of the other workers"
+                                              : " were far larger than those of the other workers",
+                      member.suspect->counts ? ", and count all the same" : ""),
+         "check that worker's data, settings and hardware; the shards' logs and "
+         "sluice_contribution_norm_ratio have the figures"});
+  }
+}
+
 void AddMissingCheckpoint(const JobStatus& status, std::vector<JobWarning>* out) {
   if (!status.has_checkpoints) return;
   uint64_t closed = 0;
@@ -283,6 +297,7 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   AddWaits(status, &out);
   if (status.phase != protocol::JobPhase::kRunning) AddAwaited(status, &out);
   AddLoss(status, &out);
+  AddSuspects(status, &out);
   AddMissingCheckpoint(status, &out);
   if (!status.checkpoint_trouble.empty()) {
     out.push_back({Kind::kProblem, status.checkpoint_trouble,

@@ -45,7 +45,8 @@ void AddProcesses(const Roster& roster, const ShardFleet& fleet, absl::Time now,
          .progress = member.progress,
          .timings = member.timings,
          .waited_seconds = fleet.WaitedSeconds(rank),
-         .link = fleet.SlowestLink(rank)});
+         .link = fleet.SlowestLink(rank),
+         .suspect = fleet.Suspect(rank)});
   }
   for (const ShardSeat& seat : fleet) {
     status->shards.push_back(

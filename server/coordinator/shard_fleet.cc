@@ -383,6 +383,17 @@ double ShardFleet::WaitedSeconds(uint32_t rank) const {
   return sum / static_cast<double>(seats_.size());
 }
 
+std::optional<protocol::SuspectRank> ShardFleet::Suspect(uint32_t rank) const {
+  std::optional<protocol::SuspectRank> found;
+  for (const ShardSeat& seat : seats_) {
+    for (const protocol::SuspectRank& suspect : seat.health.suspects) {
+      if (suspect.rank != rank) continue;
+      if (!found.has_value() || suspect.opposes) found = suspect;
+    }
+  }
+  return found;
+}
+
 protocol::LinkFigures ShardFleet::SlowestLink(uint32_t rank) const {
   protocol::LinkFigures slowest;
   for (const ShardSeat& seat : seats_) {

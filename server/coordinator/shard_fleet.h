@@ -165,6 +165,8 @@ class ShardFleet {
   bool AnyMoved(const std::vector<uint64_t>& known_incarnations) const;
   // Returns the time that the rank's requests waited, averaged over the shards.
   double WaitedSeconds(uint32_t rank) const;
+  // Returns how the rank's contributions differ from the others' on some shard, or no value.
+  std::optional<protocol::SuspectRank> Suspect(uint32_t rank) const;
   protocol::LinkFigures SlowestLink(uint32_t rank) const;
 
  private:

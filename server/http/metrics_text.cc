@@ -97,6 +97,32 @@ void AddLinks(const LinkStats& links, net::MetricFamilies* out) {
   }
 }
 
+// Adds the series of jobs with a guard for the first kRanksMax ranks.
+void AddAgreement(const std::vector<RankAgreement>& all, net::MetricFamilies* out) {
+  const size_t ranks = std::min(all.size(), kRanksMax);
+  const auto label = [](size_t rank) { return absl::StrCat(rank); };
+  out->StartGauge("sluice_contribution_norm_ratio",
+                  "Norm of a rank's newest contribution that the shard compared, divided by the "
+                  "median norm (jobs with a guard).");
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    out->Add({{"rank", label(rank)}}, all[rank].norm_ratio);
+  }
+  out->StartGauge("sluice_contribution_cosine",
+                  "Mean cosine between a rank's contributions and the sum of the others', over "
+                  "the last 12 steps (jobs with a guard).");
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    out->Add({{"rank", label(rank)}}, all[rank].cosine);
+  }
+  out->StartCounter("sluice_guarded_contributions_total",
+                    "Contributions to bundles that the guard found or changed, by rank and kind: "
+                    "outlier (norm above the limit), clipped, left_out.");
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    out->Add({{"rank", label(rank)}, {"kind", "outlier"}}, static_cast<double>(all[rank].outliers));
+    out->Add({{"rank", label(rank)}, {"kind", "clipped"}}, static_cast<double>(all[rank].clipped));
+    out->Add({{"rank", label(rank)}, {"kind", "left_out"}}, static_cast<double>(all[rank].left_out));
+  }
+}
+
 // Adds the series for modes in which workers do not wait for each other.
 void AddStaleness(const ShardStats& stats, net::MetricFamilies* out) {
   out->Histogram("sluice_staleness_steps",
@@ -250,6 +276,7 @@ std::string MetricsText(const HttpView& view) {
   AddSteps(view.stats, &out);
   AddWaiting(view.stats, &out);
   if (view.stats.publications > 0) AddStaleness(view.stats, &out);
+  if (!view.stats.agreement.empty()) AddAgreement(view.stats.agreement, &out);
   AddStages(view.stages, &out);
   AddLinks(view.links, &out);
   out.Gauge("sluice_downlink_residual_energy", "Sum of squares of the downlink's residual.",

@@ -68,6 +68,7 @@ Json WorkerJson(const MemberStatus& member, const std::optional<MemberPace>& pac
                  {"downlink_bytes", progress.bytes_down},
                  {"uplink_ratio", Ratio(progress.dense_bytes_up, progress.bytes_up)},
                  {"downlink_ratio", Ratio(progress.dense_bytes_down, progress.bytes_down)},
+                 {"suspect", nullptr},
                  {"step_seconds", nullptr},
                  {"uplink_bytes_per_step", nullptr},
                  {"downlink_bytes_per_step", nullptr}};
@@ -77,6 +78,9 @@ Json WorkerJson(const MemberStatus& member, const std::optional<MemberPace>& pac
   worker["uplink_latency_seconds"] = link.up_rate > 0 ? Number(link.up_latency_s) : Json(nullptr);
   worker["downlink_latency_seconds"] =
       link.down_rate > 0 ? Number(link.down_latency_s) : Json(nullptr);
+  if (member.suspect.has_value()) {
+    worker["suspect"] = member.suspect->opposes ? "opposes" : "outlier";
+  }
   if (progress.validation_metric >= 0) {
     worker["validation_metric"] = Number(progress.validation_metric);
   }

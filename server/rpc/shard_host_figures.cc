@@ -13,6 +13,18 @@ double WorkSeconds(const protocol::StageTimes& stages) {
          stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
 }
 
+std::vector<protocol::SuspectRank> SuspectsOf(const ShardStats& stats, job::GuardPolicy policy) {
+  std::vector<protocol::SuspectRank> suspects;
+  for (uint32_t rank = 0; rank < stats.agreement.size(); ++rank) {
+    const RankAgreement& figures = stats.agreement[rank];
+    if (!figures.suspect) continue;
+    const bool counts = policy == job::GuardPolicy::kWarn ||
+                        (policy == job::GuardPolicy::kClip && figures.opposes);
+    suspects.push_back({.rank = rank, .opposes = figures.opposes, .counts = counts});
+  }
+  return suspects;
+}
+
 }  // namespace
 
 bool ShardHost::started() const {
@@ -58,7 +70,8 @@ protocol::ShardHealthReport ShardHost::Health() const {
           .results_from = stats.results_from,
           .waited_seconds = waits_.seconds(),
           .links = links_.Stats().ranks,
-          .disk_wait = NowAtDisk()};
+          .disk_wait = NowAtDisk(),
+          .suspects = SuspectsOf(stats, options_.job.exchange.guard.policy)};
 }
 
 protocol::DiskWait ShardHost::NowAtDisk() const {

@@ -48,6 +48,10 @@ AsyncShard::AsyncShard(ShardOptions options, ShardLayout plan)
       checkpoints_(&options_) {
   stats_.elements = plan_.trained;
   for (std::vector<Latest>& of_ranks : latest_) of_ranks.resize(options_.incarnations.size());
+  if (options_.exchange.guard.on()) {
+    guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed,
+                   plan_.bundles.size(), options_.incarnations.size());
+  }
 }
 
 absl::Status AsyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
@@ -196,6 +200,11 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* lates
     plan.aggregators[i]->Close(exchange.weight, part);
     if (finite.ok()) finite = publisher_.downlink()->Check(plan.locals[i], part);
   }
+  if (finite.ok() && !PassesGuard(exchange, out)) {
+    latest->included.skipped = true;
+    latest->n = 0;
+    return;
+  }
   if (!finite.ok()) {
     latest->included.skipped = true;
     latest->n = 0;
@@ -222,6 +231,18 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* lates
   if (publisher_.Unpublished(exchange.bundle) >= clocks_.members(exchange.bundle)) {
     PublishBundle(exchange.bundle, out);
   }
+}
+
+// Scales the sum of an outlier. Returns false if the guard leaves the contribution out.
+bool AsyncShard::PassesGuard(const protocol::ExchangeRequest& exchange, Effects* out) {
+  if (!guard_.has_value()) return true;
+  UpdateGuard::Verdict verdict =
+      guard_->Judge(exchange.step, exchange.bundle, exchange.sender.rank, sum_);
+  for (Notice& notice : verdict.notices) out->push_back(std::move(notice));
+  if (verdict.factor != 1) {
+    for (float& value : sum_) value *= verdict.factor;
+  }
+  return verdict.factor != 0;
 }
 
 // Answers a contribution that has just closed. Repeats of older ones are recorded as skipped.
@@ -328,6 +349,7 @@ ShardStats AsyncShard::Stats() const {
   stats.open_step = open_step();
   stats.highest_closed_step = stats.open_step == 0 ? 0 : stats.open_step - 1;
   publisher_.CountIn(&stats);
+  if (guard_.has_value()) stats.agreement = guard_->figures();
   return stats;
 }
 

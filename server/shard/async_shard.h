@@ -16,6 +16,7 @@
 #include "server/shard/request_fence.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
+#include "server/shard/update_guard.h"
 
 namespace sluice::server {
 
@@ -88,6 +89,7 @@ class AsyncShard final : public Shard {
 
   void Close(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
              Effects* out);
+  bool PassesGuard(const protocol::ExchangeRequest& exchange, Effects* out);
   void Update(const protocol::ExchangeRequest& exchange, Latest* latest, Effects* out);
   // Returns the RESULT for a request, without record and parameters.
   std::unique_ptr<protocol::ExchangeReply> AnswerTo(
@@ -118,6 +120,7 @@ class AsyncShard final : public Shard {
   uint64_t next_plan_;  // Shard 0: the next step for which it makes a plan.
   RankClocks clocks_;
   std::vector<std::vector<Latest>> latest_;  // By bundle and rank.
+  std::optional<UpdateGuard> guard_;         // Set if the job has a guard.
   std::vector<float> sum_;                   // The contribution that is being applied.
   bool diverged_ = false;                    // The alarm was sent.
   bool members_changed_ = false;  // Results and checkpoints may have waited for ranks that left.

@@ -36,10 +36,36 @@ BundleCoder::BundleCoder(const ShardOptions* options,
       downlink_(downlink, {.seed = options_.exchange.compression.seed,
                            .sender = compress::Compressor::kShardSender,
                            .owes_lossless = true}),
-      replica_(std::move(replica)) {}
+      replica_(std::move(replica)) {
+  if (options_.exchange.guard.on()) {
+    guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed,
+                   options_.incarnations.size());
+  }
+}
+
+std::vector<Notice> BundleCoder::EndStep(uint64_t step) {
+  downlink_.EndStep(step);
+  return guard_.has_value() ? guard_->EndStep(step) : std::vector<Notice>();
+}
+
+std::vector<RankAgreement> BundleCoder::agreement() const {
+  return guard_.has_value() ? guard_->figures() : std::vector<RankAgreement>();
+}
+
+void BundleCoder::JudgeContributions(const BundleWork& work) {
+  if (!guard_.has_value() || work.given != nullptr || !work.layout->Exchanges(work.step) ||
+      work.step == 0) {
+    return;
+  }
+  const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
+  const std::vector<float> factors = guard_->Judge(
+      work.step, work.bundle, work.layout->counts, work.open->Contributions(work.step));
+  if (!factors.empty()) work.open->Scale(factors);
+}
 
 BundleResult BundleCoder::Run(const BundleWork& work) {
   BundleResult result;
+  JudgeContributions(work);
   result.included = work.open->IncludedRanks(work.step);
   result.n = work.given == nullptr ? work.open->n() : work.given->n;
   result.exact = work.given != nullptr && work.given->exact;

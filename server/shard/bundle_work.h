@@ -19,6 +19,7 @@
 #include "compress/compressor.h"
 #include "protocol/exchange.h"
 #include "protocol/snapshot.h"
+#include "server/shard/contribution_guard.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
@@ -60,9 +61,11 @@ class BundleCoder {
   std::shared_ptr<const BundleSum> SumUp(const BundleWork& work);
 
   // Ends a step in which all bundles have closed.
-  void EndStep(uint64_t step) { downlink_.EndStep(step); }
+  std::vector<Notice> EndStep(uint64_t step);
   compress::Compressor* downlink() { return &downlink_; }
   std::optional<ShardParameters>* replica() { return &replica_; }
+  // How the ranks' contributions compare, by rank. Empty without a guard.
+  std::vector<RankAgreement> agreement() const;
   // Like SaveParts and RestoreParts.
   std::shared_ptr<protocol::ShardSnapshot> Save() const;
   absl::Status Restore(const protocol::ShardSnapshot& snapshot, size_t bundles);
@@ -71,6 +74,8 @@ class BundleCoder {
   absl::Span<const float> DownlinkResidual(const BundleLayout& layout, size_t position) const;
 
  private:
+  // Scales or leaves out the contributions of broken or hostile ranks.
+  void JudgeContributions(const BundleWork& work);
   void MoveParameters(const BundleWork& work, BundleResult* result);
   void EncodeMean(const BundleWork& work, BundleResult* result);
   void Update(const BundleWork& work, BundleResult* result);
@@ -83,6 +88,7 @@ class BundleCoder {
       aggregators_;  // By chunk, for all bundles.
   compress::Compressor downlink_;
   std::optional<ShardParameters> replica_;      // Set if there is an update rule.
+  std::optional<ContributionGuard> guard_;      // Set if the job has a guard.
   std::vector<float> means_;                    // Means of the bundle that is being updated.
   std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compress/frame.h"
 
 namespace sluice::server {
 namespace {
@@ -88,6 +89,7 @@ void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksu
   Late& late = of_rank.emplace_back();
   late = {.origin_step = origin_step,
           .checksum = checksum,
+          .factor = 1,
           .rate = rate,
           .bytes = 0,
           .frames = std::move(frames)};
@@ -106,7 +108,8 @@ float OpenBundle::rate() const {
   const auto first = std::find_if(arrivals_.begin(), arrivals_.end(), [](const Arrival& arrival) {
     return arrival.arrived && !arrival.skipped;
   });
-  return first == arrivals_.end() ? late_.begin()->second.front().rate : first->rate;
+  if (first != arrivals_.end()) return first->rate;
+  return late_.begin()->second.front().rate;
 }
 
 void OpenBundle::SumPrefix() {
@@ -140,13 +143,64 @@ void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
   frames_.clear();
   for (auto rank = static_cast<uint32_t>(summed_); rank < last; ++rank) {
     for (const Late& late : LateOf(rank)) {
-      frames_.push_back({.sender = rank, .frame = protocol::FrameBytes(late.frames[chunk])});
+      AddFrame(chunk, rank, late.frames[chunk], late.factor, sum);
     }
     const Arrival& arrival = arrivals_[rank];
     if (!arrival.arrived || arrival.skipped) continue;
-    frames_.push_back({.sender = rank, .frame = protocol::FrameBytes(arrival.frames[chunk])});
+    AddFrame(chunk, rank, arrival.frames[chunk], arrival.factor, sum);
   }
   if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
+}
+
+// Adds a scaled frame at once, after the frames before it. Collects other frames, because one call
+// adds many of them faster.
+void OpenBundle::AddFrame(size_t chunk, uint32_t rank, const std::string& frame, float factor,
+                          absl::Span<float> sum) {
+  if (factor == 1) {
+    frames_.push_back({.sender = rank, .frame = protocol::FrameBytes(frame)});
+    return;
+  }
+  if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
+  frames_.clear();
+  if (factor == 0) return;
+  compress::AddScaledValidFrames(protocol::FrameBytes(frame), factor, &scaled_, sum);
+}
+
+std::vector<HeldContribution> OpenBundle::Contributions(uint64_t step) const {
+  Check(!begun_, "all frames are there");
+  std::vector<HeldContribution> out;
+  for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
+    for (const Late& late : LateOf(rank)) {
+      out.push_back({.rank = rank, .origin_step = late.origin_step, .frames = late.frames});
+    }
+    const Arrival& arrival = arrivals_[rank];
+    if (!arrival.arrived || arrival.skipped) continue;
+    out.push_back({.rank = rank,
+                   .origin_step = step,
+                   .weight = arrival.weight,
+                   .frames = arrival.frames});
+  }
+  return out;
+}
+
+void OpenBundle::Scale(absl::Span<const float> factors) {
+  size_t at = 0;
+  const auto leave_out = [this](uint32_t weight) { n_ -= weight; };
+  for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
+    const auto late = late_.find(rank);
+    if (late != late_.end()) {
+      for (Late& of_rank : late->second) {
+        of_rank.factor = factors[at++];
+        if (of_rank.factor == 0) leave_out(1);
+      }
+    }
+    Arrival& arrival = arrivals_[rank];
+    if (!arrival.arrived || arrival.skipped) continue;
+    arrival.factor = factors[at++];
+    if (arrival.factor != 0) continue;
+    arrival.skipped = true;
+    leave_out(arrival.weight);
+  }
 }
 
 absl::Span<const float> OpenBundle::SumOf(size_t chunk, uint32_t divisor) {
@@ -176,7 +230,7 @@ std::vector<protocol::Included> OpenBundle::IncludedRanks(uint64_t step) const {
       included.push_back({.rank = rank,
                           .origin_step = late.origin_step,
                           .checksum = late.checksum,
-                          .skipped = false});
+                          .skipped = late.factor == 0});
     }
     if (!arrivals_[rank].arrived) continue;
     included.push_back({.rank = rank,

@@ -37,6 +37,14 @@ class SumPool {
   std::vector<std::vector<float>> spare_;
 };
 
+// One contribution that a bundle holds, other than a skip.
+struct HeldContribution {
+  uint32_t rank = 0;
+  uint64_t origin_step = 0;  // Before the bundle's step for late work.
+  uint32_t weight = 1;
+  absl::Span<const std::string> frames;  // By chunk. Valid until the bundle changes.
+};
+
 class OpenBundle {
  public:
   // `counts` and `aggregators` hold the number of elements and the aggregator of each chunk. All
@@ -80,6 +88,12 @@ class OpenBundle {
   std::vector<uint32_t> MissingRanks() const;
 
   // Call the remaining methods only when the bundle closes. After that, it must not admit anything.
+  // Returns the contributions in (rank, step) order. Needs all frames, so SumPrefix must not have
+  // been called.
+  std::vector<HeldContribution> Contributions(uint64_t step) const;
+  // Multiplies each contribution, in the order of Contributions, by its factor. A contribution with
+  // a factor of 0 counts as skipped. Needs additive aggregators. Call this before MeanOf or SumOf.
+  void Scale(absl::Span<const float> factors);
   uint32_t n() const { return n_; }
   // Returns the rate of the lowest rank that contributed to the step. If there is none, returns the
   // rate of the first late work. n() must not be 0.
@@ -100,6 +114,7 @@ class OpenBundle {
     bool skipped = false;
     uint32_t checksum = 0;
     uint32_t weight = 1;
+    float factor = 1;
     float rate = 0;
     uint64_t unanswered = 0;
     uint64_t bytes = 0;               // Bytes of the frames.
@@ -108,6 +123,7 @@ class OpenBundle {
   struct Late {  // One piece of a rank's late work.
     uint64_t origin_step = 0;
     uint32_t checksum = 0;
+    float factor = 1;
     float rate = 0;
     uint64_t bytes = 0;
     std::vector<std::string> frames;
@@ -115,6 +131,8 @@ class OpenBundle {
   absl::Span<const Late> LateOf(size_t rank) const;
   absl::Span<const float> SumOf(size_t chunk, uint32_t divisor);
   void SumRanks(size_t chunk, size_t last, absl::Span<float> sum);
+  void AddFrame(size_t chunk, uint32_t rank, const std::string& frame, float factor,
+                absl::Span<float> sum);
 
   const absl::Span<const uint32_t> counts_;
   const absl::Span<compress::Aggregator* const> aggregators_;
@@ -134,6 +152,7 @@ class OpenBundle {
   bool begun_ = false;
   size_t mean_at_ = 0;                         // If begun_, the offset of the next chunk in sum_.
   std::vector<compress::SenderFrame> frames_;  // Scratch.
+  std::vector<float> scaled_;                  // Scratch.
   uint32_t n_ = 0;
   uint64_t held_bytes_ = 0;
   absl::Time first_arrival_ = absl::InfiniteFuture();

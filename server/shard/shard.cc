@@ -38,6 +38,13 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "a shard with a quorum cannot replay steps: the state that workers keep does not say which "
         "ranks were included");
   }
+  const bool replays =
+      options.replay || (options.replay_bytes > 0 && !options.exchange.elastic());
+  if (options.exchange.guard.changes_results() && replays) {
+    return absl::InvalidArgumentError(
+        "a shard with a guard that clips or skips cannot replay steps: what the guard saw in "
+        "earlier steps is not kept");
+  }
   if (options.exchange.elastic() && (options.exchange.quorum > 0 || options.replay)) {
     return absl::InvalidArgumentError(
         "an elastic shard allows neither a quorum nor a replay, because only the lost shard knew "

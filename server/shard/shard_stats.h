@@ -5,6 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "server/shard/rank_agreement.h"
 
 namespace sluice::server {
 
@@ -69,6 +72,9 @@ struct ShardStats {
   // alone, the time from the arrival of a contribution to its result.
   std::array<uint64_t, kWaitBoundsSeconds.size() + 1> wait_counts{};
   double wait_seconds = 0;
+
+  // By rank, in jobs with a guard; otherwise empty.
+  std::vector<RankAgreement> agreement{};
 };
 
 }  // namespace sluice::server

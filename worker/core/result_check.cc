@@ -98,9 +98,7 @@ absl::Status ResultCheck::CheckIncluded(const protocol::ClosingRecord& record, s
                                                    options_.world_size, " workers)"));
   }
   if (included.origin_step == record.step) return absl::OkStatus();
-  if (options_.exchange.quorum > 0 && included.origin_step < record.step && !included.skipped) {
-    return absl::OkStatus();
-  }
+  if (options_.exchange.quorum > 0 && included.origin_step < record.step) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("its record lists work of rank ", included.rank,
                                                  " for step ", included.origin_step));
 }

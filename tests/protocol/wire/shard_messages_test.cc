@@ -77,7 +77,8 @@ TEST(ShardMessagesTest, HealthTravels) {
                                             .down_latency_s = 0.02,
                                             .compute_late_s = 3,
                                             .network_late_s = 4}},
-                                 .disk_wait = SampleWait()};
+                                 .disk_wait = SampleWait(),
+                                 .suspects = {{.rank = 2, .opposes = true, .counts = true}}};
   const v1::ShardHealth message = HealthToProto(health);
   EXPECT_THAT(UnsetFields(message), IsEmpty());
   const ShardHealthReport back = HealthFromProto(message);

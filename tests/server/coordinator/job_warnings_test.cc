@@ -164,6 +164,17 @@ TEST(JobWarnings, TellWhatElseIsWrong) {
       ElementsAre(AllOf(HasSubstr("problem: the job has failed"), HasSubstr("worker 0 gave up"))));
 }
 
+TEST(JobWarnings, NameWorkersWhoseContributionsDiffer) {
+  JobStatus status = RunningJob(4);
+  status.members[1].suspect = {.rank = 1, .opposes = true, .counts = true};
+  status.members[3].suspect = {.rank = 3, .opposes = false, .counts = false};
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre(AllOf(HasSubstr("problem: the contributions of worker 1"),
+                                HasSubstr("point against those of the other workers, and count")),
+                          AllOf(HasSubstr("problem: the contributions of worker 3"),
+                                HasSubstr("larger than those of the other workers; check"))));
+}
+
 TEST(JobWarnings, TellOfAStandstill) {
   JobStatus status = RunningJob(1);
   JobHistory history;

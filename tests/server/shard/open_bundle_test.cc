@@ -104,5 +104,40 @@ TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
   }
 }
 
+// The mean must be that of the scaled contributions, and one with a factor of 0 is no part of it.
+TEST(OpenBundleTest, ScalesContributionsAndLeavesThemOut) {
+  const std::vector<uint32_t> counts = {400};
+  for (const char* const spec : {"none", "topk:10%+int4"}) {
+    const auto aggregator = compress::MakeAdditiveAggregator(400);
+    compress::Aggregator* const aggregators[] = {aggregator.get()};
+    SumPool pool(400);
+    OpenBundle bundle(counts, aggregators, 3, /*quorum=*/3, &pool);
+    std::vector<std::vector<std::string>> frames;
+    for (const uint64_t seed : {1, 2, 3, 4}) frames.push_back(FramesOf(spec, seed, counts));
+    bundle.AdmitLate(1, 6, 60, 0.1f, frames[3]);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      bundle.Admit(rank, rank, 0.1f, frames[rank], absl::UnixEpoch());
+    }
+    const std::vector<HeldContribution> held = bundle.Contributions(7);
+    ASSERT_EQ(held.size(), 4u);
+    EXPECT_EQ(held[1].rank, 1u);
+    EXPECT_EQ(held[1].origin_step, 6u);
+    bundle.Scale({1.0f, 0.0f, 0.25f, 1.0f});
+    EXPECT_EQ(bundle.n(), 3u);
+    const std::vector<protocol::Included> included = bundle.IncludedRanks(7);
+    ASSERT_EQ(included.size(), 4u);
+    EXPECT_TRUE(included[1].skipped);
+    EXPECT_FALSE(included[2].skipped);
+    std::vector<float> expected(400);
+    std::vector<float> scratch;
+    compress::AddValidFrames(protocol::FrameBytes(frames[0][0]), absl::MakeSpan(expected));
+    compress::AddScaledValidFrames(protocol::FrameBytes(frames[1][0]), 0.25f, &scratch,
+                                   absl::MakeSpan(expected));
+    compress::AddValidFrames(protocol::FrameBytes(frames[2][0]), absl::MakeSpan(expected));
+    const absl::Span<const float> mean = bundle.MeanOf(0);
+    for (size_t i = 0; i < 400; ++i) ASSERT_EQ(mean[i], expected[i] / 3) << spec << " " << i;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::server

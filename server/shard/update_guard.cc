@@ -1,0 +1,79 @@
+#include "server/shard/update_guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/random.h"
+#include "compress/simd/compensate.h"
+#include "server/shard/guard_notice.h"
+
+namespace sluice::server {
+namespace {
+
+constexpr size_t kBlock = 256;     // Elements.
+constexpr size_t kBlocksMin = 16;  // Smaller bundles are read whole.
+constexpr size_t kOneIn = 16;      // Of the blocks of large bundles.
+
+// Returns the norm of some blocks. They depend only on the bundle, so that norms of several ranks
+// and steps can be compared although layers differ in scale.
+double NormOfBlocks(uint64_t seed, uint32_t bundle, absl::Span<const float> values) {
+  const size_t blocks = (values.size() + kBlock - 1) / kBlock;
+  const size_t one_in = std::clamp<size_t>(blocks / kBlocksMin, 1, kOneIn);
+  double squares = 0;
+  for (size_t block = CounterRandom(seed, bundle).Below(one_in); block < blocks; block += one_in) {
+    const absl::Span<const float> part = values.subspan(block * kBlock, kBlock);
+    squares += compress::SumOfSquares(part.data(), part.size());
+  }
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+double UpdateGuard::MedianOfOthers(uint32_t bundle, uint32_t rank) const {
+  std::vector<double> others;
+  for (uint32_t other = 0; other < ranks_.size(); ++other) {
+    if (other != rank && norms_[bundle][other] > 0) others.push_back(norms_[bundle][other]);
+  }
+  return others.size() < kOthersMin ? 0 : LowerMedian(std::move(others));
+}
+
+UpdateGuard::Verdict UpdateGuard::Judge(uint64_t step, uint32_t bundle, uint32_t rank,
+                                        absl::Span<const float> mean) {
+  Verdict verdict;
+  const double norm = NormOfBlocks(seed_, bundle, mean);
+  const double median = MedianOfOthers(bundle, rank);
+  Rank& of_rank = ranks_[rank];
+  of_rank.step = std::max(of_rank.step, step);
+  if (median > 0) of_rank.figures.norm_ratio = norm / median;
+  if (median == 0 || norm <= spec_.limit * median) {
+    norms_[bundle][rank] = norm;
+    return verdict;
+  }
+  // A large norm must not raise the bound for the next one.
+  norms_[bundle][rank] = median;
+  ++of_rank.figures.outliers;
+  if (step > of_rank.suspect_until) {
+    verdict.notices.push_back(OutlierNotice(spec_, step, rank, norm / median));
+  }
+  of_rank.suspect_until = step + kSuspectSteps;
+  if (spec_.policy == job::GuardPolicy::kClip) {
+    ++of_rank.figures.clipped;
+    verdict.factor = static_cast<float>(median / norm);
+  } else if (spec_.policy == job::GuardPolicy::kSkip) {
+    ++of_rank.figures.left_out;
+    verdict.factor = 0;
+  }
+  return verdict;
+}
+
+std::vector<RankAgreement> UpdateGuard::figures() const {
+  std::vector<RankAgreement> all;
+  for (const Rank& rank : ranks_) {
+    all.push_back(rank.figures);
+    all.back().suspect = rank.step < rank.suspect_until;
+  }
+  return all;
+}
+
+}  // namespace sluice::server
