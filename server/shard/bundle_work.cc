@@ -36,7 +36,8 @@ BundleCoder::BundleCoder(const ShardOptions* options,
       downlink_(downlink, {.seed = options_.exchange.compression.seed,
                            .sender = compress::Compressor::kShardSender,
                            .owes_lossless = true}),
-      replica_(std::move(replica)) {
+      replica_(std::move(replica)),
+      outer_gain_(MakeOuterGain(options_.exchange.mode, options_.rule, aggregators_.size())) {
   if (options_.exchange.guard.on()) {
     guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed,
                    options_.incarnations.size());
@@ -187,6 +188,7 @@ void BundleCoder::Update(const BundleWork& work, BundleResult* result) {
     const absl::Span<const float> mean = rest.first(plan.counts[i]);
     rest.remove_prefix(plan.counts[i]);
     if (updated[i]) replica_->Update(plan.locals[i], result->rate, mean);
+    if (updated[i] && outer_gain_) outer_gain_->Add(plan.locals[i], result->rate, mean);
     return replica_->Owed(plan.locals[i]);
   };
   const absl::Status encoded = downlink_.EncodeEach(plan.locals, work.step, owed_of, &frames_);

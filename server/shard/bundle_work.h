@@ -21,6 +21,7 @@
 #include "protocol/snapshot.h"
 #include "server/shard/contribution_guard.h"
 #include "server/shard/open_bundle.h"
+#include "server/shard/outer_gain.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
 #include "server/shard/shard_parameters.h"
@@ -66,6 +67,8 @@ class BundleCoder {
   std::optional<ShardParameters>* replica() { return &replica_; }
   // How the ranks' contributions compare, by rank. Empty without a guard.
   std::vector<RankAgreement> agreement() const;
+  // Not set unless the rule is an outer optimizer whose gain is known.
+  const std::optional<OuterGain>& outer_gain() const { return outer_gain_; }
   // Like SaveParts and RestoreParts.
   std::shared_ptr<protocol::ShardSnapshot> Save() const;
   absl::Status Restore(const protocol::ShardSnapshot& snapshot, size_t bundles);
@@ -89,6 +92,7 @@ class BundleCoder {
   compress::Compressor downlink_;
   std::optional<ShardParameters> replica_;      // Set if there is an update rule.
   std::optional<ContributionGuard> guard_;      // Set if the job has a guard.
+  std::optional<OuterGain> outer_gain_;         // Set in local_sgd, if its gain is known.
   std::vector<float> means_;                    // Means of the bundle that is being updated.
   std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.
 };

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "server/shard/rank_agreement.h"
@@ -67,6 +68,10 @@ struct ShardStats {
   uint64_t staleness_total = 0;
   uint64_t publications = 0;
   uint64_t exact_results = 0;
+
+  // As in OuterGain.
+  std::optional<double> outer_correlation{};
+  std::optional<double> outer_gain{};
 
   // Time from the first to the last arrival of each closed bundle. If every contribution closes
   // alone, the time from the arrival of a contribution to its result.

@@ -244,6 +244,10 @@ ShardStats SyncShard::Stats() const {
   stats.log_limit = options_.log.bytes;
   stats.log_results = sink_.log().size();
   stats.results_from = results_from();
+  if (coder_.outer_gain().has_value()) {
+    stats.outer_correlation = coder_.outer_gain()->correlation();
+    stats.outer_gain = coder_.outer_gain()->gain();
+  }
   return stats;
 }
 

@@ -75,6 +75,27 @@ TEST(BundleCoder, UpdatesTheParametersWhereThereIsARule) {
   EXPECT_THAT(replica->parameters(shard.layout.bundles[0].locals[0]), ElementsAre(6.5f, 6.5f));
 }
 
+TEST(BundleCoder, MeasuresTheGainOfAnOuterOptimizerAndChangesNoResult) {
+  std::vector<std::vector<float>> seen;
+  for (const job::Mode mode : {job::Mode::kSync, job::Mode::kLocalSgd}) {
+    ShardOptions options = SmallShard(2);
+    options.exchange.mode = mode;
+    options.rule = job::OptimizerSpec{.name = "sgd", .momentum = 0.9, .nesterov = true};
+    CoderUnderTest shard(options);
+    shard.coder->Run(shard.Open(0, 0, {8, 0}));
+    shard.coder->Run(shard.Open(1, 0, {2, 4}));
+    shard.coder->Run(shard.Open(2, 0, {kHuge, kHuge}));  // Is left out.
+    const BundleResult result = shard.coder->Run(shard.Open(3, 0, {-3, -5}));
+    seen.push_back(DecodedFrame(result.frames.at(0), 2));
+    const std::optional<OuterGain>& gain = shard.coder->outer_gain();
+    ASSERT_EQ(gain.has_value(), mode == job::Mode::kLocalSgd);
+    if (!gain.has_value()) continue;
+    EXPECT_NEAR(*gain->correlation(), -1, 1e-9);
+    EXPECT_NEAR(*gain->gain(), 0.5 * (1 + 0.9 / 1.9), 1e-6);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+}
+
 TEST(BundleCoder, LeavesOutAMeanThatOverflows) {
   for (const bool has_rule : {false, true}) {
     ShardOptions options = SmallShard(2);
