@@ -138,6 +138,18 @@ void AddStaleness(const ShardStats& stats, net::MetricFamilies* out) {
                stats.exact_results);
 }
 
+void AddOuterGain(double correlation, double gain, net::MetricFamilies* out) {
+  out->Gauge("sluice_outer_correlation",
+             "Cosine between successive mean changes of the same parameters, over about ten "
+             "exchanges, from a sample: 1 means the same direction, 0 noise.",
+             correlation);
+  out->Gauge("sluice_outer_gain",
+             "Estimate of how far outer_optimizer moves the parameters in the long run for each "
+             "unit of mean change: outer_lr * (1 + outer_momentum / (1 - outer_momentum * "
+             "sluice_outer_correlation)).",
+             gain);
+}
+
 void AddStages(const protocol::StageSeconds& seconds, net::MetricFamilies* out) {
   out->StartCounter("sluice_stage_cpu_seconds_total",
                     "Processor time of exchanges by stage: receive, sum, encode, send; without "
@@ -277,6 +289,9 @@ std::string MetricsText(const HttpView& view) {
   AddWaiting(view.stats, &out);
   if (view.stats.publications > 0) AddStaleness(view.stats, &out);
   if (!view.stats.agreement.empty()) AddAgreement(view.stats.agreement, &out);
+  if (view.stats.outer_correlation.has_value() && view.stats.outer_gain.has_value()) {
+    AddOuterGain(*view.stats.outer_correlation, *view.stats.outer_gain, &out);
+  }
   AddStages(view.stages, &out);
   AddLinks(view.links, &out);
   out.Gauge("sluice_downlink_residual_energy", "Sum of squares of the downlink's residual.",

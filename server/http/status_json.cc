@@ -175,7 +175,9 @@ Json ThisShardJson(const ShardStats& stats) {
           {"bundles_closed", stats.bundles_closed},
           {"skipped_contributions", stats.skipped_contributions},
           {"repeats", stats.repeats},
-          {"contributions_refused", stats.refused_invalid + stats.refused_fenced}};
+          {"contributions_refused", stats.refused_invalid + stats.refused_fenced},
+          {"outer_correlation", Number(stats.outer_correlation)},
+          {"outer_gain", Number(stats.outer_gain)}};
 }
 
 // Returns the remaining time of the slowest worker.

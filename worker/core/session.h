@@ -146,7 +146,8 @@ struct SessionFigures {
   TrafficCounters traffic{};
   uint64_t dense_bytes = 0;  // Bytes that dense fp32 would have taken, for one direction.
   uint64_t bytes_in_flight = 0;
-  uint64_t skipped_bundles = 0;  // Sum of StepResult::bundles_skipped_here.
+  uint32_t fragments_in_flight = 0;  // 1 from the first Submit or Skip until Wait returns a result.
+  uint64_t skipped_bundles = 0;      // Sum of StepResult::bundles_skipped_here.
   StepSeconds seconds{};
   protocol::StageSeconds stages{};
   DurationHistogram exchanges{};  // From a step's first frame to its last result.

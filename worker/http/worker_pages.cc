@@ -67,6 +67,10 @@ void AddLink(const SessionFigures& figures, net::MetricFamilies* out) {
         "Size of the messages from shards in dense fp32.", figures.dense_bytes);
   out->Gauge("sluice_in_flight_bytes", "Bytes of frames sent and not yet admitted.",
              static_cast<double>(figures.bytes_in_flight));
+  out->Gauge("sluice_fragments_in_flight",
+             "Fragments, or without fragments models, whose exchange has begun and whose result "
+             "the worker has not adopted.",
+             figures.fragments_in_flight);
   count("sluice_skipped_bundles_total", "Bundles skipped because a gradient was not finite.",
         figures.skipped_bundles);
 }

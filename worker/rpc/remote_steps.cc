@@ -323,6 +323,7 @@ void RemoteSteps::FillFigures(SessionFigures* figures) const {
   figures->traffic = TrafficLocked();
   figures->dense_bytes = DenseBytes(figures->traffic.steps);
   figures->bytes_in_flight = pipeline_.bytes_in_flight();
+  figures->fragments_in_flight = begun_ ? 1 : 0;
   figures->seconds = times_.seconds();
   figures->exchanges = times_.exchanges();
 }

@@ -53,6 +53,21 @@ TEST(MetricsText, TellsStalenessWhereWorkersDoNotWait) {
   EXPECT_THAT(text, HasSubstr("sluice_exact_results_total" + labels + "} 2"));
 }
 
+TEST(MetricsText, TellsTheGainOfAnOuterOptimizerOnceItIsKnown) {
+  HttpView view = ExampleView();
+  EXPECT_THAT(MetricsText(view), Not(HasSubstr("sluice_outer")));
+  EXPECT_TRUE(Json::parse(StatusJson(view))["this_shard"]["outer_gain"].is_null());
+  view.stats.outer_correlation = 0.5;
+  view.stats.outer_gain = 1.75;
+  const std::string text = MetricsText(view);
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  EXPECT_THAT(text, HasSubstr("sluice_outer_correlation" + labels + "} 0.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_outer_gain" + labels + "} 1.75"));
+  const Json own = Json::parse(StatusJson(view))["this_shard"];
+  EXPECT_EQ(own["outer_correlation"], 0.5);
+  EXPECT_EQ(own["outer_gain"], 1.75);
+}
+
 TEST(MetricsText, NamesCarryJobAndShard) {
   const std::string text = MetricsText(ExampleView());
   EXPECT_THAT(text, HasSubstr("sluice_uplink_bytes_total{training_job=\"de<m>o\",shard=\"0\"} 10"));

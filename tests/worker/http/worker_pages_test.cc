@@ -15,6 +15,7 @@ WorkerView ExampleView() {
   SessionFigures& figures = view.figures.emplace();
   figures.progress = {.step = 40, .epoch = 1, .samples = 640, .loss = 0.5};
   figures.traffic = {.bytes_up = 100, .bytes_down = 200};
+  figures.fragments_in_flight = 1;
   figures.dense_bytes = 4000;
   figures.bytes_in_flight = 7;
   figures.seconds = {
@@ -46,6 +47,7 @@ TEST(WorkerMetrics, TellsWhatAWorkerDoes) {
   EXPECT_THAT(text,
               HasSubstr("sluice_worker_uplink_uncompressed_bytes_total" + kLabels + "} 4000"));
   EXPECT_THAT(text, HasSubstr("sluice_in_flight_bytes" + kLabels + "} 7"));
+  EXPECT_THAT(text, HasSubstr("sluice_fragments_in_flight" + kLabels + "} 1"));
 }
 
 TEST(WorkerMetrics, WhatIsNotKnownIsNotThere) {

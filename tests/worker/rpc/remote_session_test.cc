@@ -110,6 +110,10 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   ASSERT_TRUE(figures->quality.has_value());
   EXPECT_EQ(figures->quality->chunks, 2u);
   EXPECT_EQ(figures->quality->CapturedEnergy(), 1) << "nothing is lost";
+  EXPECT_EQ(figures->fragments_in_flight, 0u);
+  ASSERT_TRUE(session->Skip().ok());
+  EXPECT_EQ(session->figures()->fragments_in_flight, 1u);
+  ASSERT_TRUE(session->Wait().ok());
   ASSERT_TRUE(session->Leave().ok());
 }
 
