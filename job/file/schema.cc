@@ -37,6 +37,7 @@ std::vector<absl::string_view> NamesOfEnum(absl::string_view enumeration) {
                               {"UpdateLocation", &AllNames<UpdateLocation>},
                               {"OuterOptimizer", &AllNames<OuterOptimizer>},
                               {"PolicyKind", &AllNames<PolicyKind>},
+                              {"GuardPolicy", &AllNames<GuardPolicy>},
                               {"Precision", &AllNames<Precision>},
                               {"EncodeLocation", &AllNames<EncodeLocation>},
                               {"DataFormat", &AllNames<DataFormat>},

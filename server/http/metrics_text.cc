@@ -119,7 +119,8 @@ void AddAgreement(const std::vector<RankAgreement>& all, net::MetricFamilies* ou
   for (size_t rank = 0; rank < ranks; ++rank) {
     out->Add({{"rank", label(rank)}, {"kind", "outlier"}}, static_cast<double>(all[rank].outliers));
     out->Add({{"rank", label(rank)}, {"kind", "clipped"}}, static_cast<double>(all[rank].clipped));
-    out->Add({{"rank", label(rank)}, {"kind", "left_out"}}, static_cast<double>(all[rank].left_out));
+    out->Add({{"rank", label(rank)}, {"kind", "left_out"}},
+             static_cast<double>(all[rank].left_out));
   }
 }
 

@@ -13,18 +13,6 @@ double WorkSeconds(const protocol::StageTimes& stages) {
          stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
 }
 
-std::vector<protocol::SuspectRank> SuspectsOf(const ShardStats& stats, job::GuardPolicy policy) {
-  std::vector<protocol::SuspectRank> suspects;
-  for (uint32_t rank = 0; rank < stats.agreement.size(); ++rank) {
-    const RankAgreement& figures = stats.agreement[rank];
-    if (!figures.suspect) continue;
-    const bool counts = policy == job::GuardPolicy::kWarn ||
-                        (policy == job::GuardPolicy::kClip && figures.opposes);
-    suspects.push_back({.rank = rank, .opposes = figures.opposes, .counts = counts});
-  }
-  return suspects;
-}
-
 }  // namespace
 
 bool ShardHost::started() const {
@@ -56,8 +44,7 @@ double ShardHost::ResidualEnergy() const {
 }
 
 std::optional<SnapshotStats> ShardHost::Snapshots() const {
-  if (writer_ == nullptr) return std::nullopt;
-  return writer_->stats();
+  return writer_ == nullptr ? std::nullopt : std::optional(writer_->stats());
 }
 
 protocol::ShardHealthReport ShardHost::Health() const {
@@ -71,7 +58,7 @@ protocol::ShardHealthReport ShardHost::Health() const {
           .waited_seconds = waits_.seconds(),
           .links = links_.Stats().ranks,
           .disk_wait = NowAtDisk(),
-          .suspects = SuspectsOf(stats, options_.job.exchange.guard.policy)};
+          .suspects = SuspectsOf(stats.agreement, options_.job.exchange.guard.policy)};
 }
 
 protocol::DiskWait ShardHost::NowAtDisk() const {

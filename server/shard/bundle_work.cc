@@ -40,17 +40,22 @@ BundleCoder::BundleCoder(const ShardOptions* options,
       outer_gain_(MakeOuterGain(options_.exchange.mode, options_.rule, aggregators_.size())) {
   if (options_.exchange.guard.on()) {
     guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed,
-                   options_.incarnations.size());
+                   options_.incarnations.size(), options_.layout.bundles[options_.shard],
+                   options_.layout.fragments);
   }
 }
 
-std::vector<Notice> BundleCoder::EndStep(uint64_t step) {
+void BundleCoder::EndStep(uint64_t step, std::vector<ShardEffect>* out) {
   downlink_.EndStep(step);
-  return guard_.has_value() ? guard_->EndStep(step) : std::vector<Notice>();
+  if (!guard_.has_value()) return;
+  for (Notice& notice : guard_->EndStep(step)) out->push_back(std::move(notice));
 }
 
-std::vector<RankAgreement> BundleCoder::agreement() const {
-  return guard_.has_value() ? guard_->figures() : std::vector<RankAgreement>();
+void BundleCoder::AddFigures(ShardStats* stats) const {
+  if (guard_.has_value()) stats->agreement = guard_->figures();
+  if (!outer_gain_.has_value()) return;
+  stats->outer_correlation = outer_gain_->correlation();
+  stats->outer_gain = outer_gain_->gain();
 }
 
 void BundleCoder::JudgeContributions(const BundleWork& work) {
@@ -59,8 +64,8 @@ void BundleCoder::JudgeContributions(const BundleWork& work) {
     return;
   }
   const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
-  const std::vector<float> factors = guard_->Judge(
-      work.step, work.bundle, work.layout->counts, work.open->Contributions(work.step));
+  const std::vector<float> factors = guard_->Judge(work.step, work.bundle, work.layout->counts,
+                                                   work.open->Contributions(work.step));
   if (!factors.empty()) work.open->Scale(factors);
 }
 

@@ -62,13 +62,11 @@ class BundleCoder {
   std::shared_ptr<const BundleSum> SumUp(const BundleWork& work);
 
   // Ends a step in which all bundles have closed.
-  std::vector<Notice> EndStep(uint64_t step);
+  void EndStep(uint64_t step, std::vector<ShardEffect>* out);
   compress::Compressor* downlink() { return &downlink_; }
   std::optional<ShardParameters>* replica() { return &replica_; }
-  // How the ranks' contributions compare, by rank. Empty without a guard.
-  std::vector<RankAgreement> agreement() const;
-  // Not set unless the rule is an outer optimizer whose gain is known.
-  const std::optional<OuterGain>& outer_gain() const { return outer_gain_; }
+  // Adds the figures of the guard and of the outer optimizer, if there are any.
+  void AddFigures(ShardStats* stats) const;
   // Like SaveParts and RestoreParts.
   std::shared_ptr<protocol::ShardSnapshot> Save() const;
   absl::Status Restore(const protocol::ShardSnapshot& snapshot, size_t bundles);

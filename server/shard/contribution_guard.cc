@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 constexpr double kErrorsMin = 4;  // Standard errors; see the header.
 // A lower bound of the variance of a cosine, so that a few equal cosines prove nothing.
 constexpr double kVarianceMin = 1e-4;
+constexpr double kUnknown = 2;  // No cosine.
+constexpr uint32_t kWindowElements = 4096;
 // Smaller norms count as 0, because fp32 cannot hold their reciprocals.
 constexpr double kNormMin = 1e-30;
 
@@ -41,11 +44,74 @@ double DotProduct(const float* a, const float* b, size_t count) {
 
 }  // namespace
 
-double ContributionGuard::Decode(size_t chunk, uint32_t count, const HeldContribution& from) {
-  chunk_.assign(count, 0.0f);
-  compress::AddValidFrames(protocol::FrameBytes(from.frames[chunk]), absl::MakeSpan(chunk_));
-  const double norm = std::sqrt(compress::SumOfSquares(chunk_.data(), count)) / from.weight;
+ContributionGuard::Window ContributionGuard::ChooseWindow(uint64_t random,
+                                                          absl::Span<const uint32_t> counts) {
+  const uint64_t elements = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+  uint64_t at = CounterRandom::Scaled(random, elements);
+  size_t chunk = 0;
+  while (at >= counts[chunk]) at -= counts[chunk++];
+  const uint32_t first = static_cast<uint32_t>(at) / kWindowElements * kWindowElements;
+  return {.chunk = chunk,
+          .count = counts[chunk],
+          .first = first,
+          .size = std::min(kWindowElements, counts[chunk] - first)};
+}
+
+uint32_t ContributionGuard::ComparedBundle(uint64_t step) const {
+  std::vector<uint32_t> due;
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+    const protocol::Bundle& of = bundles_[bundle];
+    if (!of.buffers && protocol::IsFragmentDue(fragments_, of.fragment, step)) {
+      due.push_back(bundle);
+    }
+  }
+  return due[CounterRandom(seed_, step).Below(due.size())];
+}
+
+void ContributionGuard::Decode(absl::Span<const std::byte> frame, uint32_t count) {
+  if (chunk_.size() < count) chunk_.resize(count);
+  compress::AddValidFrames(frame, absl::MakeSpan(chunk_).first(count));
+}
+
+void ContributionGuard::Undo(absl::Span<const std::byte> frame, uint32_t count) {
+  const absl::Span<float> values = absl::MakeSpan(chunk_).first(count);
+  // Sparse frames touch few elements.
+  if (compress::FrameFormat(frame).decode_add_scaled != nullptr) {
+    compress::AddScaledValidFrames(frame, -1, &unused_, values);
+  } else {
+    std::fill(values.begin(), values.end(), 0.0f);
+  }
+}
+
+double ContributionGuard::NormIn(const Window& window, const HeldContribution& contribution) {
+  const absl::Span<const std::byte> frame = protocol::FrameBytes(contribution.frames[window.chunk]);
+  Decode(frame, window.count);
+  const double squares = compress::SumOfSquares(chunk_.data() + window.first, window.size);
+  Undo(frame, window.count);
+  const double norm = std::sqrt(squares) / contribution.weight;
   return norm < kNormMin ? 0 : norm;
+}
+
+std::vector<double> ContributionGuard::NormsIn(const Window& window,
+                                               absl::Span<const HeldContribution> contributions) {
+  std::vector<double> norms;
+  for (const HeldContribution& contribution : contributions) {
+    norms.push_back(NormIn(window, contribution));
+  }
+  return norms;
+}
+
+std::vector<double> ContributionGuard::WholeNorms(
+    absl::Span<const uint32_t> counts, absl::Span<const HeldContribution> contributions) {
+  std::vector<double> squares(contributions.size());
+  for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
+    const Window whole = {
+        .chunk = chunk, .count = counts[chunk], .first = 0, .size = counts[chunk]};
+    const std::vector<double> norms = NormsIn(whole, contributions);
+    for (size_t i = 0; i < norms.size(); ++i) squares[i] += norms[i] * norms[i];
+  }
+  for (double& value : squares) value = std::sqrt(value);
+  return squares;
 }
 
 bool ContributionGuard::HasOutlier(absl::Span<const double> norms) const {
@@ -53,57 +119,48 @@ bool ContributionGuard::HasOutlier(absl::Span<const double> norms) const {
   return *std::max_element(norms.begin(), norms.end()) > bound;
 }
 
-void ContributionGuard::Probe(uint32_t bundle, size_t chunk, uint32_t count,
-                              absl::Span<const HeldContribution> contributions,
-                              std::vector<double>* norms) {
-  total_.assign(count, 0.0f);
-  for (const HeldContribution& contribution : contributions) {
-    const double norm = Decode(chunk, count, contribution);
-    norms->push_back(norm);
-    if (norm == 0) continue;
-    const auto factor = static_cast<float>(1 / (norm * contribution.weight));
-    compress::AddScaled(factor, chunk_.data(), count, total_.data());
-  }
-  const double median = LowerMedian(*norms);
-  // If most contributions have no value in this chunk, it says nothing about the others.
+void ContributionGuard::NoteRatios(absl::Span<const HeldContribution> contributions,
+                                   absl::Span<const double> norms) {
+  const double median = LowerMedian({norms.begin(), norms.end()});
   if (median == 0) return;
-  const size_t first = samples_.size();
-  for (size_t i = 0; i < contributions.size(); ++i) {
-    samples_.push_back({.bundle = bundle,
-                        .rank = contributions[i].rank,
-                        .norm_ratio = (*norms)[i] / median});
+  ratios_.resize(figures_.size());
+  for (size_t i = 0; i < norms.size(); ++i) {
+    double& ratio = ratios_[contributions[i].rank];
+    ratio = std::max(ratio, norms[i] / median);
   }
-  AddCosines(chunk, count, contributions, *norms, absl::MakeSpan(samples_).subspan(first));
 }
 
 // With u the scaled contribution and T the sum of all, the cosine to the sum of the others is
 // u (T - u) / |T - u|, and |T - u|^2 = |T|^2 - 2 u T + 1.
-void ContributionGuard::AddCosines(size_t chunk, uint32_t count,
-                                   absl::Span<const HeldContribution> contributions,
-                                   absl::Span<const double> norms, absl::Span<Sample> samples) {
-  const double total = compress::SumOfSquares(total_.data(), count);
+void ContributionGuard::Compare(Window window, absl::Span<const HeldContribution> contributions) {
+  const uint32_t count = window.count;
+  window.first = 0;
+  window.size = count;
+  const std::vector<double> norms = NormsIn(window, contributions);
+  // If most contributions have no value in this chunk, it says nothing.
+  if (LowerMedian(norms) == 0) return;
+  total_.assign(count, 0.0f);
+  const auto frame_of = [&](size_t i) {
+    return protocol::FrameBytes(contributions[i].frames[window.chunk]);
+  };
   for (size_t i = 0; i < contributions.size(); ++i) {
     if (norms[i] == 0) continue;
-    Decode(chunk, count, contributions[i]);
-    const double along = DotProduct(chunk_.data(), total_.data(), count) /
-                         (norms[i] * contributions[i].weight);
+    const double norm = norms[i] * contributions[i].weight;
+    compress::AddScaledValidFrames(frame_of(i), static_cast<float>(1 / norm), &unused_,
+                                   absl::MakeSpan(total_));
+  }
+  const double total = compress::SumOfSquares(total_.data(), count);
+  cosines_.assign(figures_.size(), kUnknown);
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    if (norms[i] == 0) continue;
+    Decode(frame_of(i), count);
+    const double along =
+        DotProduct(chunk_.data(), total_.data(), count) / (norms[i] * contributions[i].weight);
+    Undo(frame_of(i), count);
     const double others = total - 2 * along + 1;
-    if (others > 0) samples[i].cosine = std::clamp((along - 1) / std::sqrt(others), -1.0, 1.0);
+    if (others <= 0) continue;
+    cosines_[contributions[i].rank] = std::clamp((along - 1) / std::sqrt(others), -1.0, 1.0);
   }
-}
-
-std::vector<double> ContributionGuard::WholeNorms(absl::Span<const uint32_t> counts,
-                                                  absl::Span<const HeldContribution> contributions) {
-  std::vector<double> norms;
-  for (const HeldContribution& contribution : contributions) {
-    double squares = 0;
-    for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
-      const double norm = Decode(chunk, counts[chunk], contribution);
-      squares += norm * norm;
-    }
-    norms.push_back(std::sqrt(squares));
-  }
-  return norms;
 }
 
 void ContributionGuard::JudgeNorms(uint64_t step, absl::Span<const HeldContribution> contributions,
@@ -145,13 +202,20 @@ std::vector<float> ContributionGuard::Judge(uint64_t step, uint32_t bundle,
                                             absl::Span<const uint32_t> counts,
                                             absl::Span<const HeldContribution> contributions) {
   if (contributions.size() < kContributionsMin) return {};
-  const size_t chunk = CounterRandom(seed_, step, bundle).Below(counts.size());
-  std::vector<double> norms;
-  Probe(bundle, chunk, counts[chunk], contributions, &norms);
+  Window window = ChooseWindow(CounterRandom(seed_, step, bundle).Next(), counts);
+  std::vector<double> norms = NormsIn(window, contributions);
+  if (LowerMedian(norms) == 0) {
+    // Very sparse frames may have no value in the window.
+    window = {.chunk = window.chunk, .count = window.count, .first = 0, .size = window.count};
+    norms = NormsIn(window, contributions);
+  }
   std::vector<float> factors(contributions.size(), 1.0f);
   if (step <= watching_until_ || HasOutlier(norms)) {
-    JudgeNorms(step, contributions, WholeNorms(counts, contributions), &factors);
+    norms = WholeNorms(counts, contributions);
+    JudgeNorms(step, contributions, norms, &factors);
   }
+  NoteRatios(contributions, norms);
+  if (bundle == ComparedBundle(step)) Compare(window, contributions);
   JudgeDirections(contributions, &factors);
   for (size_t i = 0; i < factors.size(); ++i) {
     if (factors[i] == 0) ++figures_[contributions[i].rank].left_out;
@@ -162,7 +226,7 @@ std::vector<float> ContributionGuard::Judge(uint64_t step, uint32_t bundle,
   return factors;
 }
 
-void ContributionGuard::Follow(uint32_t rank, double norm_ratio, double cosine) {
+void ContributionGuard::Follow(uint32_t rank, double cosine) {
   Course& course = courses_[rank];
   course.cosines.push_back(cosine);
   if (course.cosines.size() > kWindow) course.cosines.pop_front();
@@ -175,7 +239,6 @@ void ContributionGuard::Follow(uint32_t rank, double norm_ratio, double cosine) 
   }
   const double mean = sum / count;
   course.error = std::sqrt(std::max(squares / count - mean * mean, kVarianceMin) / count);
-  figures_[rank].norm_ratio = norm_ratio;
   figures_[rank].cosine = mean;
 }
 
@@ -197,8 +260,7 @@ void ContributionGuard::UpdateOpposition(uint64_t step, std::vector<Notice>* out
           step, rank,
           absl::StrFormat("the contributions of rank %d point against those of the other ranks "
                           "(mean cosine %.2f, the median rank's is %.2f); they %s",
-                          rank, figures.cosine, median,
-                          skips ? "are left out" : "still count")));
+                          rank, figures.cosine, median, skips ? "are left out" : "still count")));
     } else if (figures.opposes && figures.cosine > 0) {
       figures.opposes = false;
       out->push_back(RankNotice(step, rank,
@@ -210,23 +272,14 @@ void ContributionGuard::UpdateOpposition(uint64_t step, std::vector<Notice>* out
 
 std::vector<Notice> ContributionGuard::EndStep(uint64_t step) {
   std::vector<Notice> out;
-  std::stable_sort(samples_.begin(), samples_.end(), [](const Sample& a, const Sample& b) {
-    return std::pair(a.rank, a.bundle) < std::pair(b.rank, b.bundle);
-  });
-  for (auto first = samples_.begin(); first != samples_.end();) {
-    const auto last = std::find_if(first, samples_.end(), [&](const Sample& sample) {
-      return sample.rank != first->rank;
-    });
-    double cosines = 0;
-    double norm_ratio = 0;
-    for (auto sample = first; sample != last; ++sample) {
-      cosines += sample->cosine;
-      norm_ratio = std::max(norm_ratio, sample->norm_ratio);
-    }
-    Follow(first->rank, norm_ratio, cosines / static_cast<double>(last - first));
-    first = last;
+  for (uint32_t rank = 0; rank < ratios_.size(); ++rank) {
+    if (ratios_[rank] > 0) figures_[rank].norm_ratio = ratios_[rank];
   }
-  samples_.clear();
+  ratios_.clear();
+  for (uint32_t rank = 0; rank < cosines_.size(); ++rank) {
+    if (cosines_[rank] != kUnknown) Follow(rank, cosines_[rank]);
+  }
+  cosines_.clear();
   UpdateOpposition(step, &out);
   for (uint32_t rank = 0; rank < courses_.size(); ++rank) {
     Course& course = courses_[rank];

@@ -1,18 +1,17 @@
 // ContributionGuard: finds contributions that differ from those of the other ranks, because a rank
 // is broken or hostile, and decides how much of them counts. Pure. Not thread-safe.
 //
-// When a bundle closes, the guard decodes one chunk of all its contributions, chosen at random from
-// the seed, and compares them. A norm per contribution above `limit` times the median is an
-// outlier. Then, and for kWatchSteps steps after that, the guard measures whole bundles and scales
-// or leaves out every contribution whose norm is an outlier. The median norm as the bound follows
-// the peers' practice for updates from the internet (SparseLoCo, arXiv:2508.15706, its
-// implementation).
+// When a bundle closes, the guard compares the norms of its contributions in one window of
+// elements, chosen at random from the seed. A norm above `limit` times the median is an outlier.
+// Then, and for kWatchSteps steps after that, the guard measures whole bundles, and scales or
+// leaves out every contribution whose norm is an outlier. The median norm as the bound follows the
+// practice for updates from unknown peers (SparseLoCo, arXiv:2508.15706, its implementation).
 //
-// A contribution whose sign is flipped has a normal norm. So the guard also takes the mean, over the
-// last kWindow steps, of the cosine between a rank's contribution and the sum of the others', each
-// scaled to norm 1. A rank opposes the others if its mean is negative by more than four standard
-// errors, while the median rank's is positive by as much. This needs four ranks, because one of
-// three cancels another. A rank's opposition ends when its mean is positive.
+// A contribution whose sign is flipped has a normal norm. So in one chunk per step, the guard also
+// measures the cosine between each contribution and the sum of the others, all scaled to norm 1. A
+// rank opposes the others if its mean over the last kWindow steps is negative by more than four
+// standard errors, while the median rank's is positive by as much. This needs four ranks, because
+// one of three cancels another. A rank's opposition ends when its mean is positive.
 //
 // Equal contributions lead to equal decisions, whatever the order in which bundles close: what a
 // step shows about opposition takes effect in the next step.
@@ -25,6 +24,7 @@
 
 #include "absl/types/span.h"
 #include "job/guard_spec.h"
+#include "protocol/layout.h"
 #include "server/shard/notice.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/rank_agreement.h"
@@ -40,8 +40,16 @@ class ContributionGuard {
   // A rank can be found to oppose the others after this many steps.
   static constexpr size_t kStepsMin = 8;
 
-  ContributionGuard(const job::GuardSpec& spec, uint64_t seed, size_t ranks)
-      : spec_(spec), seed_(seed), figures_(ranks), courses_(ranks) {}
+  // `bundles` are those of the shard, and `fragments` is the number of fragments of the layout.
+  // `bundles` must outlive this object.
+  ContributionGuard(const job::GuardSpec& spec, uint64_t seed, size_t ranks,
+                    absl::Span<const protocol::Bundle> bundles, uint32_t fragments)
+      : spec_(spec),
+        seed_(seed),
+        bundles_(bundles),
+        fragments_(fragments),
+        figures_(ranks),
+        courses_(ranks) {}
 
   // Returns the factor of each contribution: 1, less for an outlier that is clipped, or 0 for a
   // contribution that is left out. Empty if all are 1. `counts` holds the number of elements of
@@ -55,12 +63,12 @@ class ContributionGuard {
   const std::vector<RankAgreement>& figures() const { return figures_; }
 
  private:
-  // What one bundle of the open step shows about one contribution.
-  struct Sample {
-    uint32_t bundle = 0;
-    uint32_t rank = 0;
-    double norm_ratio = 0;  // Norm per contribution, divided by the median.
-    double cosine = 0;
+  // Some elements of a bundle, all in one chunk.
+  struct Window {
+    size_t chunk = 0;
+    uint32_t count = 0;  // Elements of the chunk.
+    uint32_t first = 0;  // First element of the window in the chunk.
+    uint32_t size = 0;
   };
   // What the guard remembers of a rank.
   struct Course {
@@ -71,29 +79,39 @@ class ContributionGuard {
     bool told = false;           // A notice has named the rank's outliers.
   };
 
-  // Decodes a chunk of one contribution into chunk_ and returns its norm per contribution.
-  double Decode(size_t chunk, uint32_t count, const HeldContribution& from);
-  void Probe(uint32_t bundle, size_t chunk, uint32_t count,
-             absl::Span<const HeldContribution> contributions, std::vector<double>* norms);
-  void AddCosines(size_t chunk, uint32_t count, absl::Span<const HeldContribution> contributions,
-                  absl::Span<const double> norms, absl::Span<Sample> samples);
+  static Window ChooseWindow(uint64_t random, absl::Span<const uint32_t> counts);
+  // Returns the bundle whose contributions the guard compares in this step.
+  uint32_t ComparedBundle(uint64_t step) const;
+  // Decodes a frame of `count` elements into chunk_, which is 0 before. Undo sets it to 0 again.
+  void Decode(absl::Span<const std::byte> frame, uint32_t count);
+  void Undo(absl::Span<const std::byte> frame, uint32_t count);
+  double NormIn(const Window& window, const HeldContribution& contribution);
+  std::vector<double> NormsIn(const Window& window,
+                              absl::Span<const HeldContribution> contributions);
   std::vector<double> WholeNorms(absl::Span<const uint32_t> counts,
                                  absl::Span<const HeldContribution> contributions);
   bool HasOutlier(absl::Span<const double> norms) const;
+  void NoteRatios(absl::Span<const HeldContribution> contributions, absl::Span<const double> norms);
   void JudgeNorms(uint64_t step, absl::Span<const HeldContribution> contributions,
                   absl::Span<const double> norms, std::vector<float>* factors);
-  void JudgeDirections(absl::Span<const HeldContribution> contributions, std::vector<float>* factors);
-  void Follow(uint32_t rank, double norm_ratio, double cosine);
+  void JudgeDirections(absl::Span<const HeldContribution> contributions,
+                       std::vector<float>* factors);
+  void Compare(Window window, absl::Span<const HeldContribution> contributions);
+  void Follow(uint32_t rank, double cosine);
   void UpdateOpposition(uint64_t step, std::vector<Notice>* out);
 
   const job::GuardSpec spec_;
   const uint64_t seed_;
+  const absl::Span<const protocol::Bundle> bundles_;
+  const uint32_t fragments_;
   std::vector<RankAgreement> figures_;
   std::vector<Course> courses_;  // By rank.
-  std::vector<Sample> samples_;  // Of the open step.
   uint64_t watching_until_ = 0;  // The last step in which whole bundles are measured.
-  std::vector<float> chunk_;     // Scratch: a decoded chunk.
+  std::vector<double> ratios_;   // Of the open step, by rank; 0 if nothing was measured.
+  std::vector<double> cosines_;  // Of the open step, by rank. Empty before the comparison.
+  std::vector<float> chunk_;     // A decoded chunk; 0 between uses.
   std::vector<float> total_;     // Scratch: the sum of scaled chunks.
+  std::vector<float> unused_;    // Scratch of decoders that need one.
 };
 
 }  // namespace sluice::server

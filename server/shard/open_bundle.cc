@@ -39,10 +39,11 @@ void SumPool::GiveBack(std::vector<float> sum) {
 
 OpenBundle::OpenBundle(absl::Span<const uint32_t> counts,
                        absl::Span<compress::Aggregator* const> aggregators, uint32_t world_size,
-                       uint32_t quorum, SumPool* pool)
+                       uint32_t quorum, SumPool* pool, bool keeps_frames)
     : counts_(counts),
       aggregators_(aggregators),
       quorum_(quorum),
+      keeps_frames_(keeps_frames),
       pool_(pool),
       elements_(std::accumulate(counts.begin(), counts.end(), size_t{0})),
       arrivals_(world_size),
@@ -113,7 +114,7 @@ float OpenBundle::rate() const {
 }
 
 void OpenBundle::SumPrefix() {
-  if (complete()) return;
+  if (keeps_frames_ || complete()) return;
   for (; there_ < arrivals_.size(); ++there_) {
     if (arrivals_[there_].expected && !arrivals_[there_].arrived) break;
     waiting_bytes_ += arrivals_[there_].bytes;
@@ -175,10 +176,8 @@ std::vector<HeldContribution> OpenBundle::Contributions(uint64_t step) const {
     }
     const Arrival& arrival = arrivals_[rank];
     if (!arrival.arrived || arrival.skipped) continue;
-    out.push_back({.rank = rank,
-                   .origin_step = step,
-                   .weight = arrival.weight,
-                   .frames = arrival.frames});
+    out.push_back(
+        {.rank = rank, .origin_step = step, .weight = arrival.weight, .frames = arrival.frames});
   }
   return out;
 }

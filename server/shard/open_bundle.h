@@ -49,9 +49,10 @@ class OpenBundle {
  public:
   // `counts` and `aggregators` hold the number of elements and the aggregator of each chunk. All
   // arguments must outlive this object. quorum_at() is set when `quorum` ranks have arrived; with a
-  // quorum of 0 it stays unset.
+  // quorum of 0 it stays unset. With `keeps_frames`, SumPrefix has no effect, so that Contributions
+  // can be called.
   OpenBundle(absl::Span<const uint32_t> counts, absl::Span<compress::Aggregator* const> aggregators,
-             uint32_t world_size, uint32_t quorum, SumPool* pool);
+             uint32_t world_size, uint32_t quorum, SumPool* pool, bool keeps_frames = false);
   ~OpenBundle();
   OpenBundle(const OpenBundle&) = delete;
   OpenBundle& operator=(const OpenBundle&) = delete;
@@ -88,8 +89,7 @@ class OpenBundle {
   std::vector<uint32_t> MissingRanks() const;
 
   // Call the remaining methods only when the bundle closes. After that, it must not admit anything.
-  // Returns the contributions in (rank, step) order. Needs all frames, so SumPrefix must not have
-  // been called.
+  // Returns the contributions in (rank, step) order. Needs all frames (`keeps_frames`).
   std::vector<HeldContribution> Contributions(uint64_t step) const;
   // Multiplies each contribution, in the order of Contributions, by its factor. A contribution with
   // a factor of 0 counts as skipped. Needs additive aggregators. Call this before MeanOf or SumOf.
@@ -137,6 +137,7 @@ class OpenBundle {
   const absl::Span<const uint32_t> counts_;
   const absl::Span<compress::Aggregator* const> aggregators_;
   const uint32_t quorum_;
+  const bool keeps_frames_;
   SumPool* const pool_;
   const size_t elements_;
   std::vector<Arrival> arrivals_;               // By rank.

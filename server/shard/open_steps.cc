@@ -28,7 +28,8 @@ OpenBundle* OpenSteps::FindOrOpen(uint64_t step, uint32_t bundle, const ClosingR
     const BundleLayout& layout = layouts_[bundle];
     open = std::make_unique<OpenBundle>(layout.counts, layout.aggregators,
                                         static_cast<uint32_t>(options_.incarnations.size()),
-                                        options_.exchange.quorum, &sums_);
+                                        options_.exchange.quorum, &sums_,
+                                        /*keeps_frames=*/options_.exchange.guard.on());
     rule.AwaitMembers(bundle, step, open.get());
   }
   return open.get();

@@ -3,6 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "job/enums.h"
+#include "protocol/shard_control.h"
 
 namespace sluice::server {
 
@@ -17,5 +22,9 @@ struct RankAgreement {
   bool suspect = false;   // The rank had an outlier recently, or opposes the others.
   bool opposes = false;   // The rank's contributions point against the others'.
 };
+
+// Returns the suspect ranks for a shard's report. `all` is by rank.
+std::vector<protocol::SuspectRank> SuspectsOf(absl::Span<const RankAgreement> all,
+                                              job::GuardPolicy policy);
 
 }  // namespace sluice::server

@@ -38,8 +38,7 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "a shard with a quorum cannot replay steps: the state that workers keep does not say which "
         "ranks were included");
   }
-  const bool replays =
-      options.replay || (options.replay_bytes > 0 && !options.exchange.elastic());
+  const bool replays = options.replay || (options.replay_bytes > 0 && !options.exchange.elastic());
   if (options.exchange.guard.changes_results() && replays) {
     return absl::InvalidArgumentError(
         "a shard with a guard that clips or skips cannot replay steps: what the guard saw in "

@@ -180,7 +180,7 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
   // Parameters are not summed. The next step waits, as an aggregator handles one step at a time.
-  if (exchange.step == steps_.step() && exchange.step > 0) SumPrefix(open);
+  if (exchange.step == steps_.step() && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == steps_.step()) closing_.NoteQuorum(exchange.bundle, *open);
   const bool due = exchange.step == steps_.step() && IsDue(exchange.bundle);
@@ -190,11 +190,6 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
   } else {
     answers_.Admitted(stream, exchange, bytes, open, out);
   }
-}
-
-// A guard needs all frames of a bundle at once.
-void SyncShard::SumPrefix(OpenBundle* open) const {
-  if (!options_.exchange.guard.on()) open->SumPrefix();
 }
 
 bool SyncShard::OverMemory(const protocol::ExchangeRequest& exchange) const {
@@ -238,16 +233,12 @@ void SyncShard::Vacate(uint32_t rank) {
 
 ShardStats SyncShard::Stats() const {
   ShardStats stats = stats_;
-  stats.agreement = coder_.agreement();
+  coder_.AddFigures(&stats);
   stats.open_step = steps_.step();
   stats.log_bytes = sink_.log().bytes();
   stats.log_limit = options_.log.bytes;
   stats.log_results = sink_.log().size();
   stats.results_from = results_from();
-  if (coder_.outer_gain().has_value()) {
-    stats.outer_correlation = coder_.outer_gain()->correlation();
-    stats.outer_gain = coder_.outer_gain()->gain();
-  }
   return stats;
 }
 

@@ -88,7 +88,6 @@ class SyncShard final : public Shard {
   void AddLate(protocol::ExchangeRequest exchange, uint32_t checksum);
   void CountIn(const protocol::ExchangeRequest& exchange);
   void Admit(StreamId stream, protocol::ExchangeRequest exchange, absl::Time now, Effects* out);
-  void SumPrefix(OpenBundle* open) const;
   PlanSchedule::Position PositionOf(const protocol::ExchangeRequest& exchange) const;
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);

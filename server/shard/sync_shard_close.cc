@@ -141,9 +141,7 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
 
 void SyncShard::AdvanceSteps(Effects* out) {
   while (steps_.AllClosed()) {
-    if (steps_.step() > 0) {
-      for (Notice& notice : coder_.EndStep(steps_.step())) out->push_back(std::move(notice));
-    }
+    if (steps_.step() > 0) coder_.EndStep(steps_.step(), out);
     stats_.highest_closed_step = steps_.step();
     if (checkpoints_.TakeUpTo(steps_.step())) out->push_back(WriteSnapshot{Snapshot()});
     steps_.Advance(closing_);
@@ -153,7 +151,7 @@ void SyncShard::AdvanceSteps(Effects* out) {
       OpenBundle* const open = steps_.Find(steps_.step(), bundle);
       if (open == nullptr) continue;
       stats_.held_bytes -= open->held_bytes();
-      SumPrefix(open);
+      open->SumPrefix();
       stats_.held_bytes += open->held_bytes();
       closing_.NoteQuorum(bundle, *open);
       if (IsDue(bundle)) Close(bundle, out);

@@ -28,7 +28,7 @@ TEST(GuardChecks, ItNeedsRanksToCompare) {
   EXPECT_EQ(Problem(LoadLeastAnd("guard: {policy: off}\nworkers: 2\n")), "");
   EXPECT_THAT(Problem(WithGuard("{}", "relays: {workers: [2, 2]}\n")),
               HasSubstr("needs at least 3 relays"));
-  EXPECT_EQ(Problem(WithGuard("{}", "mode: async\noptimizer: {location: shards}\n")), "");
+  EXPECT_EQ(Problem(WithGuard("{}", "mode: async\n")), "");
 }
 
 TEST(GuardChecks, ItNeedsFramesThatCanBeScaled) {

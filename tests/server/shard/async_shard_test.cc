@@ -145,23 +145,6 @@ TEST(AsyncShard, UpdatesAtTheSendersRate) {
   EXPECT_THAT(DecodedFrame(shard.Ask(exchange).results.at(0), 2), ElementsAre(-1.5, -1.5));
 }
 
-// A large contribution must not move the parameters, and its sender gets an answer as usual.
-TEST(AsyncShard, LeavesOutAContributionMuchLargerThanThoseOfTheOthers) {
-  ShardOptions options = AsyncOptions(3);
-  options.exchange.guard = {.policy = job::GuardPolicy::kSkip, .limit = 4};
-  ShardUnderTest shard(std::move(options));
-  Begin(&shard);
-  shard.Ask(Contribution(0, 1, 0, 1));
-  shard.Ask(Contribution(1, 1, 0, 1));
-  const protocol::ExchangeReply large = shard.Ask(Contribution(2, 1, 0, 100));
-  EXPECT_EQ(large.outcome, protocol::Outcome::kResult);
-  ASSERT_EQ(large.record.included.size(), 1u);
-  EXPECT_TRUE(large.record.included[0].skipped);
-  EXPECT_EQ(large.record.n, 0u);
-  EXPECT_TRUE(shard->Stats().agreement[2].suspect);
-  EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 1)).record.n, 1u);
-}
-
 TEST(AsyncShard, TakesARepeatOnceWhateverItsBytes) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);

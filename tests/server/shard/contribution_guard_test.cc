@@ -59,6 +59,14 @@ Ranks Contribute(uint64_t step, uint32_t bundle, uint32_t bad, const Change& cha
   return out;
 }
 
+constexpr size_t kBundles = 3;
+
+// A guard of a shard with one bundle or with several.
+ContributionGuard GuardWith(job::GuardPolicy policy, size_t ranks = kRanks, size_t bundles = 1) {
+  static const auto* const all = new std::vector<protocol::Bundle>(kBundles);
+  return {{.policy = policy}, 7, ranks, absl::MakeSpan(*all).first(bundles), /*fragments=*/1};
+}
+
 float Unchanged(float value) { return value; }
 float Enlarged(float value) { return 100 * value; }
 float Flipped(float value) { return -value; }
@@ -70,7 +78,7 @@ std::vector<float> JudgeOne(ContributionGuard* guard, uint64_t step, uint32_t ba
 }
 
 TEST(ContributionGuard, LeavesEqualRanksAlone) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   for (uint64_t step = 1; step <= 300; ++step) {
     EXPECT_THAT(JudgeOne(&guard, step, 0, Unchanged), IsEmpty());
     EXPECT_THAT(guard.EndStep(step), IsEmpty());
@@ -85,7 +93,7 @@ TEST(ContributionGuard, LeavesEqualRanksAlone) {
 
 TEST(ContributionGuard, ClipsAnOutlierToTheMedianNormInItsFirstStep) {
   for (const char* const spec : {"none", "int8", "topk:10%+int4"}) {
-    ContributionGuard guard({.policy = job::GuardPolicy::kClip}, 7, kRanks);
+    ContributionGuard guard = GuardWith(job::GuardPolicy::kClip);
     const std::vector<float> factors = JudgeOne(&guard, 1, 3, Enlarged, spec);
     ASSERT_THAT(factors, SizeIs(kRanks)) << spec;
     for (const size_t rank : {0, 1, 2, 4}) EXPECT_EQ(factors[rank], 1) << spec;
@@ -96,7 +104,7 @@ TEST(ContributionGuard, ClipsAnOutlierToTheMedianNormInItsFirstStep) {
 }
 
 TEST(ContributionGuard, SkipsAnOutlierAndNamesItOnce) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   EXPECT_THAT(JudgeOne(&guard, 1, 3, Enlarged), ElementsAre(1, 1, 1, 0, 1));
   const std::vector<Notice> notices = guard.EndStep(1);
   ASSERT_THAT(notices, SizeIs(1));
@@ -110,17 +118,17 @@ TEST(ContributionGuard, SkipsAnOutlierAndNamesItOnce) {
 }
 
 TEST(ContributionGuard, OnlyCountsWithPolicyWarn) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kWarn}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kWarn);
   EXPECT_THAT(JudgeOne(&guard, 1, 3, Enlarged), IsEmpty());
   EXPECT_THAT(guard.EndStep(1), SizeIs(1));
   EXPECT_EQ(guard.figures()[3].outliers, 1u);
   EXPECT_EQ(guard.figures()[3].left_out + guard.figures()[3].clipped, 0u);
 }
 
-// An outlier in a chunk that the guard did not choose escapes at first, until the guard chooses that
-// chunk. From then on, the guard measures whole bundles.
+// An outlier in a chunk that the guard did not choose escapes at first, until the guard chooses
+// that chunk. From then on, the guard measures whole bundles.
 TEST(ContributionGuard, WatchesWholeBundlesAfterAnOutlier) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   const auto one_chunk = [&](uint64_t step) {
     Ranks ranks = Contribute(step, 0, kRanks, Unchanged);
     ranks.frames[3][1] = Contribute(step, 0, 3, Enlarged).frames[3][1];
@@ -141,7 +149,7 @@ TEST(ContributionGuard, WatchesWholeBundlesAfterAnOutlier) {
 
 TEST(ContributionGuard, FindsAFlippedSignWithinTwentySteps) {
   for (const char* const spec : {"none", "int8", "topk:10%+int4"}) {
-    ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+    ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
     for (uint64_t step = 1; step < 100; ++step) {
       ASSERT_THAT(JudgeOne(&guard, step, 2, Unchanged, spec), IsEmpty());
       ASSERT_THAT(guard.EndStep(step), IsEmpty());
@@ -162,7 +170,7 @@ TEST(ContributionGuard, FindsAFlippedSignWithinTwentySteps) {
 }
 
 TEST(ContributionGuard, ARankThatAgreesAgainCountsAgain) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   for (uint64_t step = 1; step <= 20; ++step) {
     JudgeOne(&guard, step, 2, Flipped);
     guard.EndStep(step);
@@ -180,8 +188,8 @@ TEST(ContributionGuard, ARankThatAgreesAgainCountsAgain) {
 
 // Bundles close in any order. What the guard decides must not depend on it.
 TEST(ContributionGuard, DecidesTheSameInAnyOrderOfBundles) {
-  ContributionGuard forwards({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
-  ContributionGuard backwards({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard forwards = GuardWith(job::GuardPolicy::kSkip, kRanks, kBundles);
+  ContributionGuard backwards = GuardWith(job::GuardPolicy::kSkip, kRanks, kBundles);
   const auto judge = [](ContributionGuard* guard, uint64_t step, uint32_t bundle) {
     const Ranks ranks = Contribute(step, bundle, 4, step < 10 ? Unchanged : Flipped);
     guard->Judge(step, bundle, kCounts, ranks.contributions);
@@ -199,7 +207,7 @@ TEST(ContributionGuard, DecidesTheSameInAnyOrderOfBundles) {
 }
 
 TEST(ContributionGuard, JudgesNothingWithoutAMajority) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, 2);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip, 2);
   Ranks ranks = Contribute(1, 0, 1, Enlarged);
   EXPECT_THAT(guard.Judge(1, 0, kCounts, absl::MakeSpan(ranks.contributions).first(2)), IsEmpty());
   EXPECT_THAT(guard.EndStep(1), IsEmpty());
@@ -207,7 +215,7 @@ TEST(ContributionGuard, JudgesNothingWithoutAMajority) {
 
 // A relay's contribution is the sum of several.
 TEST(ContributionGuard, ComparesTheNormPerContribution) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   Ranks ranks = Contribute(1, 0, 1, [](float value) { return 8 * value; });
   ranks.contributions[1].weight = 8;
   EXPECT_THAT(guard.Judge(1, 0, kCounts, ranks.contributions), IsEmpty());
@@ -216,7 +224,7 @@ TEST(ContributionGuard, ComparesTheNormPerContribution) {
 }
 
 TEST(ContributionGuard, ZerosAreNoOutliers) {
-  ContributionGuard guard({.policy = job::GuardPolicy::kSkip}, 7, kRanks);
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   Ranks ranks = Contribute(1, 0, kRanks, Unchanged);
   const Ranks zeros = Contribute(1, 0, 0, [](float) { return 0.0f; });
   for (const size_t rank : {0, 1, 2}) ranks.contributions[rank].frames = zeros.frames[0];

@@ -90,6 +90,27 @@ TEST(GuardedShard, FindsLateWorkThatIsTooLarge) {
   EXPECT_THAT(DecodedFrame(result.results.at(0), 2), Each(1));
 }
 
+// A large update must not move the parameters, and its sender gets an answer as usual.
+TEST(GuardedShard, LeavesOutALargeUpdateInAsync) {
+  ShardOptions options = GuardedShard(3, job::GuardPolicy::kSkip);
+  options.exchange.mode = job::Mode::kAsync;
+  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
+  options.parameters_agree = false;
+  ShardUnderTest shard(std::move(options));
+  shard.Send(Contribution(0, 0, 0, 100));
+  for (const uint32_t rank : {1, 2}) shard.Send(SkipOf(rank, 0, 0));
+  for (const uint32_t rank : {0, 1}) EXPECT_EQ(shard.Ask(Contribution(rank, 1, 0, 1)).record.n, 1u);
+  const std::map<StreamId, protocol::ExchangeReply> results =
+      ResultsByStream(shard.Send(Contribution(2, 1, 0, 100)));
+  ASSERT_EQ(results.size(), 1u);
+  const protocol::ExchangeReply& large = results.at(3);
+  EXPECT_EQ(large.record.n, 0u);
+  ASSERT_EQ(large.record.included.size(), 1u);
+  EXPECT_TRUE(large.record.included[0].skipped);
+  EXPECT_TRUE(shard->Stats().agreement[2].suspect);
+  EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 1)).record.n, 1u);
+}
+
 TEST(GuardedShard, CannotReplay) {
   ShardOptions options = GuardedShard(4, job::GuardPolicy::kSkip);
   options.replay = true;

@@ -32,13 +32,13 @@ float JudgeUpdate(UpdateGuard* guard, uint64_t step, uint32_t rank, float scale,
   return guard->Judge(step, 0, rank, RandomUpdate(step, rank, scale, size)).factor;
 }
 
-UpdateGuard GuardWith(job::GuardPolicy policy) {
+UpdateGuard UpdateGuardWith(job::GuardPolicy policy) {
   return {{.policy = policy, .limit = 4}, 7, /*bundles=*/1, kUpdateRanks};
 }
 
 TEST(UpdateGuard, ScalesALargeUpdateToTheMedianOfTheOthers) {
   for (const size_t size : {1uL, 300uL, 70'000uL}) {
-    UpdateGuard guard = GuardWith(job::GuardPolicy::kClip);
+    UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kClip);
     for (const uint32_t rank : {0, 1, 2}) EXPECT_EQ(JudgeUpdate(&guard, 1, rank, 1, size), 1);
     if (size == 1) continue;  // One random value may be near 0.
     EXPECT_NEAR(JudgeUpdate(&guard, 1, 3, 100, size), 0.01, 0.002) << size;
@@ -47,7 +47,7 @@ TEST(UpdateGuard, ScalesALargeUpdateToTheMedianOfTheOthers) {
 }
 
 TEST(UpdateGuard, NamesARankOnceWhileItLasts) {
-  UpdateGuard guard = GuardWith(job::GuardPolicy::kSkip);
+  UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kSkip);
   for (const uint32_t rank : {0, 1, 2}) JudgeUpdate(&guard, 1, rank, 1);
   const UpdateGuard::Verdict first = guard.Judge(1, 0, 3, RandomUpdate(1, 3, 100));
   EXPECT_EQ(first.factor, 0);
@@ -63,7 +63,7 @@ TEST(UpdateGuard, NamesARankOnceWhileItLasts) {
 
 // Norms fall and rise together as training goes on.
 TEST(UpdateGuard, FollowsTheNormsOfAllRanks) {
-  UpdateGuard guard = GuardWith(job::GuardPolicy::kSkip);
+  UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kSkip);
   float scale = 1;
   for (uint64_t step = 1; step < 60; ++step) {
     scale *= step < 30 ? 0.8f : 1.25f;
@@ -75,14 +75,14 @@ TEST(UpdateGuard, FollowsTheNormsOfAllRanks) {
 
 // A rank must not get its large updates accepted by sending many.
 TEST(UpdateGuard, LargeUpdatesDoNotRaiseTheBound) {
-  UpdateGuard guard = GuardWith(job::GuardPolicy::kSkip);
+  UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kSkip);
   for (const uint32_t rank : {0, 1, 2}) JudgeUpdate(&guard, 1, rank, 1);
   for (uint64_t step = 1; step < 50; ++step) EXPECT_EQ(JudgeUpdate(&guard, step, 3, 100), 0);
   EXPECT_EQ(JudgeUpdate(&guard, 2, 0, 1), 1);
 }
 
 TEST(UpdateGuard, JudgesNothingWithoutAMajority) {
-  UpdateGuard guard = GuardWith(job::GuardPolicy::kSkip);
+  UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kSkip);
   JudgeUpdate(&guard, 1, 0, 1);
   EXPECT_EQ(JudgeUpdate(&guard, 1, 3, 100), 1);
 }
