@@ -174,7 +174,6 @@ void ContributionGuard::JudgeNorms(uint64_t step, absl::Span<const HeldContribut
     ++figures.outliers;
     course.watched_until = step + kWatchSteps;
     course.worst = std::max(course.worst, norms[i] / median);
-    watching_until_ = std::max(watching_until_, course.watched_until);
     if (spec_.policy == job::GuardPolicy::kClip) {
       ++figures.clipped;
       (*factors)[i] = static_cast<float>(median / norms[i]);
@@ -287,6 +286,7 @@ std::vector<Notice> ContributionGuard::EndStep(uint64_t step) {
       out.push_back(OutlierNotice(spec_, step, rank, course.worst));
     }
     course.worst = 0;
+    watching_until_ = std::max(watching_until_, course.watched_until);
     if (step >= course.watched_until) course.told = false;
     figures_[rank].suspect = figures_[rank].opposes || step < course.watched_until;
   }

@@ -3,9 +3,10 @@
 //
 // When a bundle closes, the guard compares the norms of its contributions in one window of
 // elements, chosen at random from the seed. A norm above `limit` times the median is an outlier.
-// Then, and for kWatchSteps steps after that, the guard measures whole bundles, and scales or
-// leaves out every contribution whose norm is an outlier. The median norm as the bound follows the
-// practice for updates from unknown peers (SparseLoCo, arXiv:2508.15706, its implementation).
+// Then the guard measures the whole bundle, and in the next kWatchSteps steps all bundles. It
+// scales or leaves out every contribution whose norm is an outlier. The median norm as the bound
+// follows the practice for updates from unknown peers (SparseLoCo, arXiv:2508.15706, its
+// implementation).
 //
 // A contribution whose sign is flipped has a normal norm. So in one chunk per step, the guard also
 // measures the cosine between each contribution and the sum of the others, all scaled to norm 1. A
@@ -14,7 +15,7 @@
 // one of three cancels another. A rank's opposition ends when its mean is positive.
 //
 // Equal contributions lead to equal decisions, whatever the order in which bundles close: what a
-// step shows about opposition takes effect in the next step.
+// bundle shows takes effect in that bundle and, from the next step on, in the others.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -190,13 +191,21 @@ TEST(ContributionGuard, ARankThatAgreesAgainCountsAgain) {
 TEST(ContributionGuard, DecidesTheSameInAnyOrderOfBundles) {
   ContributionGuard forwards = GuardWith(job::GuardPolicy::kSkip, kRanks, kBundles);
   ContributionGuard backwards = GuardWith(job::GuardPolicy::kSkip, kRanks, kBundles);
+  // At first, rank 4 is hostile in one bundle, and rank 3 in a chunk that the guard may not look
+  // at.
   const auto judge = [](ContributionGuard* guard, uint64_t step, uint32_t bundle) {
-    const Ranks ranks = Contribute(step, bundle, 4, step < 10 ? Unchanged : Flipped);
-    guard->Judge(step, bundle, kCounts, ranks.contributions);
+    const Change change = step >= 10 ? Flipped : bundle == 1 ? Enlarged : Unchanged;
+    Ranks ranks = Contribute(step, bundle, 4, change);
+    if (step < 10) ranks.frames[3][2] = Contribute(step, bundle, 3, Enlarged).frames[3][2];
+    ranks.contributions[3].frames = ranks.frames[3];
+    return guard->Judge(step, bundle, kCounts, ranks.contributions);
   };
   for (uint64_t step = 1; step <= 40; ++step) {
-    for (const uint32_t bundle : {0, 1, 2}) judge(&forwards, step, bundle);
-    for (const uint32_t bundle : {2, 1, 0}) judge(&backwards, step, bundle);
+    std::map<uint32_t, std::vector<float>> one;
+    std::map<uint32_t, std::vector<float>> other;
+    for (const uint32_t bundle : {0, 1, 2}) one[bundle] = judge(&forwards, step, bundle);
+    for (const uint32_t bundle : {2, 1, 0}) other[bundle] = judge(&backwards, step, bundle);
+    EXPECT_EQ(one, other) << step;
     EXPECT_EQ(forwards.EndStep(step).size(), backwards.EndStep(step).size());
     for (size_t rank = 0; rank < kRanks; ++rank) {
       EXPECT_EQ(forwards.figures()[rank].cosine, backwards.figures()[rank].cosine);
