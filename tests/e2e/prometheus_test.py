@@ -35,7 +35,9 @@ LEASE = 15  # In seconds; longer than a process stalls on a busy machine.
 JOBS = {
     "sync": ["checkpoint.interval=50", "control={policy: schedule, schedule: cyclic, start: 0.2, end: 0.05, steps: 400, stages: 2}"],
     "async": ["mode=async", "checkpoint.interval=50"],
+    "local": ["mode=local_sgd", "local_steps=2", "workers=3", "guard.policy=skip", "checkpoint.interval=50"],
 }
+WORKERS = {"sync": 2, "async": 2, "local": 3}
 
 
 def fetch(url):
@@ -59,19 +61,19 @@ def scrape_configuration(targets, rules):
 
 
 class Job:
-    """Two shards and two workers, each with a port for metrics."""
+    """Two shards and some workers, each with a port for metrics."""
 
     def __init__(self, test, name, changes):
         self.name, self.folder = name, test.folder / name
         self.folder.mkdir()
         self.changes = [f"name={name}", ENDLESS, f"server.lease_timeout={LEASE}s", f"checkpoint.dir={self.folder}/checkpoints", *changes]
-        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(4)]  # The workers' ports come last.
+        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(2 + WORKERS[name])]  # The workers' ports come last.
         self.processes = {}
         test.addCleanup(self.stop)
         for shard in range(2):
             self.start("server", shard, "--shard", str(shard), "--listen", f"127.0.0.1:{self.grpc[shard]}",
                        "--http-listen", f"127.0.0.1:{self.http[shard]}")
-        for rank in range(2):
+        for rank in range(WORKERS[name]):
             self.start_worker(rank)
 
     def start_worker(self, rank):

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Measures the cost of a guard: two jobs of sluice-server and synthetic_workers without computation run in turn. In one of them, the shard
+compares the contributions (guard.policy skip). No worker is broken.
+
+usage: guard_overhead.py [options]
+  --bin FOLDER          programs (build/release/bin)
+  --parameters N        (8 million)
+  --workers N           (4)
+  --uplink, --downlink SPEC   (topk:1%+int4, int8)
+  --steps N, --pairs N  steps per turn (50), pairs of turns (12)
+  --limit PERCENT       exits 1 if the median of the shard's processor seconds exceeds the plain job's by more than this
+  --json FILE           all figures
+
+Each pair of turns gives a ratio of times and a ratio of the shard's processor seconds, which include gRPC. The output line has the medians
+and the quartiles.
+"""
+import pathlib
+import tempfile
+
+import survival
+import ab_runner
+
+
+class ShardTimes(survival.Job):
+    """A job whose processor seconds are those of its shard."""
+
+    def start_workers(self, count=None):
+        super().start_workers(count or self.options.workers)
+
+    def cpu(self):
+        return sum(survival.cpu_of(process.pid) for process in self.shards)
+
+
+def main():
+    parser = ab_runner.parser_of(__doc__)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.set_defaults(parameters=8_000_000, steps=50)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder, kinds = pathlib.Path(folder), {"turns": True, "shards": 1, "workers": options.workers}
+        with ShardTimes(options, folder / "guarded", options.parameters, more="guard: {policy: skip}\n", **kinds) as job, \
+                ShardTimes(options, folder / "plain", options.parameters, **kinds) as plain:
+            ab_runner.conclude(options, ab_runner.compare(options, job, plain))
+
+
+if __name__ == "__main__":
+    main()
