@@ -73,8 +73,8 @@ class ContributionGuard {
   };
   // What the guard remembers of a rank.
   struct Course {
-    std::deque<double> cosines;  // Of the last kWindow steps.
-    double error = 0;            // Standard error of their mean.
+    std::deque<double> cosines;  // The cosines of the last kWindow steps.
+    double error = 0;            // The standard error of their mean.
     uint64_t watched_until = 0;  // Step; 0 if the rank had no outlier.
     double worst = 0;            // The largest norm ratio of the open step's outliers.
     bool told = false;           // A notice has named the rank's outliers.
@@ -108,11 +108,13 @@ class ContributionGuard {
   std::vector<RankAgreement> figures_;
   std::vector<Course> courses_;  // By rank.
   uint64_t watching_until_ = 0;  // The last step in which whole bundles are measured.
-  std::vector<double> ratios_;   // Of the open step, by rank; 0 if nothing was measured.
-  std::vector<double> cosines_;  // Of the open step, by rank. Empty before the comparison.
-  std::vector<float> chunk_;     // A decoded chunk; 0 between uses.
-  std::vector<float> total_;     // Scratch: the sum of scaled chunks.
-  std::vector<float> unused_;    // Scratch of decoders that need one.
+  // The largest norm ratios of the open step, by rank. 0 if the guard measured none.
+  std::vector<double> ratios_;
+  // The cosines of the open step, by rank. Empty until the guard has compared a bundle.
+  std::vector<double> cosines_;
+  std::vector<float> chunk_;   // A decoded chunk; 0 between uses.
+  std::vector<float> total_;   // Scratch: the sum of scaled chunks.
+  std::vector<float> unused_;  // Scratch of decoders that need one.
 };
 
 }  // namespace sluice::server

@@ -52,7 +52,7 @@ class OuterGain {
   };
 
   const double momentum_;
-  double rate_ = 0;  // Of the last change.
+  double rate_ = 0;  // The rate of the last change.
   std::vector<ChunkState> chunks_;
 };
 

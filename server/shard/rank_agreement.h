@@ -17,7 +17,7 @@ struct RankAgreement {
   // Mean cosine between recent contributions of the rank and the sum of the others', -1 to 1.
   double cosine = 0;
   uint64_t outliers = 0;  // Contributions to bundles whose norm was an outlier.
-  uint64_t clipped = 0;   // Of those, how many were scaled to the median norm.
+  uint64_t clipped = 0;   // The outliers that were scaled to the median norm.
   uint64_t left_out = 0;  // Contributions to bundles that do not count.
   bool suspect = false;   // The rank had an outlier recently, or opposes the others.
   bool opposes = false;   // The rank's contributions point against the others'.

@@ -11,9 +11,9 @@
 namespace sluice::server {
 namespace {
 
-constexpr size_t kBlock = 256;     // Elements.
-constexpr size_t kBlocksMin = 16;  // Smaller bundles are read whole.
-constexpr size_t kOneIn = 16;      // Of the blocks of large bundles.
+constexpr size_t kBlock = 256;     // Elements of a block.
+constexpr size_t kBlocksMin = 16;  // The guard reads at least this many blocks, if there are any.
+constexpr size_t kOneIn = 16;      // In a large bundle, the guard reads one block in this many.
 
 // Returns the norm of some blocks. They depend only on the bundle, so that norms of several ranks
 // and steps can be compared although layers differ in scale.
