@@ -62,6 +62,18 @@ struct FormatEntry {
   // would need a second pass for the multiplication.
   void (*decode_add_scaled)(absl::Span<const std::byte> payload, float scale,
                             absl::Span<float> sum) = nullptr;
+  // Adds the decoded values of elements `first` to first + sum.size() - 1 to `sum`. `validate` must
+  // have accepted the payload for `count` elements, and `first` must be a multiple of kPartUnit.
+  // Null for formats that would need to read the preceding elements.
+  void (*decode_add_part)(absl::Span<const std::byte> payload, size_t count, size_t first,
+                          absl::Span<float> sum) = nullptr;
+  // These are set for sparse formats whose values can be read without their positions.
+  // Returns an estimate of the sum of squares of all decoded values, from a `share` of them that
+  // begins at the fraction `from` (both 0 to 1). With a share of 1, it is exact.
+  double (*estimate_squares)(absl::Span<const std::byte> payload, double from,
+                             double share) = nullptr;
+  // Returns the dot product of the decoded values and `other`, in fp64.
+  double (*dot)(absl::Span<const std::byte> payload, absl::Span<const float> other) = nullptr;
 };
 
 // Returns true if a receiver that adds the senders' frames can accept the format: its frames

@@ -87,6 +87,10 @@ void DecodeAddFp16(absl::Span<const std::byte> payload, absl::Span<float> sum) {
     AddFp16(codes, sum.data() + at, size);
   });
 }
+void DecodeAddPartFp16(absl::Span<const std::byte> payload, size_t, size_t first,
+                       absl::Span<float> sum) {
+  DecodeAddFp16(payload.subspan(first * sizeof(uint16_t)), sum);
+}
 
 absl::Status ValidateBf16(absl::Span<const std::byte> payload, size_t count) {
   return ValidateHalves("bf16", kBf16Infinity, payload, count);
@@ -95,6 +99,10 @@ void DecodeAddBf16(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   ForEachCodeTile(payload, sum.size(), [&](size_t at, const uint16_t* codes, size_t size) {
     AddBf16(codes, sum.data() + at, size);
   });
+}
+void DecodeAddPartBf16(absl::Span<const std::byte> payload, size_t, size_t first,
+                       absl::Span<float> sum) {
+  DecodeAddBf16(payload.subspan(first * sizeof(uint16_t)), sum);
 }
 
 }  // namespace sluice::compress

@@ -23,7 +23,11 @@ std::unique_ptr<Codec> MakeHalf(const CodecSpec& spec);
 
 absl::Status ValidateFp16(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddFp16(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddPartFp16(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum);
 absl::Status ValidateBf16(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddBf16(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddPartBf16(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum);
 
 }  // namespace sluice::compress

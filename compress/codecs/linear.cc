@@ -168,11 +168,14 @@ absl::Status ValidateSymmetric(absl::string_view format, absl::Span<const std::b
 }
 
 template <int kBits>
-void DecodeAddSymmetric(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  const uint8_t* packed = Symmetric<kBits>::Codes(payload, sum.size());
+void DecodeAddSymmetric(absl::Span<const std::byte> payload, size_t elements, size_t first,
+                        absl::Span<float> sum) {
+  static_assert(kPartUnit % kLinearBlock == 0);
+  const uint8_t* packed =
+      Symmetric<kBits>::Codes(payload, elements) + LinearCodeBytes(first, kBits);
   for (size_t at = 0; at < sum.size(); at += kLinearBlock) {
     const size_t size = std::min(kLinearBlock, sum.size() - at);
-    const uint16_t scale = LoadAt<uint16_t>(payload.data(), at / kLinearBlock);
+    const uint16_t scale = LoadAt<uint16_t>(payload.data(), (first + at) / kLinearBlock);
     if (scale != 0) {
       int8_t local[kLinearBlock];
       const auto* codes = reinterpret_cast<const int8_t*>(packed);
@@ -310,7 +313,11 @@ absl::Status ValidateInt8(absl::Span<const std::byte> payload, size_t count) {
   return ValidateSymmetric<8>("int8", payload, count);
 }
 void DecodeAddInt8(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  DecodeAddSymmetric<8>(payload, sum);
+  DecodeAddSymmetric<8>(payload, sum.size(), 0, sum);
+}
+void DecodeAddPartInt8(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum) {
+  DecodeAddSymmetric<8>(payload, count, first, sum);
 }
 void DecodeAddAllInt8(absl::Span<const absl::Span<const std::byte>> payloads,
                       absl::Span<float> sum) {
@@ -320,7 +327,11 @@ absl::Status ValidateInt4(absl::Span<const std::byte> payload, size_t count) {
   return ValidateSymmetric<4>("int4", payload, count);
 }
 void DecodeAddInt4(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  DecodeAddSymmetric<4>(payload, sum);
+  DecodeAddSymmetric<4>(payload, sum.size(), 0, sum);
+}
+void DecodeAddPartInt4(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum) {
+  DecodeAddSymmetric<4>(payload, count, first, sum);
 }
 void DecodeAddAllInt4(absl::Span<const absl::Span<const std::byte>> payloads,
                       absl::Span<float> sum) {
@@ -330,7 +341,11 @@ absl::Status ValidateInt2(absl::Span<const std::byte> payload, size_t count) {
   return ValidateSymmetric<2>("int2", payload, count);
 }
 void DecodeAddInt2(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  DecodeAddSymmetric<2>(payload, sum);
+  DecodeAddSymmetric<2>(payload, sum.size(), 0, sum);
+}
+void DecodeAddPartInt2(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum) {
+  DecodeAddSymmetric<2>(payload, count, first, sum);
 }
 void DecodeAddAllInt2(absl::Span<const absl::Span<const std::byte>> payloads,
                       absl::Span<float> sum) {

@@ -24,14 +24,20 @@ std::unique_ptr<Codec> MakeLinear(const CodecSpec& spec);
 
 absl::Status ValidateInt8(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddInt8(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddPartInt8(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum);
 void DecodeAddAllInt8(absl::Span<const absl::Span<const std::byte>> payloads,
                       absl::Span<float> sum);
 absl::Status ValidateInt4(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddInt4(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddPartInt4(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum);
 void DecodeAddAllInt4(absl::Span<const absl::Span<const std::byte>> payloads,
                       absl::Span<float> sum);
 absl::Status ValidateInt2(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddInt2(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddPartInt2(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum);
 void DecodeAddAllInt2(absl::Span<const absl::Span<const std::byte>> payloads,
                       absl::Span<float> sum);
 absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count);

@@ -68,4 +68,9 @@ void DecodeAddScaledNone(absl::Span<const std::byte> payload, float scale, absl:
   AddScaledBytes(scale, payload.data(), sum.data(), sum.size());
 }
 
+void DecodeAddPartNone(absl::Span<const std::byte> payload, size_t, size_t first,
+                       absl::Span<float> sum) {
+  AddBytes(payload.data() + first * sizeof(float), sum.data(), sum.size());
+}
+
 }  // namespace sluice::compress

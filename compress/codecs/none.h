@@ -14,5 +14,7 @@ std::unique_ptr<Codec> MakeNone(const CodecSpec& spec);
 absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddNone(absl::Span<const std::byte> payload, absl::Span<float> sum);
 void DecodeAddScaledNone(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
+void DecodeAddPartNone(absl::Span<const std::byte> payload, size_t count, size_t first,
+                       absl::Span<float> sum);
 
 }  // namespace sluice::compress

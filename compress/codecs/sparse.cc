@@ -13,6 +13,7 @@
 #include "compress/coding/accumulator.h"
 #include "compress/coding/position_coding.h"
 #include "compress/coding/sparse_values.h"
+#include "compress/simd/compensate.h"
 #include "compress/simd/select.h"
 #include "hwy/cache_control.h"
 
@@ -369,6 +370,39 @@ void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale,
     for (size_t i = 0; i < values.size(); ++i) hwy::Prefetch(sum.data() + positions[i]);
     for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += scale * values[i];
   });
+}
+
+double EstimateSquaresSparse(absl::Span<const std::byte> payload, double from, double share) {
+  // Values of a few elements would differ too much between senders.
+  constexpr size_t kValuesMin = 256;
+  SparseParts parts;
+  Check(SplitSparse(payload, &parts), "only validated payloads are decoded");
+  const size_t kept = parts.positions.kept;
+  if (kept == 0) return 0;
+  const auto wanted = static_cast<size_t>(std::ceil(share * static_cast<double>(kept)));
+  const size_t read = std::min(kept, std::max(kValuesMin, wanted));
+  const auto first = static_cast<size_t>(from * static_cast<double>(kept));
+  const size_t begin = std::min(first, kept - read);
+  float values[kValuesMin];
+  double squares = 0;
+  for (size_t done = 0; done < read; done += kValuesMin) {
+    const size_t count = std::min(kValuesMin, read - done);
+    DecodeValues(parts.format, parts.levels, parts.values, begin + done,
+                 absl::MakeSpan(values).first(count));
+    squares += SumOfSquares(values, count);
+  }
+  return squares * static_cast<double>(kept) / static_cast<double>(read);
+}
+
+double DotSparse(absl::Span<const std::byte> payload, absl::Span<const float> other) {
+  double dot = 0;
+  ForEachBatch(payload, [other, &dot](const uint32_t* positions, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) hwy::Prefetch(other.data() + positions[i]);
+    for (size_t i = 0; i < values.size(); ++i) {
+      dot += double{values[i]} * double{other[positions[i]]};
+    }
+  });
+  return dot;
 }
 
 }  // namespace sluice::compress

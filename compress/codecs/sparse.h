@@ -37,5 +37,7 @@ std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec);
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum);
 void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
+double EstimateSquaresSparse(absl::Span<const std::byte> payload, double from, double share);
+double DotSparse(absl::Span<const std::byte> payload, absl::Span<const float> other);
 
 }  // namespace sluice::compress

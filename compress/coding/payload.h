@@ -11,6 +11,9 @@
 
 namespace sluice::compress {
 
+// Parts of a chunk that are decoded alone begin at multiples of this number of elements.
+inline constexpr size_t kPartUnit = 256;
+
 template <typename T>
 T LoadAt(const std::byte* bytes, size_t index) {
   T value;

@@ -9,8 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/random.h"
-#include "compress/frame.h"
-#include "compress/simd/compensate.h"
 #include "server/shard/guard_notice.h"
 
 namespace sluice::server {
@@ -24,24 +22,6 @@ constexpr uint32_t kWindowElements = 4096;
 // Smaller norms count as 0, because fp32 cannot hold their reciprocals.
 constexpr double kNormMin = 1e-30;
 
-// Adds in 16 lanes, as SumOfSquares does, so that the result is the same on every machine.
-double DotProduct(const float* a, const float* b, size_t count) {
-  constexpr size_t kLanes = 16;
-  double lanes[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
-    }
-  }
-  for (; i < count; ++i) {
-    lanes[i % kLanes] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  }
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
-
 }  // namespace
 
 ContributionGuard::Window ContributionGuard::ChooseWindow(uint64_t random,
@@ -51,10 +31,10 @@ ContributionGuard::Window ContributionGuard::ChooseWindow(uint64_t random,
   size_t chunk = 0;
   while (at >= counts[chunk]) at -= counts[chunk++];
   const uint32_t first = static_cast<uint32_t>(at) / kWindowElements * kWindowElements;
-  return {.chunk = chunk,
-          .count = counts[chunk],
-          .first = first,
-          .size = std::min(kWindowElements, counts[chunk] - first)};
+  return {chunk,
+          {.count = counts[chunk],
+           .first = first,
+           .size = std::min(kWindowElements, counts[chunk] - first)}};
 }
 
 uint32_t ContributionGuard::ComparedBundle(uint64_t step) const {
@@ -68,28 +48,11 @@ uint32_t ContributionGuard::ComparedBundle(uint64_t step) const {
   return due[CounterRandom(seed_, step).Below(due.size())];
 }
 
-void ContributionGuard::Decode(absl::Span<const std::byte> frame, uint32_t count) {
-  if (chunk_.size() < count) chunk_.resize(count);
-  compress::AddValidFrames(frame, absl::MakeSpan(chunk_).first(count));
-}
-
-void ContributionGuard::Undo(absl::Span<const std::byte> frame, uint32_t count) {
-  const absl::Span<float> values = absl::MakeSpan(chunk_).first(count);
-  // Sparse frames touch few elements.
-  if (compress::FrameFormat(frame).decode_add_scaled != nullptr) {
-    compress::AddScaledValidFrames(frame, -1, &unused_, values);
-  } else {
-    std::fill(values.begin(), values.end(), 0.0f);
-  }
-}
-
 double ContributionGuard::NormIn(const Window& window, const HeldContribution& contribution) {
-  const absl::Span<const std::byte> frame = protocol::FrameBytes(contribution.frames[window.chunk]);
-  Decode(frame, window.count);
-  const double squares = compress::SumOfSquares(chunk_.data() + window.first, window.size);
-  Undo(frame, window.count);
-  const double norm = std::sqrt(squares) / contribution.weight;
-  return norm < kNormMin ? 0 : norm;
+  const absl::Span<const std::byte> frames =
+      protocol::FrameBytes(contribution.frames[window.chunk]);
+  const double norm = std::sqrt(compress::SquaresIn(window.part, frames, &decoded_));
+  return norm / contribution.weight < kNormMin ? 0 : norm / contribution.weight;
 }
 
 std::vector<double> ContributionGuard::NormsIn(const Window& window,
@@ -105,9 +68,8 @@ std::vector<double> ContributionGuard::WholeNorms(
     absl::Span<const uint32_t> counts, absl::Span<const HeldContribution> contributions) {
   std::vector<double> squares(contributions.size());
   for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
-    const Window whole = {
-        .chunk = chunk, .count = counts[chunk], .first = 0, .size = counts[chunk]};
-    const std::vector<double> norms = NormsIn(whole, contributions);
+    const std::vector<double> norms =
+        NormsIn({chunk, compress::WholeChunk(counts[chunk])}, contributions);
     for (size_t i = 0; i < norms.size(); ++i) squares[i] += norms[i] * norms[i];
   }
   for (double& value : squares) value = std::sqrt(value);
@@ -131,35 +93,38 @@ void ContributionGuard::NoteRatios(absl::Span<const HeldContribution> contributi
 }
 
 // With u the scaled contribution and T the sum of all, the cosine to the sum of the others is
-// u (T - u) / |T - u|, and |T - u|^2 = |T|^2 - 2 u T + 1.
+// u (T - u) / |T - u|, and |T - u|^2 = |T|^2 - 2 u T + 1. |T|^2 is the sum of all u T.
 void ContributionGuard::Compare(Window window, absl::Span<const HeldContribution> contributions) {
-  const uint32_t count = window.count;
-  window.first = 0;
-  window.size = count;
-  const std::vector<double> norms = NormsIn(window, contributions);
-  // If most contributions have no value in this chunk, it says nothing.
-  if (LowerMedian(norms) == 0) return;
-  total_.assign(count, 0.0f);
-  const auto frame_of = [&](size_t i) {
+  const auto frames_of = [&](size_t i) {
     return protocol::FrameBytes(contributions[i].frames[window.chunk]);
   };
   for (size_t i = 0; i < contributions.size(); ++i) {
-    if (norms[i] == 0) continue;
-    const double norm = norms[i] * contributions[i].weight;
-    compress::AddScaledValidFrames(frame_of(i), static_cast<float>(1 / norm), &unused_,
-                                   absl::MakeSpan(total_));
+    if (!compress::DecodeInParts(frames_of(i))) {
+      window.part = compress::WholeChunk(window.part.count);
+    }
   }
-  const double total = compress::SumOfSquares(total_.data(), count);
-  cosines_.assign(figures_.size(), kUnknown);
+  std::vector<double> norms = NormsIn(window, contributions);
+  // If most contributions have no value here, the window says nothing.
+  if (LowerMedian(norms) == 0) return;
+  total_.assign(window.part.size, 0.0f);
   for (size_t i = 0; i < contributions.size(); ++i) {
     if (norms[i] == 0) continue;
-    Decode(frame_of(i), count);
-    const double along =
-        DotProduct(chunk_.data(), total_.data(), count) / (norms[i] * contributions[i].weight);
-    Undo(frame_of(i), count);
-    const double others = total - 2 * along + 1;
-    if (others <= 0) continue;
-    cosines_[contributions[i].rank] = std::clamp((along - 1) / std::sqrt(others), -1.0, 1.0);
+    norms[i] *= contributions[i].weight;
+    compress::AddScaledPart(window.part, frames_of(i), static_cast<float>(1 / norms[i]), &decoded_,
+                            absl::MakeSpan(total_));
+  }
+  std::vector<double> along(contributions.size());
+  double total = 0;
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    if (norms[i] == 0) continue;
+    along[i] = compress::DotWithPart(window.part, frames_of(i), total_, &decoded_) / norms[i];
+    total += along[i];
+  }
+  cosines_.assign(figures_.size(), kUnknown);
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    const double others = total - 2 * along[i] + 1;
+    if (norms[i] == 0 || others <= 0) continue;
+    cosines_[contributions[i].rank] = std::clamp((along[i] - 1) / std::sqrt(others), -1.0, 1.0);
   }
 }
 
@@ -204,8 +169,8 @@ std::vector<float> ContributionGuard::Judge(uint64_t step, uint32_t bundle,
   Window window = ChooseWindow(CounterRandom(seed_, step, bundle).Next(), counts);
   std::vector<double> norms = NormsIn(window, contributions);
   if (LowerMedian(norms) == 0) {
-    // Very sparse frames may have no value in the window.
-    window = {.chunk = window.chunk, .count = window.count, .first = 0, .size = window.count};
+    // Gradients may be zero in the window.
+    window.part = compress::WholeChunk(window.part.count);
     norms = NormsIn(window, contributions);
   }
   std::vector<float> factors(contributions.size(), 1.0f);

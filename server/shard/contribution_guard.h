@@ -2,14 +2,16 @@
 // is broken or hostile, and decides how much of them counts. Pure. Not thread-safe.
 //
 // When a bundle closes, the guard compares the norms of its contributions in one window of
-// elements, chosen at random from the seed. A norm above `limit` times the median is an outlier.
-// Then the guard measures the whole bundle, and in the next kWatchSteps steps all bundles. It
-// scales or leaves out every contribution whose norm is an outlier. The median norm as the bound
-// follows the practice for updates from unknown peers (SparseLoCo, arXiv:2508.15706, its
-// implementation).
+// elements, chosen at random from the seed. It estimates the norms of sparse contributions from
+// the same share of their values, because the positions are slow to decode. A norm above `limit`
+// times the median is an outlier. Then the guard measures the whole bundle, and in the next
+// kWatchSteps steps all bundles. It scales or leaves out every contribution whose norm is an
+// outlier. The median norm as the bound follows the practice for updates from unknown peers
+// (SparseLoCo, arXiv:2508.15706, its implementation).
 //
-// A contribution whose sign is flipped has a normal norm. So in one chunk per step, the guard also
-// measures the cosine between each contribution and the sum of the others, all scaled to norm 1. A
+// A contribution whose sign is flipped has a normal norm. So once per step, the guard also measures
+// the cosine between each contribution and the sum of the others, all scaled to norm 1. It does so
+// in the window of one bundle, or in the window's whole chunk if frames do not decode in parts. A
 // rank opposes the others if its mean over the last kWindow steps is negative by more than four
 // standard errors, while the median rank's is positive by as much. This needs four ranks, because
 // one of three cancels another. A rank's opposition ends when its mean is positive.
@@ -24,6 +26,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "compress/frame_part.h"
 #include "job/guard_spec.h"
 #include "protocol/layout.h"
 #include "server/shard/notice.h"
@@ -67,9 +70,7 @@ class ContributionGuard {
   // Some elements of a bundle, all in one chunk.
   struct Window {
     size_t chunk = 0;
-    uint32_t count = 0;  // Elements of the chunk.
-    uint32_t first = 0;  // First element of the window in the chunk.
-    uint32_t size = 0;
+    compress::ChunkPart part;
   };
   // What the guard remembers of a rank.
   struct Course {
@@ -83,9 +84,6 @@ class ContributionGuard {
   static Window ChooseWindow(uint64_t random, absl::Span<const uint32_t> counts);
   // Returns the bundle whose contributions the guard compares in this step.
   uint32_t ComparedBundle(uint64_t step) const;
-  // Decodes a frame of `count` elements into chunk_, which is 0 before. Undo sets it to 0 again.
-  void Decode(absl::Span<const std::byte> frame, uint32_t count);
-  void Undo(absl::Span<const std::byte> frame, uint32_t count);
   double NormIn(const Window& window, const HeldContribution& contribution);
   std::vector<double> NormsIn(const Window& window,
                               absl::Span<const HeldContribution> contributions);
@@ -112,9 +110,8 @@ class ContributionGuard {
   std::vector<double> ratios_;
   // The cosines of the open step, by rank. Empty until the guard has compared a bundle.
   std::vector<double> cosines_;
-  std::vector<float> chunk_;   // A decoded chunk; 0 between uses.
-  std::vector<float> total_;   // Scratch: the sum of scaled chunks.
-  std::vector<float> unused_;  // Scratch of decoders that need one.
+  std::vector<float> total_;    // Scratch: the sum of scaled contributions.
+  std::vector<float> decoded_;  // Scratch of decoders.
 };
 
 }  // namespace sluice::server

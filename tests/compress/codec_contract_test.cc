@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "compress/frame_part.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
@@ -141,6 +142,33 @@ TEST_P(CodecContract, AddsScaled) {
   }
   AddScaledValidFrames(frame, -0.3f, &scratch, absl::MakeSpan(sum));
   EXPECT_EQ(sum, expected);
+}
+
+TEST_P(CodecContract, PartsAgreeWithTheWholeChunk) {
+  if (!codec_.decodes_alone()) GTEST_SKIP() << "the codec's frames cannot be decoded alone";
+  const std::vector<float> gradient = HeavyTailed(1500, 6);
+  const std::vector<float> other = HeavyTailed(1500, 7);
+  const std::vector<std::byte> frame = codec_.Encoded(gradient);
+  const std::vector<float> once = Decode(frame, gradient.size());
+  std::vector<float> scratch;
+  for (ChunkPart part : {WholeChunk(1500), ChunkPart{1500, 256, 512}, ChunkPart{1500, 1280, 220}}) {
+    double squares = 0, dot = 0;
+    std::vector<float> sum(part.size, 1.0f), expected = sum;
+    for (uint32_t i = 0; i < part.size; ++i) {
+      const float value = once[part.first + i];
+      squares += double{value} * double{value};
+      dot += double{value} * double{other[i]};
+      const float scaled = 0.5f * value;
+      expected[i] += scaled;
+    }
+    const bool exact = part.whole() || DecodeInParts(frame);
+    if (!exact) continue;
+    EXPECT_NEAR(SquaresIn(part, frame, &scratch), squares, 1e-9 * squares);
+    EXPECT_NEAR(DotWithPart(part, frame, absl::MakeSpan(other).first(part.size), &scratch), dot,
+                1e-9 * (squares + 1));
+    AddScaledPart(part, frame, 0.5f, &scratch, absl::MakeSpan(sum));
+    EXPECT_EQ(sum, expected);
+  }
 }
 
 TEST_P(CodecContract, LosslessCodecsLoseNothing) {

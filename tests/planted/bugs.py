@@ -142,7 +142,7 @@ BUGS = [
     Bug("contribution_left_out_still_counts", "server/shard/open_bundle.cc", [("{ n_ -= weight; };", "{ n_ -= 0 * weight; };")],
         "server_shard_tests", "GuardedShard.LeavesALarge*:OpenBundleTest.ScalesContributions*"),
     Bug("guard_takes_a_flipped_sign_for_agreement", "server/shard/contribution_guard.cc",
-        [("std::clamp((along - 1) / std::sqrt(others), -1.0, 1.0);", "std::abs((along - 1) / std::sqrt(others));")],
+        [("std::clamp((along[i] - 1) / std::sqrt(others), -1.0, 1.0);", "std::abs((along[i] - 1) / std::sqrt(others));")],
         "server_shard_tests", "ContributionGuard.FindsAFlippedSign*"),
     Bug("outlier_escapes_in_other_chunks", "server/shard/contribution_guard.cc",
         [("if (step <= watching_until_ || HasOutlier(norms)) {", "if (HasOutlier(norms)) {")],

@@ -170,6 +170,25 @@ TEST(ContributionGuard, FindsAFlippedSignWithinTwentySteps) {
   }
 }
 
+// A controller may give each rank its own codec.
+TEST(ContributionGuard, ComparesRanksWithDifferentCodecs) {
+  ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
+  const char* const specs[kRanks] = {"none", "topk:20%", "int8", "fp8", "topk:20%+int4"};
+  for (uint64_t step = 1; step <= 40; ++step) {
+    Ranks ranks = Contribute(step, 0, 2, Flipped);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      ranks.frames[rank] = Contribute(step, 0, 2, Flipped, specs[rank]).frames[rank];
+      ranks.contributions[rank].frames = ranks.frames[rank];
+    }
+    guard.Judge(step, 0, kCounts, ranks.contributions);
+    guard.EndStep(step);
+  }
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(guard.figures()[rank].outliers, 0u) << specs[rank];
+    EXPECT_EQ(guard.figures()[rank].opposes, rank == 2) << specs[rank];
+  }
+}
+
 TEST(ContributionGuard, ARankThatAgreesAgainCountsAgain) {
   ContributionGuard guard = GuardWith(job::GuardPolicy::kSkip);
   for (uint64_t step = 1; step <= 20; ++step) {
