@@ -9,13 +9,11 @@ Differences are in points of accuracy to runs of the four good workers alone. Wi
 """
 import argparse
 import json
-import os
 import pathlib
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
+
+import python_job
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAULTS = {"none": lambda gradient: gradient, "large": lambda gradient: 100 * gradient, "nan": lambda gradient: gradient * float("nan"),
@@ -25,7 +23,7 @@ BROKEN = 2   # Rank of the broken worker.
 
 
 def work(options):
-    """One worker, started by `run`. Rank 0 writes the accuracy."""
+    """One worker. Rank 0 writes the accuracy."""
     sys.path.insert(0, str(ROOT / "examples/python"))
     import fashion_mnist
     import sluice
@@ -65,30 +63,6 @@ def work(options):
     dist.destroy_process_group()
 
 
-def run(options, workers, fault, policy, seed):
-    """The accuracy after one job."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        report = pathlib.Path(folder) / "report.json"
-        command = [str(options.python), __file__, "--worker", "--fault", fault, "--policy", policy, "--seed", str(seed), "--steps",
-                   str(options.steps), "--report", str(report), "--http", options.http]
-        processes = []
-        for rank in range(workers):
-            log = (pathlib.Path(folder) / f"{rank}.log").open("w")
-            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(workers),
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-        statuses = [process.wait() for process in processes]
-        log = (pathlib.Path(folder) / "0.log").read_text()
-        if options.logs:
-            print(log, file=sys.stderr)
-        if any(statuses):
-            sys.exit(f"{' '.join(command)}: the workers ended with {statuses}; rank 0 said:\n{log}")
-        return json.loads(report.read_text())["accuracy"]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words = lambda text: text.split(",")  # noqa: E731
@@ -96,30 +70,19 @@ def main():
     parser.add_argument("--faults", default="large,nan,flipped", type=words)
     parser.add_argument("--policies", default="off,clip,skip", type=words)
     parser.add_argument("--steps", default=470, type=int, help="of each job (default: 470, two epochs of five workers)")
-    parser.add_argument("--python", default=ROOT / "build/python-venv/bin/python", type=pathlib.Path, help="with the packages sluice and torch")
-    parser.add_argument("--http", default="off", help="HOST:PORT of the status page (default: off)")
-    parser.add_argument("--logs", action="store_true", help="print the log of rank 0")
-    parser.add_argument("--json", type=pathlib.Path)
-    for hidden in ("--worker", "--fault", "--policy", "--seed", "--report"):
-        kind = {"--worker": {"action": "store_true"}, "--seed": {"type": int}, "--report": {"type": pathlib.Path}}.get(hidden, {})
-        parser.add_argument(hidden, help=argparse.SUPPRESS, **kind)
+    python_job.add_options(parser)
+    parser.add_argument("--fault", help=argparse.SUPPRESS)
+    parser.add_argument("--policy", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options)
         return
-    done = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    results = python_job.Results(options.json)
 
     def accuracies(workers, fault, policy):
-        found = []
-        for seed in options.seeds:
-            key = f"{workers} workers, {fault}, {policy}, seed {seed}, {options.steps} steps"
-            if key not in done:
-                done[key] = run(options, workers, fault, policy, seed)
-                print(f"{key}: {done[key]:.2f} %", file=sys.stderr, flush=True)
-                if options.json:
-                    options.json.write_text(json.dumps(done, indent=1) + "\n")
-            found.append(done[key])
-        return found
+        flags = ["--fault", fault, "--policy", policy, "--steps", str(options.steps)]
+        return [results.get(f"{workers} workers, {fault}, {policy}, seed {seed}, {options.steps} steps",
+                            lambda seed=seed: python_job.run(options, __file__, workers, seed, flags))["accuracy"] for seed in options.seeds]
 
     base = accuracies(4, "none", "off")
     print(f"four good workers: {statistics.mean(base):.2f} %; differences in points\n")

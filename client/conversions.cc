@@ -62,6 +62,7 @@ JobSummary Summarize(const job::JobSpec& job) {
           .outer_optimizer = std::string(local ? NameOf(job.local.outer_optimizer) : ""),
           .outer_lr = local ? job.local.outer_lr : 1,
           .outer_momentum = local && nesterov ? job.local.outer_momentum : 0,
+          .merge_weights = std::string(NameOf(job.exchange.merge.weights)),
           .checkpoints = job.checkpoint.enabled(),
           .waits_for_all =
               job.exchange.quorum == 0 && job.exchange.membership == job::Membership::kFixed};

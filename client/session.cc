@@ -175,6 +175,12 @@ bool Session::BuffersDue() const {
   return state_->session != nullptr && state_->session->BuffersDue();
 }
 
+Status Session::SetWork(uint64_t samples, uint64_t steps) {
+  if (state_->session == nullptr) return state_->NotJoined();
+  state_->session->SetWork({.samples = samples, .steps = steps});
+  return Status();
+}
+
 Status Session::Submit(uint32_t tensor, const Gradient& gradient) {
   if (state_->session == nullptr) return state_->NotJoined();
   return FromStatus(state_->session->Submit(tensor, ToView(gradient)));

@@ -58,7 +58,7 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kInt8, "int8", &ValidateInt8, &DecodeAddInt8, &Of<Addend::kLinear, 8>,
      &DecodeAddAllInt8, nullptr, &DecodeAddPartInt8},
     {FormatId::kSparse, "sparse", &ValidateSparse, &DecodeAddSparse, &Of<Addend::kSparse>, nullptr,
-     &DecodeAddScaledSparse, nullptr, &EstimateSquaresSparse, &DotSparse},
+     &DecodeAddScaledSparse, nullptr, &EstimateSquaresSparse, &ForEachBatchSparse},
     {FormatId::kTernary, "ternary", &ValidateTernary, &DecodeAddTernary, &Of<Addend::kTernary>},
     {FormatId::kFp8, "fp8", &ValidateFp8, &DecodeAddFp8, &OfFp8},
     {FormatId::kInt4, "int4", &ValidateInt4, &DecodeAddInt4, &Of<Addend::kLinear, 4>,

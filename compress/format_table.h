@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -43,6 +44,10 @@ enum class FormatId : uint8_t {
   kExponents = 22,
 };
 
+// Receives elements of a chunk: their ascending positions, and as many values.
+using TakeBatch =
+    absl::FunctionRef<void(const uint32_t* positions, absl::Span<const float> values)>;
+
 struct FormatEntry {
   FormatId id;
   absl::string_view name;  // Name in error messages.
@@ -67,13 +72,13 @@ struct FormatEntry {
   // Null for formats that would need to read the preceding elements.
   void (*decode_add_part)(absl::Span<const std::byte> payload, size_t count, size_t first,
                           absl::Span<float> sum) = nullptr;
-  // These are set for sparse formats whose values can be read without their positions.
+  // These two are set for sparse formats whose values can be read without their positions.
   // Returns an estimate of the sum of squares of all decoded values, from a `share` of them that
   // begins at the fraction `from` (both 0 to 1). With a share of 1, it is exact.
   double (*estimate_squares)(absl::Span<const std::byte> payload, double from,
                              double share) = nullptr;
-  // Returns the dot product of the decoded values and `other`, in fp64.
-  double (*dot)(absl::Span<const std::byte> payload, absl::Span<const float> other) = nullptr;
+  // Passes the positions and the values of all elements in the payload to `take`, in batches.
+  void (*for_each_batch)(absl::Span<const std::byte> payload, TakeBatch take) = nullptr;
 };
 
 // Returns true if a receiver that adds the senders' frames can accept the format: its frames

@@ -5,6 +5,7 @@
 #include "compress/frame.h"
 #include "compress/simd/accumulate.h"
 #include "compress/simd/compensate.h"
+#include "hwy/cache_control.h"
 
 namespace sluice::compress {
 namespace {
@@ -77,11 +78,38 @@ void AddScaledPart(const ChunkPart& part, absl::Span<const std::byte> frames, fl
 double DotWithPart(const ChunkPart& part, absl::Span<const std::byte> frames,
                    absl::Span<const float> other, std::vector<float>* scratch) {
   const FormatEntry* const format = OnlyFormat(frames);
-  if (format != nullptr && format->dot != nullptr && part.whole()) {
-    return format->dot(FramePayload(frames), other);
+  if (format != nullptr && format->for_each_batch != nullptr && part.whole()) {
+    double dot = 0;
+    format->for_each_batch(FramePayload(frames),
+                           [&](const uint32_t* positions, absl::Span<const float> values) {
+                             // The elements are usually not in a cache.
+                             for (size_t i = 0; i < values.size(); ++i)
+                               hwy::Prefetch(other.data() + positions[i]);
+                             for (size_t i = 0; i < values.size(); ++i) {
+                               dot += double{values[i]} * double{other[positions[i]]};
+                             }
+                           });
+    return dot;
   }
   const absl::Span<const float> values = DecodePart(part, frames, scratch);
   return DotProduct(values.data(), other.data(), other.size());
+}
+
+void AddWhereSent(absl::Span<const std::byte> frames, float weight, std::vector<float>* scratch,
+                  absl::Span<float> totals) {
+  const FormatEntry* const format = OnlyFormat(frames);
+  if (format != nullptr && format->for_each_batch != nullptr) {
+    format->for_each_batch(FramePayload(frames),
+                           [&](const uint32_t* positions, absl::Span<const float> values) {
+                             for (size_t i = 0; i < values.size(); ++i) {
+                               if (values[i] != 0) totals[positions[i]] += weight;
+                             }
+                           });
+    return;
+  }
+  const absl::Span<const float> values =
+      DecodePart(WholeChunk(static_cast<uint32_t>(totals.size())), frames, scratch);
+  for (size_t i = 0; i < values.size(); ++i) totals[i] += values[i] != 0 ? weight : 0;
 }
 
 }  // namespace sluice::compress

@@ -11,6 +11,9 @@
 
 namespace sluice::compress {
 
+// Smaller norms count as 0, because fp32 cannot hold their reciprocals.
+inline constexpr double kNormMin = 1e-30;
+
 // Some consecutive elements of a chunk.
 struct ChunkPart {
   uint32_t count = 0;  // Elements of the chunk.
@@ -37,5 +40,10 @@ void AddScaledPart(const ChunkPart& part, absl::Span<const std::byte> frames, fl
 // Returns the dot product of the decoded elements of `part` and `other`, in fp64.
 double DotWithPart(const ChunkPart& part, absl::Span<const std::byte> frames,
                    absl::Span<const float> other, std::vector<float>* scratch);
+
+// Adds `weight` to each element of `totals` whose decoded value is not 0. `totals` must have one
+// element per element of the chunk.
+void AddWhereSent(absl::Span<const std::byte> frames, float weight, std::vector<float>* scratch,
+                  absl::Span<float> totals);
 
 }  // namespace sluice::compress

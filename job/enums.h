@@ -49,6 +49,27 @@ constexpr auto NamesOf(GuardPolicy) {
                                                {GuardPolicy::kSkip, "skip"}});
 }
 
+// Key `merge_weights`: how much each contribution counts.
+enum class MergeWeights : uint8_t { kEqual, kTokens };
+constexpr auto NamesOf(MergeWeights) {
+  return std::to_array<EnumName<MergeWeights>>(
+      {{MergeWeights::kEqual, "equal"}, {MergeWeights::kTokens, "tokens"}});
+}
+
+// Key `merge_over`: which contributions are in the mean of an element.
+enum class MergeOver : uint8_t { kAll, kSenders };
+constexpr auto NamesOf(MergeOver) {
+  return std::to_array<EnumName<MergeOver>>(
+      {{MergeOver::kAll, "all"}, {MergeOver::kSenders, "senders"}});
+}
+
+// Key `merge_method`.
+enum class MergeMethod : uint8_t { kMean, kRda };
+constexpr auto NamesOf(MergeMethod) {
+  return std::to_array<EnumName<MergeMethod>>(
+      {{MergeMethod::kMean, "mean"}, {MergeMethod::kRda, "rda"}});
+}
+
 // Key `precision`: the type in which a model computes.
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 constexpr auto NamesOf(Precision) {

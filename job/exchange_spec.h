@@ -10,6 +10,7 @@
 #include "job/control_spec.h"
 #include "job/enums.h"
 #include "job/guard_spec.h"
+#include "job/merge_spec.h"
 #include "job/modes.h"
 #include "protocol/compression_spec.h"
 #include "protocol/job_defaults.h"
@@ -30,10 +31,13 @@ struct ExchangeSpec {
   protocol::CompressionSpec compression{};
   ControlSpec control{};
   GuardSpec guard{};
+  MergeSpec merge{};
 
   // Returns true if workers wait for each other's contributions. Otherwise every worker runs at its
   // own pace.
   bool in_lockstep() const { return InLockstep(mode); }
+  // Returns true if shards compare or merge whole contributions, and not only sums of them.
+  bool needs_contributions() const { return guard.on() || !merge.plain(); }
   // Returns true if workers may join and leave during the job.
   bool elastic() const { return membership == Membership::kElastic; }
   // Returns how many steps ahead of the furthest rank a checkpoint is named. With a quorum, all

@@ -113,6 +113,15 @@ absl::string_view GuardComparesFrames() {
   return *reason;
 }
 
+absl::string_view MergingScalesFrames() {
+  static const auto* const reason = new std::string(absl::StrCat(
+      "`merge_weights`, `merge_over` and `merge_method` decode each contribution alone and "
+      "scale it, so they need codecs whose frames can be added to each other and that "
+      "keep no state except a residual: ",
+      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+  return *reason;
+}
+
 constexpr absl::string_view kRelaysNeedAll =
     "a relay forwards one sum of all its workers for each step, so a step cannot close without a "
     "straggler and a rack's workers cannot change; relays exclude `quorum` and membership "
@@ -244,6 +253,8 @@ SupportAnswer FindSupport(const SupportQuery& query) {
   if (query.relays && !may_change) return {Support::kImpossible, "", RelaysAddUp()};
   if (query.guard && query.direction == protocol::Direction::kUplink && !may_change)
     return {Support::kImpossible, "", GuardComparesFrames()};
+  if (query.merges && query.direction == protocol::Direction::kUplink && !may_change)
+    return {Support::kImpossible, "", MergingScalesFrames()};
   return PlansAnswer(query);
 }
 

@@ -28,6 +28,7 @@ struct SupportQuery {
   bool plans = false;   // True if codecs change during the job (control.policy).
   bool relays = false;  // True if workers are in racks behind relays.
   bool guard = false;   // True if shards compare contributions (guard.policy).
+  bool merges = false;  // True if results are not the plain mean (merge_weights and so on).
 };
 
 struct SupportAnswer {

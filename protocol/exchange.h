@@ -60,6 +60,14 @@ struct ClosingRecord {
   friend bool operator==(const ClosingRecord&, const ClosingRecord&) = default;
 };
 
+// What a contribution is made from.
+struct Work {
+  uint64_t samples = 0;  // Samples, or tokens, since the last contribution. 0 means unknown.
+  uint64_t steps = 0;    // Optimizer steps since the last contribution. 0 means unknown.
+
+  friend bool operator==(const Work&, const Work&) = default;
+};
+
 // One worker's contribution to one bundle. Frames are byte strings, as in messages.
 struct ExchangeRequest {
   Sender sender;
@@ -78,6 +86,7 @@ struct ExchangeRequest {
   float rate = 0;
   // For a relay: the number of contributions that this one combines.
   uint32_t weight = 1;
+  Work work{};
   // Only for bundle 0: the plan that begins with the next step. Null if the worker knows of none.
   std::shared_ptr<const CompressionPlan> plan{};
   // Only for bundle 0 of shard 0: true if the request is sent again although its result has already

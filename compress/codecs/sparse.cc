@@ -394,15 +394,10 @@ double EstimateSquaresSparse(absl::Span<const std::byte> payload, double from, d
   return squares * static_cast<double>(kept) / static_cast<double>(read);
 }
 
-double DotSparse(absl::Span<const std::byte> payload, absl::Span<const float> other) {
-  double dot = 0;
-  ForEachBatch(payload, [other, &dot](const uint32_t* positions, absl::Span<float> values) {
-    for (size_t i = 0; i < values.size(); ++i) hwy::Prefetch(other.data() + positions[i]);
-    for (size_t i = 0; i < values.size(); ++i) {
-      dot += double{values[i]} * double{other[positions[i]]};
-    }
-  });
-  return dot;
+void ForEachBatchSparse(
+    absl::Span<const std::byte> payload,
+    absl::FunctionRef<void(const uint32_t* positions, absl::Span<const float> values)> take) {
+  ForEachBatch(payload, take);
 }
 
 }  // namespace sluice::compress

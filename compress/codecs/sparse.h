@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
@@ -38,6 +39,8 @@ absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum);
 void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
 double EstimateSquaresSparse(absl::Span<const std::byte> payload, double from, double share);
-double DotSparse(absl::Span<const std::byte> payload, absl::Span<const float> other);
+void ForEachBatchSparse(
+    absl::Span<const std::byte> payload,
+    absl::FunctionRef<void(const uint32_t* positions, absl::Span<const float> values)> take);
 
 }  // namespace sluice::compress

@@ -49,6 +49,7 @@ struct JobSummary {
   std::string outer_optimizer{};  // How the shards apply changes: nesterov or average.
   double outer_lr = 1;
   double outer_momentum = 0;
+  std::string merge_weights{};  // `equal`; or `tokens`, which needs calls of SetWork.
   bool checkpoints = false;
   // False if a step may close without some workers, because of a quorum or elastic membership.
   bool waits_for_all = true;
@@ -166,6 +167,10 @@ class [[gnu::visibility("default")]] Session {
 
   // Returns whether buffers are averaged in the open step, or in the next step if none is open.
   bool BuffersDue() const;
+  // Sets from how many samples (or tokens) and optimizer steps the contributions to the next step,
+  // and to all later ones, are made. Call it before that step's first Submit. Only jobs with
+  // `merge_weights: tokens` use the numbers, and they need both to be above 0.
+  Status SetWork(uint64_t samples, uint64_t steps);
   // Submits a tensor's gradient without blocking. The memory that `gradient` refers to must stay
   // unchanged until WaitFor returns the step's result.
   Status Submit(uint32_t tensor, const Gradient& gradient);

@@ -296,7 +296,8 @@ SupportQuery QueryOf(const v1::JobSpec& job) {
           .quorum = job.quorum() > 0,
           .plans = ConvertControl(job.control()).makes_plans(),
           .relays = job.has_relays(),
-          .guard = ConvertGuard(job).on()};
+          .guard = ConvertGuard(job).on(),
+          .merges = !ConvertMerge(job).plain()};
 }
 
 void JobValidator::CheckRelays(const v1::JobSpec& job) {

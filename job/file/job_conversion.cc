@@ -166,6 +166,14 @@ GuardSpec ConvertGuard(const v1::JobSpec& job) {
   return {.policy = Value<GuardPolicy>(job.guard().policy()), .limit = job.guard().limit()};
 }
 
+MergeSpec ConvertMerge(const v1::JobSpec& job) {
+  MergeSpec to;
+  if (job.has_merge_weights()) to.weights = Value<MergeWeights>(job.merge_weights());
+  if (job.has_merge_over()) to.over = Value<MergeOver>(job.merge_over());
+  if (job.has_merge_method()) to.method = Value<MergeMethod>(job.merge_method());
+  return to;
+}
+
 namespace {
 
 protocol::CheckpointSpec Convert(const v1::CheckpointSpec& from) {
@@ -222,6 +230,7 @@ ExchangeSpec ConvertExchange(const v1::JobSpec& job) {
   if (job.has_fragments()) to.compression.layout.fragments = job.fragments();
   if (job.has_control()) to.control = ConvertControl(job.control());
   to.guard = ConvertGuard(job);
+  to.merge = ConvertMerge(job);
   return to;
 }
 

@@ -12,5 +12,7 @@ JobSpec ConvertJob(const v1::JobSpec& job);
 ControlSpec ConvertControl(const v1::ControlSpec& control);
 // The keys of `guard` must be complete and of the right type.
 GuardSpec ConvertGuard(const v1::JobSpec& job);
+// The `merge_` keys must be complete and of the right type.
+MergeSpec ConvertMerge(const v1::JobSpec& job);
 
 }  // namespace sluice::job

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "job/enums.h"
+#include "job/file/job_conversion.h"
 #include "job/file/schema.h"
 #include "job/modes.h"
 
@@ -85,6 +86,19 @@ void CheckGuard(const v1::JobSpec& job, const FailAt& fail) {
   }
 }
 
+void CheckMerge(const v1::JobSpec& job, const FailAt& fail) {
+  const MergeSpec merge = ConvertMerge(job);
+  if (merge.plain()) return;
+  if (job.has_relays()) {
+    fail("relays",
+         "a relay forwards the sum of its workers' contributions, so the shards cannot weigh them "
+         "one by one; remove relays, or merge_weights, merge_over and merge_method");
+  }
+  if (merge.method == MergeMethod::kRda && merge.over == MergeOver::kSenders) {
+    fail("merge_over", "rda merges whole contributions; remove merge_over or merge_method");
+  }
+}
+
 }  // namespace
 
 void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
@@ -97,6 +111,7 @@ void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
   }
   if (TraitsOf(mode).local_steps) CheckFragments(job, fail);
   CheckGuard(job, fail);
+  CheckMerge(job, fail);
   if (job.quorum() > job.workers()) {
     fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
   }

@@ -151,6 +151,8 @@ grpc::ByteBuffer ExchangeRequestToBytes(const std::shared_ptr<const ExchangeRequ
   head.set_generation(exchange->sender.generation);
   head.set_rate(exchange->rate);
   if (exchange->weight != 1) head.set_weight(static_cast<float>(exchange->weight));
+  head.set_samples(exchange->work.samples);
+  head.set_steps(exchange->work.steps);
   if (exchange->plan != nullptr) PlanToProto(*exchange->plan, head.mutable_plan());
   head.set_answered(exchange->answered);
   if (exchange->announced != nullptr) PlanToProto(*exchange->announced, head.mutable_announced());
@@ -223,6 +225,7 @@ absl::StatusOr<ExchangeRequest> ExchangeRequestFromProto(const Sender& known,
       .checkpoint_step = request->checkpoint_step(),
       .rate = request->rate(),
       .weight = *weight,
+      .work = {.samples = request->samples(), .steps = request->steps()},
       .plan = {},
       .answered = request->answered(),
       .announced = {}};

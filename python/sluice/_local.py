@@ -49,9 +49,19 @@ class _AfterStep:
 class _Rounds:
     """What `LocalSGD` and `DiLoCo` have in common: they differ in the optimizer that the job's shards use."""
 
-    def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer, sync_every: int, keys: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sync_every: int,
+        samples_per_step: int,
+        keys: dict[str, Any],
+    ) -> None:
         self.session = session
         self._optimizer = optimizer
+        self._sync_every = sync_every
+        self._samples = samples_per_step
         self._done = 0
         self._hook: Any = None
         self._check_job(sync_every, keys)
@@ -77,8 +87,13 @@ class _Rounds:
         wanted = f"sluice.init(local_steps={sync_every}{f', job={keys}' if keys else ''})"
         if job.mode != "local_sgd":
             raise self._error(f"the session's job has `mode: {job.mode}`, in which ranks exchange in each step: make it with {wanted}")
-        if job.local_steps != sync_every:
-            raise self._error(f"sync_every is {sync_every}, and the session's job has `local_steps: {job.local_steps}`: give both one number")
+        if min(sync_every, self._samples) < 1:
+            raise self._error(f"sync_every is {sync_every} and samples_per_step is {self._samples}: both are at least 1", "INVALID_ARGUMENT")
+        if job.local_steps != sync_every and job.merge_weights != "tokens":
+            raise self._error(
+                f"sync_every is {sync_every}, and the session's job has `local_steps: {job.local_steps}`: give both one number, or, if "
+                'ranks differ in speed, make the session with job={"merge_weights": "tokens"}'
+            )
         self._check_outer(wanted)
 
     def _check_outer(self, wanted: str) -> None:
@@ -139,7 +154,7 @@ class _Rounds:
 
     def _stepped(self) -> None:
         self._done += 1
-        if self._done == self.session._job.local_steps:
+        if self._done == self._sync_every:
             self.sync()
 
     def sync(self) -> None:
@@ -156,6 +171,7 @@ class _Rounds:
             if self._done == 0:
                 session.skip()
             else:
+                session.set_work(self._done * self._samples, self._done)
                 for i in reversed(range(len(self._parameters))):
                     session.submit(i, self._change(i))
             with torch.profiler.record_function("sluice.wait"):
@@ -208,7 +224,9 @@ class LocalSGD(_Rounds):
         model: The model. All ranks take rank 0's values of its trainable parameters when the session joins. They may have any
             shape and any floating-point type.
         optimizer: The optimizer of those parameters: any of PyTorch. Its steps count, and not backward passes.
-        sync_every: Steps in a round, at least 1: the job's ``local_steps``.
+        sync_every: Steps in a round, at least 1: the job's ``local_steps``. With ``merge_weights: tokens`` in the job, a rank
+            that is faster may take more of them than others.
+        samples_per_step: Samples, or tokens, in each of this rank's steps. Only jobs with ``merge_weights: tokens`` use it.
 
     Attributes:
         session: The session.
@@ -218,8 +236,8 @@ class LocalSGD(_Rounds):
             `Session.join`.
     """
 
-    def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer, sync_every: int) -> None:
-        super().__init__(session, model, optimizer, sync_every, {"outer_optimizer": "average"})
+    def __init__(self, session: Session, model: torch.nn.Module, optimizer: torch.optim.Optimizer, sync_every: int, samples_per_step: int = 1) -> None:
+        super().__init__(session, model, optimizer, sync_every, samples_per_step, {"outer_optimizer": "average"})
 
     def _check_outer(self, wanted: str) -> None:
         found = self.session._job.outer_optimizer
@@ -248,7 +266,7 @@ class DiLoCo(_Rounds):
         inner_optimizer: As the optimizer of `LocalSGD`; AdamW in the paper.
         outer_lr: The rate of the outer optimizer: the job's ``outer_lr``.
         outer_momentum: Its momentum, at least 0 and below 1: the job's ``outer_momentum``.
-        sync_every: As for `LocalSGD`.
+        sync_every, samples_per_step: As for `LocalSGD`.
 
     Attributes:
         session: The session.
@@ -266,10 +284,11 @@ class DiLoCo(_Rounds):
         outer_lr: float = 0.7,
         outer_momentum: float = 0.9,
         sync_every: int,
+        samples_per_step: int = 1,
     ) -> None:
         self._outer = {"outer_lr": outer_lr, "outer_momentum": outer_momentum}
         given = {} if (outer_lr, outer_momentum) == (0.7, 0.9) else self._outer
-        super().__init__(session, model, inner_optimizer, sync_every, given)
+        super().__init__(session, model, inner_optimizer, sync_every, samples_per_step, given)
 
     def _check_outer(self, wanted: str) -> None:
         job = self.session._job

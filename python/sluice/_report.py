@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar
 
 from . import _sluice
@@ -28,6 +29,12 @@ class Reporting:
     _place: World
     _buffers: Buffers
     _sinks: list[tuple[Sink, int, list[Figures]]]
+
+    def _greet(self) -> None:
+        page = f", status page {self.status_page}" if self.status_page else ""
+        shards = "1 shard" if self._job.shards == 1 else f"{self._job.shards} shards"
+        text = f"sluice: {self.world_size} ranks, {shards}, uplink {self._job.uplink}, downlink {self._job.downlink}{page}"
+        print(text, file=sys.stderr, flush=True)
 
     def _live(self) -> _sluice.Session:
         raise NotImplementedError

@@ -129,24 +129,15 @@ class Session(Reporting, Resuming):
         self.restored_step, self._restored = found.restored_step, found.restored
         if not found.parameters_agree:
             self._agree(tensors)
+        self.set_work(1)
         self._load()
         if self._place.rank == 0 and not self._quiet:
-            page = f", status page {self.status_page}" if self.status_page else ""
-            shards = "1 shard" if self._job.shards == 1 else f"{self._job.shards} shards"
-            print(
-                f"sluice: {self.world_size} ranks, {shards}, uplink {self._job.uplink}, downlink {self._job.downlink}{page}",
-                file=sys.stderr,
-                flush=True,
-            )
+            self._greet()
 
     def _agree(self, tensors: Sequence[torch.Tensor]) -> None:
         core = self._live()
-        places = []
-        values = []
-        for tensor, row in zip(tensors, self._rows + self._buffers.rows, strict=True):
-            target = laid_out(tensor.detach(), row)
-            values.append(target)
-            places.append((target.data_ptr(), target.numel()))
+        values = [laid_out(tensor.detach(), row) for tensor, row in zip(tensors, self._rows + self._buffers.rows, strict=True)]
+        places = [(value.data_ptr(), value.numel()) for value in values]
         self._patient(lambda: core.agree_on_parameters(places))
         for tensor, value in zip(tensors, values, strict=True):
             if value.data_ptr() != tensor.data_ptr():
@@ -191,6 +182,15 @@ class Session(Reporting, Resuming):
         from torch.utils.data import DistributedSampler
 
         return DistributedSampler(dataset, num_replicas=self._place.size, rank=self._place.rank, **options)
+
+    def set_work(self, samples: int, steps: int = 1) -> None:
+        """Says what the next gradients are made from, before their `submit`. Jobs with ``merge_weights: tokens`` weigh them.
+
+        Args:
+            samples: This rank's samples, or tokens, since the last exchange, at least 1. The weight is samples² / steps.
+            steps: Its steps since then, at least 1.
+        """
+        self._located(lambda: self._live().set_work(samples, steps), "work")
 
     def submit(self, tensor: int, gradient: torch.Tensor, scale: float = 1.0) -> None:
         """Hands a gradient over. It must stay as it is until `wait` returns. Does not wait.

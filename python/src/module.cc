@@ -103,6 +103,9 @@ class Session {
                                     .scale = scale};
     OrRaise(WithoutGil([&] { return session_->Submit(tensor, gradient); }));
   }
+  void SetWork(uint64_t samples, uint64_t steps) {
+    OrRaise(WithoutGil([&] { return session_->SetWork(samples, steps); }));
+  }
   void Skip() {
     OrRaise(WithoutGil([&] { return session_->Skip(); }));
   }
@@ -185,6 +188,7 @@ void BindValues(nb::module_& m) {
       .def_ro("outer_optimizer", &client::JobSummary::outer_optimizer)
       .def_ro("outer_lr", &client::JobSummary::outer_lr)
       .def_ro("outer_momentum", &client::JobSummary::outer_momentum)
+      .def_ro("merge_weights", &client::JobSummary::merge_weights)
       .def_ro("checkpoints", &client::JobSummary::checkpoints)
       .def_ro("waits_for_all", &client::JobSummary::waits_for_all);
   nb::class_<client::Joined>(m, "Joined")
@@ -244,6 +248,7 @@ void BindSession(nb::module_& m) {
       .def("join", &Session::Join, "tensors"_a, "parameters_sha256"_a)
       .def("agree_on_parameters", &Session::AgreeOnParameters, "places"_a)
       .def("buffers_due", &Session::BuffersDue)
+      .def("set_work", &Session::SetWork, "samples"_a, "steps"_a)
       .def("submit", &Session::Submit, "tensor"_a, "address"_a, "elements"_a, "type"_a, "scale"_a)
       .def("skip", &Session::Skip)
       .def("wait_for", &Session::WaitFor, "seconds"_a)

@@ -55,6 +55,13 @@ def test_a_rank_without_data_for_a_round_does_not_count(ranks: list[Rank]) -> No
     assert (zero["exchanges"], zero["counts"]) == (one["exchanges"], one["counts"]) == (2, 1)
 
 
+def test_a_rank_that_takes_more_steps_has_more_weight(ranks: list[Rank]) -> None:
+    zero, one = _said(ranks, "weighted")
+    assert zero == one
+    assert zero["exchanges"] == 2
+    assert zero["apart"] < 1e-6
+
+
 def test_other_types_lose_no_small_change(ranks: list[Rank]) -> None:
     for found in _said(ranks, "types"):
         assert found["narrow"] == [1.0, 1.0 + 2**-7, 1.0 + 2**-6, 1.0 + 2**-6]

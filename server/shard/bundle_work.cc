@@ -17,6 +17,11 @@ Notice MeanLeftOut(const BundleWork& work, absl::string_view what, absl::string_
           .fields = {.event = "mean_left_out", .step = work.step}};
 }
 
+// Returns true if the bundle holds gradients or weight changes of the ranks, one by one.
+bool HoldsContributions(const BundleWork& work) {
+  return work.given == nullptr && work.step > 0 && work.layout->Exchanges(work.step);
+}
+
 // Every contribution is finite, but the sum is not. All count as skipped, so that all ranks agree.
 void LeaveOut(const BundleWork& work, absl::string_view why, BundleResult* result) {
   for (protocol::Included& included : result->included) included.skipped = true;
@@ -43,6 +48,7 @@ BundleCoder::BundleCoder(const ShardOptions* options,
                    options_.incarnations.size(), options_.layout.bundles[options_.shard],
                    options_.layout.fragments);
   }
+  if (!options_.exchange.merge.plain()) merge_.emplace(options_.exchange.merge);
 }
 
 void BundleCoder::EndStep(uint64_t step, std::vector<ShardEffect>* out) {
@@ -59,14 +65,17 @@ void BundleCoder::AddFigures(ShardStats* stats) const {
 }
 
 void BundleCoder::JudgeContributions(const BundleWork& work) {
-  if (!guard_.has_value() || work.given != nullptr || !work.layout->Exchanges(work.step) ||
-      work.step == 0) {
-    return;
-  }
+  if (!guard_.has_value() || !HoldsContributions(work)) return;
   const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
   const std::vector<float> factors = guard_->Judge(work.step, work.bundle, work.layout->counts,
                                                    work.open->Contributions(work.step));
   if (!factors.empty()) work.open->Scale(factors);
+}
+
+absl::Span<const float> BundleCoder::MeanOf(const BundleWork& work, size_t chunk) {
+  const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
+  if (!merge_.has_value() || !HoldsContributions(work)) return work.open->MeanOf(chunk);
+  return merge_->MeanOf(work.open->Contributions(work.step), chunk, work.layout->counts[chunk]);
 }
 
 BundleResult BundleCoder::Run(const BundleWork& work) {
@@ -135,10 +144,7 @@ void BundleCoder::EncodeMean(const BundleWork& work, BundleResult* result) {
     Check(rest.size() == plan.elements, "what is published is of the whole bundle");
   }
   const auto mean_of = [&](size_t chunk) -> absl::Span<const float> {
-    if (work.given == nullptr) {
-      const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
-      return work.open->MeanOf(chunk);
-    }
+    if (work.given == nullptr) return MeanOf(work, chunk);
     const absl::Span<const float> mean = rest.first(plan.counts[chunk]);
     rest.remove_prefix(plan.counts[chunk]);
     return mean;
@@ -156,8 +162,7 @@ std::vector<bool> BundleCoder::CollectMeans(const BundleWork& work, absl::Status
   means_.clear();
   std::vector<bool> updated;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
-    const absl::Span<const float> mean = work.open->MeanOf(i);
+    const absl::Span<const float> mean = MeanOf(work, i);
     const absl::Status finite = downlink_.Check(plan.locals[i], mean);
     updated.push_back(finite.ok());
     all_finite->Update(finite);

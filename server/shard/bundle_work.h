@@ -20,6 +20,7 @@
 #include "protocol/exchange.h"
 #include "protocol/snapshot.h"
 #include "server/shard/contribution_guard.h"
+#include "server/shard/contribution_merge.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/outer_gain.h"
 #include "server/shard/shard.h"
@@ -77,6 +78,8 @@ class BundleCoder {
  private:
   // Scales or leaves out the contributions of broken or hostile ranks.
   void JudgeContributions(const BundleWork& work);
+  // Returns the mean of a chunk, or what the job's `merge_` keys set in its place.
+  absl::Span<const float> MeanOf(const BundleWork& work, size_t chunk);
   void MoveParameters(const BundleWork& work, BundleResult* result);
   void EncodeMean(const BundleWork& work, BundleResult* result);
   void Update(const BundleWork& work, BundleResult* result);
@@ -90,6 +93,7 @@ class BundleCoder {
   compress::Compressor downlink_;
   std::optional<ShardParameters> replica_;      // Set if there is an update rule.
   std::optional<ContributionGuard> guard_;      // Set if the job has a guard.
+  std::optional<ContributionMerge> merge_;      // Set unless contributions are merged plainly.
   std::optional<OuterGain> outer_gain_;         // Set in local_sgd, if its gain is known.
   std::vector<float> means_;                    // Means of the bundle that is being updated.
   std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.

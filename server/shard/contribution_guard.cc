@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/random.h"
 #include "server/shard/guard_notice.h"
+#include "server/shard/lower_median.h"
 
 namespace sluice::server {
 namespace {
@@ -19,8 +20,6 @@ constexpr double kErrorsMin = 4;  // Standard errors; see the header.
 constexpr double kVarianceMin = 1e-4;
 constexpr double kUnknown = 2;  // No cosine.
 constexpr uint32_t kWindowElements = 4096;
-// Smaller norms count as 0, because fp32 cannot hold their reciprocals.
-constexpr double kNormMin = 1e-30;
 
 }  // namespace
 
@@ -52,7 +51,7 @@ double ContributionGuard::NormIn(const Window& window, const HeldContribution& c
   const absl::Span<const std::byte> frames =
       protocol::FrameBytes(contribution.frames[window.chunk]);
   const double norm = std::sqrt(compress::SquaresIn(window.part, frames, &decoded_));
-  return norm / contribution.weight < kNormMin ? 0 : norm / contribution.weight;
+  return norm / contribution.weight < compress::kNormMin ? 0 : norm / contribution.weight;
 }
 
 std::vector<double> ContributionGuard::NormsIn(const Window& window,

@@ -25,12 +25,6 @@ absl::string_view ActionOf(job::GuardPolicy policy) {
 
 }  // namespace
 
-double LowerMedian(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 Notice RankNotice(uint64_t step, uint32_t rank, std::string text) {
   return {.text = std::move(text),
           .warning = true,

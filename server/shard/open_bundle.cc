@@ -55,13 +55,15 @@ OpenBundle::~OpenBundle() {
 }
 
 void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
-                       std::vector<std::string> frames, absl::Time now, uint32_t weight) {
+                       std::vector<std::string> frames, absl::Time now, uint32_t weight,
+                       const protocol::Work& work) {
   Arrival& arrival = arrivals_[rank];
   Check(!arrival.arrived, "a rank is admitted to a bundle once");
   arrival.arrived = true;
   arrival.skipped = frames.empty();
   arrival.checksum = checksum;
   arrival.weight = arrival.skipped ? 1 : weight;
+  arrival.work = work;
   arrival.rate = rate;
   arrival.frames = std::move(frames);
   arrival.bytes = protocol::TotalBytes(arrival.frames);
@@ -83,13 +85,14 @@ void OpenBundle::Expect(uint32_t rank, bool expected) {
 }
 
 void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
-                           std::vector<std::string> frames) {
+                           std::vector<std::string> frames, const protocol::Work& work) {
   std::vector<Late>& of_rank = late_[rank];
   Check(!arrivals_[rank].arrived && (of_rank.empty() || of_rank.back().origin_step < origin_step),
         "late work comes first, and in order");
   Late& late = of_rank.emplace_back();
   late = {.origin_step = origin_step,
           .checksum = checksum,
+          .work = work,
           .factor = 1,
           .rate = rate,
           .bytes = 0,
@@ -172,12 +175,21 @@ std::vector<HeldContribution> OpenBundle::Contributions(uint64_t step) const {
   std::vector<HeldContribution> out;
   for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
     for (const Late& late : LateOf(rank)) {
-      out.push_back({.rank = rank, .origin_step = late.origin_step, .frames = late.frames});
+      if (late.factor == 0) continue;
+      out.push_back({.rank = rank,
+                     .origin_step = late.origin_step,
+                     .work = late.work,
+                     .factor = late.factor,
+                     .frames = late.frames});
     }
     const Arrival& arrival = arrivals_[rank];
     if (!arrival.arrived || arrival.skipped) continue;
-    out.push_back(
-        {.rank = rank, .origin_step = step, .weight = arrival.weight, .frames = arrival.frames});
+    out.push_back({.rank = rank,
+                   .origin_step = step,
+                   .weight = arrival.weight,
+                   .work = arrival.work,
+                   .factor = arrival.factor,
+                   .frames = arrival.frames});
   }
   return out;
 }

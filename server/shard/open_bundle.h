@@ -42,6 +42,8 @@ struct HeldContribution {
   uint32_t rank = 0;
   uint64_t origin_step = 0;  // Before the bundle's step for late work.
   uint32_t weight = 1;
+  protocol::Work work{};
+  float factor = 1;                      // As set by Scale.
   absl::Span<const std::string> frames;  // By chunk. Valid until the bundle changes.
 };
 
@@ -63,11 +65,11 @@ class OpenBundle {
   // the aggregators of their chunks; empty frames mean that the rank skips. `rate` is the rate of
   // the step's update. Adds `weight` to n().
   void Admit(uint32_t rank, uint32_t checksum, float rate, std::vector<std::string> frames,
-             absl::Time now, uint32_t weight = 1);
+             absl::Time now, uint32_t weight = 1, const protocol::Work& work = {});
   // Admits frames of an earlier step, which must not be a skip. Call this before the rank's Admit
   // and in order of steps.
   void AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
-                 std::vector<std::string> frames);
+                 std::vector<std::string> frames, const protocol::Work& work = {});
   // Sums the frames of the lowest ranks that have all arrived, if these frames justify a pass over
   // the sum. Has no effect on a complete bundle, which MeanOf sums. Must not be called while a
   // bundle of an earlier step uses the same aggregators.
@@ -89,7 +91,8 @@ class OpenBundle {
   std::vector<uint32_t> MissingRanks() const;
 
   // Call the remaining methods only when the bundle closes. After that, it must not admit anything.
-  // Returns the contributions in (rank, step) order. Needs all frames (`keeps_frames`).
+  // Returns the contributions in (rank, step) order, without those that Scale left out. Needs all
+  // frames (`keeps_frames`).
   std::vector<HeldContribution> Contributions(uint64_t step) const;
   // Multiplies each contribution, in the order of Contributions, by its factor. A contribution with
   // a factor of 0 counts as skipped. Needs additive aggregators. Call this before MeanOf or SumOf.
@@ -114,6 +117,7 @@ class OpenBundle {
     bool skipped = false;
     uint32_t checksum = 0;
     uint32_t weight = 1;
+    protocol::Work work{};
     float factor = 1;
     float rate = 0;
     uint64_t unanswered = 0;
@@ -123,6 +127,7 @@ class OpenBundle {
   struct Late {  // One piece of a rank's late work.
     uint64_t origin_step = 0;
     uint32_t checksum = 0;
+    protocol::Work work{};
     float factor = 1;
     float rate = 0;
     uint64_t bytes = 0;

@@ -26,10 +26,9 @@ OpenBundle* OpenSteps::FindOrOpen(uint64_t step, uint32_t bundle, const ClosingR
   std::unique_ptr<OpenBundle>& open = (step == step_ ? open_ : next_)[bundle];
   if (open == nullptr) {
     const BundleLayout& layout = layouts_[bundle];
-    open = std::make_unique<OpenBundle>(layout.counts, layout.aggregators,
-                                        static_cast<uint32_t>(options_.incarnations.size()),
-                                        options_.exchange.quorum, &sums_,
-                                        /*keeps_frames=*/options_.exchange.guard.on());
+    open = std::make_unique<OpenBundle>(
+        layout.counts, layout.aggregators, static_cast<uint32_t>(options_.incarnations.size()),
+        options_.exchange.quorum, &sums_, options_.exchange.needs_contributions());
     rule.AwaitMembers(bundle, step, open.get());
   }
   return open.get();
@@ -47,7 +46,7 @@ bool OpenSteps::JoinStep(LateWork* work, const ClosingRule& rule) {
     if (IsClosed(step, exchange.bundle) || !layouts_[exchange.bundle].Exchanges(step)) continue;
     FindOrOpen(step, exchange.bundle, rule)
         ->AdmitLate(exchange.sender.rank, exchange.step, work->checksum, exchange.rate,
-                    std::move(exchange.frames));
+                    std::move(exchange.frames), exchange.work);
     return true;
   }
   return false;

@@ -163,6 +163,13 @@ absl::Status CheckPayload(const ShardOptions& options, const BundleLayout& plan,
     return InvalidRequest(exchange, absl::StrCat("carries frames of fragment ", plan.fragment,
                                                  ", which this step does not exchange"));
   }
+  const bool by_tokens = options.exchange.merge.weights == job::MergeWeights::kTokens;
+  const protocol::Work& work = exchange.work;
+  if (by_tokens && exchange.step > 0 && (work.samples == 0 || work.steps == 0)) {
+    return InvalidRequest(
+        exchange, absl::StrCat("is made from ", work.samples, " samples in ", work.steps,
+                               " steps; with merge_weights: tokens, a shard needs both numbers"));
+  }
   const size_t wanted = plan.counts.size();
   if (exchange.frames.size() != wanted) {
     return InvalidRequest(exchange,

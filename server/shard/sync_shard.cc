@@ -178,7 +178,8 @@ void SyncShard::Admit(StreamId stream, protocol::ExchangeRequest exchange, absl:
     ranks_.SetAdmitted(exchange.bundle, rank, {exchange.step, checksum});
   const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
-  open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
+  open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight,
+              exchange.work);
   // Parameters are not summed. The next step waits, as an aggregator handles one step at a time.
   if (exchange.step == steps_.step() && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();

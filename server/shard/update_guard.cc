@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "compress/simd/compensate.h"
 #include "server/shard/guard_notice.h"
+#include "server/shard/lower_median.h"
 
 namespace sluice::server {
 namespace {

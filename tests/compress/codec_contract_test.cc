@@ -168,6 +168,10 @@ TEST_P(CodecContract, PartsAgreeWithTheWholeChunk) {
                 1e-9 * (squares + 1));
     AddScaledPart(part, frame, 0.5f, &scratch, absl::MakeSpan(sum));
     EXPECT_EQ(sum, expected);
+    if (!part.whole()) continue;
+    std::vector<float> totals(part.size, 2.0f);
+    AddWhereSent(frame, 0.5f, &scratch, absl::MakeSpan(totals));
+    for (uint32_t i = 0; i < part.size; ++i) EXPECT_EQ(totals[i], once[i] != 0 ? 2.5f : 2.0f);
   }
 }
 

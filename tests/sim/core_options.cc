@@ -14,7 +14,8 @@ job::ExchangeSpec ExchangeOf(const SurvivalOptions& job) {
           .quorum = job.quorum,
           .straggler_timeout = Of(job.grace_us),
           .compression = job.compression,
-          .control = job.control};
+          .control = job.control,
+          .merge = job.merge};
 }
 
 protocol::PlanHistory::Plan FirstPlanOf(const SurvivalOptions& job,

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/frame.h"
+#include "server/shard/contribution_merge.h"
 #include "tests/sim/sim_data.h"
 
 namespace sluice {
@@ -111,7 +112,11 @@ void QuorumLedger::Sent(uint32_t shard, const protocol::ExchangeRequest& exchang
   const uint32_t checksum = protocol::BundleChecksum(exchange.frames);
   const auto [at, first] = term->second.work.try_emplace(
       {shard, exchange.bundle, rank, exchange.step, exchange.sender.incarnation},
-      Work{.frames = exchange.frames, .skip = exchange.skip, .checksum = checksum, .in_step = {}});
+      Work{.frames = exchange.frames,
+           .skip = exchange.skip,
+           .checksum = checksum,
+           .made_from = exchange.work,
+           .in_step = {}});
   if (first || (at->second.skip == exchange.skip && at->second.checksum == checksum)) return;
   Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
                        QuorumLedgerName(exchange.step, shard, exchange.bundle)));
@@ -232,6 +237,32 @@ void QuorumLedger::Closed(uint32_t shard, const protocol::ExchangeReply& answer)
                        ": another result in term ", answer.record.term, " than its record gives"));
 }
 
+std::vector<float> QuorumLedger::MeanOf(Term* term, uint32_t shard,
+                                        const protocol::ClosingRecord& record, size_t position) {
+  const protocol::Bundle& bundle = layout_.bundles[shard][record.bundle];
+  const uint32_t id = bundle.chunks[position];
+  compress::Aggregator& aggregator = *term->shards[shard].aggregators[id];
+  std::vector<float> sum(layout_.chunks[id].count);
+  std::vector<server::HeldContribution> held;
+  for (const protocol::Included& included : record.included) {
+    if (included.skipped) continue;
+    const Work& work = *FindWork(term, shard, record.bundle, included);
+    held.push_back({.rank = included.rank, .work = work.made_from, .frames = work.frames});
+  }
+  if (!options_.merge.plain() && !bundle.buffers) {
+    server::ContributionMerge merge(options_.merge);
+    const absl::Span<const float> merged =
+        merge.MeanOf(held, position, static_cast<uint32_t>(sum.size()));
+    return {merged.begin(), merged.end()};
+  }
+  for (const server::HeldContribution& each : held) {
+    aggregator.Add({{.sender = each.rank, .frame = protocol::FrameBytes(each.frames[position])}},
+                   absl::MakeSpan(sum));
+  }
+  aggregator.Close(record.n, absl::MakeSpan(sum));
+  return sum;
+}
+
 std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
                                                  const protocol::ClosingRecord& record) {
   ShardModel& model = term->shards[shard];
@@ -243,26 +274,18 @@ std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
   std::vector<std::string> results;
   for (size_t i = 0; i < chunks.size() && record.n > 0; ++i, ++local) {
     const uint32_t id = chunks[i];
-    std::vector<float> sum(layout_.chunks[id].count);
-    for (const protocol::Included& included : record.included) {
-      if (included.skipped) continue;
-      const Work& work = *FindWork(term, shard, record.bundle, included);
-      if (record.step == 0) {
-        results.push_back(work.frames[i]);
-        Check(compress::DecodeAddFrames(protocol::FrameBytes(work.frames[i]), absl::MakeSpan(sum))
-                  .ok(),
-              "decodes");
-        continue;
-      }
-      model.aggregators[id]->Add(
-          {{.sender = included.rank, .frame = protocol::FrameBytes(work.frames[i])}},
-          absl::MakeSpan(sum));
-    }
     if (record.step == 0) {
-      if (model.replica.has_value()) model.replica->Set(local, sum);
+      std::vector<float> parameters(layout_.chunks[id].count);
+      for (const protocol::Included& included : record.included) {
+        if (included.skipped) continue;
+        results.push_back(FindWork(term, shard, record.bundle, included)->frames[i]);
+        const absl::Span<const std::byte> frames = protocol::FrameBytes(results.back());
+        Check(compress::DecodeAddFrames(frames, absl::MakeSpan(parameters)).ok(), "decodes");
+      }
+      if (model.replica.has_value()) model.replica->Set(local, parameters);
       continue;
     }
-    model.aggregators[id]->Close(record.n, absl::MakeSpan(sum));
+    std::vector<float> sum = MeanOf(term, shard, record, i);
     if (model.replica.has_value()) {
       model.replica->Update(local, RateOf(record), sum);
       const absl::Span<const float> owed = model.replica->Owed(local);

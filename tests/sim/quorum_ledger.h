@@ -76,6 +76,7 @@ class QuorumLedger {
     std::vector<std::string> frames;
     bool skip = false;
     uint32_t checksum = 0;
+    protocol::Work made_from{};
     std::optional<uint64_t> in_step;  // The step that included it.
   };
   // The key is (shard, bundle, rank, step, incarnation).
@@ -98,6 +99,9 @@ class QuorumLedger {
   bool CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeReply& answer);
   void CodeBy(uint64_t plan, ShardModel* model) const;
   void Advance(uint32_t shard, uint64_t step, ShardModel* model) const;
+  // Returns the mean of a chunk, or what the job's `merge_` keys set in its place.
+  std::vector<float> MeanOf(Term* term, uint32_t shard, const protocol::ClosingRecord& record,
+                            size_t position);
   std::vector<std::string> Recompute(Term* term, uint32_t shard,
                                      const protocol::ClosingRecord& record);
   void Violate(std::string what) { violations_.push_back(std::move(what)); }

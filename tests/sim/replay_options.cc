@@ -26,6 +26,9 @@ std::string Write(const std::string& value) { return value; }
 std::string Write(job::Mode value) { return std::string(NameOf(value)); }
 std::string Write(job::PolicyKind value) { return std::string(NameOf(value)); }
 std::string Write(job::UpdateLocation value) { return std::string(NameOf(value)); }
+std::string Write(job::MergeWeights value) { return std::string(NameOf(value)); }
+std::string Write(job::MergeOver value) { return std::string(NameOf(value)); }
+std::string Write(job::MergeMethod value) { return std::string(NameOf(value)); }
 std::string Write(const compress::CodecSpec& value) { return ToString(value); }
 std::string Write(job::ScheduleKind value) { return absl::StrCat(static_cast<int>(value)); }
 std::string Write(const std::vector<job::SchedulePiece>& pieces) {
@@ -68,6 +71,9 @@ bool ReadName(absl::string_view text, Enum* value) {
 bool Read(absl::string_view text, job::Mode* value) { return ReadName(text, value); }
 bool Read(absl::string_view text, job::PolicyKind* value) { return ReadName(text, value); }
 bool Read(absl::string_view text, job::UpdateLocation* value) { return ReadName(text, value); }
+bool Read(absl::string_view text, job::MergeWeights* value) { return ReadName(text, value); }
+bool Read(absl::string_view text, job::MergeOver* value) { return ReadName(text, value); }
+bool Read(absl::string_view text, job::MergeMethod* value) { return ReadName(text, value); }
 bool Read(absl::string_view text, compress::CodecSpec* value) {
   const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   if (spec.ok()) *value = *spec;
@@ -158,6 +164,9 @@ const std::vector<OptionField>& JobFields() {
                                    SLUICE_FIELD(control.overlap),
                                    SLUICE_FIELD(quorum),
                                    SLUICE_FIELD(grace_us),
+                                   SLUICE_FIELD(merge.weights),
+                                   SLUICE_FIELD(merge.over),
+                                   SLUICE_FIELD(merge.method),
                                    SLUICE_FIELD(parts_at_shards),
                                    SLUICE_FIELD(rejoin_us),
                                    SLUICE_FIELD(stall_us),

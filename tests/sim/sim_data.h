@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "protocol/exchange.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 #include "tests/sim/survival.h"
@@ -83,6 +84,11 @@ inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t st
 
 // The learning rate of updates on the shards.
 inline float SimRate(uint64_t step) { return 0.1f / static_cast<float>(1 + step % 3); }
+
+// What a rank's contribution to a step is made from.
+inline protocol::Work SimWork(uint32_t rank, uint64_t step) {
+  return {.samples = 1 + (7 * rank + 3 * step) % 40, .steps = 1 + (rank + step) % 5};
+}
 
 // Returns whether the job has a step 0, which gives rank 0's parameters to the shards, to ranks
 // whose parameters differ, or to ranks in racks.

@@ -12,6 +12,7 @@
 
 #include "job/control_spec.h"
 #include "job/exchange_spec.h"
+#include "job/merge_spec.h"
 #include "job/modes.h"
 #include "job/optimizer_spec.h"
 #include "protocol/compression_spec.h"
@@ -211,6 +212,7 @@ struct SurvivalOptions {
   // ranks.
   uint32_t quorum = 0;
   int64_t grace_us = 0;
+  job::MergeSpec merge{};  // Only with a quorum or elastic membership.
   // In an elastic job, `begin` of the `ranks` workers start with the job. With fewer than `least`
   // workers, the others wait.
   bool elastic = false;

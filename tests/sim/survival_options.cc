@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/random.h"
+#include "protocol/compression_plan.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {
@@ -141,6 +142,20 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   return options;
 }
 
+namespace {
+
+// In a third of the jobs whose codecs allow it, results are not plain means.
+job::MergeSpec RandomMerge(uint64_t seed, const SurvivalOptions& options) {
+  CounterRandom random(seed, 40);
+  if (random.Below(3) > 0 || !protocol::MayChange(options.compression.uplink)) return {};
+  const bool radial = random.Below(3) == 0;
+  return {.weights = random.Below(3) > 0 ? job::MergeWeights::kTokens : job::MergeWeights::kEqual,
+          .over = !radial && random.Below(2) == 0 ? job::MergeOver::kSenders : job::MergeOver::kAll,
+          .method = radial ? job::MergeMethod::kRda : job::MergeMethod::kMean};
+}
+
+}  // namespace
+
 SurvivalOptions RandomQuorumOptions(uint64_t seed) {
   static constexpr absl::string_view kSpecs[] = {
       "none",     "fp16",   "int8", "topk:10%+int4", "ternary:0.5", "topk:5%/dgc:0.9",
@@ -158,6 +173,7 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed) {
       options.rule.has_value()) {
     options.rule->name = "sgd";
   }
+  options.merge = RandomMerge(seed, options);
   return options;
 }
 
@@ -270,6 +286,7 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
       options.rule.has_value()) {
     options.rule->name = "sgd";
   }
+  options.merge = RandomMerge(seed, options);
   // Half of the jobs lose only workers, which must never cause a rollback.
   const bool of_workers = random.Below(2) == 0;
   options.faults.clear();
@@ -306,6 +323,10 @@ std::string Describe(const SurvivalOptions& options) {
       options.quorum == 0
           ? ""
           : absl::StrCat(", quorum ", options.quorum, " after ", options.grace_us, " us"),
+      options.merge.plain()
+          ? ""
+          : absl::StrCat(", weights ", NameOf(options.merge.weights), " over ",
+                         NameOf(options.merge.over), ", ", NameOf(options.merge.method)),
       options.elastic
           ? absl::StrCat(", elastic: ", options.begin, " begin, at least ", options.least)
           : "",

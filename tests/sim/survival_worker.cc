@@ -315,6 +315,7 @@ void SurvivalRun::BeginStep(uint32_t index) {
   const uint64_t step = rank.pipeline->next_step();
   const bool old_rate = HasBug(SurvivalBug::kRateOfTheStepBefore) && step > 0;
   if (options_.rule.has_value()) rank.pipeline->SetRate(SimRate(old_rate ? step - 1 : step));
+  rank.pipeline->SetWork(SimWork(rank.rank, step));
   if (IsChecked(rank)) async_->StepBegins(rank.rank);
   rank.pipeline->StartStep();
   rank.planted.tasks.clear();

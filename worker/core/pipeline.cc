@@ -159,6 +159,7 @@ void Pipeline::Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std:
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   exchange->base_version = results_.version(shard, bundle);
   exchange->rate = rate_;
+  exchange->work = work_;
   exchange->weight = skip ? 1 : inputs_.weight(shard, bundle);
   exchange->plan_id = plan_ == nullptr ? 0 : plan_->id;
   if (options_.exchange.in_lockstep() && bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);

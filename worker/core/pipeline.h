@@ -53,6 +53,8 @@ class Pipeline {
   std::vector<protocol::CompressionPlan> KnownPlans() const { return plans_.Copies(); }
   // Sets the learning rate from the next step on. It matters only if the shards do the updates.
   void SetRate(float rate) { rate_ = rate; }
+  // Sets what the contributions of the next step and of all later ones are made from.
+  void SetWork(const protocol::Work& work) { work_ = work; }
   // Starts the next step. The previous step must be done.
   void StartStep();
   // The gradient, or the buffer's values, must not change until the step is done. Fails with
@@ -164,6 +166,7 @@ class Pipeline {
   StepResults results_;
   uint64_t next_step_;
   float rate_ = 0;
+  protocol::Work work_{};
   protocol::PlanHistory plans_;
   protocol::PlanHistory::Plan plan_;  // It is in effect in step_.
   uint64_t step_ = 0;

@@ -21,6 +21,7 @@
 #include "absl/types/span.h"
 #include "base/duration_histogram.h"
 #include "protocol/compression_plan.h"
+#include "protocol/exchange.h"
 #include "protocol/stage_times.h"
 #include "worker/core/gradient_view.h"
 #include "worker/core/quality_meter.h"
@@ -185,6 +186,10 @@ class Session {
   // Sets the learning rate of the next step and of all later ones, in a job whose shards do the
   // updates. Call it before that step's first Submit or Skip. The rate is 0 until the first call.
   virtual void SetRate(float rate) = 0;
+  // Sets what this worker's contributions to the next step and to all later ones are made from, in
+  // a job with `merge_weights: tokens`. Call it before that step's first Submit.
+  // A session without servers ignores it.
+  virtual void SetWork(const protocol::Work& /*work*/) {}
   // Waits until every bundle of the step is closed.
   virtual absl::StatusOr<StepResult> Wait() = 0;
   // Like Wait, but returns no result if the step is still open after `limit`. The caller then calls

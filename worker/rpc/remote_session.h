@@ -76,6 +76,7 @@ class RemoteSession final : public RelaySession {
     return steps_.Apply(tensor, parameters, ResultUse::kUpdate);
   }
   void SetRate(float rate) override { steps_.SetRate(rate); }
+  void SetWork(const protocol::Work& work) override { steps_.SetWork(work); }
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override;
   absl::StatusOr<BundleEncoder*> EncoderBetweenSteps() override {
     return steps_.EncoderBetweenSteps();

@@ -225,6 +225,11 @@ void RemoteSteps::SetRate(float rate) {
   pipeline_.SetRate(rate);
 }
 
+void RemoteSteps::SetWork(const protocol::Work& work) {
+  MutexLock lock(&mutex_);
+  pipeline_.SetWork(work);
+}
+
 absl::StatusOr<BundleEncoder*> RemoteSteps::EncoderBetweenSteps() {
   MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;

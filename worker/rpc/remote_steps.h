@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "protocol/exchange.h"
 #include "protocol/membership.h"
 #include "protocol/snapshot.h"
 #include "protocol/stage_times.h"
@@ -59,6 +60,7 @@ class RemoteSteps final : private ShardStream::Events {
   uint64_t durable_step() const;
   absl::Status Skip();
   void SetRate(float rate);
+  void SetWork(const protocol::Work& work);
   absl::StatusOr<std::optional<StepResult>> WaitFor(absl::Duration limit);
   absl::StatusOr<std::vector<ReadyTensor>> WaitForTensors(absl::Duration limit);
   // Session's Apply, ApplyScaled and ApplyUpdate. Only an addend has a scale.
@@ -67,7 +69,6 @@ class RemoteSteps final : private ShardStream::Events {
   absl::StatusOr<BundleEncoder*> EncoderBetweenSteps();
   // Returns the state of the session for the checkpoint that is due, without the program's state.
   absl::StatusOr<protocol::WorkerSnapshot> SnapshotWhenDue();
-  // As Session::Tested.
   void Tested(double accuracy);
 
   // Takes what the coordinator says about the job.

@@ -112,6 +112,7 @@ absl::Status TrainingRun::Join(JobClient* client) {
                      ? "all start from the parameters of rank 0, which the relays send"
                      : "initial parameters differed between ranks: all start from those of rank 0");
   }
+  SetWork();
   exchanges_behind_ = joined_.steps_behind;
   told_behind_ = exchanges_behind_ > 0;
   if (told_behind_) {
@@ -249,6 +250,13 @@ absl::Status TrainingRun::EndExchange(const TrainerStep& done) {
     ReportParameters(trainer_->ParametersSha256());
   }
   return absl::OkStatus();
+}
+
+// All workers train equally many samples in the same steps.
+void TrainingRun::SetWork() {
+  const uint64_t steps = job::StepsPerExchange(spec_);
+  const uint64_t batches = steps * spec_.training.gradient_accumulation_steps;
+  session_->SetWork({.samples = batches * spec_.training.batch_size_per_worker, .steps = steps});
 }
 
 void TrainingRun::SetShardRate(double rate) {

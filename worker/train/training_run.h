@@ -63,6 +63,7 @@ class TrainingRun {
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
   absl::Status CloseExchanges();
   absl::Status EndExchange(const TrainerStep& done);
+  void SetWork();
   void SetShardRate(double rate);
   void FallBehind(const TrainerStep& done);
   void ReportParameters(const std::string& sha256);

@@ -166,6 +166,29 @@ def uneven() -> dict[str, Any]:
     return found
 
 
+def weighted() -> dict[str, Any]:
+    """Rank 1 takes four times as many steps in a round: its parameters have four times the weight, as in one process."""
+    session = sluice.init(local_steps=EVERY, job=AVERAGE | {"merge_weights": "tokens"}, **LOSSLESS)
+    model, *models = (new_model(0) for _ in range(3))
+    steps = [EVERY, 4 * EVERY]
+    optimizer, optimizers = inner(model)[0], [inner(each)[0] for each in models]
+    with sluice.LocalSGD(session, model, optimizer, sync_every=steps[common.RANK], samples_per_step=8):
+        for step in range(2 * steps[common.RANK]):
+            take_step(model, optimizer, common.RANK, step)
+    for done in range(2):
+        for rank, (each, its) in enumerate(zip(models, optimizers, strict=True)):
+            for step in range(done * steps[rank], (done + 1) * steps[rank]):
+                take_step(each, its, rank, step)
+        for a, b in zip(*(each.parameters() for each in models), strict=True):
+            mean = 0.2 * a.detach() + 0.8 * b.detach()
+            a.data.copy_(mean)
+            b.data.copy_(mean)
+    apart = [float((a - b).detach().abs().max()) for a, b in zip(model.parameters(), models[0].parameters(), strict=True)]
+    found = {"state": sha256(model.parameters()), "exchanges": session.step, "apart": max(apart)}
+    session.close()
+    return found
+
+
 def types() -> dict[str, Any]:
     """Parameters of other types, a frozen one, and changes that are smaller than a bfloat16 can hold."""
     session = sluice.init(local_steps=1, job=AVERAGE, **LOSSLESS)
@@ -235,7 +258,7 @@ def failed() -> str:
 
 def main() -> None:
     common.begin_without_group()
-    for check in (equal, lossy, uneven, types, accuracy, failed):
+    for check in (equal, lossy, uneven, weighted, types, accuracy, failed):
         common.say(**{check.__name__: check()})
 
 

@@ -31,12 +31,12 @@ checkpoint: {dir: a, every: 9}
 server: {lease: 5s, heartbeat: 500ms, wait_limit: 3m, stall_limit: 4m}
 )";
 
-absl::StatusOr<JobSpec> Load(absl::string_view text, std::vector<std::string> set = {}) {
+absl::StatusOr<JobSpec> LoadOld(absl::string_view text, std::vector<std::string> set = {}) {
   return LoadJobFromText(text, "job.yaml", {"", std::move(set), false});
 }
 
 TEST(OldNames, MeanWhatTheNewOnesMean) {
-  const absl::StatusOr<JobSpec> job = Load(kOldJob);
+  const absl::StatusOr<JobSpec> job = LoadOld(kOldJob);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->optimizer.location, job::UpdateLocation::kShards);
   EXPECT_EQ(job->exchange.straggler_timeout, absl::Milliseconds(20));
@@ -48,7 +48,7 @@ TEST(OldNames, MeanWhatTheNewOnesMean) {
   EXPECT_EQ(job->server.heartbeat_interval, absl::Milliseconds(500));
   EXPECT_EQ(job->server.rejoin_timeout, absl::Minutes(3));
   EXPECT_EQ(job->server.stall_timeout, absl::Minutes(4));
-  const absl::StatusOr<JobSpec> local = Load(
+  const absl::StatusOr<JobSpec> local = LoadOld(
       "name: a\nworkers: 2\nmodel: {name: mlp}\ndata: {format: synthetic}\n"
       "batch_size_per_worker: 1\nsteps: 1\noptimizer: {lr: 1}\nmode: local_sgd\nsync_every: 5\n");
   ASSERT_TRUE(local.ok()) << local.status();
@@ -56,7 +56,7 @@ TEST(OldNames, MeanWhatTheNewOnesMean) {
 }
 
 TEST(OldNames, EachHasAWarningWithItsPlaceAndTheNewName) {
-  const absl::StatusOr<JobSpec> job = Load(kOldJob);
+  const absl::StatusOr<JobSpec> job = LoadOld(kOldJob);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->file_warnings, SizeIs(10));
   EXPECT_EQ(job->file_warnings[0],
@@ -66,7 +66,7 @@ TEST(OldNames, EachHasAWarningWithItsPlaceAndTheNewName) {
 }
 
 TEST(OldNames, WorkOnTheCommandLine) {
-  const absl::StatusOr<JobSpec> job = Load(
+  const absl::StatusOr<JobSpec> job = LoadOld(
       "name: a\nmodel: {name: mlp}\ndata: {format: synthetic}\nbatch_size_per_worker: 1\n"
       "steps: 1\noptimizer: {lr: 1}\n",
       {"server.lease=9s", "checkpoint={dir: a, every: 4}"});
@@ -80,7 +80,7 @@ TEST(OldNames, WorkOnTheCommandLine) {
 }
 
 TEST(OldNames, AKeyUnderBothNamesIsGivenTwice) {
-  const absl::StatusOr<JobSpec> job = Load(
+  const absl::StatusOr<JobSpec> job = LoadOld(
       "name: a\nmodel: {name: mlp}\ndata: {format: synthetic}\nbatch_size_per_worker: 1\n"
       "steps: 1\noptimizer: {lr: 1}\nserver: {lease: 9s, lease_timeout: 9s}\n");
   EXPECT_THAT(std::string(job.status().message()),
@@ -90,10 +90,10 @@ TEST(OldNames, AKeyUnderBothNamesIsGivenTwice) {
 TEST(OldNames, TheResolvedTextHasTheNewOnesOnly) {
   const absl::StatusOr<std::string> text = ResolvedJobTextFromText(kOldJob, "job.yaml", {});
   ASSERT_TRUE(text.ok()) << text.status();
-  const absl::StatusOr<JobSpec> again = Load(*text);
+  const absl::StatusOr<JobSpec> again = LoadOld(*text);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_THAT(again->file_warnings, IsEmpty());
-  EXPECT_EQ(again->hash, Load(kOldJob)->hash);
+  EXPECT_EQ(again->hash, LoadOld(kOldJob)->hash);
 }
 
 }  // namespace

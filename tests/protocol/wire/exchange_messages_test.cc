@@ -43,6 +43,7 @@ ExchangeRequest SampleExchange() {
   exchange.checkpoint_step = 6;
   exchange.rate = 0.5F;
   exchange.weight = 7;
+  exchange.work = {.samples = 640, .steps = 20};
   exchange.plan = std::make_shared<const CompressionPlan>(SamplePlan());
   exchange.answered = true;
   exchange.announced = std::make_shared<const CompressionPlan>(SamplePlan());
@@ -63,6 +64,7 @@ void ExpectEqual(const ExchangeRequest& exchange, const ExchangeRequest& wanted)
   EXPECT_EQ(exchange.checkpoint_step, wanted.checkpoint_step);
   EXPECT_EQ(exchange.rate, wanted.rate);
   EXPECT_EQ(exchange.weight, wanted.weight);
+  EXPECT_EQ(exchange.work, wanted.work);
   ASSERT_NE(exchange.plan, nullptr);
   EXPECT_EQ(*exchange.plan, *wanted.plan);
   EXPECT_EQ(exchange.answered, wanted.answered);
