@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the files of a release in DIR: a tarball of the programs that contain all libraries but glibc, the same as a Debian
-# package, a Debian package of sluice-worker with LibTorch, bills of materials, the notes of CHANGELOG.md and SHA256SUMS.
+# package, a Debian package of sluice-worker with LibTorch, the chart, bills of materials, the notes of CHANGELOG.md and SHA256SUMS.
 #
 # usage: scripts/release.sh VERSION [DIR] [--without-worker]     DIR is build/release-VERSION
 #   VERSION must be the one of CMakeLists.txt and have a section in CHANGELOG.md. With the suffix ~rc1, for example, the
@@ -59,7 +59,8 @@ find "$stage" -type d -exec chmod 755 {} +
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu -C "$stage" -c "$name" | gzip -9 -n >"$out/$name.tar.gz"
 
 scripts/deb.sh "$version" "$out" "$stage/$name" ${worker_tree:+"$worker_tree"}
+scripts/chart.sh "$version" "$out"
 printf '%s\n' "$notes" | sed -e '/./,$!d' >"$out/NOTES.md"
-(cd "$out" && sha256sum -- *.tar.gz *.deb *.spdx.json >SHA256SUMS)
+(cd "$out" && sha256sum -- *.tar.gz *.tgz *.deb *.spdx.json >SHA256SUMS)
 say "in $out:"
 (cd "$out" && du -h -- *)

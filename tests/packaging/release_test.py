@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
-with its programs in an empty environment; checks the Debian packages and the bills of materials. The package of sluice-worker
+with its programs in an empty environment; checks the Debian packages, the chart and the bills of materials. The package of sluice-worker
 is checked if the release has one.
 
 usage: release_test.py RELEASE [AGAIN]     folders that scripts/release.sh made; AGAIN must have the same bytes
@@ -123,6 +123,7 @@ def main():
         for program in PROGRAMS:
             check((installed / f"usr/share/man/man1/{program}.1.gz").exists(), f"{program} has no manual page in the package")
         worker = check_worker(release, pathlib.Path(folder).resolve(), installed.resolve() / "usr/bin")
+    run(SOURCE / "tests/packaging/chart_registry_test.py", the_only(release, "sluice-*.tgz"), SOURCE / ".deps/chart/bin/helm")
     if len(sys.argv) == 3:
         again = pathlib.Path(sys.argv[2])
         names = sorted(os.listdir(release))
