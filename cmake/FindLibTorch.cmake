@@ -12,7 +12,7 @@ if(NOT LIBTORCH_ROOT)
     set(LIBTORCH_ROOT ${SLUICE_DEFAULT_LIBTORCH_ROOT})
   endif()
 endif()
-# With SLUICE_GRPC_PREFIX, CMake looks for static libraries, but LibTorch has none.
+# With SLUICE_STATIC, CMake looks for static libraries, but LibTorch has none.
 set(saved_suffixes ${CMAKE_FIND_LIBRARY_SUFFIXES})
 set(CMAKE_FIND_LIBRARY_SUFFIXES .so)
 find_path(LIBTORCH_INCLUDE torch/torch.h

@@ -1,6 +1,6 @@
 # The only find_package calls of the project. scripts/setup.sh installs the packages.
 
-if(SLUICE_GRPC_PREFIX)
+if(SLUICE_STATIC)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 endif()
 find_package(absl REQUIRED)
@@ -12,7 +12,7 @@ find_package(hwy REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 if(SLUICE_GRPC_PREFIX)
-  include(static_libraries)
+  include(grpc)
 else()
   find_package(gRPC REQUIRED)
 endif()

@@ -15,7 +15,7 @@ if(SLUICE_TORCH)
 endif()
 
 # Debian's static Abseil is not position-independent, so a static build has no shared library.
-if(NOT SLUICE_GRPC_PREFIX)
+if(NOT SLUICE_STATIC)
   include(install_library)
 endif()
 

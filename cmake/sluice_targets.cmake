@@ -73,7 +73,7 @@ function(sluice_program name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
   # A shared library exchanges strings and exceptions with its program, so LibTorch and its program share one libstdc++.
-  if(SLUICE_GRPC_PREFIX AND NOT ARG_WITH_LIBTORCH)
+  if(SLUICE_STATIC AND NOT ARG_WITH_LIBTORCH)
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
 endfunction()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects and the examples in deploy/kubernetes
-# against the schemas of the oldest and the newest supported Kubernetes, helm-unittest, and that its README lists all values.
+# against the schemas of the oldest and the newest supported Kubernetes, helm-unittest, that its README lists all values, and that
+# a registry accepts its package and gives it back.
 # usage: tools/check_chart.sh [--fix]     --fix writes the README
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -81,6 +82,15 @@ for version in 1.29.14 1.34.4; do
     -schema-location "$tools/schemas/crds/{{.ResourceKind}}{{.KindSuffix}}.json" "${rendered[@]}" "${examples[@]}" |
     sed "s/^/check_chart: Kubernetes $version: /"
 done
+
+# The bytes of the package do not depend on the time.
+for package in one two; do
+  mkdir "$work/$package"
+  SOURCE_DATE_EPOCH=1700000000 scripts/chart.sh 1.2.3~test "$work/$package" >/dev/null
+  sleep 1.1
+done
+cmp "$work"/{one,two}/sluice-1.2.3-test.tgz
+tests/packaging/chart_registry_test.py "$work/one/sluice-1.2.3-test.tgz" "$helm" | sed 's/^/check_chart: /'
 
 # Runs in a separate folder, since it may write snapshots.
 $tools/bin/helm-unittest --strict "$chart"

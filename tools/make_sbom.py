@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the bill of materials (SPDX 2.3, JSON) and the licence texts of programs that contain libraries.
+"""Writes the bill of materials (SPDX 2.3, JSON) and the licence texts of programs or a library that contain libraries.
 
-usage: make_sbom.py BUILD VERSION SBOM LICENSES PROGRAM...
-BUILD is a build folder with SLUICE_GRPC_PREFIX. A library is listed if the link command of a PROGRAM names its archive, and
-LibTorch with all that its wheels brought, if the command names libtorch_cpu.so.
+usage: make_sbom.py BUILD VERSION SBOM LICENSES FILE...     FILE is a program or a shared library below BUILD, such as bin/sluice
+BUILD is a build folder with SLUICE_GRPC_PREFIX. A library is listed if the link command of a FILE names its archive, or if
+the FILE loads it from Debian's folders, and LibTorch with all that its wheels brought, if the command names libtorch_cpu.so.
 SOURCE_DATE_EPOCH gives the time in the file, so that equal inputs make equal bytes.
 """
 import datetime
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import uuid
 
+from make_third_party import libraries as loaded_libraries
 from make_third_party import package as debian_package
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -43,7 +44,8 @@ LICENCES = {
     "zlib": "Zlib",
 }
 # Packages that no archive of a link command belongs to: headers that programs compile in, and the compiler's libraries.
-HEADERS_AND_COMPILER = ("libcli11-dev", "nlohmann-json3-dev", "libhwy-dev", "prometheus-cpp-dev", "libstdc++-12-dev")
+LIBRARY_HEADERS_AND_COMPILER = ("nlohmann-json3-dev", "libhwy-dev", "libstdc++-12-dev")
+HEADERS_AND_COMPILER = (*LIBRARY_HEADERS_AND_COMPILER, "libcli11-dev", "prometheus-cpp-dev")
 SHARED = "libc6"
 
 
@@ -65,6 +67,16 @@ def self_test():
     assert found == {"/usr/lib/libz.a", "/a b/libgrpc.a"}, found
 
 
+def is_program(file):
+    return file.startswith("bin/")
+
+
+def needed(file):
+    """The paths of the shared libraries that the file itself names and that the system has in its own folders."""
+    names = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", file)))
+    return [path for path in loaded_libraries(file) if pathlib.Path(path).name in names and path.startswith(("/lib/", "/usr/lib/"))]
+
+
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -75,18 +87,22 @@ def described(package):
     return source, version, pathlib.Path("/usr/share/doc", package, "copyright").read_text()
 
 
-def linked(build, programs):
+def linked(build, files):
     """Source package -> (version, licence text, where it comes from)."""
     cache = (build / "CMakeCache.txt").read_text()
     prefix = re.search(r"^SLUICE_GRPC_PREFIX:\w+=(.+)$", cache, re.M)
     if not prefix:
-        sys.exit(f"{build} was configured without SLUICE_GRPC_PREFIX, so its programs contain no libraries")
+        sys.exit(f"{build} was configured without SLUICE_GRPC_PREFIX, so its files contain no libraries")
     prefix = pathlib.Path(ROOT, prefix[1]).resolve()
     found = {}
-    for package in HEADERS_AND_COMPILER:
+    for package in HEADERS_AND_COMPILER if any(map(is_program, files)) else LIBRARY_HEADERS_AND_COMPILER:
         source, version, text = described(package)
         found[source] = (version, text, "debian")
-    commands = [output("ninja", "-C", build, "-t", "commands", "-s", f"bin/{program}") for program in programs]
+    for library in [path for file in files for path in needed(build / file)]:
+        source, version, text = described(debian_package(library))
+        if source != described(SHARED)[0]:
+            found[source] = (version, text, "loaded")
+    commands = [output("ninja", "-C", build, "-t", "commands", "-s", file) for file in files]
     for archive in sorted({name for command in commands for name in archives(command)}):
         if any(pathlib.Path(archive).resolve().is_relative_to(folder) for folder in (build.resolve(), prefix)):
             continue  # The prefix has gRPC, which follows, and two libraries whose headers are in the list above.
@@ -108,19 +124,19 @@ def entry(name, version, licence, purl):
             **({"externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl}]} if purl else {})}
 
 
-def document(version, programs, libraries, build):
+def document(version, files, libraries, build):
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     created = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    digests = {program: hashlib.sha256((build / "bin" / program).read_bytes()).hexdigest() for program in programs}
-    identity = uuid.uuid5(uuid.NAMESPACE_OID, version + "".join(sorted(digests.values())))
-    purls = {"debian": "pkg:deb/debian/{0}@{1}?arch=source", "crate": "pkg:generic/{0}@{1}", "wheel": "pkg:pypi/{0}@{1}"}
+    digests = [hashlib.sha256((build / file).read_bytes()).hexdigest() for file in files]
+    identity = uuid.uuid5(uuid.NAMESPACE_OID, version + "".join(sorted(digests)))
+    purls = {**dict.fromkeys(("debian", "loaded"), "pkg:deb/debian/{0}@{1}?arch=source"), "crate": "pkg:generic/{0}@{1}", "wheel": "pkg:pypi/{0}@{1}"}
     packages = [entry("sluice", version, "Apache-2.0", None)]
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-sluice")]
     for name, (number, _, origin) in sorted(libraries.items()):
         if name not in LICENCES:
-            sys.exit(f"no licence is known for {name}, which the programs link: add it to tools/make_sbom.py")
+            sys.exit(f"no licence is known for {name}, which {' and '.join(files)} link: add it to tools/make_sbom.py")
         packages.append(entry(name, number, LICENCES[name], purls[origin].format(name, number.replace("+", "%2B"))))
-        relations.append(("SPDXRef-sluice", "DYNAMIC_LINK" if origin == "wheel" else "STATIC_LINK", f"SPDXRef-{name}"))
+        relations.append(("SPDXRef-sluice", "DYNAMIC_LINK" if origin in ("wheel", "loaded") else "STATIC_LINK", f"SPDXRef-{name}"))
     source, number, _ = described(SHARED)
     packages.append(entry(source, number, LICENCES[source], None))
     relations.append(("SPDXRef-sluice", "DYNAMIC_LINK", f"SPDXRef-{source}"))
@@ -137,10 +153,10 @@ def main():
     if len(sys.argv) < 6:
         sys.exit(__doc__)
     self_test()
-    build, version, sbom, texts, *programs = sys.argv[1:]
+    build, version, sbom, texts, *files = sys.argv[1:]
     build = pathlib.Path(build)
-    libraries = linked(build, programs)
-    pathlib.Path(sbom).write_text(json.dumps(document(version, programs, libraries, build), indent=2) + "\n")
+    libraries = linked(build, files)
+    pathlib.Path(sbom).write_text(json.dumps(document(version, files, libraries, build), indent=2) + "\n")
     parts = [("Sluice", (ROOT / "LICENSE").read_text())]
     parts += [(f"{name} {number}", text) for name, (number, text, _) in sorted(libraries.items())]
     pathlib.Path(texts).write_text("".join(f"{'=' * 80}\n{name}\n{'=' * 80}\n\n{text.rstrip()}\n\n" for name, text in parts))

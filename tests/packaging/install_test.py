@@ -86,7 +86,7 @@ def check_projects(root, external, folder, compiler, launcher, libtorch):
     check(run(folder / "project/external") == expected, "the program of the CMake project did not receive the values")
     check("fewer bytes" in run(folder / "project/compress_alone"), "the example with the codecs alone printed no result")
     message = run(*project, "-B", folder / "refused", "-DWANTED=nonsense", fails=True)
-    check("Sluice has no component 'nonsense'" in " ".join(message.split()), f"the message does not name the missing component:\n{message}")
+    check("This Sluice has no component 'nonsense'" in " ".join(message.split()), f"the message does not name the missing component:\n{message}")
 
     flags = run("pkg-config", "--cflags", "--libs", "sluice", PKG_CONFIG_PATH=str(root / "lib/pkgconfig")).split()
     run(compiler, "-std=c++20", external / "main.cc", *flags, "-o", folder / "by_pkg_config")

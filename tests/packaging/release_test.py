@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
-with its programs in an empty environment; checks the Debian packages and the bills of materials. The package of sluice-worker
+with its programs in an empty environment; checks the Debian packages, the chart and the bills of materials. The package of sluice-worker
 is checked if the release has one.
 
 usage: release_test.py RELEASE [AGAIN]     folders that scripts/release.sh made; AGAIN must have the same bytes
@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+from install_test import check_symbols
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ("sluice", "sluice-server", "sluice-relay")
@@ -74,6 +76,27 @@ def check_materials(path, *others):
     return names["SPDXRef-grpc"]["versionInfo"]
 
 
+def check_library(release, folder):
+    """The library contains gRPC, exports its interface alone, and is in the package that its soname names. Developers get the same version."""
+    check_materials(the_only(release, "libsluice-*.spdx.json"), "highway", "yaml-cpp")
+    development = the_only(release, "libsluice-dev_*.deb")
+    package = the_only(release, "libsluice[0-9]*.deb")
+    name, version = run("dpkg-deb", "-f", package, "Package").split()[-1], run("dpkg-deb", "-f", package, "Version").split()[-1]
+    check(f"{name} (= {version})" in run("dpkg-deb", "-f", development, "Depends"), f"{development} does not need {name} of its own version")
+    run("dpkg-deb", "-R", package, folder)
+    run("dpkg-deb", "-x", development, folder)
+    library = the_only(folder, "usr/lib/*/libsluice.so").resolve()
+    dynamic = run("readelf", "-d", library)
+    soname = re.search(r"\(SONAME\).*\[libsluice\.so\.(.*)\]", dynamic)[1]
+    check(name == f"libsluice{soname}", f"the package {name} has a library with the version {soname} in its soname")
+    shlibs = (folder / "DEBIAN/shlibs").read_text()
+    check(shlibs == f"libsluice {soname} {name} (>= {version})\n", f"the package tells dependent packages: {shlibs}")
+    check("grpc" not in dynamic and "RUNPATH" not in dynamic, f"{library} loads the system's gRPC or has a RUNPATH:\n{dynamic}")
+    check(str(SOURCE).encode() not in library.read_bytes(), f"{library} contains the path {SOURCE}")
+    check_symbols(library, SOURCE / "client/exported_symbols.txt")
+    check(not list(folder.rglob("Sluice_torch_targets*")), "the component torch needs the system's gRPC, but the package has it")
+
+
 def check_worker(release, folder, programs):
     """The worker's package has LibTorch, all of which the program finds there, and trains with the programs of the other package."""
     packages = list(release.glob("sluice-worker_*.deb"))
@@ -122,7 +145,9 @@ def main():
         check_tree(installed / "usr", grpc)
         for program in PROGRAMS:
             check((installed / f"usr/share/man/man1/{program}.1.gz").exists(), f"{program} has no manual page in the package")
+        check_library(release, pathlib.Path(folder).resolve() / "library")
         worker = check_worker(release, pathlib.Path(folder).resolve(), installed.resolve() / "usr/bin")
+    run(SOURCE / "tests/packaging/chart_registry_test.py", the_only(release, "sluice-*.tgz"), SOURCE / ".deps/chart/bin/helm")
     if len(sys.argv) == 3:
         again = pathlib.Path(sys.argv[2])
         names = sorted(os.listdir(release))
