@@ -38,7 +38,7 @@ def work(options):
     steps = multiples[rank] * options.local_steps
     model = fashion_mnist.new_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    # The session lets ranks take different numbers of steps only if it knows their work. Equal samples mean equal weights.
+    # Ranks may take different numbers of steps only with these weights. Without weights, each contribution claims one sample in one step.
     job = {"seed": options.seed, "outer_optimizer": "average", "merge_weights": "tokens"}
     session = sluice.init(local_steps=options.local_steps, uplink="int8", downlink="int8", job=job, quiet=True)
     train, test = (fashion_mnist.read_part(fashion_mnist.FOLDER, part) for part in ("train", "t10k"))

@@ -91,11 +91,17 @@ absl::string_view AttendanceRefusal(const compress::CodecSpec& codec, bool quoru
   return membership == Membership::kElastic ? kElasticBreaksMemory : "";
 }
 
+// Completes a reason that ends with "needs" or "need".
+std::string NeedsAddableFrames(absl::string_view who) {
+  return absl::StrCat(who,
+                      " codecs whose frames can be added to each other and that keep no state "
+                      "except a residual: ",
+                      compress::CodecsOfPlans(), ", with error feedback or /noef");
+}
+
 absl::string_view PlansChangeCodecs() {
-  static const auto* const reason = new std::string(absl::StrCat(
-      "a job with compression plans (control.policy) needs codecs whose frames can be added to "
-      "each other and that keep no state except a residual: ",
-      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+  static const auto* const reason =
+      new std::string(NeedsAddableFrames("a job with compression plans (control.policy) needs"));
   return *reason;
 }
 
@@ -106,19 +112,15 @@ SupportAnswer PlansAnswer(const SupportQuery& query) {
 }
 
 absl::string_view GuardComparesFrames() {
-  static const auto* const reason = new std::string(absl::StrCat(
-      "a guard decodes each contribution alone and may scale it, so it needs codecs whose frames "
-      "can be added to each other and that keep no state except a residual: ",
-      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+  static const auto* const reason = new std::string(
+      NeedsAddableFrames("a guard decodes each contribution alone and may scale it, so it needs"));
   return *reason;
 }
 
 absl::string_view MergingScalesFrames() {
-  static const auto* const reason = new std::string(absl::StrCat(
+  static const auto* const reason = new std::string(NeedsAddableFrames(
       "`merge_weights`, `merge_over` and `merge_method` decode each contribution alone and "
-      "scale it, so they need codecs whose frames can be added to each other and that "
-      "keep no state except a residual: ",
-      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+      "scale it, so they need"));
   return *reason;
 }
 
@@ -127,11 +129,9 @@ constexpr absl::string_view kRelaysNeedAll =
     "straggler and a rack's workers cannot change; relays exclude `quorum` and membership "
     "`elastic`";
 absl::string_view RelaysAddUp() {
-  static const auto* const reason = new std::string(absl::StrCat(
+  static const auto* const reason = new std::string(NeedsAddableFrames(
       "a relay sends the sum of its workers' contributions, and bundles are the same on both sides "
-      "of it: a job with relays needs codecs whose frames can be added to each other and that keep "
-      "no state except a residual: ",
-      compress::CodecsOfPlans(), ", with error feedback or /noef"));
+      "of it: a job with relays needs"));
   return *reason;
 }
 

@@ -136,7 +136,7 @@ def main():
         message = helm("pull", f"{registry}/sluice", "--version", "9.9.9", "--plain-http", "--destination", folder, fails=True)
         check("9.9.9" in message and "not found" in message, f"a version that the registry lacks has the error:\n{message}")
 
-        # What is installed from the registry is the chart of the source, except for its version.
+        # The chart from the registry equals the chart of the source, except for its version.
         values = ("--values", SOURCE / "helm/sluice/ci/minimal-values.yaml")
         rendered = helm("template", "demo", f"{registry}/sluice", "--version", version, "--plain-http", *values)
         rendered = "".join(line for line in rendered.splitlines(True) if not line.startswith(("Pulled:", "Digest:")))
