@@ -29,20 +29,23 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kPatienceMs = 60'000;
+// Programs of other tests retry ports of 127.0.0.1 on which their servers listened. Such a
+// connection cannot reach this address.
+constexpr char kHost[] = "127.77.1.1";
 
 class Client {
  public:
   Client() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
-  explicit Client(int port) : Client() { Connect(port); }
+  explicit Client(int port, const char* host = kHost) : Client() { Connect(port, host); }
   ~Client() { ::close(fd_); }
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  void Connect(int port) const {
+  void Connect(int port, const char* host = kHost) const {
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(static_cast<uint16_t>(port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_addr.s_addr = ::inet_addr(host);
     EXPECT_EQ(::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   }
 
@@ -88,7 +91,8 @@ int OpenDescriptors() {
 class ConnectionAcceptorTest : public ::testing::Test {
  protected:
   void Start(const server::ConnectionLimits& limits) {
-    absl::StatusOr<std::vector<net::Listener>> listeners = net::ListenOnAll("127.0.0.1:0");
+    absl::StatusOr<std::vector<net::Listener>> listeners =
+        net::ListenOnAll(absl::StrCat(kHost, ":0"));
     ASSERT_TRUE(listeners.ok()) << listeners.status();
     acceptor_.emplace(*std::move(listeners), limits, milliseconds(7000), Logger("test"));
     const auto take = [this](int fd) {
@@ -277,7 +281,7 @@ TEST_F(ConnectionAcceptorTest, NoDescriptorIsLeftOpen) {
   TearDown();
   ForgetGiven();
   EXPECT_EQ(OpenDescriptors(), before);
-  EXPECT_TRUE(net::ListenOnAll(absl::StrCat("127.0.0.1:", port)).ok());
+  EXPECT_TRUE(net::ListenOnAll(absl::StrCat(kHost, ":", port)).ok());
 }
 
 TEST(ListenOnAllTest, ATakenPortIsRefused) {
@@ -300,7 +304,7 @@ TEST(ListenOnAllTest, HostsAreNamesAndAddresses) {
     for (const net::Listener& listener : *listeners) {
       EXPECT_EQ(listener.port, listeners->front().port) << host;
     }
-    const Client client(listeners->front().port);
+    const Client client(listeners->front().port, "127.0.0.1");
     net::CloseAll(&*listeners);
   }
   EXPECT_EQ(net::ListenOnAll("no-such-host.invalid:0").status().code(),
