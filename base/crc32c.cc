@@ -5,6 +5,12 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+#define SLUICE_CRC_INSTRUCTION gnu::target("sse4.2")
+// Before version 16, clang declares the instructions only if all code is compiled for them.
+#elif defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#define SLUICE_CRC_INSTRUCTION gnu::target("+crc")
 #endif
 
 namespace sluice {
@@ -30,7 +36,28 @@ uint32_t ExtendPortable(uint32_t crc, const std::byte* data, size_t size) {
   return crc;
 }
 
+#ifdef SLUICE_CRC_INSTRUCTION
 #if defined(__x86_64__)
+bool HasInstruction() { return __builtin_cpu_supports("sse4.2"); }
+[[SLUICE_CRC_INSTRUCTION]] inline uint64_t AddWord(uint64_t state, uint64_t word) {
+  return _mm_crc32_u64(state, word);
+}
+[[SLUICE_CRC_INSTRUCTION]] inline uint32_t AddByte(uint32_t state, uint8_t byte) {
+  return _mm_crc32_u8(state, byte);
+}
+#else
+bool HasInstruction() {
+  static const bool has = (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+  return has;
+}
+[[SLUICE_CRC_INSTRUCTION]] inline uint64_t AddWord(uint64_t state, uint64_t word) {
+  return __crc32cd(static_cast<uint32_t>(state), word);
+}
+[[SLUICE_CRC_INSTRUCTION]] inline uint32_t AddByte(uint32_t state, uint8_t byte) {
+  return __crc32cb(state, byte);
+}
+#endif
+
 // The CRC instruction takes three cycles, but the processor can start one in each cycle. Therefore
 // the loop processes three lanes of kLane bytes side by side. The effect of kLane zero bytes on a
 // state is linear, so a table of this effect is enough to combine the lanes' states.
@@ -63,21 +90,22 @@ uint64_t LoadWord(const std::byte* data) {
   return word;
 }
 
-[[gnu::target("sse4.2")]] uint32_t ExtendSse42(uint32_t crc, const std::byte* data, size_t size) {
+[[SLUICE_CRC_INSTRUCTION]] uint32_t ExtendByInstruction(uint32_t crc, const std::byte* data,
+                                                        size_t size) {
   uint64_t state = crc;
   for (; size >= 3 * kLane; data += 3 * kLane, size -= 3 * kLane) {
     uint64_t second = 0;
     uint64_t third = 0;
     for (size_t i = 0; i < kLane; i += 8) {
-      state = _mm_crc32_u64(state, LoadWord(data + i));
-      second = _mm_crc32_u64(second, LoadWord(data + kLane + i));
-      third = _mm_crc32_u64(third, LoadWord(data + 2 * kLane + i));
+      state = AddWord(state, LoadWord(data + i));
+      second = AddWord(second, LoadWord(data + kLane + i));
+      third = AddWord(third, LoadWord(data + 2 * kLane + i));
     }
     state = ShiftByLane(ShiftByLane(state) ^ second) ^ third;
   }
-  for (; size >= 8; data += 8, size -= 8) state = _mm_crc32_u64(state, LoadWord(data));
+  for (; size >= 8; data += 8, size -= 8) state = AddWord(state, LoadWord(data));
   crc = static_cast<uint32_t>(state);
-  for (; size > 0; ++data, --size) crc = _mm_crc32_u8(crc, static_cast<uint8_t>(*data));
+  for (; size > 0; ++data, --size) crc = AddByte(crc, static_cast<uint8_t>(*data));
   return crc;
 }
 #endif
@@ -85,8 +113,8 @@ uint64_t LoadWord(const std::byte* data) {
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> bytes) {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) return ~ExtendSse42(~crc, bytes.data(), bytes.size());
+#ifdef SLUICE_CRC_INSTRUCTION
+  if (HasInstruction()) return ~ExtendByInstruction(~crc, bytes.data(), bytes.size());
 #endif
   return ~ExtendPortable(~crc, bytes.data(), bytes.size());
 }

@@ -95,6 +95,15 @@ if(SLUICE_SANITIZE MATCHES "address")
   list(APPEND SLUICE_TEST_OPTIONS -O0 -fno-sanitize=all)
 endif()
 
+# sluice_test_headers_library(SOURCE): the target sluice_test_headers with those headers.
+function(sluice_test_headers_library source)
+  add_library(sluice_test_headers OBJECT ${source})
+  target_link_libraries(sluice_test_headers PRIVATE sluice_flags GTest::gmock GTest::gtest absl::statusor absl::strings)
+  target_compile_options(sluice_test_headers PRIVATE ${SLUICE_TEST_OPTIONS})
+  target_precompile_headers(sluice_test_headers PRIVATE
+    <gmock/gmock.h> <gtest/gtest.h> <absl/status/statusor.h> <absl/strings/str_cat.h>)
+endfunction()
+
 # ctest runs one test per core, and LibTorch would start one thread per core in each. Two tests that share cores would
 # then mostly wait for each other's threads. Programs without LibTorch do not read this variable.
 set(SLUICE_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
