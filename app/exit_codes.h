@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exit codes shared by the programs of a job. Each program's --help text explains the codes that it
 // uses.
 #pragma once

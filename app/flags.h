@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Command-line code that the programs of a job share: flags, and the exit code for an invalid
 // command line.
 #pragma once

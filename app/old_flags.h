@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags that had a different name in the last release. An old name still works until
 // kOldNamesRemovedIn, but --help does not show it, and using it prints one line on stderr with the
 // new name. docs/upgrading.md lists the old names.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "app/signal_watch.h"
 
 #include <signal.h>

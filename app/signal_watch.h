@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SignalWatch: calls a function on a separate thread when SIGINT or SIGTERM arrives, for programs
 // that may be blocked in any call.
 #pragma once

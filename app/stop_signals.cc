@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "app/stop_signals.h"
 
 #include <sys/signalfd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StopSignals: lets a program poll for Ctrl-C and similar signals, which would otherwise end it.
 #pragma once
 

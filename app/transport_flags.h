@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flags shared by all programs that open connections.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ByteReader and ByteWriter: read and write little-endian scalars in byte strings. The reader
 // checks every length that it reads.
 #pragma once

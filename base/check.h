@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Check: prints the source location and aborts when an invariant of Sluice's own code is broken.
 // Never use it for bytes from a network, a file or a user: invalid bytes must result in a Status.
 #pragma once

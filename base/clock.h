@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Clock: an injectable source of time. Cores take `absl::Time now` as an argument; only the code
 // around the cores holds a Clock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number of processor cores that this process may use.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CRC-32C (Castagnoli, RFC 3720), the checksum of every frame and record.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The limit on this process's file descriptors, as the kernel enforces it. The limit covers
 // sockets, files and the descriptors that libraries use.
 #pragma once

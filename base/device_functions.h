@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions of the standard library that nvcc compiles wrongly in device code, without a warning.
 // Code that also runs on a GPU calls these instead.
 //

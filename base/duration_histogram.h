@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DurationHistogram: counts durations in buckets from a millisecond to five minutes.
 #pragma once
 

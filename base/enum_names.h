@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names of an enumeration's values. NamesOf(Enum), declared next to the enumeration, returns
 // its table, which is the only list of the names:
 //

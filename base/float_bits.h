@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounding of finite floats to the shorter formats that frames carry. The functions have no
 // branches, so that compilers can vectorise loops over them. They are constexpr, so that CUDA
 // kernels can use them too.

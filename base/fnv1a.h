@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fnv1a: a 64-bit hash of bytes (FNV-1a) that is the same on every machine and in every version.
 // The hash detects accidental differences but does not protect against deliberate collisions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings of the C library's heap for programs that allocate and free a lot of memory in every
 // step.
 #pragma once

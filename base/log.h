@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Log: one line per event on stderr, as text for people,
 //   2026-11-21T04:08:11.123Z INFO shard-0: rank 3 is here
 // or as JSON for programs (docs/operations.md, "Logs"):

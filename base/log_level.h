@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogLevel: how important a log line is, from the least important on.
 #pragma once
 

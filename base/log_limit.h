@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogLimit: limits one kind of log line to one line per second, so that other processes cannot
 // flood the log. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mutex, MutexLock and CondVar: std::mutex with the annotations that clang's -Wthread-safety
 // checks. They replace absl::Mutex, because Debian builds absl::Mutex without instrumentation and
 // the thread sanitizer then reports false races.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NearestName: the known name that a misspelled name most likely stands for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Powers with integer exponents that have the same bits on every machine. The C library selects a
 // variant of std::pow by instruction set, and the variants differ in the last place.
 #pragma once

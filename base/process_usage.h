@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processor time and memory that a process or thread on this machine has used, as the kernel counts
 // them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: each number is a pure function of (seed, counters). Therefore there
 // is no state to save, and a replay draws the same numbers. The function is SplitMix64's finalizer
 // over a keyed counter (Steele, Lea and Flood, OOPSLA 2014).

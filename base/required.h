@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Required: a field that a designated initializer must give. A Required field has no default value,
 // so an initializer that omits it does not compile. Use it for the rows of tables. Conversions are
 // implicit, so that a row and its readers look as if the field were a T.

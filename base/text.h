@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions that clean strings from outside the process, such as from files, other processes or the
 // operating system. A string in a message must be UTF-8, or the receiver cannot parse the message.
 // A string on a console or in a log must not end its line or control the terminal.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TraceFile: a trace of the threads of a process, in the JSON that Perfetto (ui.perfetto.dev) and
 // chrome://tracing load. Thread-safe. Each event is written immediately, so the file of a killed
 // process contains all its events. That file lacks the closing bracket, but the format allows this.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the costs of two jobs of bench/survival.py that run in turn."""
 import argparse
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of a change: jobs of sluice-server and synthetic_worker without computation, from two builds, run in turn.
 
 usage: builds.py --before FOLDER [options]

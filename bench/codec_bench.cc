@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures codecs against plain streams over the same amount of memory, in one run. Each row has a
 // floor that it should reach. bench/README.md explains the output.
 

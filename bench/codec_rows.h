@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rows of codec_bench. Each row consists of the measured work, the work that it is compared
 // with, and the required floor.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains while the links change, once for each kind of compression: with plans (`control.policy`) and with fixed codecs.
 
 usage: bench/control.py [--rates 100mbit,10mbit,100mbit] [--seconds 20] [--target 0.6] [--choices auto,fp16,...] [--out FOLDER]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of control: two jobs of sluice-server and synthetic_worker without computation run in turn. In one of them, shard 0 passes
 every step's measurements to the policy `auto`. It may choose only the codec that both jobs use, so that both send the same traffic.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains a job compressed and with `--dense`, seed by seed, and prints the difference between the results.
 
 usage: bench/convergence.py JOB.yaml [--seeds 1,2,3] [--set KEY=VALUE ...] [--points 1] [--nats 0.02] [--json FILE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures the memory throughput of each codec's kernels against a copy from device to device in
 // the same run. Thresholds keep 1 % of fp32 elements. The case `thresh. of fp16` reads the same
 // memory as fp16 and keeps far more.

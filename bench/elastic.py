@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the accuracy that elastic membership costs, seed by seed. In a job of four workers, two workers are killed after a
 third of the steps and restarted after two thirds. The benchmark compares this job with the same job without interruption.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the additional time of an exchange per step: one worker and one server, with and without exchanges, in turn.
 
 The run without exchanges uses mode local_sgd, whose only exchange is in the run's last step. The additional time is encoding,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares exchanges with their goals: Sluice, its own dense runs, PyTorch's DDP and bare TCP over the same links.
 
     ninja -C build/release sluice sluice-server

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single measurements of exchanges, over shaped links or loopback, and the command lines of exchange_goals.py and
 exchange_sweep.py, which combine them.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures how exchanges scale with workers, shards, parameters, density and the number of tensors, over links of one rate.
 
     ninja -C build/release sluice sluice-server

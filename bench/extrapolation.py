@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures how well the beginning of a dense run predicts the rest: curves through its first tests against the later tests.
 
 usage: extrapolation.py SCALARS.CSV...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains with five workers, one of which is broken from step 100 on, with and without a guard, and compares the test accuracies.
 
 usage: bench/guard.py [--seeds 1,2,3] [--faults large,nan,flipped] [--policies off,clip,skip] [--steps 470] [--json FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of a guard: two jobs of sluice-server and synthetic_workers without computation run in turn. In one of them, the shard
 compares the contributions (guard.policy skip). No worker is broken.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Float arrays that are far larger than any cache and aligned like tensors.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of metrics: two jobs of sluice-server and synthetic_worker without computation run in turn. In one of them,
 every process serves metrics, which are scraped once a second, and workers measure the losses of their codec. The other job has
 no metrics.

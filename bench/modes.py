@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains one job with `--dense` and others unchanged, seed by seed, and prints the costs and savings of each mode.
 
 usage: bench/modes.py JOB.yaml 'OTHER.yaml [KEY=VALUE ...]' ... [--seeds 1,2,3] [--set KEY=VALUE ...] [--points 1] [--json FILE]

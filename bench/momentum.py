@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains with settings tuned for dense, changes only the codecs, and prints how much the momentum table recovers for each.
 
 usage: bench/momentum.py [--seeds 1,2,3,4,5] [--by-hand 1,2] [--cases topk,ternary,adam] [--points 0.5] [--json FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that a job that chooses its codecs (`control: {policy: auto}`) is never slower than dense fp16: two jobs over the same links run in turn.
 
 usage: bench/never_slower.py [options]

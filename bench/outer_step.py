@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains with local steps and compares outer optimizers by their gain, for several numbers of local steps.
 
 usage: bench/outer_step.py [--seeds 1,2,3] [--steps 5,20,80] [--json FILE]

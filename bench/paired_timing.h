@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares two pieces of work by running them alternately. Other load slows both members of a pair
 // equally, so the median of the pairs' ratios is stable even if the times are not.
 #pragma once

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs benchmarks whose workers are Python processes: each worker is the benchmark itself with --worker."""
 import argparse
 import json

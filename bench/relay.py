@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the accuracy that relays cost and the bytes that they save: a job in racks against the same job without relays, with
 one codec on the slow link, seed by seed.
 

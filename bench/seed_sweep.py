@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The common flags of benchmarks that train a job seed by seed."""
 import argparse
 import json

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sender: encodes all chunks of a Side with one codec, with error feedback if the spec enables it.
 // It starts in the state that a codec has after several steps: with a full residual and the
 // threshold for its density.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Gives each worker and each shard its own network namespace behind a link that is shaped in both directions, like a
 # separate machine. A bridge joins all links. Runs `sluice bench exchange` there, or any other command.
 #

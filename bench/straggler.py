@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of one slow worker in modes that wait for it and in modes that do not: sluice-server and four
 synthetic_workers, one of which is stopped most of the time (SIGSTOP and SIGCONT, alternating every few milliseconds). Modes run
 in turn. `sync`, which waits for all workers, is the reference.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain memory streams that codecs are compared with. Each stream has the minimum memory
 // traffic of a codec, at the machine's best vector width.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures the cost of fault tolerance on real processes: sluice-server, and synthetic_worker in place of a training program.
 
 usage: survival.py [overhead] [shard] [worker] [memory] [options]; the default is all four

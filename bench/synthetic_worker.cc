@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // synthetic_worker: a worker of a real job without computation. It has fixed gradients over any
 // number of parameters, plain descent in the worker or on the shards, and a state of any size. A
 // step therefore consists only of Sluice's own work. bench/survival.py kills it, and

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains with four workers, one of which takes four times as many local steps as the others, with and without weights.
 
 usage: bench/uneven_steps.py [--seeds 1,2,3] [--samples 240000] [--local-steps 20] [--points 1] [--json FILE]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice evict` and `sluice set`: commands of an administrator to a running job.
 #pragma once
 

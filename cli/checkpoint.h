@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice checkpoint`: shows the contents of a folder of checkpoints, and whether a run can
 // continue from the folder.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice codecs`: prints the table of codecs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice debug-bundle`: collects what a maintainer needs to understand a job into one archive.
 #pragma once
 

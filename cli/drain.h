@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice drain`: says whether a shard may be restarted now, after requesting a checkpoint.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice explain`: describes keys of the job file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON Schema of job files, with which editors complete and check them.
 #pragma once
 

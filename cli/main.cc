@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sluice: runs a job on this machine, checks a job file, and shows the status of a running job.
 // This file only defines the flags.
 #include <unistd.h>

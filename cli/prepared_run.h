@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PreparedRun: all decisions about a local run before any process starts: the job, folders, ports
 // and links.
 #pragma once

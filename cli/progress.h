@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Progress: shows a running job. Formats a coordinator's status as a table for a terminal or as one
 // line for a log. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Report: the report of a run, made from the reports of its workers: checks, JSON and text. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RestartAnswer: whether one shard of a job may be restarted now, and what the job does then. Pure.
 #pragma once
 

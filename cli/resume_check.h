@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResumeCheck: finds out from a job's checkpoint folder whether a run may begin or continue there,
 // and at which step.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice run`: runs a job's shards and workers as processes on this machine, from start to report.
 #pragma once
 

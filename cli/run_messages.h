@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts that `sluice run` prints for a person. Pure.
 #pragma once
 

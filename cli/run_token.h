@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunToken: the secret of a local run. Loopback is open to every user of the machine, so the
 // run's processes accept only calls with the token of this file, which only its owner can read.
 #pragma once

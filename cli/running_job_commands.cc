@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/running_job_commands.h"
 
 #include <CLI/CLI.hpp>

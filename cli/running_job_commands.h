@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of the commands about a running job: `sluice status`, `why`, `drain`, `debug-bundle`,
 // `evict` and `set`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns a clause, such as the text of a StatusWarning, into a sentence.
 #pragma once
 

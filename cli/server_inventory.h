@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerInventory: the checkpoint data of one server in a job with `checkpoint.store: shards`. A
 // server has parts but no manifests. A manifest lists the parts that belong together.
 #pragma once

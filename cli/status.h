@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice status`: shows the status of a coordinator's job to people and programs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice validate`: explains a job file or lists its problems.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice why`: says in one paragraph what a job waits for and what to do about it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversions between the client library's public types and the types of the layers below.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of a worker's compressor to and from a program's memory: the residual of each tensor,
 // and the rest as bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes means in the element type that a program keeps its gradients in.
 #pragma once
 

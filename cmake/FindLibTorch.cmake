@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Imported targets for an unpacked LibTorch: sluice::libtorch (torch_cpu and c10; with SLUICE_CUDA also torch_cuda and
 # c10_cuda).
 # This module exists because LibTorch's own CMake files require the whole CUDA toolkit, and with LibTorch's root on

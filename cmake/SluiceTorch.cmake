@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # sluice_add_torch(TARGET): lets a program train a LibTorch model with DataParallel ("worker/torch/data_parallel.h") through
 # a client ("worker/rpc/remote_client.h") of a job ("job/file/job_file.h"). examples/own_loop.cc shows how.
 # Compiles Sluice's sources for LibTorch once for all targets, with the LibTorch that find_package(Torch) has found, or else

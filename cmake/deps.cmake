@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The only find_package calls of the project. scripts/setup.sh installs the packages.
 
 if(SLUICE_STATIC)

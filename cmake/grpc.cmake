@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gRPC of the folder SLUICE_GRPC_PREFIX instead of Debian's. With SLUICE_STATIC, all other libraries are static, too.
 # A program names the source files of its checks, but not the folder in which it was built.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `cmake --install` installs: the programs (component `programs`), sluice-worker with LibTorch (component `worker`), and
 # libraries with the interface of include/sluice and internal ones (install_library). The installed tree may be moved, because
 # nothing in it contains its own path.

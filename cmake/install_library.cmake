@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What other projects link: one shared library (component `library`), and in component `development` its headers, the
 # static libraries with internal headers, the sources for LibTorch, and the files for find_package and pkg-config.
 # CMAKE_INSTALL_LIBDIR is the folder of the libraries below the prefix.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # CUDA programs, with SLUICE_CUDA. sluice_cuda_program(NAME SOURCE main.cu) builds ${build}/bin/NAME from one source
 # and its headers. sluice_cuda_object(OUT SOURCE file.cu) builds an object file and sets OUT to its path.
 # sluice_cuda_check(NAME SOURCE file.cu SCRIPT file.py) is a target that runs a script on the source's PTX code. nvcc runs as

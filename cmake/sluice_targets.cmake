@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Functions that make Sluice's targets: one library per layer, one test program per tested layer.
 
 set(CMAKE_THREAD_PREFER_PTHREAD ON)

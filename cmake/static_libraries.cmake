@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # With SLUICE_STATIC: static libraries in all imported targets that Debian's CMake packages point to shared libraries. The
 # programs then need only glibc at run time.
 

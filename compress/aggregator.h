@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Aggregator: the receiving end of one chunk. The aggregator adds up the frames of many senders.
 // For most codecs, the result is the sum of the decoded frames divided by their number, and the
 // aggregator has no state. Separate aggregators serve votes, sketches, and codecs or compensators

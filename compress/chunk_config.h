@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ChunkConfig: the facts about a chunk that sender and receiver must know to encode and decode it.
 #pragma once
 

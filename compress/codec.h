@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec: encodes floats as the payload of a frame. Pure: equal inputs give equal bytes on every
 // machine and instruction set. A codec has no clock, no global random state, and no memory between
 // calls except the state that callers pass in. A lossy codec writes the dropped amounts to the

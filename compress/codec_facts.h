@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecFacts: the facts about a codec that control, momentum, warnings and GPUs use. The table of
 // codecs (codec_table.h) has them in each row; a row that omits one does not compile.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecSpec: one line of text that names a codec, its level, its options and its compensator, for
 // example `topk:1%+int4`, `int8:minmax,sr`, `ternary:0.5/noef`,
 // `topk:0.1%/dgc:0.9,clip=4,warmup=400`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only list of codecs, with all facts that other code needs. Tests, benches, --help and the job
 // file's checks iterate over this list. A new codec needs one row in codec_table.cc (and one in
 // format_table.cc), one .h/.cc pair, and one section each in docs/wire-format.md and

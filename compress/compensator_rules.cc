@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The compensators, and the rules on which codecs they suit (codec_table.h).
 #include <string>
 

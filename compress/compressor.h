@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compressor: encodes all chunks of one sender, step by step, for a worker's uplink or a shard's
 // downlink. It holds a compensator for each chunk and the state of stateful codecs. For sparse
 // codecs, it also holds one threshold for all chunks with the same spec (with scope=tensor, one for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interfaces for encoding on the device that holds the gradients. A device produces the same bytes
 // and residuals as the codecs on the processor. compress/gpu implements these interfaces.
 #pragma once

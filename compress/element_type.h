@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ElementType: the floating-point types of gradients.
 #pragma once
 

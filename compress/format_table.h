@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The only list of payload formats: the ids in frame headers, and the functions that read payloads.
 // A new format needs one line in format_table.cc and one section in docs/wire-format.md.
 #pragma once

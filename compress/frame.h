@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frame: the self-describing encoding of one chunk, for transport and storage. docs/wire-format.md
 // is normative. A frame has a header of 20 bytes (magic, version, format, flags, element count,
 // payload size, CRC-32C), followed by the payload.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics of parts of frames. They read as little of a frame as its format allows, and nothing
 // before or after the part. All frames must be valid for the chunk (ValidateFrames) and must decode
 // alone (DecodeAlone).

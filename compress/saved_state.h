@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SavedState: the state of one chunk's sender or receiver between steps, as named lists of floats.
 // A checkpoint contains this state, so a restored run continues bit for bit as if it had never
 // stopped.

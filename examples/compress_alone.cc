@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Uses the compression library alone: four senders and a receiver in one loop, without a network
 // or LibTorch. Each sender pulls the weights towards its own target. Together, the senders should
 // reach the mean of the targets, with the codecs on the command line.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // own_loop: a plain LibTorch training loop. The lines that end in `// +` make it distributed.
 //
 // On one machine, with the programs of build/release/bin in PATH, in three terminals (or with & in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ControlSpec: the job file's `control` section and its schedules. A schedule is known before the
 // job starts and defines the density in every step.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The keys of a job file whose values are a few words, as enumerations. Each has a table of its
 // names. After a file is read, code compares values and not names. job/modes.h has the modes.
 #pragma once

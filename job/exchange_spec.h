@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeSpec, ParentPlans and LocalStepsSpec: how the workers and shards of a job exchange
 // gradients. The options of shards, pipelines, sessions and the coordinator hold the job's
 // ExchangeSpec.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GuardSpec: the job file's `guard` section, which protects a job from the contributions of a
 // broken or hostile worker.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobSpec: a job file in the form that programs use: read, completed with defaults, and checked
 // (job/file). A JobSpec has only plain types, so that layers with LibTorch and pure cores can share
 // it. docs/job-file.md explains the keys.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MergeSpec: the job file's `merge_` keys, which say how contributions become one result.
 #pragma once
 

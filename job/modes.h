@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of modes: the facts in which the modes of a job differ. Code asks for a fact and does
 // not compare modes, so that a new mode needs a row here, its keys in the schema, and code only for
 // behavior that no other mode has.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes the momentum of a job's optimizer when gradients are delayed, because codecs hold values
 // back or because workers do not wait for each other. Momentum amplifies delay (docs/control.md).
 // The rule is a table over codecs, because the measured ratio of residual to gradient does not

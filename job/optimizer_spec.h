@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OptimizerSpec and LrScheduleSpec: the update rule for parameters and the schedule of its learning
 // rate.
 #pragma once

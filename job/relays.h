@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a job with relays into its parts. The workers of such a job are in racks. A relay sums the
 // contributions of its rack. To the servers, the relay is one worker, whose weight is the number of
 // contributions in the sum. So the whole job consists of one job for the servers, whose workers are

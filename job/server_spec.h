@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerSpec: the timeouts, limits and ports of a job's servers (section `server` of a job file).
 #pragma once
 

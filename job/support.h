@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The support table: the combinations of codec, compensator, direction, mode, update rule and
 // membership that this version can run, and the reasons why it cannot run the others. Loading a job
 // checks this table, and docs/compression.md shows it. compress/codec_table.h lists the codecs and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModelSpec, DataSpec and TrainingSpec: the model, its data, and how each worker trains. Comments
 // name the models and formats that use a field.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sockets that listen on TCP ports, and the connections that these sockets accept.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointSpec: the place and the interval of a job's checkpoints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressionPlan: the codecs of tensors from a given step on, in the form that messages and
 // checkpoints carry. Shard 0 makes the plans; see docs/protocol.md ("Plans"). Each frame names its
 // own codec, so a receiver can decode it without a plan.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CompressionSpec: the codecs that the job file selects for the job's tensors, in both directions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DiskWait: a wait for a disk or a file, which a process reports to the coordinator.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between workers and shards about one bundle of one step, as plain types. They mirror
 // proto/sluice/v1 without protobuf, for the pure cores on both sides. docs/protocol.md defines the
 // rules.

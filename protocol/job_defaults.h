@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defaults of the keys of job files, from proto/sluice/v1/job.proto, in bytes, durations and the
 // units of the keys. tools/make_job_defaults.py writes this file.
 #pragma once

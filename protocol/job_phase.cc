@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/job_phase.h"
 
 namespace sluice::protocol {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobPhase: the state of a whole job. The coordinator reports the phase to every process.
 #pragma once
 

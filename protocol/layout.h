@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Layout: the division of a tensor table into chunks, bundles and fragments, and their placement on
 // shards.
 // The layout depends only on (table, shards, parameters), so workers and shards compute the same

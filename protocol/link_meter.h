@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinkMeter: measures one direction of a link at the receiver of one stream. The meter finds the
 // busy periods, in which bytes travelled without a pause. The caller passes the time, so the meter
 // reads no clock. Not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between a worker and the coordinator as plain types. The pure cores on both sides use
 // them, because cores do not include protobuf. docs/protocol.md defines the rules.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides who may write a part of a checkpoint.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state after a step, divided into parts as in job checkpoints. The types are plain, for the
 // cores on both sides. docs/checkpoints.md describes the layout on disk.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StageTimes: the processor time that the threads of a process spend in each stage of its
 // exchanges.
 #pragma once

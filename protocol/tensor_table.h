@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorTable: the ordered list of a job's tensors. Trained tensors come first, then buffers, which
 // are averaged at intervals. The tables of all workers must be equal.
 #pragma once

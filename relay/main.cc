@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sluice-relay: acts for the workers of one rack; see docs/relay.md.
 #include <CLI/CLI.hpp>
 #include <atomic>

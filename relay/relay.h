@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Relay: runs a relay in a process: the servers of its rack, a worker session with the parent job,
 // and the thread between them. If a failure on either side can be repaired from a checkpoint, the
 // rack's members join the relay again, the relay joins the parent job again, and both continue from

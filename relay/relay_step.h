@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RelayStep: a relay's state for the open step. It holds the sums that the rack's shards forwarded,
 // by tensor, decides which tensors can go to the parent job, and builds the publications when the
 // parent job has finished the step. If the relays do not wait for each other, it also keeps the

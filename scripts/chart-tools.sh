@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the tools that check the chart into .deps/chart/: helm, helm-unittest, kubeconform and helm-docs, as Go
 # programs of pinned versions, and the schemas of Kubernetes and of the custom resources that the chart may create or that deploy/kubernetes has examples of.
 # Needs Go and PyYAML (python3-yaml). Idempotent; the first run takes minutes.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Packs helm/sluice into DIR/sluice-VERSION.tgz, which `helm push` uploads to an OCI registry. VERSION is the chart's version and
 # the tag of the images. Helm allows no `~` in it, so 0.2.0~rc1 becomes 0.2.0-rc1.
 # usage: scripts/chart.sh VERSION DIR     (scripts/release.sh calls it)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes strict JSON schemas for kubeconform, without a network, from Kubernetes' own OpenAPI file or from definitions of custom
 resources.
 

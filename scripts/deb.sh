@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes Debian packages of installed trees: `sluice` of the programs, `libsluiceX.Y` of the shared library, whose soname has this
 # version, `libsluice-dev` of what compilers need, and `sluice-worker` of the worker and LibTorch. Adds manual pages as Debian
 # wants them, the licences, a systemd unit and the dependencies on Debian's libraries.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains a CNN on Fashion-MNIST with 4 workers and 2 server shards on this machine and sends about a hundredth of the
 # bytes. Then shows the gain on a slow link. usage: scripts/demo.sh [--no-link]
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints the demo's results. Exits with 1 if they fall short of the README's promises. usage: demo_summary.py FOLDER"""
 import json
 import pathlib

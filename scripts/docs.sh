@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the documentation site into build/site and checks it: every link and anchor, and that no page loads anything from another host.
 # MkDocs and its theme go into .deps/docs, once.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prepares the data sets of bench/experiments in build/data, from Debian 12's packages. Existing sets are left alone.
 
 usage: scripts/experiment_data.py [fashion-mnist] [bible] [letter] [digits] [clipart]        (default: all)

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds what the release links statically and Debian 12 does not have into .deps/grpc: gRPC 1.56.2 (Debian's 1.51 has known
 # denial-of-service holes), and Highway and prometheus-cpp, which Debian packages only as shared libraries. All
 # other libraries are Debian's. Takes ten minutes on two cores. Idempotent. Called by scripts/setup.sh --grpc.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the files of a release in DIR: a tarball of the programs that contain all libraries but glibc, the same as a Debian
 # package, Debian packages of the C++ library and of sluice-worker with LibTorch, the chart, bills of materials, the notes of
 # CHANGELOG.md and SHA256SUMS.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the build and test dependencies of Sluice on Debian 12: Debian's packages, LibTorch from its PyPI wheel into
 # .deps/, and beside it TensorBoard, with which one test reads our event files.
 # Idempotent: existing parts are left alone. On another distribution it lists the missing packages and stops.

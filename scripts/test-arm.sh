@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Compiles base/ and compress/ for ARM (aarch64) and runs their tests in QEMU's user mode. Also checks that the checksum uses the
 # processor's instruction. On Debian 12, it installs the cross compiler and QEMU, and puts ARM's libraries into .deps/arm64.
 # usage: scripts/test-arm.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # On a machine with an NVIDIA GPU: builds the GPU kernels, compares their output with the processor's, looks for races and
 # bad accesses, and measures. Needs a CUDA toolkit (tested with 13.0) and a C++ compiler, but no other dependency of Sluice.
 # After scripts/setup.sh --cuda it also builds preset cuda, runs the encoder's tests on the GPU, and trains with

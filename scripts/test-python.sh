@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Python package as a user does, into a new virtual environment, and runs its tests with PyTorch from .deps/python.
 # usage: scripts/test-python.sh [--frameworks] [PYTEST ARGUMENTS]
 #   --frameworks also installs Lightning, Accelerate, Transformers and what runs a notebook (75 MB), without which their tests are skipped

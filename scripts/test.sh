@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds Sluice and runs its tests. usage: scripts/test.sh [PRESET]   (default: release)
 set -euo pipefail
 cd "$(dirname "$0")/.."

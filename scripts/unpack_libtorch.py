@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Unpacks LibTorch from its wheels into include/ and lib/, as a LibTorch zip would, and its licences into licenses/.
 
 usage: unpack_libtorch.py WHEELS ROOT yes|no     yes: the GPU libraries too

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sluice-server: runs one shard of a job; shard 0 also runs the coordinator.
 #include <signal.h>
 #include <unistd.h>

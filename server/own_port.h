@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OwnPort: asks every few seconds, on a separate thread, whether the process's gRPC port answers.
 // The result is for /livez. PortHealth, which is pure, decides when the port counts as
 // unresponsive.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parent: the process that started this one and holds the other end of this process's standard
 // input. It sends the job there; end of input means that the parent has ended.
 #pragma once

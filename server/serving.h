@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Common parts of sluice-server and sluice-relay, the programs that run a Server.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The layer check itself: finds a planted include, passes a clean tree."""
 import pathlib
 import subprocess

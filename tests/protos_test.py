@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check of released numbers itself: finds a moved number, another type, a field that is gone; lets new ones be."""
 import pathlib
 import subprocess

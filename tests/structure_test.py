@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check of sizes itself: each rule finds a planted fault, and passes what is just within its limit."""
 import collections
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that every function of Sluice that tests/tsan.supp names exists: an entry for a function that was renamed or moved suppresses
 nothing, and a sanitizer test then fails by chance.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares what pip-audit found with the advisories that SECURITY.md names.
 
 usage: advisories.py FOUND.json SECURITY.md

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Looks for advisories about the gRPC of a release that SECURITY.md does not name. Uses pip-audit and the database of PyPI, because the
 # Python package grpcio contains the same C++ code under the same version numbers.
 # Exits with 0 if all are named, 1 if one is not, 3 if no database is reachable.

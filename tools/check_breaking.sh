@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Compares proto/ with the schema of each release by `buf breaking`, a second opinion beside tools/check_protos.py. It knows more
 # kinds of changes, but not that a method may be removed or a key renamed, so it checks numbers, types and reservations. The first
 # run installs buf into .deps/buf. Needs the history of git.

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects and the examples in deploy/kubernetes
 # against the schemas of the oldest and the newest supported Kubernetes, helm-unittest, that its README lists all values, and that
 # a registry accepts its package and gives it back.

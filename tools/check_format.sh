@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Checks that clang-format 14 would not change any C++ file and that every script parses. `--fix` rewrites the files.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks deploy/docker/Dockerfile and its files without building them: copied files exist, bases and wheels are pinned, images have
 labels and run as a user, packages leave nothing behind.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that every #include follows tools/layers.txt. CMake links libraries but does not prevent an include.
 
 usage: check_layers.py ROOT   exits 1 and names each include that is not allowed.

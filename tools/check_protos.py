@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that no released field, enum value or method changed its number, type or place, because neighbouring versions, files and golden
 frames read them by number. A field may be renamed if its option `old_name` has the old name. A removed field or value must be reserved,
 by number and name. A method or a whole message cannot be reserved: its lines in released.txt stay, marked `removed`, and its name is

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks the built documentation site: no page loads anything from another host, search knows every page, and a reader who wants to train
 a model on four machines finds the steps with one click from the first page.
 

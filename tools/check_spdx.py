@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Lists tracked sources without a line that names their licence in SPDX's terms, or adds these lines.
 
 usage: check_spdx.py ROOT          exits with 1 if a source lacks the line

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs clang-tidy 14 and clang's thread annotations over our sources: not the tests, because GoogleTest's macros cost
 # minutes, and not the Python module, because pip brings nanobind's headers.
 # usage: tools/check_tidy.sh [--analyze] [--seconds N] [FILE...]

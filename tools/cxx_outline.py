@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the functions and classes of a C++ source by its braces, without a compiler or macros. Good enough to measure sizes."""
 import bisect
 import dataclasses

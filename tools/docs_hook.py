@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hooks of mkdocs.yml: pages for the repository's files outside docs/ that pages link to, the reference of the Python package, and Markdown as
 the code host reads it.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the chart's Grafana dashboards from the panels below: 20 lines here make 1,000 lines of JSON there.
 
 usage: tools/make_dashboards.py [--check]     --check: writes nothing; exits 1 if a file differs from the output

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes docs/flags.md from the --help texts of the programs.
 
 usage: make_flags_page.py BIN            BIN is the folder with the programs, such as build/release/bin

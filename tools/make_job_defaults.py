@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes protocol/job_defaults.h: the defaults of job-file keys as constants, from the schema in job.proto.
 
 usage: make_job_defaults.py ROOT [--check]
@@ -45,7 +46,7 @@ def constant(section, kind, key, options):
 
 def header(schema):
     schema = re.sub(r"^\s*//.*$", "", schema, flags=re.MULTILINE)
-    lines = ["// Defaults of the keys of job files, from proto/sluice/v1/job.proto, in bytes, durations and the",
+    lines = ["// SPDX-License-Identifier: Apache-2.0", "// Defaults of the keys of job files, from proto/sluice/v1/job.proto, in bytes, durations and the",
              "// units of the keys. tools/make_job_defaults.py writes this file.",
              "#pragma once", "", "#include <cstdint>", "", '#include "absl/time/time.h"', "",
              "namespace sluice::protocol::defaults {", ""]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of keys in docs/job-file.md from `sluice explain --json`, which describes the schema.
 
 usage: make_job_tables.py BIN            BIN is the folder with the programs, such as build/release/bin

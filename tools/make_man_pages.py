@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the manual pages of the programs from their --help texts, as docs/flags.md is made.
 
 usage: make_man_pages.py BIN VERSION OUT PROGRAM...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the rows of metrics in docs/metrics.md: the page has the order, and the code has the type and the help text of each metric.
 
 usage: make_metrics_tables.py            writes them

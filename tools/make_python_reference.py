@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the reference of the Python package from its docstrings. It reads the sources and does not import the package.
 
 usage: make_python_reference.py ROOT     prints the page; exits with 1 and names each missing or wrong part of a docstring

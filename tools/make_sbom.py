@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the bill of materials (SPDX 2.3, JSON) and the licence texts of programs or a library that contain libraries.
 
 usage: make_sbom.py BUILD VERSION SBOM LICENSES FILE...     FILE is a program or a shared library below BUILD, such as bin/sluice

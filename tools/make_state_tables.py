@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the tables of states in docs/protocol.md from the coordinator's code: the comments of the enums and the lists of transitions.
 
 usage: make_state_tables.py            writes them

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes THIRD_PARTY.md: the Debian packages that the installed programs link, and the licences in their copyright files.
 
 usage: make_third_party.py FILE...            FILE is a program or a shared library of the build

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Writes the output of `sluice codecs --support` into docs/compression.md.
 #
 # usage: tools/update_support_table.sh [BUILD_DIR]     default: build/release

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LaunchEnvironment: reads a worker's place in the job from flags and from the environment of ssh,
 // Slurm, torchrun and Kubernetes.
 #pragma once

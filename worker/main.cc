@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sluice-worker: trains the model of a job file as one of its ranks.
 #include <signal.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkerReport: the JSON that sluice-worker writes to --report, for the launcher and for scripts.
 #pragma once
 

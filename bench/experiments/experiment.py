@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Experiments as data: reads a YAML file and lists its trials. Nothing here reads a clock or starts a program.
 
 bench/README.md explains the files' format.

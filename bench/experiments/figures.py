@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statistics of records: summaries over seeds, paired differences, cost to the target and performance profiles. All functions are pure."""
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Line charts as SVG. Equal figures give equal bytes, so a committed chart only changes with its figures."""
 from __future__ import annotations
 

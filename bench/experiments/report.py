@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the report of an experiment's records: a page with tables and charts (SVG) for docs/results.
 
     bench/experiments/report.py quick_validation                          # from build/experiments into docs/results

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the trials of an experiment, one at a time. Each finished trial is a JSON record, so an interrupted run continues.
 
     bench/experiments/run.py quick_validation                      # half a minute

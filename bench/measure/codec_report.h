@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecReport: measures each codec on a model's gradients: bytes, errors and times. It uses the
 // Compressor, layout and Aggregator of a job, without a network. It implements `sluice bench
 // codecs`.

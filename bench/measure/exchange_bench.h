@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice bench exchange`: measures how long workers take to exchange a step's gradients, and
 // compares it with an exchange without compression.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flags of `sluice bench exchange` and of its workers.
 #pragma once
 

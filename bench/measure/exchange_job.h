@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeJob: what `sluice bench exchange` measures, namely the tensors, the codecs, the number of
 // processes, and the job file that all processes share. Pure, except for reading a table's file.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangePlan: the command lines of all processes of `sluice bench exchange`. Pure.
 #pragma once
 

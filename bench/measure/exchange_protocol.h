@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines between `sluice bench exchange` and its workers. Workers read orders from standard
 // input, and write answers among log lines to standard output. Pure. Times come from
 // CLOCK_MONOTONIC, which all processes of a machine share.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeReport: summarizes the turns of `sluice bench exchange` as spreads, rates and floors, and
 // formats them as a table and as JSON. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeSession: the processes of one measured job, from start to end, with turns in between.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeWorker: a worker of a real job without computation. `sluice bench exchange` starts one
 // for each rank and orders its turns (bench/measure/exchange_protocol.h).
 #pragma once

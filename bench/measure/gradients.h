@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SyntheticGradients: random gradients with the statistics of training. They are a pure function of
 // (seed, worker, step, tensor), so that any number of synthetic workers agree without
 // communication.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModelTable: the trainable tensors of well-known models, with name, shape and order, for
 // benchmarks and synthetic workers. The models themselves are not needed.
 #pragma once

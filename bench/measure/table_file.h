@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensor tables as text, for benchmarks on models that ModelTable does not know. Each line has one
 // tensor: its name and then its dimensions, outermost first, separated by spaces. A # starts a
 // comment; empty lines are ignored. A name without dimensions is a scalar.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UsageClient: asks servers for their processor time, in total and by stage of exchanges, and for
 // their memory.
 #pragma once

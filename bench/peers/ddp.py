@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures one exchange of gradients of PyTorch's DistributedDataParallel on gloo, over the same links as Sluice.
 
     bench/shaped.sh --workers 4 --shards 1 --rate 1gbit --exec bench/peers/ddp.py

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a debug bundle as a .tar.gz file that only its owner can read.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BundleContents: the files of a debug bundle and a list of what could not be collected. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collects the ends of the log files of a folder for a debug bundle.
 #pragma once
 

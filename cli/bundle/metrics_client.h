@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FetchMetrics: reads /metrics of a process over plain HTTP.
 #pragma once
 

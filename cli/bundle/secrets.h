@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Secrets: recognizes files that must not leave a machine, and removes known tokens from texts.
 // Pure.
 #pragma once

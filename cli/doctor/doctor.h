@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `sluice doctor`: checks the network between two machines before a first run.
 #pragma once
 

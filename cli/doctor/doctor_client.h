@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DoctorClient: the connecting end of `sluice doctor`. It makes all checks, one after the other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DoctorService: the listening end of `sluice doctor`. It serves one peer, and waits until the peer
 // has told its figures.
 #pragma once

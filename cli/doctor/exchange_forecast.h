@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ExchangeForecast: how long the exchange of a step takes on a measured link, for some codecs.
 #pragma once
 

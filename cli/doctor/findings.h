@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DoctorFindings: the results of `sluice doctor`, seen from one of the two machines, and the checks
 // that follow from them. Pure.
 #pragma once

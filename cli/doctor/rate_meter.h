@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RateMeter: the rate at which blocks arrive. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ServerPort: a gRPC server for a single service and a few calls, with limits on all that strangers
 // can send.
 #pragma once

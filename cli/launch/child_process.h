@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ChildProcess: a program that runs in a separate process group. Its last lines of output are kept.
 #pragma once
 

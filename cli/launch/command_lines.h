@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CommandLines: the command lines and environments of all processes of a job that runs on this
 // machine. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Console: prints the output of a run for a person. The output consists of lines and, on a
 // terminal, of a block below the lines that is redrawn in place. Strings may come from other
 // processes, so their control characters are escaped.

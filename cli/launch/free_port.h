@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FreePort: reserves a loopback TCP port for a process that is about to start.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GroupGuard: kills a process group when the process that started the guard ends.
 #pragma once
 

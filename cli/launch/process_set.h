@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ProcessSet: starts, monitors and ends all processes of a run.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Quantity: parses link rates as people write them, and formats byte counts, ratios and durations
 // for people.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RestartPolicy: decides whether a process that ended is restarted, when, and how often at most.
 // Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StatusClient: asks a coordinator for the status of its job or for a checkpoint. Requests do not
 // block the caller.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/pacing/connect_request.h"
 
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The head of an HTTP CONNECT request (RFC 9110, 9.3.6), as gRPC sends it to its proxy.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinkPacer: simulates a link of a given rate for each process of a run, in user space and without
 // root. The pacer is an HTTP CONNECT proxy on loopback with one listening port per process. It
 // limits both directions of each process. Bytes from process i to process j use the outgoing bucket

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/pacing/paced_tunnel.h"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PacedTunnel: one connection through a LinkPacer. It consists of two pipes with bounded buffers,
 // and two buckets limit each pipe.
 #pragma once

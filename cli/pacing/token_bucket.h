@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TokenBucket: the number of bytes that one direction of a link may carry now. Pure: the caller
 // passes the time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `blocktopk:B` (B is a power of two from 4 to 4096): sends the element of largest magnitude
 // in each block of B elements. If several are equal, the one at the lowest position is sent. Values
 // are coded as in sparse_values.h.

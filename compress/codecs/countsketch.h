@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `countsketch:Rx` (Charikar et al. 2002; SketchedSGD, Ivkin et al. 2019; FetchSGD, Rothchild
 // et al. 2020): a linear sketch of the gradient.
 //

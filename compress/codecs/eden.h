@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `eden:b` (b = 1 to 4): rotates blocks at random, so that any input looks normally
 // distributed, and quantises them with the best b-bit code for that distribution. DRIVE and EDEN
 // (Vargaftik et al., NeurIPS 2021 and ICML 2022).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec fp8: 8-bit floats with a scale for each block of 256 elements (formats: Micikevicius et al.
 // 2022). The scale maps the block's largest value to the format's largest.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs fp16 and bf16: saturating casts to 16 bits per element. The residual keeps the rounding
 // error.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `intsum:b` (b = 2, 4 or 8): codes of b bits whose step sizes are the same for all senders
 // of a chunk, so that the receiver can add integers. The codec follows the idea of THC (Li et al.,
 // NSDI 2024), without THC's extra round trip and rotation.

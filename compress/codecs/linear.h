@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs int8, int4 and int2: linear quantization with a scale for each block of 256 elements.
 //
 //   int8, int4, int2  code = acc / scale rounded to nearest even, ±(2^(b-1) - 1); scale = largest

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `lsh` (SimHash: Charikar 2002): compares each block of 256 elements with the block that was
 // last sent in full at the same position. If both point in the same direction, the frame contains
 // only a gain that multiplies the earlier block. Otherwise the frame contains 8-bit codes with a

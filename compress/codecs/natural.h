@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `natural` (natural compression: Horváth et al. 2019): rounds each value to one of the two
 // neighbouring powers of two, with probabilities that preserve the mean. Powers of two stay
 // unchanged. The codec takes 1 + w + 1/32 bits per element, in blocks of 512. w is the number of

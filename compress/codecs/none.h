@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `none`: unchanged fp32 values. Lossless.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `powersgd:r` (rank 1 to 32): represents a matrix as the product of two thin matrices,
 // computed by one power iteration that starts from the last step's result. The method is PowerSGD
 // (Vogels et al., NeurIPS 2019) with separate factors for each sender: every frame can be decoded

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `qsgd:b` (QSGD: Alistarh et al. 2017; b = 2 to 8): blocks of 512 codes, each of which is
 // multiplied by the block's step. A code is acc / step, rounded to one of its two neighbours with
 // probabilities that preserve the mean. The step is the block's largest magnitude / (2^(b-1) - 1).

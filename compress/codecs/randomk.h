@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `randomk:d`: ceil(d n) elements at random positions. Sender and receiver derive the
 // positions from one key, so frames contain no positions (Stich et al. 2018; unbiased: Konečný et
 // al. 2016).

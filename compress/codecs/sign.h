@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs that send signs, in blocks of 1,024 elements. Elements that are zero stay zero.
 // - `sign`: ± the block's mean magnitude (EF-SignSGD: Karimireddy et al. 2019; blocks: Zheng et al.
 //   2019). About 1.02 bits per element; biased, so it needs feedback.

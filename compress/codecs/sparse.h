@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs that send the elements of largest magnitude, as Rice-coded positions and values
 // (sparse_values.h). The residual keeps the other elements, so these codecs need feedback (Aji and
 // Heafield 2017; Stich et al. 2018). All of them write the same format.

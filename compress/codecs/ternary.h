@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `ternary`: for each block of 256 elements, sends the signs of all values that reach a given
 // share of the block's largest magnitude, and one scale, which is the mean magnitude of these
 // values. The density depends on the data. Positions are Rice-coded over the whole frame.

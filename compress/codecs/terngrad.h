@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec `terngrad` (TernGrad: Wen et al. 2017): sends each element as ±s with probability |acc| /
 // s, and otherwise as 0. s is the chunk's largest magnitude, but at most 2.5 times the chunk's root
 // mean square. The share of sent elements is p = mean |acc| / s. A bitmap takes about 1 + p bits

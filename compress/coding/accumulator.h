@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The accumulator acc = gradient + residual, which codecs encode. Its elements are checked before
 // anything is written.
 #pragma once

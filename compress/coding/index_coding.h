@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rice coding of small unsigned numbers in two planes: the low bits of all numbers at a fixed
 // width, and their quotients in unary. Separate planes are faster to decode than one bit stream.
 // Sorted positions are coded as gaps.

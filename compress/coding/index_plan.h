@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the coding of a list of numbers from sums over the numbers, and computes the sizes of the
 // coding's planes. The encoders on a processor and on a GPU share this code. docs/wire-format.md
 // defines the rules. base/float_bits.h explains why the functions are constexpr.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of `powersgd` that compute no sums: shapes, positions of factors in a payload,
 // rounding, and replacements for lost columns. The encoders on a processor and on a GPU share this
 // code. docs/wire-format.md defines the rules. float_bits.h explains why the functions are

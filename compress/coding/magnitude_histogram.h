@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MagnitudeHistogram: counts |x| in logarithmic bins (8 per octave). A top-k threshold is derived
 // from the counts. Merging does not depend on the order, so a threshold does not depend on the
 // order in which chunks were encoded.

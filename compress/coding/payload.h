@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Access to scalars at any offset of a payload whose size has been checked, and errors that all
 // payload formats share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values at places that the receiver knows. If some of the values are 0, one bit per place marks
 // the values that are not 0. In all other respects, the format is as in sparse_values.h.
 // docs/wire-format.md defines the layout.

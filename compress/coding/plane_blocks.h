@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of kStochasticBlock codes in bit planes, as in payloads. Each plane of a block of c
 // elements has ceil(c / 8) bytes.
 #pragma once

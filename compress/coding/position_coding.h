@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coding of ascending positions as gaps, in one of four ways. One byte in the payload names the
 // coding. The encoder uses the smallest coding, or the one that the spec requests.
 // docs/wire-format.md defines the layouts.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values of sparse codecs: the kept elements of a chunk, in one of four formats.
 // docs/wire-format.md defines the layouts.
 //

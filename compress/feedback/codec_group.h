@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecGroup: chunks of one sender that have an equal spec and, with scope=tensor, belong to one
 // tensor. They share a codec and, if the codec uses one, a threshold, which is adjusted to the
 // density after each step.

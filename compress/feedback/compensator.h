@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compensator: computes the input of a codec for one chunk, and keeps what the codec drops. A
 // compensator owns its state and is not thread-safe. Most compensators obey the additive
 // conservation law for any mix of codecs and thresholds: sum of decoded frames + residual == sum of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Deep Gradient Compression (Lin et al. 2018): error feedback with a momentum that the sender
 // keeps. It is for sparse codecs, and the optimizer must have no momentum. Per element and step:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/feedback/difference.h"
 
 #include <bit>

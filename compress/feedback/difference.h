@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EF21 (Richtarik et al. 2021) and DIANA (Mishchenko et al. 2019): senders encode the difference
 // between their gradient and a memory that the receiver knows. Sender s of S, per element and step:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResidualMerge: computes the initial states of a job's senders when their number changes. All new
 // senders begin with the mean of the old compensators' states (residuals, memories and momenta).
 // The mean over the new senders then equals the mean over the old ones, so no residual is lost or

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batch: the chunks that a GpuEncoder encodes together, and the offsets of all their data. The
 // offsets are computed before the memory is allocated.
 #pragma once

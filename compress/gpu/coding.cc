@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/gpu/coding.h"
 
 #include "compress/codec_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps codecs to kernels on a device, and answers questions about payloads before they are encoded.
 #pragma once
 

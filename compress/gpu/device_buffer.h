@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceBuffer: reusable memory of a device, and the layout of its contents.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/gpu/device_residuals.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceResiduals: the residuals of chunks in a device's memory, and buffers for the new residuals
 // of an encoding.
 #pragma once

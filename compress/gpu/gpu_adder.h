@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GpuAdder: adds frames to sums on the device. Payloads are copied to the device unchanged, except
 // that the processor first decodes payloads of formats without a kernel.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replaces the CUDA device in builds without SLUICE_CUDA.
 #include "compress/gpu/kernels/device.h"
 

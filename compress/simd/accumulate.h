@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels over gradient + residual that all codecs share. The arithmetic rules in
 // docs/wire-format.md make results equal on every instruction set.
 #pragma once

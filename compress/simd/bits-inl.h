@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions for kernels that compare 64 floats and return the results as the bits of a word.
 // Included once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_BITS_INL_H_) == defined(HWY_TARGET_TOGGLE)

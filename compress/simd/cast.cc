@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/simd/cast.h"
 
 #include <type_traits>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the casts fp16, bf16 and fp8: gradient + residual to shorter floats and back. Random
 // numbers are a function of (key, index of the element); see random-inl.h.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of compensators. Every product and every sum is rounded separately.
 #pragma once
 

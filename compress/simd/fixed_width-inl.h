@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Packs fixed-width numbers into bits and unpacks them, for compress/simd/positions.h. Included
 // once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_FIXED_WIDTH_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of codec `intsum`: quantising a block, packing its codes in planes, and adding the codes
 // of many senders. A block of c codes of b bits takes h = ceil(c b / 8) bytes. Code i is in byte i
 // mod h and begins at bit b floor(i / h).

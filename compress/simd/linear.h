@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of linear quantization: blocks of at most kLinearBlock values to small integers and back.
 // Random numbers are a function of (key, index of the element); see random-inl.h.
 #pragma once

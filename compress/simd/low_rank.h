@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of codec `powersgd`: products of a matrix with a few columns, and of such columns with
 // each other. The matrix is stored row by row. Factors are stored column by column: `rank` columns
 // with one float per row or per column of the matrix.

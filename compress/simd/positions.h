@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of index coding: packing and unpacking numbers of a fixed width, sums of quotients, and
 // the positions of ones. All kernels use integer arithmetic, so every instruction set gives the
 // same results.

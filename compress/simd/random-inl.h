@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers as a function of a key and an index, computed one vector at a time. Included
 // once per instruction set. docs/wire-format.md defines the formula.
 #if defined(SLUICE_COMPRESS_SIMD_RANDOM_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of `eden` other than the transform: blocks and their offsets in a payload, signs, and
 // scales. The CPU and GPU encoders share this code. docs/wire-format.md defines the rules. The
 // functions are constexpr for the reason in float_bits.h.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of codec `eden`: the Walsh-Hadamard transform, and operations on blocks before and after
 // it. Sums over a block are computed in 16 lanes (element i in lane i mod 16, in order). Then lanes
 // l and l + 8 are added, then l and l + 4, then l and l + 2, then the remaining two.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of sparse codecs. One pass over gradient and residual selects the large elements.
 #pragma once
 

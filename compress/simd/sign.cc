@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/simd/sign.h"
 
 #include "base/float_bits.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the codecs `sign`, `signsgd` and `onebit`. One pass over memory computes signs, zeros,
 // block means and the residual. Other kernels add signs to sums.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of the unbiased codecs `qsgd` and `natural`: stochastic rounding of a block to codes, and
 // storage of codes in bit planes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The instruction sets for which the kernels in this folder are compiled. Each kernel has one
 // source, which is compiled once per instruction set. On its first call, a kernel selects the
 // machine's best set. All sets give identical results; tests verify this by forcing each set.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel of codec `ternary`. One pass over memory computes the kept elements, the scale and the
 // residual of each block.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that convert the values of sparse codecs to the codes of compress/coding/sparse_values.h
 // and back. The rounding error (value - decoded) replaces each value.
 #pragma once

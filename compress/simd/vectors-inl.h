@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loops over vectors, for kernels. Included once per instruction set.
 #if defined(SLUICE_COMPRESS_SIMD_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_COMPRESS_SIMD_VECTORS_INL_H_

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the images of deploy/docker/Dockerfile with buildah, on a base made by mmdebstrap, without a registry or an
 # engine. Needs Debian 12 and root. Writes OCI archives, which `ctr images import`, `podman load` and `skopeo` read.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Unpacks NVIDIA's libraries of deploy/docker/cuda-wheels.txt into OUT, beside LibTorch's own.
 # usage: deploy/docker/cuda_libraries.sh OUT
 set -euo pipefail

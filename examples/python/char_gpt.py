@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small GPT on a text, character by character. The lines marked `# +` distribute a plain loop, without DDP.
 
     bible -f gen1:1-rev22:21 >bible.txt

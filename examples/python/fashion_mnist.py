@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a CNN on Fashion-MNIST with DistributedDataParallel. The lines marked `# +` let Sluice exchange the gradients.
 
     torchrun --nproc-per-node 2 examples/python/fashion_mnist.py

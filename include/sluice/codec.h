@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec: compresses one sender's gradients of one tensor, step by step, without a job.
 #pragma once
 

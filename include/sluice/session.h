@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Session: one process's participation in a job, for programs in any language. The headers in
 // include/sluice use only types of the standard library, so a program needs no other part of Sluice
 // to compile. Calls wait on the calling thread. Another thread can end the wait with Abandon.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Status and Result: the outcome of a call to the client library. The library throws no exceptions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that the keys of a job file's `control` section are consistent with each other and with
 // the rest of the job.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Describes the keys of a job file from the schema's options: meaning, default and limits. `sluice
 // explain` prints the descriptions, and the tables of docs/job-file.md are made from them.
 #pragma once

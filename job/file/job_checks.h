@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completes a mapped job: fills in defaults, applies the baseline, and reports missing keys, keys
 // that exclude each other, and jobs that this version cannot run.
 #pragma once

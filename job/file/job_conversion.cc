@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "job/file/job_conversion.h"
 
 #include <optional>

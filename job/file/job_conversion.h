@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of a completed job to the plain JobSpec that programs use.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Job files: converts YAML to a checked JobSpec. The schema is proto/sluice/v1/job.proto;
 // docs/job-file.md explains the keys. Reading is strict: an unknown key or word is an error that
 // names file, line and column and lists the known alternatives.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a completed job as complete YAML, in the order of the schema.
 #pragma once
 

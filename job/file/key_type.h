@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // KeyType: the kind of value that a key of the job file takes.
 #pragma once
 

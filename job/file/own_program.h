@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs whose workers run a user's own program. That program defines the model, the data and the
 // length of the run, so the job file need not name them.
 #pragma once

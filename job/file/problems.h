@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Problems: collects the problems of a job file, so that a user sees all of them at once. Also
 // collects warnings about keys that a later release will not accept.
 #pragma once

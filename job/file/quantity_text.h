@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of a job file's numbers to and from text: plain numbers, byte counts and durations.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReferenceFile: reads a run's test results from the file scalars.csv.
 #pragma once
 

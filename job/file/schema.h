@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The schema of job files, read from the descriptors of the messages. The functions describe keys,
 // words and limits for a person.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // YamlMapper: maps YAML nodes onto the messages of the job's schema. The mapper is strict: it
 // checks every key, type, word, unit and limit, and reports each violation as a problem.
 #pragma once

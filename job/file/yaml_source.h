@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // YamlSource: a named YAML text that is parsed into one node. The class can describe the place of a
 // node in the text.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transport of a job's token: the metadata of every call contains `authorization: Bearer TOKEN`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains a failed connection and suggests checks. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of absl::Status to grpc::Status.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/grpc/grpc_weakness.h"
 
 #include <grpcpp/grpcpp.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinkedGrpcVersion and GrpcWeakness: the version of gRPC, and the harm that untrusted hosts can do
 // to a server because of it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the forms in which addresses occur: HOST:PORT and gRPC's names of peers. Pure.
 #pragma once
 

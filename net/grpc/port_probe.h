@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PortProbe: checks that a gRPC port of this process still answers. A listener can stop answering
 // while the process continues to run. The kernel then still accepts connections, but the program
 // never sees them.

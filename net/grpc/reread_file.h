@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RereadFile: the content of a settings file that is read at every use, which is once per call or
 // stream. While the file cannot be used, its last content stays valid. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The roles of a job's clients, and the table of the methods that each role may call. A client's
 // token and the names in its certificate give it its roles (role_file.h).
 #pragma once

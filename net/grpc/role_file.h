@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RoleFile: gives roles to the clients of a job's servers. Each line of the file gives one role:
 //
 //   # Comments and empty lines are allowed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds files of secrets that more users than necessary can read or change.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/grpc/tls_files.h"
 
 #include <openssl/err.h>

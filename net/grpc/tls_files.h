@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks TLS files before the first connection, because gRPC would only report a failed handshake.
 #pragma once
 

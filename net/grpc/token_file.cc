@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/grpc/token_file.h"
 
 #include <openssl/crypto.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TokenFile: the shared secret of a job's processes, from a file of one or two lines. Clients send
 // the first line and servers accept either, so the token can be changed while the job runs.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transport: secures a process's connections. A process creates one Transport, which all its
 // clients and listeners share. The Transport reads its files again when they change. This header
 // does not include gRPC, so programs do not need gRPC's headers. Thread-safe.

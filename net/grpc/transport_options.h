@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TransportOptions: the files that secure a process's connections, named by flags, and its proxy.
 // If all paths are empty, connections are in plaintext without a token.
 #pragma once

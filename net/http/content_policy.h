@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Content-Security-Policy of a page that consists of a single file and contacts only its own
 // server.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/http/host_names.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostNames: the names under which clients may contact an HttpServer. The check prevents DNS
 // rebinding: another site points its own name at this server's address, and its page reads the
 // answers through the browser of a user who can reach the server. The Host header reveals the name

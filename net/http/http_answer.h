@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HttpAnswer: the answer of an HttpServer to a request. HttpPages: the function that makes the
 // answers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parser for the requests of an HttpServer: GET and HEAD. The parser reads only the headers that
 // decide whether a request is answered and for which host. It does not recurse, and its time is
 // linear in the request's size.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HttpServer: a read-only port with GET and HEAD, in plaintext or with TLS. The caller's function
 // makes the answer for each path. Untrusted clients can reach this port, so every request and every
 // client has limits. One thread accepts connections, reads and writes, and never blocks. Two

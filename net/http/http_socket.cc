@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/http/http_socket.h"
 
 #include <openssl/err.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HttpSocket: one accepted non-blocking connection, in plaintext or with TLS. HttpTls: the TLS
 // settings that all connections of a server share.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MetricFamilies: a snapshot of metrics in Prometheus' text format. Every sample carries the labels
 // given to the constructor. Each request creates its own object. Not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PageMaker: a thread that makes the answers to requests, one at a time and in order.
 #pragma once
 

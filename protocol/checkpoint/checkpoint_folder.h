@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The folder of a job's checkpoints: its layout, functions that write files completely or not at
 // all, and functions that read files and report damage. docs/checkpoints.md describes the folder.
 //

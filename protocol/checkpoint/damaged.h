@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Damaged: returns the error for a file in a checkpoint folder whose contents differ from the
 // written bytes.
 #pragma once

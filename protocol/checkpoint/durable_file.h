@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that are complete or absent even after a power cut, a full disk or kill -9. Errors name the
 // file. Codes are RESOURCE_EXHAUSTED if the disk or a quota is full, NOT_FOUND if the file to read
 // is missing, DATA_LOSS if the device cannot return the bytes it was given, and UNAVAILABLE for

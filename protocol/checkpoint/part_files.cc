@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes, reads and checks the files of parts.
 #include <cstdint>
 #include <string>

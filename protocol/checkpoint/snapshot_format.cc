@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Format of a snapshot file, which docs/checkpoints.md defines:
 //
 //   header   := magic version kind sections file_size crc   over the header before it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of snapshots to and from bytes. The format is versioned and little-endian and has one
 // checksum per section. docs/checkpoints.md is the normative description. Parsing accepts any input
 // and returns a snapshot or an error.

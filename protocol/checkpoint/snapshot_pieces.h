@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts the contents of a snapshot's sections to and from bytes (docs/checkpoints.md). The
 // caller of a read function has verified the section's checksum, and adds the section's name to
 // errors.

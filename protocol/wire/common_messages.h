@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion between plain types and messages for parts that several messages share: senders, parts
 // of checkpoints, waits for disks, layouts and phases.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of exchanges and answers between plain types and messages.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion between plain types and the messages between a worker and the coordinator: Join,
 // Heartbeat and Leave, with their replies. Converting a request checks every size and range.
 // Converting a reply checks only its plan; worker/rpc/membership checks the rest.

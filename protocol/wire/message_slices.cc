@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/wire/message_slices.h"
 
 #include <google/protobuf/message_lite.h>

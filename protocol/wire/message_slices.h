@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MessageSlices: a serialized protobuf message that refers to its large byte fields instead of
 // copying them. A receiver cannot see the difference, because fields may come in any order.
 #pragma once

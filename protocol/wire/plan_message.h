@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of compression plans. Servers and workers use it.
 #pragma once
 

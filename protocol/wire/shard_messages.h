@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion between plain types and the messages between a shard and the coordinator. Converting
 // from a message checks every size and range.
 #pragma once

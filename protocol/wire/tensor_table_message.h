@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of tensor tables. Servers and workers use it.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sluice for PyTorch: data-parallel training over slow networks, with compressed gradients.
 
     model = torch.nn.parallel.DistributedDataParallel(model)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact broadcasts through the store in which the ranks find each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffers of a model, such as BatchNorm's statistics, which the ranks average at intervals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hook for torch.nn.parallel.DistributedDataParallel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checksums of the parameters. The ranks average them with the buffers, and each compares the means with its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a session knows of itself, for people, logs and progress bars."""
 
 from __future__ import annotations

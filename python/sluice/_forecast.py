@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What exchanges cost on the link of this run, measured in its first steps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FSDP2 shards a model over the ranks of a node, and Sluice exchanges each shard's gradients between the nodes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A check that compression does not harm a model: its losses beside those of a reference run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sluice.init: from a script's arguments and environment to a session."""
 
 from __future__ import annotations

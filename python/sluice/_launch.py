@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sluice.launch: runs a function on several ranks, each a process of this machine."""
 
 from __future__ import annotations

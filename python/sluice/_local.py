@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Local steps: each rank trains on its own, and the ranks exchange the changes of their parameters once in a round."""
 
 from __future__ import annotations

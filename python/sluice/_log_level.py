@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How important a log line is. The values are those of the core (include/sluice/session.h)."""
 
 from __future__ import annotations

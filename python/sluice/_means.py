@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a step: each mean is written as soon as it has arrived."""
 
 from __future__ import annotations

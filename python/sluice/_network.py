@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The addresses and the ports on which shards listen."""
 
 from __future__ import annotations

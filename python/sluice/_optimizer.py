@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An optimizer that exchanges gradients before each of its steps, for scripts without DistributedDataParallel."""
 
 from __future__ import annotations

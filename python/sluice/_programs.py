@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs that the package contains."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about this process's place in the job, under the names that Horovod uses."""
 
 from __future__ import annotations

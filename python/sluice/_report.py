@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a session says about itself: figures, for logs, progress bars and notebooks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of a rank that `sluice run -- COMMAND` has started."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shards that this process starts, and that end with it."""
 
 from __future__ import annotations

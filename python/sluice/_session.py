@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Session: one process's seat in a job."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies gradients from a GPU to the core, and means back, without a wait for the GPU's compute stream."""
 
 from __future__ import annotations

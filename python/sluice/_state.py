@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of a session that a script saves, so that a new process goes on with it."""
 
 from __future__ import annotations

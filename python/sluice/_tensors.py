@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch tensors as the core takes them: an address, a number of elements, a type."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classes of PyTorch that Sluice extends. `sluice` imports this file when a script asks for one of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a script unchanged, with the hook on each of its DistributedDataParallel models."""
 
 from __future__ import annotations

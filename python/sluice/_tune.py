@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The momentum of an optimizer for the codecs in force."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who takes part: ranks, hosts, and the store through which the processes of a job find each other."""
 
 from __future__ import annotations

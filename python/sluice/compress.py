@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codecs without a job: what a codec does to a tensor, on NumPy arrays and PyTorch tensors.
 
 A codec spec is the line that a job file has, such as ``"int8"`` or ``"topk:1%+int4"`` (docs/compression.md lists them).

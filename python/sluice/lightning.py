@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A callback for Lightning (``lightning`` or ``pytorch_lightning``), which only scripts that import this module need."""
 
 from __future__ import annotations

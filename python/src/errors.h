@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion of the client library's errors to Python exceptions.
 #pragma once
 

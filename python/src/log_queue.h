@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LogQueue: passes log lines to Python. A thread that logs may hold a lock for which a thread with
 // the GIL waits. Therefore logging threads never take the GIL: they append their lines to the
 // queue, and Python fetches them. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // _sluice: the client library's module for Python. Python passes tensors as addresses, so the
 // module does not link PyTorch; the package python/sluice checks the tensors first. Every call that
 // may wait releases the GIL.

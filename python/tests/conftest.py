@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts real ranks: processes that each run a script of tests/ranks, as torchrun would start them."""
 
 from __future__ import annotations

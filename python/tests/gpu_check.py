@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks the hand-over of gradients on a real GPU, with two ranks on one GPU, and measures for how long it blocks a step.
 
     python python/tests/gpu_check.py          # needs CUDA, and takes less than a minute

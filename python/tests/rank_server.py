@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imports PyTorch once, and forks a process for each rank that it is asked for: an import takes seconds of processor time.
 
 Each line of the input is a request: the script, its arguments, its environment and the files for its output and its exit code.

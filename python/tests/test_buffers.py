@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Buffers: ranks average them at intervals."""
 
 from __future__ import annotations

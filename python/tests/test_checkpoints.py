@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs with checkpoints: ranks that are killed come back, and the result is that of a run without a kill, bit for bit."""
 
 from __future__ import annotations

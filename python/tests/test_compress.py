@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """sluice.compress against NumPy, and against what error feedback promises."""
 
 from __future__ import annotations

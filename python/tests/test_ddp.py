@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DDP with Sluice's hook, on two real ranks with real shards."""
 
 from __future__ import annotations

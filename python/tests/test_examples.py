@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scripts of examples/python, on two ranks and real data."""
 
 from __future__ import annotations

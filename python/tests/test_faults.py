@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong is told by name, and leaves no process."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks for Lightning and Transformers, and Accelerate, on two ranks. `scripts/test-python.sh --frameworks` installs these packages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """FSDP2 inside a node and Sluice between nodes: two "nodes" of two ranks on this machine."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hand-over of gradients on a GPU: gpu_check.py with a real one if there is one, and with tensors of the host."""
 
 from __future__ import annotations

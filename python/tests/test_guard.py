@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job with a guard, one rank of which sends gradients that are too large or have the wrong sign."""
 
 from __future__ import annotations

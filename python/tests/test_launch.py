@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`sluice.launch` runs a function on several ranks, and leaves no process behind."""
 
 from __future__ import annotations

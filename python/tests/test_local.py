@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that is alone: no server, no other rank."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """LocalSGD and DiLoCo, on two real ranks and in a process that is alone."""
 
 from __future__ import annotations

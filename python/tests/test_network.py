@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ports and the addresses of the servers that ranks start."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer and its companions in a process that is alone: with lossless codecs, they must change nothing."""
 
 from __future__ import annotations

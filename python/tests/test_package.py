@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is installed: files, symbols, programs, types, and other libraries beside it."""
 
 from __future__ import annotations

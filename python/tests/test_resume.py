@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Session.state_dict: a run that ends and goes on in new processes keeps what compression has left out."""
 
 from __future__ import annotations

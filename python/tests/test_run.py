@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`sluice run -- COMMAND` starts a script once for each worker, and leaves no process behind."""
 
 from __future__ import annotations

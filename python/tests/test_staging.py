@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The hand-over of gradients on a device, with a fake device whose copies end when the test says so."""
 
 from __future__ import annotations

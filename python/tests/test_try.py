@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m sluice.try` runs a script that knows nothing of Sluice."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Complaints of users of other libraries for distributed training. Each test names the public reports and shows how Sluice behaves."""
 
 from __future__ import annotations

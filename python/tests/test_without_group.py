@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer, broadcasts and Sluice's own DDP on two real ranks, without a process group of torch.distributed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy `accuracy`: sends as few bytes as possible without harming a validation metric. The
 // policy compares reported metrics with a reference curve. Density rises if the metric is below the
 // curve by more than the tolerance, and falls if the metric is well within the tolerance.

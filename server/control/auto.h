@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy `auto`: trains as fast as the job's links and processors allow. Dense codecs are among
 // its choices.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy `bandwidth`: loses as little as the links allow without making a step longer.
 //
 // The target is either a step time or communication that is hidden behind computing. LinkBudget

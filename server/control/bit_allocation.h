@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bit allocation: divides the bytes of a step among tensors so that the loss is smallest.
 #pragma once
 

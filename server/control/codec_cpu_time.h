@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecCpuTime: estimates the processor time of a codec before it is measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/control/codec_rate_distortion.h"
 
 #include "absl/status/status.h"

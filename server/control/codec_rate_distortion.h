@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CodecRateDistortion: the cost of a codec in bytes and in error. Used to allocate a budget.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/control/compute_time.h"
 
 #include "server/control/median.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ComputeTime: the parts of the step time that are not communication. These are the shards' work
 // and the compute time of the rank that is usually fastest. The fastest rank is used so that a
 // straggler has no effect. Both values are medians of the last steps.

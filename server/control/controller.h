@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Controller: turns a policy's choices into numbered plans, with the momentum that suits them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinkBudget: the bytes that each rank may send per step, and the bytes that the shards may answer,
 // so that communication stays within its allotted time. Pure; the unit of time is a step.
 //

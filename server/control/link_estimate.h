@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinkEstimate: estimates the capacity of one link in one direction from the busy periods of each
 // step.
 //

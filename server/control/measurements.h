@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measurements: figures that shards and workers report about one step. The compression control uses
 // them. Plain data. Each duration is in seconds and measured by a single clock, so clocks need not
 // agree.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Median: the middle value, or the upper of the two middle values.
 #pragma once
 

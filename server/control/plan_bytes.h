@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PlanBytes: the expected bytes of a step's frames under a plan.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PlanLog: the current compression of a job and its last changes, in readable form. Pure.
 #pragma once
 

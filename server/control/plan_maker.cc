@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/control/plan_maker.h"
 
 #include <algorithm>

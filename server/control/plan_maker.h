@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PlanMaker: makes a job's compression plans from the choices of its control policy. Every server
 // makes the first plan. Later, shard 0 makes a plan whenever the policy changes its choice. Pure;
 // not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Policy: decides how a job codes its tensors. A policy is deterministic: the result of Next
 // depends only on the arguments of the constructor and on the measurements so far. A clone
 // continues exactly as the original does. A policy has no clock and no randomness; the unit of time

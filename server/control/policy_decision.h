@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PolicyDecision: the coding of every tensor for every rank from a given step on, and the reason.
 // One process decides for all parties. A receiver needs no plan, because each frame describes its
 // own coding.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The policy `schedule`: follows a schedule (job/control_spec.h), which sets a density for every
 // step.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepMemory: remembers by how much steps exceeded StepModel's prediction, for each pick of codecs
 // that was in use. The excess includes effects that no single link shows, such as a shared switch
 // or a busy processor. Pure; used by the policy `auto`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepModel: predicts the step time of each choice of codecs from measured links and processors,
 // and finds the cheapest choice. The model assumes that stages follow one another. Pure; used by
 // the policy `auto`.

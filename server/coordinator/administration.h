@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Administration: what an administrator may change in a running job: it evicts workers, and it sets
 // the lease and the level of the logs. Pure; not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks if a process may take part in a job: if it belongs to the job, and if its place is free.
 // Pure.
 #pragma once

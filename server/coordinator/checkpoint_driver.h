@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointDriver: makes the checkpoints of a job, and finds the parts that a process restores. It
 // asks shard 0 to name a checkpoint, collects the parts, lets the caller write the manifest, and
 // removes checkpoints that are no longer needed. Pure; not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointReports: decides about the checkpoint in progress when a process reports a part of it,
 // and when a time limit is over: the checkpoint becomes complete, or the coordinator abandons it.
 // If a server cannot read a part of the checkpoint to restore, the job rolls back. Pure; not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointTracker: the coordinator's record of a job's checkpoints. A checkpoint is requested,
 // named by shard 0, collected part by part, and then completed or abandoned; only one is in
 // progress at any time. Pure; not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coordinator: manages the membership and state of one job; docs/protocol.md has the rules. Pure:
 // the caller passes times and random numbers, and effects are returned as values. Not thread-safe.
 // The coordinator passes calls on to its parts, which see only the JobRun.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Effects of a Coordinator, which its caller carries out in order.
 #pragma once
 

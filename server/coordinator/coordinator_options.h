@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CoordinatorOptions: the settings of a job for the coordinator, from the job file and the run
 // directory.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DivergenceCheck: compares the parameters of the ranks after the same step. If they differ, the
 // job rolls back where a rollback removes the difference, and fails otherwise. Pure; not
 // thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ElasticMembers: removes and adds workers while an elastic job runs. docs/protocol.md, "Elastic
 // membership", has the rules. Pure; not thread-safe.
 #pragma once

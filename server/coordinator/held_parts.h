@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HeldParts: workers' parts of checkpoints that neither shard 0 nor a part of a shard has named
 // yet. A worker's word alone must not begin a checkpoint: a part of a step that the job never
 // reaches would stop all later checkpoints. Pure; not thread-safe.

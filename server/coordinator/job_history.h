@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobHistory: a job's history since this coordinator started, in a bounded number of points. It
 // records a status at most once per second. Pure; callers pass the time. Not thread-safe.
 #pragma once

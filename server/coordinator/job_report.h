@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobReport: a job's history and the causes of its slowness, for the status page.
 #pragma once
 

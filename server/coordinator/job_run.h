@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobRun: the state of a job's run that all parts of its coordinator share, and the transitions of
 // the run: a term begins, a rollback ends it, and the run ends. Only these transitions change the
 // phase, the term and the generation. Pure; not thread-safe.

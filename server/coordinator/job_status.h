@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobStatus: the coordinator's knowledge of a job at one moment, for GetStatus and the status page.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobWarnings: findings about a running job that a person should know, in plain words. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LeaseWatch: applies the time limits of a job to processes that do not join or that stay silent.
 // Pure; not thread-safe.
 #pragma once

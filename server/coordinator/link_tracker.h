@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LinkTracker: measures, for one shard, the links to its workers, the queueing of requests, and the
 // causes of lateness. Pure; callers pass the time. Not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LossRepair: restores a lost process within the current term from the data that other processes
 // keep since the newest checkpoint. A restarted shard replays the later steps with the workers'
 // contributions; the newcomer for a lost worker replays them with the shards' results. If a repair

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LossReport: describes the processes of a job that were found to be lost at the same time.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Member: one rank of a job as its coordinator sees it: the worker that holds the rank, the state
 // of that worker, and a newcomer that wants the rank. A table lists the transitions between states.
 #pragma once

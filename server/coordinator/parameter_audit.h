@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParameterAudit: compares the hashes of parameters that ranks report. All ranks must have equal
 // parameters after the same step. Pure; not thread-safe.
 #pragma once

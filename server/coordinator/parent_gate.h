@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParentGate: the state of a rack's term towards the parent job. The rack asks the parent job to
 // start the term, and tells it when all workers have finished. Pure; not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PartExaminations: lets a server read a part of a checkpoint that a worker reports as unreadable,
 // so that no worker's word alone discards a checkpoint. One examination runs at a time. Pure; not
 // thread-safe.

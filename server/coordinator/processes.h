@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists the workers and shards of a job together: for its status, and for messages about missing
 // and lost processes. Pure.
 #pragma once

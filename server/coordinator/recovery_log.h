@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RecoveryLog: the losses that a job has recovered from since its coordinator started, and the
 // announced consequence of the next one. Pure; not thread-safe.
 #pragma once

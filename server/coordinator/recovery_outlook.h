@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RecoveryOutlook: states which losses a job could repair at this moment, and explains why it could
 // not repair the others. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RecoveryPolicy: decides if a job can repair the loss of a process in place, and explains why not.
 // A repair needs data that other processes keep. Without that data, the job rolls back, or ends if
 // it has no checkpoints. Pure.

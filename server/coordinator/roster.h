@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Roster: the ranks of a job as its coordinator sees them. It knows the worker that holds each
 // rank, the calls that wait for a rank, and the leases, and it decides which member is silent or
 // lost. Each rank has one state; member.h has the table of its transitions. Pure; not thread-safe.

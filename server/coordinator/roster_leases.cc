@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Implements the reports of members and their leases.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardFleet: the shards of a job as its coordinator sees them. It knows the process that serves
 // each shard, the state of that process in the current term, and the commands that it has
 // acknowledged. It numbers all commands and decides which shards may get a command. Pure; not

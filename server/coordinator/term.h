@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Term: the part of a run between two rollbacks, as the coordinator of the job sees it.
 #pragma once
 

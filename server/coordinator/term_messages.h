@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TermMessages: describes a job's current term to workers, shards and later coordinators. Pure.
 #pragma once
 

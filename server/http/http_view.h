@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HttpView: the state of one server for its HTTP pages. A new view is made for each request.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Returns the Prometheus text of a view. Every sample has the labels training_job and shard.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/http/server_pages.h"
 
 #include "net/http/content_policy.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pages of a server's HTTP port. Pages that show the server's state call `view`.
 #pragma once
 

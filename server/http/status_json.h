@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Returns the contents of the status page as JSON; docs/metrics.md describes them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The status page: one file without external resources. The page polls status.json and displays its
 // contents. Its source is status_page.html.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AnswerStreams: sends a shard's answers to the streams that asked for them. It knows the output
 // and the rank of each open stream, and it limits the bytes that may wait on each output. The
 // host's lock guards this object.

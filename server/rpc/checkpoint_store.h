@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
 // `checkpoint.store: shards`. Calls block gRPC threads. The number of concurrent calls is bounded,
 // and so is the time that a call waits for its client. Each call holds one message in memory.

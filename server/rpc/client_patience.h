@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ClientPatience: ends calls whose clients block a thread too long, because they send no message or
 // accept none. Runs a thread. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConnectionAcceptor: accepts the connections to a gRPC port within the limits of a
 // ConnectionTable, and gives them to gRPC. gRPC's own listener has no limits, and it stops
 // accepting permanently when the process runs out of file descriptors (gRPC before 1.53.2). This

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ConnectionTable: tracks the connections to a gRPC port and decides which connections must end. A
 // connection begins as a stranger. The first call with the credentials that the job requires
 // (token, certificate) makes the connection a member; if the job requires none, any call does.

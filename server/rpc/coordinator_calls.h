@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CoordinatorCalls: the calls and the control streams of shards that wait for effects of the
 // coordinator's core. It gives each of them its answer, and it logs refusals. The host's lock
 // guards this object.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CoordinatorHost: runs the coordinator's core behind one lock, and the thread that ticks. It
 // carries out the core's effects in order: CoordinatorCalls answers those who wait, and RunWriter
 // writes to disk without the lock. The effects that follow a write wait in the EffectQueue until

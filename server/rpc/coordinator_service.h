@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CoordinatorService and ControlService: the coordinator's gRPC services, for workers and for
 // shards.
 #pragma once

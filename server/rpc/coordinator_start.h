@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the coordinator of a server is started: its options follow from the job file and from the run
 // that the server continues.
 #pragma once

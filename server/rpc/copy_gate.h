@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CopyGate: lets other threads use a host while its core is copied for a snapshot. The copy takes
 // milliseconds per million elements. During a copy, the host's lock is free, and changes of the
 // core are deferred; the copying thread makes them afterwards. The host's lock guards this object.

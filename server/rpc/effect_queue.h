@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EffectQueue: the coordinator's effects that its host has not carried out yet, in order. While an
 // effect is being written to disk, all later effects wait, so nothing is announced before it is
 // durable. Pure. The host's lock guards this object.

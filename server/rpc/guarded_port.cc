@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/guarded_port.h"
 
 #include <grpcpp/support/server_interceptor.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GuardedPort: a port of a gRPC server with limits on connections (connection_table.h).
 #pragma once
 

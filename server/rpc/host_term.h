@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostTerm: the run and the term that a server process works for. It decides which coordinator may
 // start a term here, and what a worker's request gets while the process has no core. Not
 // thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParameterService: the gRPC service of a shard. It decodes requests, calls the host, and encodes
 // answers. Exchange uses raw bytes, so that a result is serialized only once for all ranks.
 #pragma once

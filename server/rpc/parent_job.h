@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParentJob: the job above a rack. The rack's servers report to this interface from any thread and
 // with their locks held, so an implementation must neither call back nor block.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PartExaminer: reads a part of a complete checkpoint on a thread of its own and reports whether
 // the file matches the manifest. The thread exists during an examination only. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads parts of checkpoints from other servers' disks, in jobs with `checkpoint.store: shards`
 // whose number of shards has changed.
 #pragma once

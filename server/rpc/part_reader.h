@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PartReader: reads the state of a shard from the checkpoint that a term begins with, from a disk
 // that may be slow or temporarily unavailable. If another number of shards wrote the checkpoint, it
 // reads the states of several of them and builds this shard's state. Thread-safe; reads must not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PartsClaim: claims a server's folder of parts (store `shards`) for one run. The folder's run.json
 // names the run. While run.json is missing or unreadable, the parts may belong to any run, so no
 // part is removed. Blocks on the disk. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QueuedStream: the server's end of a bidirectional stream. It reads continuously and writes from a
 // bounded queue. If the peer reads so slowly that the queue is full, the stream ends; the peer must
 // open another stream and ask again. Each stream counts all bytes of its own queue, including

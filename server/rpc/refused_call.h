@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers for calls that Transport::MayCall refuses.
 #pragma once
 

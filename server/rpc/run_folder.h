@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunFolder: a coordinator's checkpoint.dir. Locks the folder against a second coordinator as long
 // as this object exists, and returns what an earlier coordinator left there. Blocks on the disk.
 // Not thread-safe.

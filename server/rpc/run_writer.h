@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunWriter: writes the coordinator's run records and manifests, and removes checkpoints, on a
 // thread of its own. It holds one write at a time. A record that cannot be written is retried until
 // it is durable or the job ends, because the job cannot continue without it. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Server: runs one shard in a process. It consists of the gRPC server, the shard, the agent, and,
 // on shard 0, the coordinator. This header does not include gRPC, so that programs and tests that
 // only run a server need not depend on gRPC.

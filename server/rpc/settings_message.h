@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Conversion between RunningSettings and the messages of ChangeSettings.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/shard_agent.h"
 
 #include <grpcpp/client_context.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardAgent: the shard's client of the service ShardControl. It connects to the coordinator,
 // introduces the shard, reports health and parts of checkpoints, and carries out commands. It
 // connects again when the connection breaks or the coordinator restarts. It runs two threads.

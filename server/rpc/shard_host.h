@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardHost: runs a shard's core behind one lock, and carries out the core's effects: AnswerStreams
 // sends answers, PartReader and SnapshotWriter read and write the shard's parts of job checkpoints.
 // A rollback replaces the core with a restored one. The lock is free while the core is copied for a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Returns the statistics of ShardHost, takes measurements and passes them to the core. None of
 // these functions waits for a copy of the core.
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a shard's core is started: its part of the table, its options, and the log lines about its
 // start. Pure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardTrace: writes a shard's spans to the trace file: the work on each contribution, the wait of
 // each bundle for its last contribution, and the sending. The host's lock guards this object.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SnapshotWriter: writes a shard's parts of job checkpoints on a separate thread, so that steps
 // continue during a write. In addition to the shard's own state, it holds at most one snapshot and
 // the bytes of that snapshot. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts a status to the reply of GetStatus. There is no conversion back, because clients read
 // the message itself.
 #pragma once

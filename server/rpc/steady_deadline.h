@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SteadyDeadline: returns a gRPC deadline by the steady clock, which cannot be adjusted.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AsyncShard: a shard of a job whose workers do not wait for each other. Every contribution closes
 // alone and updates the shard's parameters at once. It serves the asynchronous modes. There is
 // always an update rule. With membership `elastic`, a newcomer may begin at the step of any

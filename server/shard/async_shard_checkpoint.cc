@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Implements checkpoints and plans of a shard whose ranks do not wait for each other.
 #include <algorithm>
 #include <optional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BundleWork: the work on one closing bundle, as a value: sum its contributions, update the
 // parameters if the shard has an update rule, and encode the result. BundleCoder does the work.
 //

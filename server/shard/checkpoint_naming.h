@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointNaming: the job checkpoints that a shard knows. Shard 0 names them; the other shards
 // learn of them from the workers' requests. Every kind of shard uses one and decides when a named
 // checkpoint may be announced. Pure. Not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ClosingRule: decides when a bundle of a lockstep shard closes. It closes when all ranks have
 // arrived, when a quorum has arrived and the straggler timeout has passed, or, with elastic
 // membership, when all members of its step have arrived. Pure; callers pass the time. Not

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ContributionGuard: finds contributions that differ from those of the other ranks, because a rank
 // is broken or hostile, and decides how much of them counts. Pure. Not thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ContributionMerge: merges the contributions to a bundle where the result is not their plain mean
 // (job keys `merge_weights`, `merge_over` and `merge_method`). Pure. Not thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DescriptorNeed: the number of file descriptors that one server of a job needs, by purpose. Pure.
 #pragma once
 

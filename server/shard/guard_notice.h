@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The notices of both guards of contributions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LowerMedian: the median of what ranks sent, as a bound for what one rank may have.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Notice: an effect of a core that only produces a log line.
 #pragma once
 

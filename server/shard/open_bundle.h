@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenBundle: collects the contributions to one bundle of one step until the bundle closes, and
 // sums them in (rank, step) order. In a job with a quorum, a bundle may close without some ranks.
 // The work of such a rank then joins a bundle of a later step. Small frames of sparse codecs wait

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenSteps: the bundles of the two steps to which lockstep ranks may contribute: the open step and
 // the next one. No bundle of the next step closes before that step is open. With a quorum and
 // fragments, also late work that waits for a step of its fragment. Not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OuterGain: measures in local_sgd by how much an outer optimizer amplifies the workers' mean
 // change. With momentum, this depends on the correlation of successive changes: if they point in
 // the same direction, they add up. Pure; not thread-safe.

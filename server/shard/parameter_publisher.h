@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParameterPublisher: publishes the parameters of a shard whose ranks do not wait for each other.
 // It encodes what the workers lack, numbers the versions of each bundle, and adds to each RESULT
 // what leads from the rank's version to the newest one. Pure; not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PlanSchedule: the compression plans that a shard knows and uses. On shard 0 it also makes them.
 //
 // In lockstep modes, shard 0 makes a plan when it closes its first bundle of a step. The results of

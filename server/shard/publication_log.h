@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PublicationLog: keeps the newest publications of one bundle. A rank that knows one of the logged
 // versions gets only the publications that it lacks. Beyond a limit of bytes, the log evicts the
 // oldest publications. Pure; not thread-safe.

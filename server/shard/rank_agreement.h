@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankAgreement: how the contributions of a rank compare with those of the other ranks, for metrics
 // and status pages.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankClocks: the positions of the ranks of a shard whose ranks do not wait for each other. The
 // clock of a rank in a bundle is the first step that the rank has not contributed to. With elastic
 // membership, a newcomer has no clock until its first contribution, and nothing waits for it until

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankTable: what a lockstep shard knows of each rank: the steps that the rank has requested and
 // acknowledged, the steps that an earlier holder of the rank may have contributed to, and the
 // contributions that are not answered yet. Pure; not thread-safe.

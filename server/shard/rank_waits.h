@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RankWaits: measures how long each rank waits for its results at a shard. Nearly all of that time
 // is spent on waiting for other ranks, and the rest is the shard's own work. Pure; callers pass the
 // time. Not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Redistribution: builds a shard's state from a checkpoint that another number of shards wrote.
 // Chunks are the same for every number of shards, and so is the state of each chunk. Only their
 // places on shards and in bundles differ. Pure; not thread-safe.

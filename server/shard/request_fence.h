@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RequestFence: decides which senders a shard serves, tracks the stream of each rank, and answers
 // the senders that it refuses. Every shard uses one. Not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResultLog: keeps results by (bundle, step). Ranks may still need these results, or restarted
 // workers may replay them. The caller decides which steps to forget. Beyond a limit, the log evicts
 // the oldest steps. It never evicts the two newest steps or the steps that a rank still needs, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResultSink: takes the bundles that a lockstep shard closes. It publishes a bundle's result: it
 // completes the record, counts the bundle's version and keeps the result for retries. On a relay's
 // shard it first forwards the bundle's sum to the parent job, and publishes the parent's result

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RuleKernels: the loops of the update rules, compiled for each instruction set. They never use
 // fused multiply-add, so that all instruction sets produce the same bits.
 #pragma once

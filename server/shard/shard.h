@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shard: the state machine of one shard of a job; docs/protocol.md has the rules. Pure: callers
 // pass the time, effects are returned as values, and equal events produce equal effects. Not
 // thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardLayout: the data that a shard derives from its part of the layout before the first request:
 // bundles, codecs of both directions, parameters, and their memory. Also saves these to checkpoints
 // and restores them.

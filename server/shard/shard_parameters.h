@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardParameters: the parameters of a shard that runs the job's updates. They exist in two
 // versions: the current parameters, and the published ones, which workers have. A publication of a
 // chunk encodes the difference between the two, so the error of one encoding becomes part of the

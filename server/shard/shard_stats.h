@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardStats: counters of one shard since its job began, for metrics and status pages.
 #pragma once
 

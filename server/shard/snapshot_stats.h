@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SnapshotStats: counts the checkpoint parts that one shard wrote or failed to write since its
 // process began.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SyncAnswers: the answers of a lockstep shard to its ranks. The shard decides what a request is,
 // and SyncAnswers makes the answer to it, sends it and counts it. Pure; not thread-safe.
 #pragma once

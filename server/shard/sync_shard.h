@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SyncShard: a shard of a job in modes `sync` and `local_sgd`, where every step waits for all ranks
 // or for a quorum. With a quorum, a bundle may close before a contribution arrives. The late
 // contribution then joins the oldest open step of the same bundle. With membership `elastic`, every

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Implements the close of bundles and steps: when a bundle closes, and how its result is published.
 #include <algorithm>
 #include <iterator>

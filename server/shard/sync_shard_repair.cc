@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Implements answers to requests for closed bundles, and a shard's part in repairs. The shard
 // resends earlier answers to a worker that replays its steps, and a restarted shard replays its own
 // steps from the data that workers kept. Late work of a rank joins an open step. A newcomer is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UpdateGuard: finds contributions that are much larger than those of the other ranks, in modes in
 // which every contribution is an update of its own. It compares a norm with the other ranks' newest
 // norms for the same bundle. Pure. Not thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UpdateRule: the optimizers that a job file can name. A shard applies one of them, element by
 // element, to its parameters with the mean gradient of a step. Pure: equal inputs produce equal
 // bits on every instruction set, so that another machine can repeat a step after a loss.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small job whose processes all serve metrics, and whose state a person can read as the runbooks say: page, `sluice why` and logs."""
 import json
 import os

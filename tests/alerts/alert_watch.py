@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real Prometheus that scrapes a job and evaluates the shipped alert rules, FASTER times as fast as in production."""
 import json
 import pathlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every alert fires when its fault happens to a real job, and what its runbook (docs/operations.md) says ends it.
 
 Each test starts a job and a Prometheus with the shipped rules, whose durations are divided by alert_watch.FASTER. It causes a fault, waits until the

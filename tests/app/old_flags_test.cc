@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that flags of release 0.1 still work, with a warning that gives their current names.
 #include "app/old_flags.h"
 

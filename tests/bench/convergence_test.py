@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/convergence.py: its figures with a fake `sluice`, and with the real one on a tiny job.
 
 usage: convergence_test.py [FOLDER_OF_PROGRAMS]    without a folder, no real run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/peers/ddp.py: its shapes, and a run over loopback if PyTorch is installed."""
 import argparse
 import contextlib

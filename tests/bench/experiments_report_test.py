@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/experiments/report.py and its statistics against figures computed by hand."""
 import json
 import math

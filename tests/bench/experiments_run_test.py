@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/experiments/run.py with a fake `sluice`."""
 import functools
 import json

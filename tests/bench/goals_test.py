@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/exchange_goals.py: the results of rounds, and a run with a fake `sluice`."""
 import json
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/exchange_sweep.py: it recovers the costs behind generated figures, and writes its files."""
 import dataclasses
 import json

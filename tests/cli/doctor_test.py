@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`sluice doctor` with real processes: two ends, unreachable addresses, strangers, rubbish and wrong tokens.
 
 usage: doctor_test.py FOLDER_OF_PROGRAMS [unittest arguments]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`sluice bench exchange` with real processes: its figures, servers elsewhere, and every way to interrupt it.
 
 usage: exchange_bench_test.py FOLDER_OF_PROGRAMS [unittest arguments]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`sluice drain` and `sluice debug-bundle` with a real job that has a token, and without any job.
 
 usage: operators_test.py FOLDER_OF_PROGRAMS [unittest arguments]

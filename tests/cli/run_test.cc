@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the launcher with shell scripts in place of the programs, for every way that a run can end.
 // Tests with the real programs are in tests/e2e.
 #include "cli/run.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parts of a coordinator's status for tests.
 #pragma once
 

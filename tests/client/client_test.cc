@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the client library through its public headers alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

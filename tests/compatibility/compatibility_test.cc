@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the current code reads frames, job files and checkpoint folders of earlier releases.
 // make.py writes the contents of a version's folder.
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes a release's data for the tests of later versions: frames of every codec and, for each kind of job, its file and a checkpoint
 folder, as the release's programs wrote them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the sum of many frames has the same bits whether an aggregator adds several frames at
 // once or one after another.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that encoding and adding allocate no memory after some steps, because all buffers exist by
 // then. This is a separate program because it counts every allocation.
 

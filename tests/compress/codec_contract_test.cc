@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the contracts in compress/codec.h and compress/frame.h for every codec of the table.
 
 #include <cmath>

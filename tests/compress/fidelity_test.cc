@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the error of each codec with limits on both sides, and tests the effect of levels.
 
 #include <cmath>

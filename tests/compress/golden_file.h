@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads files of golden frames. A file has lines `key hex...` with these keys: spec, threshold,
 // gradient and decoded (fp32 values of 8 hex digits each), rows (of a matrix; in decimal), before
 // (the gradient of the previous frame, for codecs that depend on it), and frame (bytes as on the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that encoding and decoding reproduce the frames in tests/golden byte for byte.
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs in the forms that tests use: a codec alone, with all inputs that it may need (rows, keys,
 // state), and a chunk with its senders and its receiver, as in a job.
 #pragma once

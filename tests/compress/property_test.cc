@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests mathematical laws for every codec of the table with every compensator that it supports:
 // laws of a single encoding (LoneCodec), and laws of steps from senders to the mean (OneChunk).
 // Tests also check lower bounds if theory gives them, so a suspiciously good codec fails.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recorded gradients from training. They have zeros, heavy tails and similarity between steps,
 // which random generators do not reproduce.
 #pragma once

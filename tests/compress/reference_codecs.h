@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Computes the expected decoded values of each codec from the formulas in docs/compression.md, one
 // element at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the saved state of senders and receivers is complete: a run that restores it continues
 // bit for bit. Any other state must be refused.
 #include "compress/saved_state.h"

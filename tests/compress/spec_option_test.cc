@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that every part of a spec has an effect, and that parts without an effect are refused.
 
 #include <cmath>

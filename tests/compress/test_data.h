@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs for codec tests: seeded random numbers with the heavy tail of gradients.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains small models with the library. Measures the accuracy cost of each codec at three momenta,
 // and shows the effect of feedback where theory requires it.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/convergence/exchange.h"
 
 #include "base/check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exchange: computes the mean of several workers' gradients as the workers receive it in a job. The
 // class uses compressors, receivers and frames, but no network.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TextModel: predicts the next character of a text from the previous eight. The model consists of
 // an embedding, a hidden layer of rectifiers, and a softmax. It trains in a second but has the
 // properties that are hard for codecs: rows that mostly have no gradient, tensors of different

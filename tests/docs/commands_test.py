@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Commands and flags in README.md, CONTRIBUTING.md, bench/README.md and docs/ against the programs' --help and the scripts' texts.
 
 usage: commands_test.py ROOT BIN         BIN is the folder with the programs

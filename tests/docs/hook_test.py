@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The documentation site's hook and checks (tools/docs_hook.py, tools/check_site.py) on small pages, and the links of README.md, which is no
 page of the site. Needs no MkDocs.
 

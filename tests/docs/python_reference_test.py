@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The reference of the Python package (tools/make_python_reference.py): all public names have complete docstrings, and each gap is found.
 
 usage: python_reference_test.py ROOT

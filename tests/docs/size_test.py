@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The pages of documentation have at most 45,000 words, so that a person can read them. Generated pages and tables do not count.
 
 usage: size_test.py ROOT

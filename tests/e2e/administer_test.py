@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """An administrator changes the settings of a running job and evicts a worker with `sluice set` and `sluice evict`. Another process takes the
 rank, and the job ends with the bits of an undisturbed one.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium driven over its debugging pipe, which needs no library: JSON messages that end with a zero byte."""
 import base64
 import json

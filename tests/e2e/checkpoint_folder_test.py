@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The contents of a checkpoint folder survive late processes, failed reads and other runs.
 
 usage: checkpoint_folder_test.py FOLDER_OF_PROGRAMS [unittest arguments]

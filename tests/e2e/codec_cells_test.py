@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs every runnable cell of the support table: 200 steps of a small real job (cells.yaml) each, 40 where the shards do the updates.
 
 Checks that the run ends well with equal parameters on all workers; that the bytes sent are those that docs/compression.md states (within

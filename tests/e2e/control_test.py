@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A job whose compression adapts to its links (control.policy bandwidth), as real processes on loopback: plans follow measurements, are
 shown everywhere and survive the loss of shard 0, and all workers end with the same parameters.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Breaks real jobs for a given time, one job after the other in every mode: kills processes, stops them for longer than a lease, cuts one
 direction of a link, fills and slows disks, steps clocks, starts a second process of a shard, and lets strangers and members attack its ports
 (tests/hostile). Each job must end on its own: with the bits of the undisturbed job in modes that promise equal bits, and with a low loss in other

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Workers of a real job leave and join: they are killed, restarted later, or stopped until they count as lost. The others must continue, and
 in the end all present workers must have the same parameters, except in an asynchronous mode.
 

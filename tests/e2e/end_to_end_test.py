@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Real processes, from the job file to the report, and every way to interrupt a run.
 
 usage: end_to_end_test.py FOLDER_OF_PROGRAMS [unittest arguments]

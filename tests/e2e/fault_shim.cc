@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This library is preloaded (LD_PRELOAD) into one process of a test. It makes the process's disk
 // slow, full or broken, or its wall clock wrong. A test changes both while the process runs, by
 // writing two files that the environment names:

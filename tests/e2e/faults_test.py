@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Faults are reported: a stalled worker, a cut link, a checkpoint folder that cannot be written. Each appears on /status.json and
 disappears when it is over. If Prometheus is installed, its alert fires and clears too.
 

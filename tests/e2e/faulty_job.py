@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small job of real processes, each started separately, whose disks, clocks and links a test can break.
 
 fault_shim.cc (the library FOLDER_OF_PROGRAMS/libfault_shim.so) breaks a process's disk and clock. A process that is started with

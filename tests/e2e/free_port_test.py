@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """free_port() never returns one port twice, neither to one test nor to two tests that run at the same time."""
 import pathlib
 import subprocess

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Real processes: workers that train on a GPU send the same bytes as on the CPU and train the same parameters.
 
 The GPU is simulated for LibTorch (tests/worker/train/fake_gpu.h) and runs Sluice's kernels block by block.

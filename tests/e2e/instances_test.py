@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that a job knows which of two processes is newer: a shard is restarted while its predecessor lives, and clocks jump by hours in
 both directions while processes start and end.
 

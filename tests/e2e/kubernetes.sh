@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests the chart on a real cluster, in a namespace that enforces the `restricted` Pod Security profile and has a ResourceQuota, with TLS
 # and token. Each file of tests/e2e/kubernetes is a case. Most of them train on Fashion-MNIST with 2 shards and 3 workers.
 #

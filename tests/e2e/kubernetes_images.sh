@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The images that kubernetes.sh loads: those of deploy/docker, the servers' image under a second tag, and the workers'
 # image with Fashion-MNIST.
 # usage: tests/e2e/kubernetes_images.sh BUILD_FOLDER OUT

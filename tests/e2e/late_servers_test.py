@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Workers start seconds before the servers, as on Kubernetes, and connect as soon as the servers are up, also through TLS. Each is a
 separate process, because gRPC would poll all connections in a process that also has a server.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares a job's measurements of its links with shaped links (bench/shaped.sh): rates within 20 % in each direction, while they change,
 and latency where the kernel can add one. Exits with 77 (skipped) if namespaces or links cannot be made.
 

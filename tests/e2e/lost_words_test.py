@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Real jobs in which the coordinator learns something too late: that a shard has begun, that one of the last workers leaves before
 another comes, that a rack's checkpoint is complete.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Real processes in every mode: the optimizer's location changes only rounding, and all modes learn.
 
 usage: modes_test.py FOLDER_OF_PROGRAMS [unittest arguments]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests docs/multi-machine.md: two hosts made of network namespaces, with one shard and one worker on each.
 # usage: multi_machine_test.sh BIN JOB.yaml     exits with 77 (skipped) if namespaces cannot be made
 set -euo pipefail

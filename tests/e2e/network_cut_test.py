@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Cuts and restores the network links of a real job's workers (bench/shaped.sh). A cut that is longer than a lease must remove the worker
 until it joins again. A shorter cut must have no effect. Exits with 77 (skipped) if namespaces or links cannot be made.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A run continues from its checkpoint with another number of shards and ends with the bits of an undisturbed one. SIGKILL between the start of
 the new shards and their first checkpoint leaves the checkpoint as it was, for either number of shards.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs examples/own_loop.cc as its comment describes: one server, two ranks, and equal parameters at the end.
 # usage: own_loop_test.sh BIN JOB.yaml
 set -euo pipefail

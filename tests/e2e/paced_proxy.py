@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A link whose rate can change in use: an HTTP proxy (CONNECT) that gRPC's clients use (`grpc_proxy`)."""
 import contextlib
 import socket

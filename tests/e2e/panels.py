@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws dashboards without Grafana: a page of SVG for each, from the series that Prometheus returns for its panels' queries. The pages
 show whether a new reader could understand a job from the dashboards."""
 import html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records the resident memory and the descriptors of processes, and decides whether they stay flat."""
 import math
 import os

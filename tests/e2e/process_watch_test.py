@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A process that leaks memory or descriptors is found; one that holds a constant amount is not."""
 import subprocess
 import sys

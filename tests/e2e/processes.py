@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers for tests and benchmarks of real processes: they inspect processes and act on them."""
 import os
 import pathlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A real Prometheus scrapes the servers and workers of real jobs: every query of every dashboard returns data, metrics pass `promtool
 check metrics`, and the alert for a lost worker fires and clears.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains with real workers and a quorum while one worker is stopped, always or most of the time. The others must not wait for the stopped
 worker, that worker must still take part, and the training must succeed.
 

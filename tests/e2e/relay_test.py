@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs two racks of real processes. Without compression, they must end with the same parameters as without relays. With checkpoints, the job
 must end with the parameters of the undisturbed run, whichever processes are killed (SIGKILL). Without checkpoints, a killed process must end
 the job with a message, and no process may be left.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tests bench/shaped.sh: its links are as fast as it says and no faster, change while they are used, and leave nothing behind however a
 run ends. Exits with 77 (skipped) if it cannot make namespaces or links.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Soaks one job for a given time, while strangers and members attack it, its worker 1 is killed, links are cut, disks fail and clocks step.
 Beside it, short jobs in all modes are disrupted (disrupted_jobs.py). The job must end with the bits of the undisturbed one. The processes that
 live as long as the job may neither grow by more than 5 % nor collect descriptors after the first third of the time.

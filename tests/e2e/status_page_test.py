@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The status page of a running job in a headless Chromium: charts move, warnings come and go, the console has no errors, and the page
 fits a phone.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs racks of real processes as the chart starts them: with --supervised, a separate volume for each server and relay, and workers that
 get their relay instead of their rank. A stopped relay must come back. After the job's end, a relay must still become ready and stay up.
 

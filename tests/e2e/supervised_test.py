@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs real processes with --supervised, stops them with SIGTERM as Kubernetes does, and restarts them. The job must continue and end with
 the parameters of an undisturbed run. Afterwards, the servers must stay up until they are stopped.
 

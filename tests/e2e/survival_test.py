@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Kills real processes (SIGKILL) while they train. Whichever processes are lost, the run must end with the undisturbed run's parameters.
 
 usage: survival_test.py FOLDER_OF_PROGRAMS [unittest arguments]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Traces of real processes: spans nest, a worker's spans cover its steps, and a killed process leaves its spans so far.
 
 usage: trace_test.py FOLDER_OF_PROGRAMS

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Trains shortened examples of a transformer and a residual network with real processes, 2 shards and 2 workers, and `topk:1%+int4` up. The
 models must learn, and a seed must give the same parameters bit for bit, with and without accumulation.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs real processes whose disks are temporarily full, slow or gone. The job must wait, report what it waits for, and continue with the
 same bits.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for folders of checkpoints: any files must give either an error of the kinds that the
 // headers promise or values that are written and read back unchanged. A coordinator that opens the
 // folder must either refuse it or continue with checkpoints that fit the job. Input: the files of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The property of the coordinator's handlers: any sequence of messages of workers and shards gives
 // replies that their receivers can parse, at most one answer for each call, and no crash.
 #pragma once

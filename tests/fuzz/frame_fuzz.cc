@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for decoding: any bytes must either be refused or decode to finite values, and no byte
 // after their end may be read. Input: element count (2 bytes), a frame.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the property of frame_fuzz.cc on mutated and random frames, generated from a seed without a
 // fuzzer.
 

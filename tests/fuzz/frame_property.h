@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Properties that must hold for any bytes that are read as a frame.
 #pragma once
 

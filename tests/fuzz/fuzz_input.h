@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FuzzInput: reads a fuzzer's bytes as the values that a property needs. After the end of the
 // input, all values are 0.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for the handlers of gRPC calls, without sockets: messages are converted, checked and
 // handled as the services do it. Input: a byte (bit 7: a shard instead of the coordinator; the
 // other bits are the job's options), then the events. coordinator_property.h and shard_property.h

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for the HTTP ports: any bytes must give one complete answer, which reveals a page only to
 // a permitted name, and the port must then still serve others. Input: the size of the first piece
 // (2 bytes), then the bytes that a client sends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for instruction sets: every set of this machine must give the same frame, residual and
 // decoded values. Input: as in round_trip_fuzz.cc.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for job files: any text and overrides must give either an error for a terminal or a job
 // whose complete file gives the same job again. Input: a byte (bit 0: dense), then the job file,
 // then the overrides of --set. A NUL byte ends each of them.

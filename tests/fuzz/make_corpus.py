@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the seeds of tests/fuzz/corpus from the golden frames and from the specs of the codec table.
 
 Run it after adding a golden file: tests/fuzz/make_corpus.py. The findings of fuzzers are beside the seeds under other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads protobuf messages from a fuzzer's bytes: parsed from bytes, built field by field, or
 // changed from a message that an honest client would send.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for receivers: a receiver must either refuse a sender's bytes or continue to work for the
 // other senders in all later steps, with an intact memory. Input: a spec and its line break,
 // senders - 1 (a byte, modulo 4), element count (2 bytes), then the action of each sender in each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target on files, without a fuzzer: `frame_replay FOLDER...`. With this main function,
 // the corpora in git are ordinary tests for any compiler.
 

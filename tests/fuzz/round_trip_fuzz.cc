@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for encoding: for any codec and any finite values, the frame must be within its size bound
 // and valid, a second encoding must give the same frame, the residual must equal the part that was
 // not decoded, and a contractive codec must not add energy. Input: a spec and its line break, keys

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # tests/fuzz/run.sh SECONDS [NAME...]: runs each fuzzer (or the named ones) for this time, one after
 # another. Findings are in build/fuzz. When a finding has been fixed, add it to
 # tests/fuzz/corpus/NAME. Inputs called covers_* reach code that the seeds do not. To choose those of a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The property of a shard's handlers: any sequence of requests on any streams gives replies that
 // their receivers can parse, stays within the limit of memory, and lets no sender write a part of a
 // checkpoint that is not its own.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for states of checkpoints: any bytes must give either an error or a snapshot whose
 // serialization gives the same bytes. The property must hold for the unchanged bytes and for bytes
 // with valid checksums. Input: a file.

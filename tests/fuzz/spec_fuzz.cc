@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for specs: any string must either be refused with a reason or be a valid spec. The
 // canonical form of a valid spec must parse to the same spec, and it must be possible to make a
 // codec, a sender and a receiver from it. Input: a string.

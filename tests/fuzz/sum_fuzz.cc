@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fuzzer for adding: either all of several consecutive frames must be added to a sum, or none. The
 // result must be the same as when they are added one by one. Input: element count (2 bytes), the
 // initial sum (a byte with the number of floats, then the floats), then frames. Each frame has a

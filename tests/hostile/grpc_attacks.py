@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on the gRPC ports of a running job that has a token, by a stranger who can open a TCP connection and has neither token nor
 certificate.
 

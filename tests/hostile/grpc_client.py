@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of gRPC on a bare HTTP/2 connection, for messages that no worker sends and for clients that stop halfway."""
 import contextlib
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strangers and members who attack a job again and again, beside other faults."""
 import collections
 import contextlib

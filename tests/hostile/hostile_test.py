@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Strangers, who can open TCP connections and have neither token nor certificate, attack the ports of a running job. Afterwards the job
 has the result of an undisturbed one, its servers have grown by less than 64 MB, and every port answers.
 

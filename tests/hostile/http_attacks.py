@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on the HTTP ports of a running job, by a stranger who can open a TCP connection and has neither token nor certificate.
 
 Each attack is a function of a Target. It must leave the target able to answer, and raises AssertionError if an answer is wrong.

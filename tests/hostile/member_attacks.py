@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on the gRPC ports of a running job by a member: someone who holds the workers' token, and for some attacks also the secret of
 rank 1, whose traffic it has heard. The job has a role file and `checkpoint.store: shards`.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Members, who hold the workers' token, attack a running job that has a role file. Afterwards the job has the result of an undisturbed
 one, its servers have grown by less than 64 MB and hold no more descriptors than before.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages and methods of proto/sluice/v1, read from the .proto files, and their bytes on the wire.
 
 Python has no protobuf here. The attacks also need bytes that a protobuf library would not write.

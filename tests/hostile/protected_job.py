@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job whose servers have a role file, and what a member learns who holds the workers' token and listens to the traffic of rank 1."""
 import json
 import random

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of `sluice explain --schema` against job files and against the loader, `sluice validate`.
 
 usage: job_schema_test.py SLUICE ROOT

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the table of modes, the table of codecs, and the names of the job file's enumerations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

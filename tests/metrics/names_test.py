@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Metric names in code, docs/metrics.md, dashboards and alerts must agree, and each alert must have its entry in docs/operations.md.
 
 usage: names_test.py ROOT

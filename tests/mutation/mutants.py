@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The mutants of a C++ source: copies that differ in one condition, constant or statement. Pure."""
 import dataclasses
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Changes one condition, constant or statement of the production code at a time, and lists the changes that no test notices.
 
 usage: mutate.py ROOT [--seed N] [--count N] [--skip N] [--folders FOLDER,...] [--list]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Pushes a packed chart to an OCI registry on this machine, pulls it and renders it from there. The registry is in this file.
 
 usage: chart_registry_test.py CHART.tgz HELM     a chart of scripts/chart.sh, and the program helm

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages of a release with apt in a root that has nothing but Debian's essential packages, apt, compilers
 # and a data set. There, it compiles another project against the library, trains with its program and with the installed
 # example, upgrades the packages and removes them. In a root of a newer suite of Debian, the tarball's servers serve a job of the

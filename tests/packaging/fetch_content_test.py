@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Builds another project that takes Sluice's sources with FetchContent, and runs its program, which has every codec.
 
 usage: fetch_content_test.py SOURCE COMPILER LAUNCHER     LAUNCHER is ccache or empty

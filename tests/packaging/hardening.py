@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that programs were built with SLUICE_HARDEN, so that a memory error in them is harder to exploit.
 
 usage: hardening.py COMPILER LIBRARY.a PROGRAM...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Installs the build, moves the installed tree, and uses it as a stranger would: projects of CMake and of pkg-config are built
 against it and train with its servers, and its programs run installed examples.
 

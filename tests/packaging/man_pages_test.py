@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The manual pages render without warnings, and each names all flags of its program and of the program's commands.
 
 usage: man_pages_test.py BIN PAGES PROGRAM...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
 with its programs in an empty environment; checks the Debian packages, the chart and the bills of materials. The package of sluice-worker
 is checked if the release has one.

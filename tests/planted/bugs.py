@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bugs to plant in production code, one at a time, and the test that each must make fail (run.py). docs/promises.md says which promise each breaks.
 
 The simulators have planted bugs of their own (SurvivalBug), for code that their jobs run. These are for the code around them: files,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Plants each bug of bugs.py in a copy of the tree and runs the test that must find it.
 
 usage: run.py ROOT [NAME...]    builds in ROOT/build/planted; NAME: only these bugs

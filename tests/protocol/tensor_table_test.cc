@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/tensor_table.h"
 
 #include <gmock/gmock.h>

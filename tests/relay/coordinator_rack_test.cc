@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that a rack's coordinator lets the parent job decide the first step of a term and the end
 // of the job.
 #include <gmock/gmock.h>

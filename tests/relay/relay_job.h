@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RelayJob: a job with relays in this process: servers, relays and workers' sessions on loopback. A
 // test can kill any of them and restart it on the same port.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests racks of real sessions behind real relays and servers. The results must equal those of a
 // job without relays.
 #include "tests/relay/relay_job.h"

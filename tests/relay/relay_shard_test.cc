@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a rack's shard, which forwards sums and closes its bundles with the parent job's results,
 // and the parent job's shard, which weights the sums.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that a job with relays and checkpoints ends with the parameters of an undisturbed run, bit
 // for bit, whichever process is lost.
 #include <gtest/gtest.h>

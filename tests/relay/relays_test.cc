@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the configuration of a job with relays, and a relay's handling of a step.
 #include "job/relays.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests sessions of workers that do not wait for each other, over gRPC: modes async and ssp.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AwaitThat: lets a test wait for an effect of another thread.
 #pragma once
 

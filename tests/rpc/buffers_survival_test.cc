@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests with real sessions, servers and folders that buffers which are averaged at intervals
 // survive a rollback bit for bit on every rank, like all other state.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the transfer of checkpoint parts to a server's disk and back, over real connections.
 #include "server/rpc/checkpoint_store.h"
 

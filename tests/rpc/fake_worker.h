@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FakeWorker: a worker's side of the protocol, one message at a time, for tests of the server.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostFixture: a ShardHost with a folder for its checkpoints and a record of its reports, for
 // tests.
 #pragma once

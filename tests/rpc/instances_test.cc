@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests two concurrent processes of a shard, and the end of a job with rare heartbeats.
 #include <gmock/gmock.h>
 

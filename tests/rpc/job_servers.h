@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobServers: the servers of a job with checkpoints, in this process and on loopback. Each server
 // can be killed and restarted on the same port.
 #pragma once

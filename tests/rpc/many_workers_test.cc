@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs as many workers on one shard as a large job has, with all windows full at the same time.
 // Memory must stay within the bounds of protocol.md, no lease may expire, no step may hang, and
 // sums must be right.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests compression that changes while the job runs, with real sessions, servers and folders. After
 // any loss, training must end with the parameters of an undisturbed run, bit for bit.
 #include <gtest/gtest.h>

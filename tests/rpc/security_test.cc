@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests servers and sessions with TLS and tokens: which clients are admitted, which are refused,
 // and with which error messages.
 #include <gmock/gmock.h>

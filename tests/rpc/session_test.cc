@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests real sessions with real servers, so that both sides of the protocol are the shipped code.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests checkpoints whose parts the servers keep (store: shards), and runs that continue with
 // another number of workers or shards, with real sessions, servers and folders.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SurvivalTest: the servers and workers of a job in this process, with real sessions and folders.
 // Tests kill some of them while the job trains.
 #pragma once

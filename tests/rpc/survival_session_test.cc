@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests with real sessions, servers and folders that, after any loss, training ends with the
 // parameters of an undisturbed run, bit for bit.
 #include "tests/rpc/survival_session.h"

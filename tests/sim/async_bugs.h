@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planted bugs in modes async and ssp. They change the requests, answers and snapshots of shards.
 #pragma once
 

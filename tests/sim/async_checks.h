@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AsyncChecks checks a simulated job in mode async or ssp, which has no single valid course. It
 // compares each shard with an AsyncMirror, and follows the clocks, checkpoints and plans of every
 // term. It also plants the bugs of these modes around the shards.

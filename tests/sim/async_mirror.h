@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AsyncMirror models one shard of an asynchronous job independently of the shard's code: the clock
 // of every rank, all updates in the order in which the shard applied them, and the resulting
 // parameters.

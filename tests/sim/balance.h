@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Balance compares the total that one chunk's sender was to send with the total that it sent. Error
 // feedback loses nothing: their difference is the sender's final residual.
 #pragma once

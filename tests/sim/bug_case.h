@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planted bugs of simulated jobs, each with the symptom that reveals it.
 #pragma once
 

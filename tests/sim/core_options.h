@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options of the real cores in a simulated job. The caller adds those of the process.
 #pragma once
 

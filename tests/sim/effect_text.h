@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes an effect of the coordinator as text, with all fields, for the trace of a simulated job.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole elastic jobs: random seeds, named schedules and planted bugs.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs with many more faults than the usual seeds. The faults follow one another throughout the
 // run, so that each fault meets the state that the previous one left behind.
 #include <gtest/gtest.h>

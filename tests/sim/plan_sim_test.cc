@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole jobs whose compression follows a schedule. Whatever is lost, every step must be coded as
 // the schedule says; the reference reads the schedule independently.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PlannedReference is the reference of a job whose course cannot be derived in advance, because its
 // plans depend on measurements, or because it resumes with another number of workers. It follows
 // the plans that workers receive, step by step, and reports ranks that received different plans.

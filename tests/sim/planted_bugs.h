@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adapters around a worker's encoder and a shard's answers, which pass data through unchanged or
 // plant a bug.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each planted bug must be found within the seeds that continuous integration runs, which shows
 // that the simulation can find bugs.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QuorumLedger checks a job whose steps may close without some ranks. The included ranks depend on
 // arrival times, so that no single reference run exists. The ledger therefore records events and
 // checks invariants: every piece of work is in exactly one closed bundle (at most one for a removed

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole jobs whose steps close without late ranks: random seeds, named schedules and planted bugs.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reference computes the only valid course of a `sync` job, with updates on the workers or on the
 // shards, step by step without messages, processes or faults. The simulation compares every shard
 // and worker with the reference. It also proves that no gradient is lost: the sent values and the

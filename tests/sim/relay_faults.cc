@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults in jobs with relays. A relay is a server of its rack and a worker of the parent job, so
 // that a fault of its process strikes both jobs.
 #include "tests/sim/relay_run.h"

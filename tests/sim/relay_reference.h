@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RelayReference computes the only valid course of a job with relays, step by step without
 // messages, processes or faults: each rack's contributions, the sums that its relay forwards, the
 // relays' contributions, and the results on the way down. It also proves that no gradient is lost

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A simulated job with relays consists of a parent job, whose workers are the relays, and one job
 // per rack, whose servers run in the relay's process. ParentRun and RackRun are those jobs.
 // ParentRun also has the part of a relay between its two sides (relay/relay.cc). See

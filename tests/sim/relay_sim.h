@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RelaySim runs a whole job with relays on one thread, as Survival does for a job without relays.
 // It uses the real coordinators, shards and encoders of the parent job and of every rack, and the
 // real RelayStep between them, with faults from seeds. Every step must agree at both levels with

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs seeds of jobs with relays. SLUICE_SIM_SEED=<seed> repeats one seed; SLUICE_SIM_SEEDS=<count>
 // changes their number.
 #include "tests/sim/relay_sim.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records simulated jobs as replay scripts, and runs scripts.
 #include <fstream>
 #include <functional>

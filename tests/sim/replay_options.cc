@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes the options of a simulated job as lines of a replay script, field by field.
 #include <charconv>
 #include <functional>

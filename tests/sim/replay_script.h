@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReplayScript records one simulated job and all its events explicitly, so that the script stays
 // valid when the drawing of jobs and faults from seeds changes. docs/simulation.md describes the
 // format.

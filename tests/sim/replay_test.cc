@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Replays jobs that once violated a promise. Each script is independent of the generator;
 // docs/simulation.md describes the format.
 #include <gtest/gtest.h>

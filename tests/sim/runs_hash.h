@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunsHash: one hash of many runs, in the order of their seeds. Equal programs give equal hashes,
 // whatever the number of threads.
 #pragma once

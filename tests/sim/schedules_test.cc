@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Named fault schedules, each at several moments at which it can strike. These jobs have no plans.
 // Results of shard 0 carry checkpoint names just as they would carry plans.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Selects the seeds that a simulation runs: SLUICE_SIM_SEED=<seed> runs only that seed,
 // SLUICE_SIM_SEEDS=<count> runs that many seeds.
 #pragma once

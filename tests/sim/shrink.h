@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shrinks a simulated job that violates a promise to a short replay script that violates the same
 // promise.
 #pragma once

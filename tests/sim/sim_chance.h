@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimChance supplies every random draw of a simulation. With a seed, one stream serves all draws in
 // the order of events. With a script, each channel has its own list and stream, so that an extra or
 // missing message on one channel does not affect the others.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimCoordinator runs a simulated job's coordinator as its host does: effects take place in order,
 // and all effects behind a write wait until it is durable. A write may take long, or fail and be
 // repeated.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimData: the tensors of a simulated job and each rank's values in each step, as functions of the
 // data seed.
 #pragma once

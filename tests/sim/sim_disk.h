@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimDisk is the folder that all processes of a simulated job share. Its contents are durable. It
 // tracks the files that faults have changed, so that checks can tell an allowed rollback from a
 // wrong one.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Formats the violations that simulation tests report.
 #pragma once
 

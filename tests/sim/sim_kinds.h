@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of simulated jobs, each as a function of a seed. The tests and the program `simulate`,
 // which CI and the nightly runs use, share this table.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of the simulated processes and of their connections, which SurvivalRun changes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimWorld holds the time, the random draws and the event queue of the simulated jobs that run
 // together: one job, or all jobs of a job with relays.
 #pragma once

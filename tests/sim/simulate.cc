@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // simulate runs seeds of simulated jobs on several cores, for a number of seeds or for a time, and
 // shrinks failing jobs. See docs/simulation.md.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Survival runs a whole job on one thread with the real coordinator, shards, pipelines and
 // encoders. The network loses, repeats, delays and reorders messages. Processes die, pause, are cut
 // off, and find their disks full, damaged or lost. All faults come from seeds. Every step must

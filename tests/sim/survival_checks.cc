@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks the promises of a simulated job.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts and stops the coordinator of a simulated job and carries out its effects.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The faults of a simulated job.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SurvivalJob runs one simulated job without relays, with its faults. A job that is resumed with
 // another number of workers is a sequence of SurvivalRuns that share one disk and one time.
 #pragma once

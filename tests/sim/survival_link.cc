@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The streams between a simulated job's workers and shards, with messages that are lost, repeated
 // or delayed.
 #include <algorithm>

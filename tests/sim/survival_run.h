@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SurvivalRun simulates one job with its processes, connections, timers and disk. With relays, it
 // is one of several jobs, which relay_run.h connects. It is a thin replacement for the programs'
 // hosts (server/rpc, worker/rpc).

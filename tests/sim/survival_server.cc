@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shards of a simulated job, and their link to the coordinator.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs several hundred seeds. SLUICE_SIM_SEED=<seed> repeats one seed; SLUICE_SIM_SEEDS=<count>
 // changes their number.
 #include "tests/sim/survival.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The workers of a simulated job: a thin replacement for the session and the training loop.
 #include <algorithm>
 #include <cstring>

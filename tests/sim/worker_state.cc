@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/worker_state.h"
 
 #include "worker/rpc/restore_source.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the state with which a simulated worker begins, by the same code as a real worker.
 #pragma once
 

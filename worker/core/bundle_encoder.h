@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BundleEncoder: encodes the gradients of a worker's bundles into frames. Owns the codecs,
 // thresholds and residuals. Not thread-safe: it belongs to one encoder thread. The Pipeline, a
 // separate class, hands out its tasks.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ChunkIndex: where the chunks of a layout are, by tensor and within their bundles.
 #pragma once
 

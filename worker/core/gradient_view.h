@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GradientView: a tensor's gradient in place, of any floating type. The encoder converts it to fp32
 // one chunk at a time, so that no fp32 copy of the whole tensor exists.
 #pragma once

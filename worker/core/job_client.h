@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JobClient: a worker's access to a job. Join waits for the job's other members and returns the
 // session. worker/rpc implements it over gRPC, worker/local for a job of one process, and tests
 // implement it in memory.

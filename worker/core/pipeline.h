@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pipeline: one worker's part in a job, step by step, as a state machine. It tracks which bundles
 // can be encoded and which have results, and composes the contributions. A ShardSender for each
 // shard sends them. The pipeline is pure: callers pass events and receive effects as values. It is

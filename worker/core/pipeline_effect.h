@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipelineEffect: what a Pipeline asks its caller to do.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipelineOptions: what a Pipeline and its parts know about the job and this worker.
 #pragma once
 

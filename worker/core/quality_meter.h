@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // QualityMeter: measures the coding loss of one worker's gradients. It measures each chunk in one
 // of `every` steps, which spreads the cost. Deterministic; not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RelaySession: a relay's membership of the parent job (docs/protocol.md, "Relays"). A relay
 // contributes sums of its rack instead of its own gradients, and its rack follows the parent job's
 // checkpoints.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ReplayBuffer: the requests that a worker has sent since the newest complete checkpoint, byte for
 // byte, so that it can replay them to a restarted shard. It also records the result of each bundle.
 // When the buffer exceeds its limit, it drops the oldest steps of all shards together, but never

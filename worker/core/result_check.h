@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResultCheck: checks whether a shard's result can be the result of what this worker sent. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResultPart: the part of a tensor that one result of a step has.
 #pragma once
 

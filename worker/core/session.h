@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Session: one worker's membership of a job, from Join (worker/core/job_client.h) to its end. It
 // works on spans instead of a framework's tensors. Language bindings and worker/torch use this
 // interface. worker/rpc implements it over gRPC, and tests implement it in memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/core/shard_sender.h"
 
 #include <algorithm>

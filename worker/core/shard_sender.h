@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardSender: sends one worker's contributions to one shard, and resends those that a broken
 // stream or a restart of the shard has lost. It decides what is sent and when. The Pipeline, which
 // owns one ShardSender for each shard, makes the contributions and uses the results. The class is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a ShardSender restores a restarted shard: it asks which contributions are lost and resends
 // them unchanged, step by step. docs/protocol.md explains this under "Repair".
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepClock: tracks one worker's time, step by step. Pure: the caller passes in all times. Not
 // thread-safe.
 #pragma once

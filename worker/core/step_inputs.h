@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepInputs: the tensors that a worker submits in its open step, and the order in which their
 // bundles are encoded. Pure; not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepResults: the results of a worker's open or last step, by bundle, and what they mean for each
 // tensor. Keeps the published frames until the encoder has observed them. Pure; not thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorArrivals: the tensors of a step whose results have all arrived. Pure; not thread-safe.
 #pragma once
 

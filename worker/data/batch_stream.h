@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BatchStream: one rank's batches of one epoch, prepared before the steps that use them.
 #pragma once
 

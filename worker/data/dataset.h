@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Dataset: a job's samples by number, as input tensors of a model.
 #pragma once
 

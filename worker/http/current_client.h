@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CurrentClient: gives other threads access to a worker's current client while the training thread
 // replaces it. Thread-safe.
 #pragma once

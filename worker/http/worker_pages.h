@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pages of a worker's HTTP port: /metrics, /livez, /readyz and /startupz.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/local/local_session.h"
 
 #include <algorithm>

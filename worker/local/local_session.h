@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LocalSession: a Session for a job of one process. It runs both codecs with their error feedback,
 // as a worker and its shards would, and sends nothing.
 #pragma once

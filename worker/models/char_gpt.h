@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CharGpt: a decoder-only transformer for text with the architecture of GPT-2: Radford, Wu, Child,
 // Luan, Amodei and Sutskever, "Language Models are Unsupervised Multitask Learners", 2019.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MakeModel: builds the network of a job's model section.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mlp: fully connected layers with ReLU between them.
 #pragma once
 

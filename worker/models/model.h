@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Model: a network that a job file can name. It maps samples to scores.
 #pragma once
 

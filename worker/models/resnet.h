@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ResNet: residual networks for images: He, Zhang, Ren and Sun, "Deep Residual Learning for Image
 // Recognition", CVPR 2016.
 #pragma once

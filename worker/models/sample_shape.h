@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SampleShape: the shape of a data set's samples for a model. Independent of LibTorch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/models/simple_cnn.h"
 
 #include <torch/torch.h>

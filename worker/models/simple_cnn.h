@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimpleCnn: two convolutions and two linear layers, for MNIST and similar data sets.
 #pragma once
 

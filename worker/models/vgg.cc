@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/models/vgg.h"
 
 #include <torch/torch.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Vgg: VGG-16 for images: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
 // Image Recognition", ICLR 2015.
 #pragma once

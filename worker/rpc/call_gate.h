@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CallGate: lets one thread end the calls and sleeps of other threads. Thread-safe.
 #pragma once
 

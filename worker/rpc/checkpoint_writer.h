@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CheckpointWriter: writes a worker's parts of job checkpoints on its own thread, into a folder or
 // through the servers. Reports each part to the coordinator once it is durable, or the reason why
 // it failed. Thread-safe.

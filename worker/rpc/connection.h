@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Functions for every call of a worker: deadlines and readable errors.
 #pragma once
 

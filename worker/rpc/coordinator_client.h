@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CoordinatorClient: a worker's blocking calls to its coordinator: Join, Leave and
 // ReportCheckpoint.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heartbeat: renews a worker's lease from its own thread and connection. The replies report failure
 // and rollback of the job.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Membership: the checked contents of a JoinReply, in plain types.
 #pragma once
 

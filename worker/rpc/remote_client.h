@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MakeRemoteClient, MakeRelayClient: a JobClient over gRPC. gRPC itself reads `no_grpc_proxy`, or
 // else `no_proxy`, from the environment.
 #pragma once

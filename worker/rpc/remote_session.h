@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RemoteSession: a session over gRPC, from Join to its end: its steps, its checkpoints and its
 // heartbeats. It has one Exchange stream per shard, a separate connection for heartbeats, and one
 // encoder thread. It reopens broken streams and repeats unresolved requests. RemoteClient

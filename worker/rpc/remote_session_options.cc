@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/rpc/remote_session_options.h"
 
 #include "absl/strings/str_cat.h"

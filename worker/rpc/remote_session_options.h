@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options of a RemoteSession, and those of them that a job file sets.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RemoteSteps: the steps of a joined session. It takes gradients, encodes them on its own thread,
 // exchanges them with the shards, and hands out the results. It has the pipeline, the streams, the
 // session's first error, and the lock that they share.

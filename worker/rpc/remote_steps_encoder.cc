@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of RemoteSteps that run on other threads than the caller's: the encoder thread and the
 // streams' events.
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of RemoteSteps in which the training thread waits for results and applies them.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds and checks the state that a rank restores: its part of a job checkpoint, or a combination
 // of all ranks' parts if another set of ranks wrote it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SessionActivity: what a joined session is doing, for its heartbeats and its figures: the progress
 // that the program reports, the last sign of life of the training thread, and what this thread
 // waits for. The caller passes in all times. Thread-safe.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SessionCheckpoints: a joined session's part in the job's checkpoints. It knows whether a
 // checkpoint is due, and it owns the writer and the connection to the servers' store. In a job
 // without checkpoints it has neither. Thread-safe.

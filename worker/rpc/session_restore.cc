@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/rpc/session_restore.h"
 
 #include <algorithm>

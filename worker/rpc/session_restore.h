@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RestoreSession: brings a joined session to the state of the checkpoint that its job continues
 // from.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SessionTimes: measures the work and the waits of a session: for its figures, for its trace and
 // for the controller's report on the link. The caller passes in all times. Not thread-safe.
 #pragma once

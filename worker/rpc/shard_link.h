@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardLink: the state of a worker's link to one shard: which process serves the shard, when to
 // open the stream again, and when to give the shard up. Pure: the caller passes in events and their
 // times, and acts on the answers. Not thread-safe.

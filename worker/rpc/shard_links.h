@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardLinks: keeps a worker's streams to the shards open. It reopens broken streams, follows
 // shards to newer processes, and logs what it does. Not thread-safe, but the streams are.
 #pragma once

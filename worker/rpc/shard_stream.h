@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardStream: the worker's end of one shard's Exchange stream. It may be opened repeatedly.
 // Thread-safe. Events arrive on gRPC's threads while no lock of this process is held, and never
 // inside a method call.

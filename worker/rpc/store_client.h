@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StoreClient: writes a worker's parts of job checkpoints to the servers' disks and reads them
 // back, in jobs with `checkpoint.store: shards`. Calls block. Thread-safe.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Strand: a thread that works whenever another thread wakes it, or when a time has come.
 // Thread-safe.
 #pragma once

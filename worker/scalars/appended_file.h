@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AppendedFile: a file that grows by whole records. Readers see each record immediately.
 #pragma once
 

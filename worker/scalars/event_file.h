@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // EventFile: rows in TensorBoard's format: a file of records, each an Event message with its length
 // and checksums.
 #pragma once

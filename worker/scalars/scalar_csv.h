@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ScalarCsv: rows as a text table, one line each, with the column names in the first line.
 #pragma once
 

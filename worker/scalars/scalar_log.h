@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ScalarLog: writes a run's rows in both formats. Handles continued runs and disk errors.
 #pragma once
 

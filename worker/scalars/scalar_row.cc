@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/scalars/scalar_row.h"
 
 namespace sluice::worker {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ScalarRow: a run's figures at one step, as a line of scalars.csv and as points of TensorBoard's
 // curves.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AveragedBuffers: a module's floating-point buffers (BatchNorm's running statistics) as rows of
 // the tensor table. They are not trained, but averaged over the ranks at intervals.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/torch/data_parallel.h"
 
 #include <torch/types.h>

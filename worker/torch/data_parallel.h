@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DataParallel: trains a LibTorch model together with the other workers of a job, through a
 // Session.
 //

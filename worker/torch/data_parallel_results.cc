@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of DataParallel that wait for the results of a step and write them.
 #include <torch/types.h>
 

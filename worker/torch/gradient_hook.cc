@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Only this file uses torch::autograd::impl, which LibTorch does not guarantee to keep.
 #include "worker/torch/gradient_hook.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gradient hooks: functions that run when a backward pass has finished accumulating a gradient.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModuleReplicas: copies of a model on other GPUs of this process. They run some of a step's
 // backward passes in parallel with the model. Their gradients are added to the model's before it
 // submits them, so that all GPUs of a worker make one contribution.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NamedTensors: a module's tensors by name, as state dicts list them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/torch/streamed_changes.h"
 
 #include <torch/types.h>

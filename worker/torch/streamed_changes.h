@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StreamedChanges: sends the change of a fragment of the parameters while training goes on, and
 // adopts the result later. Source: Streaming DiLoCo (arXiv 2501.18512). In its terms, Theta_p are
 // the published parameters of fragment p and theta_p the worker's own:

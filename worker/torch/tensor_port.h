@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorPort: moves a model's tensors into and out of a Session. Tensors on the CPU are used in
 // place. Tensors on a GPU are used in place if the session supports it, otherwise through copies in
 // host memory that are allocated once.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TorchStatus: converts LibTorch's exceptions to a Status before they leave this code base.
 #pragma once
 

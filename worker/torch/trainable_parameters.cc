@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/torch/trainable_parameters.h"
 
 #include <openssl/evp.h>

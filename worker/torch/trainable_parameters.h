@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TrainableParameters: a module's trainable parameters as a tensor table and as spans over their
 // storage, with an fp32 master for each 16-bit parameter.
 #pragma once

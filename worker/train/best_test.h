@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BestTest: tracks a run's best test and whether best.pt contains its parameters. Pure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device: selects a worker's devices from the job's request and the available hardware.
 #pragma once
 

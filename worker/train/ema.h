@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ema: an exponential moving average of the trained parameters. The average is tested and saved in
 // place of the parameters. Training continues with the parameters themselves.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluation: tests a model on a data set.
 #pragma once
 

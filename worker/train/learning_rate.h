@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LearningRate: the learning rate of each step of a job. It depends only on the job file.
 #pragma once
 

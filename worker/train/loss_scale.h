@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LossScale: the factor that multiplies a loss before backward, so that float16 gradients neither
 // underflow nor overflow. It is as large as possible: it doubles after many good steps in a row and
 // halves on an overflow. Independent of LibTorch.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ModelTrainer: a rank's model and everything that changes it: passes in the job's precision, the
 // exchange of gradients, the optimizer, and the average of the parameters.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Optimizers: LibTorch's optimizers with the settings of a job file, and clipping before their
 // step.
 #pragma once

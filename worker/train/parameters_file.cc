@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/train/parameters_file.h"
 
 #include <caffe2/serialize/inline_container.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ParametersFile: trained parameters on disk, in the format of PyTorch's torch.load (a dict from
 // names to tensors) or in the safetensors format.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Precision: the type that a model computes in. Its parameters are trained as fp32 masters
 // (worker/torch/data_parallel.h), and the loss is computed from fp32 scores.
 #pragma once

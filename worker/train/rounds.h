@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rounds: maps a job's steps to its session's steps, which are its exchanges. Sessions, checkpoints
 // and hashes of parameters count exchanges; everything that users see counts steps. Only local_sgd
 // has fewer exchanges than steps. Pure.

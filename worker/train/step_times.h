@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // StepTimes: durations of the latest steps.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TimeLeft: estimates the rest of a run from the durations of its latest steps and breaks. A break
 // is the cost of an epoch's end: rank 0 tests, all others wait for it in their next step, and the
 // first batch of the next epoch must be prepared. Therefore every rank sees the break as a longer

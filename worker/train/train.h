@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RunTraining: one worker's part of a job, from data and model to trained parameters. Does not
 // include LibTorch headers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TrainingResults: the progress and results that a run reports during and after training.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TrainingRun: one run of a rank, from data to trained parameters. It defines the order of the
 // work.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training state as bytes: everything that a run needs in order to continue after a step, bit for
 // bit, in a new process. This includes parameters (fp32 in any precision of the job) and their
 // average, buffers, the optimizer's state, the loss scale, LibTorch's random number generators, and

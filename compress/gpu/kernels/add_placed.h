@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that add frames of the formats blocktopk and randomk (docs/wire-format.md) to dense sums,
 // with one block of threads per chunk. The index of a place's value is a sum over the presence
 // bits; all other data is at known offsets. The caller must have validated the payloads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that add frames of the formats sparse and ternary (docs/wire-format.md) to dense sums,
 // with one block of threads per chunk. A thread works serially only within a word:
 //   - Ends of numbers: a thread counts the ones in 32 bits of the unary plane, or decides whether a

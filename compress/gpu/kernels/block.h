@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The form of kernels, which lets the same source run on a GPU and on a plain processor.
 //
 // A kernel is a struct of pointers and numbers with

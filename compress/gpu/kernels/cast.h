@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec none, and codecs fp16 and bf16 as in compress/codecs/half.h. A payload has 2 or 4 bytes per
 // element. Its address must be a multiple of that size. The kernels are faster if it is a multiple
 // of four times that size.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The input of kernels: the chunks that one launch encodes. All chunks of a launch are in one
 // array, and the tiles of all chunks are in another. Each block of threads handles one tile.
 // Therefore a step takes a few launches for any number of tensors.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of 256 codes of 2, 4 or 8 bits, distributed over a warp. Each lane has 8 elements, whose
 // codes form whole, adjacent bytes. A block of c codes takes h = ceil(c b / 8) bytes. Code i is in
 // byte i mod h and begins at bit b floor(i / h) (docs/wire-format.md).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Device for a GPU. Each object has its own stream.
 #include <cuda_runtime.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device: memory and a queue of work, on a GPU (cuda_device.cu) or, for tests, on the processor
 // (host_device.h). This header needs only a C++ compiler.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeviceBlock: a block of GPU threads for kernels (see block.h), and Launch, which runs kernels.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec eden, as in compress/codecs/eden.h. compress/simd/rotated_blocks.h defines the blocks and
 // their offsets, for both the processor and the GPU. A block of threads handles the blocks of a
 // tile one after another, in shared memory, in one pass over device memory.

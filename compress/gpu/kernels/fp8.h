@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec fp8, with either rounding, as in compress/codecs/fp8.h. A warp handles a block of 256
 // elements, in one pass over memory. A payload has a byte for the format, a bf16 scale per block,
 // then the codes. The payload may be at any address; the kernels are faster if the address of the

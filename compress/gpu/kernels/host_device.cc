@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/gpu/kernels/host_device.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HostDevice: a Device on the processor, which runs blocks one by one and synchronously. Tests of
 // GPU encoders use it, so they need no GPU.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec intsum:b, as in compress/codecs/intsum.h. Shards add its codes as integers. The kernel
 // makes one pass over memory. A payload has one byte, two bytes per block, then the codes. The
 // kernel is faster if the address of the codes is a multiple of 4.

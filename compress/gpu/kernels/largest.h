@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Largest: computes the bits of the largest |acc| of each chunk. Values that are not finite count
 // as 0. With kAccumulate, the kernel also writes acc to the residual.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs int8, int4 and int2, with either rounding, as in compress/codecs/linear.h. A warp handles
 // a block of 256 elements, in one pass over memory. A payload has a bf16 scale per block, then the
 // codes. Its address must be a multiple of 2; the kernels are faster if the address of the codes is

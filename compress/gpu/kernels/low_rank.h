@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec powersgd, as in compress/codecs/powersgd.h. The results have the same bits as on the
 // processor, because every sum is computed in the same order (compress/simd/low_rank.h), which
 // suits parallel threads. The matrices of all chunks together take six launches:

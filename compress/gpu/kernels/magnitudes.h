@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SampleMagnitudes: counts |acc| of some elements in logarithmic bins. The kernel uses the same
 // elements and bins as MagnitudeHistogram::Add. MagnitudeHistogram::AddCounts receives the result.
 // The thresholds of the next step are computed from it. The kernel must run before the launch that

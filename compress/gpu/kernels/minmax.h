@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs int8:minmax and int4:minmax, with either rounding, as in compress/codecs/linear.h. A warp
 // handles a block of 256 elements, in one pass over memory. A payload has a byte with the number of
 // bits per code, the least value and the scale of each block in bf16, then the codes. The payload

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec natural, as in compress/codecs/natural.h. A warp handles a block of 512 elements. One pass
 // over memory stores the codes and the smallest exponent and the width of each block. PackNatural
 // then writes the planes of all blocks, one after another. The payload may be at any address.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Arithmetic that kernels share: the rules in docs/wire-format.md for single numbers. Must be
 // compiled with -fmad=false, because a fused multiply-add would give different bits.
 #pragma once

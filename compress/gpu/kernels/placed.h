@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs blocktopk and randomk, which send values for only some places, as in
 // compress/codecs/blocktopk.h and compress/codecs/randomk.h. PickLargest or PickAtRandom selects
 // the places of a chunk. FinishPlaced, with a block of threads per chunk, writes the payload.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blocks of 512 codes in bit planes, in the format of compress/coding/plane_blocks.h: first the
 // signs, then each bit of the levels. A plane of c elements has ceil(c / 8) bytes.
 #pragma once

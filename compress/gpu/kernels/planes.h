@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Planes of numbers as in docs/wire-format.md, written by a block of threads. Each byte is written
 // by a single thread, so planes may begin at any byte and no atomic operations are needed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coding of positions by a block of threads. It produces the same bytes as
 // compress/coding/position_coding.h: sums over the gaps for each candidate coding, the selection
 // rule of compress/coding/index_plan.h, and the planes.

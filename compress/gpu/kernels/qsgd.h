@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec qsgd, as in compress/codecs/qsgd.h. A warp handles a block of 512 elements, in one pass
 // over memory. A payload has a byte with the number of bits per code, a bf16 step per block, then
 // the planes of each block. The payload may be at any address.

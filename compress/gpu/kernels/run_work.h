@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps each work to its kernels. RunWork(work, launch) calls launch(kernel, blocks) for each
 // kernel, in order. Every source file that includes this header compiles all kernels.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations of a block of threads on consecutive numbers: sums, maxima, prefix sums.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Floats with fewer bits, defined by their parameters: fp16 and both formats of fp8. The results
 // equal those of compress/simd/cast.cc.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs sign, onebit and signsgd, as in compress/codecs/sign.h. A warp handles a block of 1,024
 // elements. One pass over memory writes the scales and signs to the payload and records the zeros.
 // Then FinishSign, with a block of threads per chunk, writes the marks and the necessary planes of

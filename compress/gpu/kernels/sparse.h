@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codecs that send some elements with their positions, as in compress/codecs/sparse.h. Encoding
 // takes two launches:
 //   1. SelectAbove (or a similar kernel) reads memory once. It computes acc, and writes the kept

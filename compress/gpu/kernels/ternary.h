@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Codec ternary:t, as in compress/codecs/ternary.h. One pass selects and quantizes elements and
 // updates the residual. Then FinishTernary, with a block of threads per chunk, reads only the kept
 // elements and writes the payload.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work for a device, submitted by an encoder or an adder of frames: one codec for several chunks,
 // in a few launches. The structs contain only numbers and addresses, so that the compiler of the
 // kernels needs no other headers.

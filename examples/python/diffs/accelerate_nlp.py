@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of Accelerate's examples/nlp_example.py: `prepare` wraps the model, and the Accelerator makes the backward pass."""
 
 import torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of PyTorch's DDP tutorial: a process group, a toy model in DDP, one step."""
 
 import torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of Lightning's BoringModel: one layer, random numbers, a Trainer."""
 
 import lightning.pytorch as pl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of PyTorch's examples/mnist/main.py: one process, a train function, a step schedule."""
 
 import torch

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of nanoGPT's train.py: no main function, DDP if torchrun started it, accumulated gradients, a loss scaler."""
 
 import os

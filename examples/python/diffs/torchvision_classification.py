@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shape of torchvision's references/classification/train.py: the schedule exists before DDP wraps a model with BatchNorm."""
 
 import torch

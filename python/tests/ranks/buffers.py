@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains models with BatchNorm. Each way of training says how far its statistics are from those of one process that averages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains in a job with checkpoints. In their first lives, some ranks are killed after a checkpoint.
 
 usage: checkpointed.py KILLED CHECKPOINTS [KEYS]     KILLED: the ranks to kill, such as "01", or "none"

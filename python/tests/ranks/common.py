@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the scripts of ranks have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains the same model through DDP over gloo and through DDP with Sluice's hook, and compares gradients bit by bit."""
 
 from __future__ import annotations

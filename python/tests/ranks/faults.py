@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains until something goes wrong, as the first argument says. Each rank says when it is in a step."""
 
 from __future__ import annotations

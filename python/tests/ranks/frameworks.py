@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains with Lightning, Accelerate or Transformers, which the argument names. Each check says its results."""
 
 from __future__ import annotations

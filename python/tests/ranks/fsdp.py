@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains with FSDP2 on two "nodes" of two ranks each. Each check says its results."""
 
 from __future__ import annotations

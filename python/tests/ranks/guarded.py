@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small model in a job with a guard. From step 20 on, rank 2 changes its gradients.
 
 guarded.py FACTOR POLICY: the factor by which rank 2 multiplies its gradients, and guard.policy

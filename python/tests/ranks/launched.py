@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A script that `sluice run -- COMMAND` starts. Ranks, addresses and codecs come from its environment alone."""
 
 from __future__ import annotations

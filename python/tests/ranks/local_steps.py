@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains with local steps on ranks without a process group. Each check says its results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts servers at the ports and the addresses that the arguments name, and takes a step."""
 
 from __future__ import annotations

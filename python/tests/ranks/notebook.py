@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launches its own functions, as a script does. Its argument names one of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains through DDP, as a script that knows nothing of Sluice. Its argument is a folder for the result."""
 
 import hashlib

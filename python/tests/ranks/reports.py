@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What users of other libraries reported, on two ranks. Each check says its results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains without interruption, or in two parts with a file for each rank between them.
 
 usage: resume.py whole | first | second | forgetful FOLDER

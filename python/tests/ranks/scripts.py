@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs scripts one after another in one process per rank, as torchrun would run each, and says what their sessions exchanged."""
 
 from __future__ import annotations

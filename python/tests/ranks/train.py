@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small model through DDP with lossy codecs, as a user's script does."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains and broadcasts on ranks without a process group of torch.distributed. Each check says its results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the pure parts of `sluice bench exchange`: its job, the command lines of its processes, and
 // the lines between them. exchange_bench_test.py tests the whole command.
 #include <gmock/gmock.h>

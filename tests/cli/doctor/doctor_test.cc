@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both ends of `sluice doctor` in one process, and ends that do not keep to the rules.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

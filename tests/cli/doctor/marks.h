@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The marks of `sluice doctor`'s checks, for tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/launch/child_process.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/pacing/link_pacer.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds the programs of release 0.1.0 for tests of later versions: sluice, sluice-server, sluice-worker, sluice-relay.
 #
 # usage: programs.sh FOLDER    (made if it is not there; the programs are then in FOLDER/build/bin)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares decoded values, one element at a time and at odd sizes, with values from formulas.
 
 #include <cmath>

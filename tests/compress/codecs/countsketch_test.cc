@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares countsketch with a plain reference, and tests the conservation law of its receiver.
 
 #include "compress/codecs/countsketch.h"

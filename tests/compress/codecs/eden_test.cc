@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares codec `eden` with a plain reference, and its errors with the theoretical ones.
 #include "compress/codecs/eden.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares codec `intsum` with a plain reference, compares its aggregator with a sum of floats, and
 // tests both together over several steps.
 #include "compress/codecs/intsum.h"

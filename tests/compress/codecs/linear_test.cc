@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares linear quantization with plain loops, and tests the properties of random rounding.
 
 #include "compress/codecs/linear.h"

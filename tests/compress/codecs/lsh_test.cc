@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares lsh with a plain reference, and tests its memory when frames are lost.
 
 #include "compress/codecs/lsh.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares codec `powersgd` with plain loops and with the best approximation of the same rank.
 #include "compress/codecs/powersgd.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the codecs sign, onebit and signsgd with their formulas, and tests their bytes and the
 // vote.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests topk_exact, threshold and the value formats of sparse codecs.
 
 #include "compress/codecs/sparse.h"

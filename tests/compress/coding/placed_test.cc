@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the elements that blocktopk and randomk send, and the precision of the values.
 
 #include <algorithm>

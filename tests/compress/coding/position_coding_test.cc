@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares every coding of positions with a reference encoder that writes bit by bit, as
 // docs/wire-format.md defines.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares momentum correction, factor masking, clipping and warm-up with a plain reference.
 #include "compress/feedback/dgc.h"
 

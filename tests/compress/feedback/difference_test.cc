@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests EF21 and DIANA: the memories of senders and receiver must stay equal even if frames are
 // skipped or refused, and the published values must match the definitions.
 #include "compress/feedback/difference.h"

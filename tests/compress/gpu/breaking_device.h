@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BreakingDevice: records the calls to a device, and makes the device fail at a point that the test
 // chooses.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/compress/gpu/device_under_test.h"
 
 namespace sluice::compress::gpu {

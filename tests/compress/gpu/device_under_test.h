@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device on which the encoder is tested. host_under_test.cc and cuda_under_test.cc define it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that a device and the processor compute the same sums, bit for bit.
 #include <gtest/gtest.h>
 

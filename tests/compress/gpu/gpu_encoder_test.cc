@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that a sender with gradients on a device produces the same frames and the same state as a
 // sender on a processor, step by step. The device is a GPU or a simulation.
 #include "compress/gpu/gpu_encoder.h"

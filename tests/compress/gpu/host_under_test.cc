@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "compress/gpu/kernels/host_device.h"
 #include "tests/compress/gpu/device_under_test.h"
 #include "tests/compress/gpu/lazy_device.h"

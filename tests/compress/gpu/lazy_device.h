@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LazyDevice: delays work as long as a GPU may, which is until Wait. Code that accesses memory too
 // early then reads old contents, or changes data that the device still reads or writes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the casts: compares fp8 with its definition, and tests random rounding.
 
 #include <algorithm>

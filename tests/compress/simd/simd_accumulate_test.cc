@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the kernels of compress/simd/accumulate.h with plain loops, on every instruction set.
 
 #include <algorithm>

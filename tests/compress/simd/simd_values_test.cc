@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the kernels of compress/simd/values.h with plain loops, at every length, on every
 // instruction set.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the unbiased codecs qsgd, terngrad and natural, and their random numbers.
 
 #include "compress/simd/stochastic.h"

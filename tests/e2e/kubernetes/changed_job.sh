@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Changes the job file of a running job as docs/kubernetes.md describes, and later checks what remains of finished workers.
 
 install changed --set worker.replicaCount=2,worker.ttlSecondsAfterFinished=30,job.checkpoint.interval=20

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The same run as that of undisturbed.sh, while pods are deleted, a node is drained, and the release is upgraded and rolled back, ends with the
 # same parameters.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Workers that do not belong to the release train with its shards.
 
 install hand --set worker.enabled=false,worker.replicaCount=2,job.steps=200,server.persistence.enabled=false

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Two racks of two workers behind relays: an undisturbed run and a disturbed one end with the same parameters.
 
 racks=(--set "worker.replicaCount=4,relay.enabled=true,relay.racks[0].workers=2,relay.racks[1].workers=2,relay.persistence.size=1Gi"

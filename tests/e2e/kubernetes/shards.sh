@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The number of shards of a running job rises and falls, as docs/kubernetes.md describes under "Upgrades". The run ends with the parameters of
 # undisturbed.sh.
 

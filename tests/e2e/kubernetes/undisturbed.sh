@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A wrong job is refused, an undisturbed run ends, and its shards are idle afterwards. Sets `calm` to the hash of its parameters.
 
 # The pod must report what is wrong with a job before any process waits for the job.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A job that the chart and the programs of release 0.1.0 run continues with this version, as docs/kubernetes.md describes under "Upgrades".
 
 if [ -z "$former" ]; then

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Job texts that several tests of job files share.
 #pragma once
 

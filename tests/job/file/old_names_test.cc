@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the keys in job files of release 0.1 still work, each with a warning that gives the
 // new name.
 #include <gmock/gmock.h>

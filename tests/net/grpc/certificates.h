@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Certificates for tests: a small CA, and certificates that it signs, as PEM files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/grpc/secret_mode.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HttpClient: a test client that writes and reads arbitrary bytes, in plaintext or with TLS.
 #pragma once
 

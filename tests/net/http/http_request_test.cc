@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/http/http_request.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "net/http/metric_families.h"
 
 #include <gtest/gtest.h>

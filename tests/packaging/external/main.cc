@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sends a gradient through a codec of the installed library, and prints how much arrived.
 #include <cmath>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a linear model in a job of two workers, through the installed library. `sluice run` starts
 // each worker with the job, its rank and the servers in the environment.
 #include <cmath>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes every codec of the fetched library.
 #include <cstdio>
 

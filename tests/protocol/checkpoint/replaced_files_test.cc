@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that complete files survive a failed or repeated write of another file with the same name.
 #include <dlfcn.h>
 #include <fcntl.h>

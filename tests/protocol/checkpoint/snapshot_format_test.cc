@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/checkpoint/snapshot_format.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The property that must hold for any bytes that are read as a snapshot: they give either an error
 // or a snapshot that serializes to the same bytes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Snapshots that several tests of checkpoints share.
 #pragma once
 

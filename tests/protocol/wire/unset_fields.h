@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the message fields that a round-trip test does not set. If a .proto file gets a new field,
 // the test fails until both conversions of the message handle the field.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sample values for round-trip tests. Each field differs from its default and from the other
 // fields.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the policy `auto` on traces and compares it with every fixed choice on the same traces.
 // SLUICE_SIM_SEED=<seed> runs one seed.
 #include "server/control/auto.h"

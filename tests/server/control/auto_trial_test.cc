@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests which choices the policy `auto` tries, and what it remembers of them, where steps take
 // longer than measurements of the links show.
 #include <gtest/gtest.h>

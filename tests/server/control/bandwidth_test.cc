@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the policy `bandwidth` on traces and compares it with an oracle that knows the links.
 // SLUICE_SIM_SEED=<seed> runs one seed; SLUICE_SIM_SEEDS=<count> runs that many seeds.
 #include "server/control/bandwidth.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FixedPolicy: always makes the same choice, so that a test covers only the Controller.
 #pragma once
 

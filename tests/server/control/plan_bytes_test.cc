@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the expected bytes of frames under a plan.
 #include "server/control/plan_bytes.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the log of compression plans for pages and terminals.
 #include "server/control/plan_log.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests how a sender converts one density to one threshold for all of its tensors or, with
 // scope=tensor, to one threshold for each tensor.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimulatedJob: a job on simulated links that runs step by step on a virtual clock. It feeds
 // measurements to a real policy and follows the policy's plans. Everything except the policy is a
 // model.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SimulatedLink: a link on a virtual clock. Its rate follows a trace.
 #pragma once
 

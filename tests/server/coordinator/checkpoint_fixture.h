@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixture that drives the coordinator of a job with checkpoints.
 #pragma once
 

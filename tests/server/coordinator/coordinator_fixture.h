@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixture that drives a Coordinator and sorts its effects.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests what the coordinator records about its run before other processes learn it. The scenarios
 // do not show all fields of records and manifests, nor the effects of two calls in one batch.
 #include <gmock/gmock.h>

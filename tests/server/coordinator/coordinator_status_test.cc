@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the figures in the status of a job.
 #include <gtest/gtest.h>
 

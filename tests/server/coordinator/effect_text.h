@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints the effects of a coordinator as lines of text for scenarios (scenario_run.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fixture for the parts of a coordinator: a JobRun without a Coordinator.
 #pragma once
 

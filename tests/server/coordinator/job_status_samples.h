@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Samples of a job's status that advance second by second.
 #pragma once
 

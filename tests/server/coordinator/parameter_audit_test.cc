@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator/parameter_audit.h"
 
 #include <gtest/gtest.h>

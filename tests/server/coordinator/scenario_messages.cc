@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/server/coordinator/scenario_messages.h"
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of workers and shards that a scenario's commands describe (scenario_run.h).
 #pragma once
 

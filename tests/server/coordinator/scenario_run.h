@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the scenarios in tests/server/coordinator/scenarios: text files of commands to a
 // coordinator, each followed by the coordinator's effects.
 //

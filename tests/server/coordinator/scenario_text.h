@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words of a scenario's commands; scenario_run.h describes the scenarios.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the scripted scenarios of the coordinator. scenario_run.h describes them.
 #include <gtest/gtest.h>
 

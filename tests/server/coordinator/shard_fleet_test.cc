@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator/shard_fleet.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a job with checkpoints on real servers: the order of records on disk, and recovery after
 // losses.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/shard_start.h"
 
 #include <gmock/gmock.h>

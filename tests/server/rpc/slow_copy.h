@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SlowCopy: delays the copy for a snapshot until a test releases it.
 #pragma once
 

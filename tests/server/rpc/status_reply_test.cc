@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/status_reply.h"
 
 #include <gmock/gmock.h>

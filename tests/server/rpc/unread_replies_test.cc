@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests over gRPC how much memory a server uses for a client that sends requests but does not read
 // the replies.
 #include <gmock/gmock.h>

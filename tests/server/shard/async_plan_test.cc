@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests compression plans on a shard whose ranks do not wait for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

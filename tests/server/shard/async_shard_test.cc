@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a shard whose ranks do not wait for each other: modes async and ssp.
 #include "server/shard/async_shard.h"
 

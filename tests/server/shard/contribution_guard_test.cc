@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests which contributions a guard finds, with made contributions of several ranks.
 #include "server/shard/contribution_guard.h"
 

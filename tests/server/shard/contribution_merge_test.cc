@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests what contributions become, with made contributions and with a shard.
 #include "server/shard/contribution_merge.h"
 

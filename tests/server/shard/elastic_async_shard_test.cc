@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a shard of mode ssp whose workers join and leave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

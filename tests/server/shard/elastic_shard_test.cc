@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a shard whose workers join and leave, with scripted schedules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a shard whose job has a guard.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares update rules with the LibTorch optimizers that workers run. The results must match,
 // because a job may run its updates on either side.
 #include <torch/torch.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests plans that depend on measurements (control.policy bandwidth): how measurements lead to
 // plans, and how a job handles plans that a lost process had announced.
 #include <gmock/gmock.h>

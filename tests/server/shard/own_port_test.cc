@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests /livez and the probes of the process's own gRPC port.
 #include "server/own_port.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a shard that closes steps without late ranks, with scripted schedules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

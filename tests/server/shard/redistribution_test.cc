@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that shards continue from a checkpoint of another number of shards.
 #include "server/shard/redistribution.h"
 

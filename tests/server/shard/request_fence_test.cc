@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests whom a shard serves, and on which stream.
 #include "server/shard/request_fence.h"
 

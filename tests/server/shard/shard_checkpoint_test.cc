@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that a shard continues bit for bit from its part of a job checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small shard and requests from its workers, for tests of the shard's core.
 #pragma once
 

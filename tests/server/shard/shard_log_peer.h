@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardLogPeer: reads the result log of a shard. For tests of results that were not sent on any
 // stream.
 #pragma once

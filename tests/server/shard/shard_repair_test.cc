@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the results that a shard keeps for workers that return, its answers while it replays, and
 // the limits of repairs.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests, with every codec, that a job continues bit for bit when its shard, one of its workers, or
 // both are lost and restored from the state that the other processes kept.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small job on one shard with real codecs, for tests of a shard's state.
 #pragma once
 

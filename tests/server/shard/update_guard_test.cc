@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests which updates a guard of an asynchronous shard finds.
 #include "server/shard/update_guard.h"
 

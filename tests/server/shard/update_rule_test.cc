@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares update rules with the formulas of their papers in double precision, for different vector
 // lengths, and bit for bit across instruction sets.
 #include "server/shard/update_rule.h"

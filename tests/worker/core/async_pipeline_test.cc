@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a pipeline in a job whose workers do not wait for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

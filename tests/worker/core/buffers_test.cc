@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests buffers of a model (BatchNorm's statistics) in real pipelines and shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a pipeline in a job with fewer chunks than shards.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

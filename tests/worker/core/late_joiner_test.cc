@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests a worker that joins a job at a later step. The worker must skip, and accept the others'
 // results, until every shard has included it in a whole step.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers for tests of a single pipeline. They return the requests that the pipeline sent, and a
 // shard's answers in a job with one worker.
 #pragma once

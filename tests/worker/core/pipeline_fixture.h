@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PipelineTest: a pipeline and its encoder, with three small tensors. The test plays the only
 // shard.
 #pragma once

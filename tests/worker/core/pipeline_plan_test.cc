@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests compression plans in a worker. The worker must encode with the step's plan, pass on
 // announced plans, and refuse invalid ones.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests which requests a Pipeline sends when its shard restarts, and in which order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

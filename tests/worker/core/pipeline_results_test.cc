@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests means, wrong results, results of a job with a quorum, and equal bytes after a restore from
 // a checkpoint.
 #include <gmock/gmock.h>

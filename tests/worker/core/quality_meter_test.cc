@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/core/quality_meter.h"
 
 #include <gtest/gtest.h>

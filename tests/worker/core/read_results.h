@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a pipeline's results into values, as a session does.
 #pragma once
 

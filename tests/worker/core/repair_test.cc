@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs pipelines with real shard cores. A shard restarts at every moment of a run, and the run must
 // end with the same bits.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardSenderTest: a ShardSender of shard 1. The test plays the shard, and composes the
 // contributions as a Pipeline would.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests what a ShardSender asks and resends when another process serves its shard.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests which requests a ShardSender sends and when, and what it makes of each answer.
 #include "worker/core/shard_sender.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/models/char_gpt.h"
 
 #include <torch/torch.h>

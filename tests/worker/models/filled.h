@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filled: values of parameters and inputs that are the same in C++ and Python, because a formula
 // computes them instead of a random number generator. reference_models.py has the same formula.
 #pragma once

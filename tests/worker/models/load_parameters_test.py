@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that PyTorch's models accept Sluice's parameters.pt: same names, same shapes, same scores.
 
 usage: load_parameters_test.py WRITE_MODEL     the program of that name

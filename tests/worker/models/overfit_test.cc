@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that each model can memorize one batch, so that its gradients point in the right
 // direction.
 #include <torch/torch.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Records PyTorch's results for Sluice's models: torchvision's models if it has them, otherwise those of reference_models.py.
 
 usage: record_reference.py FOLDER     writes FOLDER/reference_steps.txt and FOLDER/torchvision_state_dicts.txt

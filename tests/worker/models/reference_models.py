@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models that torchvision does not have, as PyTorch modules, and the formula for parameters and inputs.
 
 filled.h has the same formula.

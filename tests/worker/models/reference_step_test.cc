@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that a forward and backward pass and a step of SGD give PyTorch's results, tensor by
 // tensor, as recorded by record_reference.py.
 #include <torch/torch.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that models have their published sizes, and torchvision's names and shapes.
 #include <torch/torch.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a model's parameters.pt with the values of filled.h and prints the first eight scores for
 // two samples. load_parameters_test.py compares them. usage: write_model MODEL FOLDER
 #include <torch/torch.h>

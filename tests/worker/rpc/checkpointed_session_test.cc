@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RemoteSession in a job with checkpoints: saves, restores and rollbacks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests CoordinatorClient with a slow coordinator.
 #include "worker/rpc/coordinator_client.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DeafPort: an address without a listener.
 #pragma once
 

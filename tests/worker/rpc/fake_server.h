@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FakeServer: a coordinator and a shard of a job with one contributing worker, on a free loopback
 // port. It misbehaves as the script says. A result is the worker's own contribution.
 #pragma once

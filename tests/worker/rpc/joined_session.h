@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // JoinedSession: a client that has joined its job, and the session that it got, for tests.
 #pragma once
 

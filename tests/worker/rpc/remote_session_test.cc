@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RemoteClient and RemoteSession with servers that answer as a test says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

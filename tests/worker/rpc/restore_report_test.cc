@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests what a worker tells the coordinator of a checkpoint that it cannot read, and what it does
 // with the answer.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/rpc/shard_link.h"
 
 #include <gtest/gtest.h>

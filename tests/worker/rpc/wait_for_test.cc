@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests Session::WaitFor, including a wait that another thread interrupts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

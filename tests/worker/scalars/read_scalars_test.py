@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that TensorBoard and Python's csv read the scalars of a run that was interrupted and continued.
 
 usage: read_scalars_test.py WRITE_SCALARS     the program of that name; PYTHONPATH has TensorBoard

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // write_scalars FOLDER: writes the scalars of a run with a test after every 20 steps. The run was
 // stopped after step 47 and continued from a checkpoint after step 40.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests buffers of LibTorch modules: DataParallel averages the right ones at the right steps, and
 // checkpoints contain them.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step without any rank's gradient must change nothing, wherever the optimizer runs.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Defines MakeCudaDevice for a program with fake_gpu.cc.
 #include "compress/gpu/kernels/host_device.h"
 

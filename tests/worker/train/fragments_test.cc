@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RunTraining and DataParallel in jobs that stream fragments of the model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that PyTorch loads Sluice's files of a trained model: names, shapes, types and every value.
 
 usage: load_in_pytorch.py WRITE_PARAMETERS     the program of that name

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RunTraining in jobs whose workers run several local steps and send the changes of their
 // weights.
 #include <gmock/gmock.h>

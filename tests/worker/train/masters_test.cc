@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests DataParallel with bfloat16 and float16 parameters, with and without atomic_step.
 #include <torch/torch.h>
 

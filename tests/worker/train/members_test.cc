@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RunTraining with elastic membership. The present ranks must share the rest of a pass.
 #include <gtest/gtest.h>
 

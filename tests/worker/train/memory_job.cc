@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/worker/train/memory_job.h"
 
 #include <algorithm>

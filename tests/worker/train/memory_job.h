@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryJob: a job whose ranks are threads of one process. It implements the Session contract
 // without a network or compression.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RunTraining in bf16 and fp16, with label smoothing, averages and accumulated passes.
 #include "worker/train/precision.h"
 

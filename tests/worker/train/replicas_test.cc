@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests copies of a model that run some of a step's passes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the files that a run writes to its output besides the last parameters: its scalars and its
 // best parameters.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests RunTraining from checkpoints. An interrupted run must end like an uninterrupted one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A worker that distributes its passes over several GPUs must get the same results as one device
 // that runs them in turn.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // With the optimizer on the shards, RunTraining must get the same results as with the workers' own
 // optimizers.
 #include <gmock/gmock.h>

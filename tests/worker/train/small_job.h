@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job that trains in milliseconds. Tests change individual settings.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/train/time_left.h"
 
 #include <gtest/gtest.h>

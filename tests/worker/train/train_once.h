@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a job of one worker and returns its results.
 #pragma once
 

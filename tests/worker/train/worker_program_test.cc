@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>

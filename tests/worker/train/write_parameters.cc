@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes parameters.pt and parameters.safetensors with recognizable values for load_in_pytorch.py:
 // element j of tensor k is k + j / 1024. usage: write_parameters FOLDER
 #include <torch/torch.h>

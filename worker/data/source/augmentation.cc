@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/data/source/augmentation.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Augmentation: random changes to training images, different in each epoch. They depend only on
 // (seed, epoch, sample), so that a run that restarts from a checkpoint sees the same images as an
 // uninterrupted run.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // record of CIFAR-10  := label pixels        of CIFAR-100 := coarse-label fine-label pixels
 // pixels := red[32][32] green[32][32] blue[32][32], a byte each
 #include "worker/data/source/cifar_files.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CIFAR files: CIFAR-10 and CIFAR-100 in the "binary version" of their authors.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads data files, whole or in part.
 #pragma once
 

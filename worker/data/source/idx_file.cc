@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // idx := 0 0 type dimensions size{dimensions} item...    sizes: 32 bits, big-endian; type 8:
 // unsigned bytes
 #include "worker/data/source/idx_file.h"

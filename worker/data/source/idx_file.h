@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IdxFile: byte arrays in the idx format of MNIST and similar data sets, plain or gzip-compressed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Image decoder: decodes PNG and JPEG files to RGB pixels, with libpng and libjpeg-turbo.
 #pragma once
 

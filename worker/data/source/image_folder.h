@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ImageFolder: a list of the images in a folder with one subfolder for each class.
 #pragma once
 

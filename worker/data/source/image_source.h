@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ImageSource: numbered 8-bit images of equal size, with their classes. It keeps the images in
 // memory or decodes them on demand.
 #pragma once

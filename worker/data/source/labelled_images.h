@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LabelledImages: an in-memory data set of 8-bit images of equal size, with their classes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prefetcher: prepares objects on its own thread, in order, before they are needed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resample: scales a part of an image without aliasing.
 #pragma once
 

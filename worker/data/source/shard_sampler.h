@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ShardSampler: selects the training samples of one rank and their order, step by step.
 #pragma once
 

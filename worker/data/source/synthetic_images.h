@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Synthetic images: generated data sets for tests and trials without files. Every call on every
 // machine returns the same images: `first` … `first + count − 1` of an endless sequence, so that
 // training and test images need not overlap.

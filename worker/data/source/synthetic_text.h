@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Synthetic text: generated sentences for tests and trials without files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TextTokens: a text as a sequence of token numbers, one for each byte or character.
 #pragma once
 

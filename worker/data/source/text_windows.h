@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TextWindows: divides part of a text into samples of `context` tokens, each token with the one
 // that follows it as its target.
 #pragma once

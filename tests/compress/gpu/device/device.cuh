@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory and launches for the test and the benchmark on a GPU. Errors end the program.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All kernels of compress/gpu/kernels, grouped by codec, as the test and the benchmark on a GPU run
 // them. Each case has the launches of one step.
 #pragma once

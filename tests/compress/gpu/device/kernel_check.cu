@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs every kernel on the GPU and on the processor, and compares all writable memory byte by byte.
 // A kernel that crashes makes the GPU unusable for its process, so another process runs the rest.
 // The program cuda_kernel_tests compares the kernels on the processor with the processor's codecs.

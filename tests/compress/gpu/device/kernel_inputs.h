@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs of the kernels for the test and the benchmark on a GPU. All buffers of a step are in one
 // block of memory, so a copy of this memory on the device has the same offsets. This header needs
 // only a C++ compiler.

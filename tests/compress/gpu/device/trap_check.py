@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that nvcc compiled no kernel to code that stops it. Needs no GPU.
 
 If a kernel refers to a constant that has no address on a GPU, nvcc writes a `trap` instruction and no warning.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the kernels that add frames with positions give the same sums as a receiver.
 #include "compress/gpu/kernels/add_sparse.h"
 

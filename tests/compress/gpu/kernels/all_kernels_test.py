@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that every kernel of compress/gpu/kernels has a case in tests/compress/gpu/device/kernel_cases.h.
 
 The test on a GPU runs only kernels that have a case.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the cases of the GPU's test on the processor. Both orders of threads and blocks must give
 // the same result.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that kernels of codecs with a fixed number of bits produce the processor's bytes.
 #include "base/float_bits.h"
 #include "compress/format_table.h"

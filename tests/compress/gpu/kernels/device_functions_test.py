@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that code which runs on a GPU calls only functions of the standard library that nvcc compiles correctly.
 
 nvcc compiles other functions without a warning to code that stops the kernel or returns 0 (base/device_functions.h), and CI has no GPU.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chunks of various lengths and kinds, encoded by the processor's codecs and by a GPU's kernels.
 // The kernels run on the processor, block by block.
 #pragma once

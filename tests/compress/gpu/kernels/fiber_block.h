@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FiberBlock: a block for the kernels of compress/gpu/kernels/block.h. Each thread runs the whole
 // kernel with its own variables, as with a DeviceBlock. Therefore a missing Sync has an effect.
 // With a HostBlock it has none, because all threads run phase by phase.

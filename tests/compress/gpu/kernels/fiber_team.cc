@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/compress/gpu/kernels/fiber_team.h"
 
 #include <ucontext.h>

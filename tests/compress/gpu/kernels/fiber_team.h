@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FiberTeam: the threads of a block as fibers with their own stacks. Like a thread of a GPU, a
 // fiber runs until it waits for other fibers. One thread of the processor runs all fibers, always
 // in the same order.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that kernels encode matrices like the processor's powersgd, step by step.
 #include "compress/gpu/kernels/low_rank.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the kernels of blocktopk and randomk, and the sampled histogram, give the processor's
 // results.
 #include "compress/gpu/kernels/placed.h"

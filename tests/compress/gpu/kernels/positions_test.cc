@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that a block of threads codes positions to the processor's bytes, for any gaps.
 #include "compress/gpu/kernels/positions.h"
 

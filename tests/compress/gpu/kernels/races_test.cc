@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the kernels of compress/gpu/kernels with threads that wait for each other only at the points
 // that the kernel defines. A missing Sync changes the results in one of the two orders. A build
 // with the thread sanitizer reports it even if the results do not change, and also reports blocks

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that the kernels of the sign codecs give the processor's payloads and residuals.
 #include "compress/gpu/kernels/sign.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests the kernels of codecs that send positions: selection, compaction in order, and values must
 // give the processor's payloads and residuals.
 #include "compress/gpu/kernels/sparse.h"

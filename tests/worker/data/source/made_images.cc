@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/worker/data/source/made_images.h"
 
 #include <png.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generated image files for tests, and their pixels.
 #pragma once
 
