@@ -408,7 +408,7 @@ void Compressor::Observe(size_t chunk, absl::Span<const std::byte> frames) {
   if (group.observes) group.codec->Observe(frames, absl::MakeSpan(state.codec_state));
 }
 
-absl::Status Compressor::ReturnFrame(size_t chunk, absl::Span<const std::byte> frame) {
+absl::Status Compressor::ReturnFrame(size_t chunk, absl::Span<const std::byte> frame, float share) {
   if (chunk >= state_->chunks.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk, " of ", state_->chunks.size(), " does not exist"));
@@ -417,13 +417,15 @@ absl::Status Compressor::ReturnFrame(size_t chunk, absl::Span<const std::byte> f
   if (!here.ok()) return here;
   ChunkState& state = state_->chunks[chunk];
   const Codec& codec = *state_->groups[state.group].codec;
-  if (state.codec_state.empty() || FindFormat(codec.format())->decode_add != nullptr) {
-    return state.compensator->ReturnFrame(frame);
-  }
+  const bool alone = state.codec_state.empty() || FindFormat(codec.format())->decode_add;
+  if (alone && share == 1) return state.compensator->ReturnFrame(frame);
   absl::Status valid = ValidateFrame(frame, state.config.count);
   if (!valid.ok()) return valid;
   std::vector<float> values(state.config.count);
-  codec.ReturnFrame(FramePayload(frame), absl::MakeSpan(state.codec_state), absl::MakeSpan(values));
+  const absl::Span<float> to = absl::MakeSpan(values);
+  std::vector<float> scratch;
+  if (alone) AddScaledValidFrames(frame, share, &scratch, to);
+  if (!alone) codec.ReturnFrame(FramePayload(frame), absl::MakeSpan(state.codec_state), to);
   std::vector<std::byte> decoded;
   absl::Status encoded =
       EncodeFrame(*MakeCodec({.codec = CodecId::kNone}), {.gradient = values}, &decoded);

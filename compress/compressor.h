@@ -108,8 +108,10 @@ class Compressor {
   // Returns false if Observe has no effect for the chunk, so that the caller need not call it.
   bool observes(size_t chunk) const;
   // Undoes the encoding of the chunk's last frame after the receiver has refused it permanently:
-  // adds its values to the residual, or removes them from the memory.
-  absl::Status ReturnFrame(size_t chunk, absl::Span<const std::byte> frame);
+  // adds its values to the residual, or removes them from the memory. Or adds this share of the
+  // values of an earlier frame to the residual, if the codec's frames decode alone and its
+  // compensator has a residual. Compensators without one lose the values.
+  absl::Status ReturnFrame(size_t chunk, absl::Span<const std::byte> frame, float share = 1);
   // Updates the thresholds. Call this when all chunks of a step have been encoded or skipped.
   void EndStep(uint64_t step);
 

@@ -4,7 +4,6 @@
 // ExchangeSpec.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -41,11 +40,8 @@ struct ExchangeSpec {
   bool needs_contributions() const { return guard.on() || !merge.plain(); }
   // Returns true if workers may join and leave during the job.
   bool elastic() const { return membership == Membership::kElastic; }
-  // Returns how many steps ahead of the furthest rank a checkpoint is named. With a quorum, all
-  // ranks take part in one exchange of every fragment in between.
-  uint64_t named_ahead() const {
-    return std::max<uint64_t>(2, quorum > 0 ? compression.layout.fragments : 0);
-  }
+  // Returns true if results list the members, because their records do not name all of them.
+  bool lists_members() const { return elastic() && (!in_lockstep() || quorum > 0); }
 };
 
 // What the first compression plan of the servers' part of a job with relays depends on.

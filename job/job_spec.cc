@@ -147,7 +147,7 @@ uint64_t StepsPerExchange(const JobSpec& spec) {
 }
 
 std::string WhyNoReplay(const JobSpec& spec) {
-  if (spec.exchange.quorum > 0) {
+  if (spec.exchange.quorum > 0 && !spec.exchange.elastic()) {
     return "with a quorum, the data that workers and shards keep does not determine which workers "
            "were in a step";
   }

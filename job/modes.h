@@ -56,11 +56,10 @@ struct ModeTraits {
 
 namespace mode_rows {
 
-inline constexpr ModeKey kSyncKeys[] = {{.name = "quorum", .needed = false},
-                                        {.name = "straggler_timeout", .needed = false},
-                                        {.name = "merge_weights", .needed = false},
-                                        {.name = "merge_over", .needed = false},
-                                        {.name = "merge_method", .needed = false}};
+inline constexpr ModeKey kSyncKeys[] = {
+    {.name = "quorum", .needed = false},     {.name = "straggler_timeout", .needed = false},
+    {.name = "late_decay", .needed = false}, {.name = "merge_weights", .needed = false},
+    {.name = "merge_over", .needed = false}, {.name = "merge_method", .needed = false}};
 inline constexpr ModeCombination kSync[] = {{"", Support::kBuilt}};
 
 inline constexpr ModeKey kAsyncKeys[] = {{.name = "staleness_aware_lr", .needed = false}};
@@ -78,8 +77,9 @@ inline constexpr ModeKey kLocalSgdKeys[] = {
     {.name = "outer_lr", .needed = false},          {.name = "outer_momentum", .needed = false},
     {.name = "fragments", .needed = false},         {.name = "fragment_delay", .needed = false},
     {.name = "merge_alpha", .needed = false},       {.name = "quorum", .needed = false},
-    {.name = "straggler_timeout", .needed = false}, {.name = "merge_weights", .needed = false},
-    {.name = "merge_over", .needed = false},        {.name = "merge_method", .needed = false}};
+    {.name = "straggler_timeout", .needed = false}, {.name = "late_decay", .needed = false},
+    {.name = "merge_weights", .needed = false},     {.name = "merge_over", .needed = false},
+    {.name = "merge_method", .needed = false}};
 inline constexpr ModeCombination kLocalSgd[] = {
     {"outer", Support::kBuilt},
     {"", Support::kImpossible, "optimizer.location",

@@ -120,8 +120,8 @@ absl::string_view GuardComparesFrames() {
 
 absl::string_view MergingScalesFrames() {
   static const auto* const reason = new std::string(NeedsAddableFrames(
-      "`merge_weights`, `merge_over` and `merge_method` decode each contribution alone and "
-      "scale it, so they need"));
+      "`merge_weights`, `merge_over`, `merge_method` and `late_decay` decode each contribution "
+      "alone and scale it, so they need"));
   return *reason;
 }
 

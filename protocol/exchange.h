@@ -61,10 +61,14 @@ struct ClosingRecord {
   friend bool operator==(const ClosingRecord&, const ClosingRecord&) = default;
 };
 
-// What a contribution is made from.
+// A checkpoint is named at least so many steps ahead of the furthest rank.
+inline constexpr uint64_t kNamedAhead = 2;
+
+// What a contribution is made from, and how urgent its result is. 0 means unknown.
 struct Work {
-  uint64_t samples = 0;  // Samples, or tokens, since the last contribution. 0 means unknown.
-  uint64_t steps = 0;    // Optimizer steps since the last contribution. 0 means unknown.
+  uint64_t samples = 0;   // Samples, or tokens, since the last contribution.
+  uint64_t steps = 0;     // Optimizer steps since the last contribution.
+  uint64_t slack_us = 0;  // For how long the sender does other work before it needs the result.
 
   friend bool operator==(const Work&, const Work&) = default;
 };
@@ -126,8 +130,8 @@ struct ExchangeReply {
   // Only with kResult, for bundle 0 of shard 0: the plan that begins two steps later. Null if there
   // is none.
   std::shared_ptr<const CompressionPlan> plan{};
-  // Only with kResult, in an asynchronous mode with elastic membership, for bundle 0 of shard 0:
-  // the ranks that a worker holds, ascending.
+  // Only with kResult, for bundle 0 of shard 0, if ExchangeSpec::lists_members(): the ranks that a
+  // worker holds, ascending. In lockstep, without newcomers that were not in time for the step.
   std::vector<uint32_t> members{};
 };
 

@@ -109,7 +109,8 @@ DASHBOARDS = {
               (rate("sluice_publications_total"), "published"), (rate("sluice_exact_results_total"), "exact")),
         panel("Bundles", "ops", "Closed bundles, bundles closed without some worker, and late contributions that count in a later step (jobs with a quorum).",
               (rate("sluice_bundles_closed_total"), "closed"), (rate("sluice_quorum_bundles_total"), "by quorum"),
-              (rate("sluice_late_contributions_total"), "late contributions")),
+              (rate("sluice_late_contributions_total"), "late contributions"),
+              (rate("sluice_late_exchanges_total"), "exchanges that they missed")),
     ]),
     "network": ("Sluice: network and control", [
         BYTES, WAIT,

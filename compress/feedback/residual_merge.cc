@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/feedback/difference.h"
+#include "compress/frame.h"
 
 namespace sluice::compress {
 namespace {
@@ -56,6 +57,14 @@ SavedCompressor ForNewReceivers(SavedCompressor saved, const SavedCompressor& in
     if (const auto codec = begin.find(kCodecState); codec != begin.end()) state.insert(*codec);
   }
   return saved;
+}
+
+void AddToResidual(absl::Span<const std::byte> frame, SavedCompressor::Chunk* chunk) {
+  const CompensatorId id = chunk->config.spec.compensator.id;
+  if (id != CompensatorId::kErrorFeedback && id != CompensatorId::kDgc) return;
+  std::vector<float>& residual = chunk->state[kResidualState];
+  residual.resize(chunk->config.count);
+  AddValidFrames(frame, absl::MakeSpan(residual));
 }
 
 absl::Status ResidualMerge::Add(SavedCompressor saved, bool as_rest) {

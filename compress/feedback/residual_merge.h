@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "compress/compressor.h"
 
 namespace sluice::compress {
@@ -34,5 +35,9 @@ class ResidualMerge {
 // states of codecs and the memories of ef21 and diana from `initial`, the sender's state before its
 // first frame, because a receiver has the same states and memories.
 SavedCompressor ForNewReceivers(SavedCompressor saved, const SavedCompressor& initial);
+
+// Adds the values of a valid frame that decodes alone to the chunk's residual. Does nothing if its
+// compensator has none.
+void AddToResidual(absl::Span<const std::byte> frame, SavedCompressor::Chunk* chunk);
 
 }  // namespace sluice::compress

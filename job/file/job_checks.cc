@@ -266,11 +266,6 @@ void JobValidator::CheckMembership(const v1::JobSpec& job) {
     }
     return;
   }
-  if (job.has_quorum()) {
-    Fail("quorum",
-         "does not work with membership elastic, where a step waits for all present workers: "
-         "remove it, or use fixed");
-  }
   if (job.min_workers() > job.workers()) {
     Fail("min_workers",
          absl::StrCat("is ", job.min_workers(), ", and only ", job.workers(), " begin (workers)"));

@@ -172,6 +172,7 @@ MergeSpec ConvertMerge(const v1::JobSpec& job) {
   if (job.has_merge_weights()) to.weights = Value<MergeWeights>(job.merge_weights());
   if (job.has_merge_over()) to.over = Value<MergeOver>(job.merge_over());
   if (job.has_merge_method()) to.method = Value<MergeMethod>(job.merge_method());
+  to.late_decay = job.late_decay();
   return to;
 }
 

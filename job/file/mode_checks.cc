@@ -93,7 +93,7 @@ void CheckMerge(const v1::JobSpec& job, const FailAt& fail) {
   if (job.has_relays()) {
     fail("relays",
          "a relay forwards the sum of its workers' contributions, so the shards cannot weigh them "
-         "one by one; remove relays, or merge_weights, merge_over and merge_method");
+         "one by one; remove relays, or merge_weights, merge_over, merge_method and late_decay");
   }
   if (merge.method == MergeMethod::kRda && merge.over == MergeOver::kSenders) {
     fail("merge_over", "rda merges whole contributions; remove merge_over or merge_method");
@@ -117,6 +117,7 @@ void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
     fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
   }
   if (job.has_straggler_timeout() && !job.has_quorum()) fail("straggler_timeout", "needs a quorum");
+  if (job.has_late_decay() && !job.has_quorum()) fail("late_decay", "needs a quorum");
 }
 
 }  // namespace sluice::job

@@ -154,6 +154,7 @@ grpc::ByteBuffer ExchangeRequestToBytes(const std::shared_ptr<const ExchangeRequ
   if (exchange->weight != 1) head.set_weight(static_cast<float>(exchange->weight));
   head.set_samples(exchange->work.samples);
   head.set_steps(exchange->work.steps);
+  head.set_slack_us(exchange->work.slack_us);
   if (exchange->plan != nullptr) PlanToProto(*exchange->plan, head.mutable_plan());
   head.set_answered(exchange->answered);
   if (exchange->announced != nullptr) PlanToProto(*exchange->announced, head.mutable_announced());
@@ -226,7 +227,9 @@ absl::StatusOr<ExchangeRequest> ExchangeRequestFromProto(const Sender& known,
       .checkpoint_step = request->checkpoint_step(),
       .rate = request->rate(),
       .weight = *weight,
-      .work = {.samples = request->samples(), .steps = request->steps()},
+      .work = {.samples = request->samples(),
+               .steps = request->steps(),
+               .slack_us = request->slack_us()},
       .plan = {},
       .answered = request->answered(),
       .announced = {}};

@@ -44,6 +44,10 @@ void AddSteps(const ShardStats& stats, net::MetricFamilies* out) {
                "Contributions that arrived after their bundle had closed and were added to a later "
                "step (jobs with a quorum).",
                stats.late_contributions);
+  out->Counter("sluice_late_exchanges_total",
+               "Sum of the ages of late contributions when a result includes them, in exchanges of "
+               "their bundle.",
+               stats.late_exchanges);
   out->StartCounter(
       "sluice_contributions_refused_total",
       "Requests not admitted, by reason: invalid (does not fit the job), fenced (from a replaced "

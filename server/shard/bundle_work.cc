@@ -49,7 +49,8 @@ BundleCoder::BundleCoder(const ShardOptions* options,
                    options_.incarnations.size(), options_.layout.bundles[options_.shard],
                    options_.layout.fragments);
   }
-  if (!options_.exchange.merge.plain()) merge_.emplace(options_.exchange.merge);
+  if (!options_.exchange.merge.plain())
+    merge_.emplace(options_.exchange.merge, options_.layout.fragments);
 }
 
 void BundleCoder::EndStep(uint64_t step, std::vector<ShardEffect>* out) {
@@ -76,7 +77,8 @@ void BundleCoder::JudgeContributions(const BundleWork& work) {
 absl::Span<const float> BundleCoder::MeanOf(const BundleWork& work, size_t chunk) {
   const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
   if (!merge_.has_value() || !HoldsContributions(work)) return work.open->MeanOf(chunk);
-  return merge_->MeanOf(work.open->Contributions(work.step), chunk, work.layout->counts[chunk]);
+  return merge_->MeanOf(work.step, work.open->Contributions(work.step), chunk,
+                        work.layout->counts[chunk]);
 }
 
 BundleResult BundleCoder::Run(const BundleWork& work) {

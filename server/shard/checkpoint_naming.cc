@@ -10,7 +10,7 @@
 namespace sluice::server {
 
 uint64_t CheckpointNaming::EarliestAfter(uint64_t step) const {
-  return StepAfter(options_, step) + options_.exchange.named_ahead() - 1;
+  return StepAfter(options_, step) + protocol::kNamedAhead - 1;
 }
 
 uint64_t CheckpointNaming::Name(uint64_t minimum_step, uint64_t earliest) {
@@ -53,7 +53,7 @@ absl::Status CheckpointNaming::Check(const protocol::ExchangeRequest& exchange,
   if (step <= EarliestAfter(exchange.step)) return absl::OkStatus();
   return InvalidRequest(exchange, absl::StrCat("refers to a checkpoint after step ", step,
                                                ", but none is named more than ",
-                                               options_.exchange.named_ahead(), " steps ahead"));
+                                               protocol::kNamedAhead, " steps ahead"));
 }
 
 void CheckpointNaming::Learn(uint64_t step, uint64_t open_step, std::vector<ShardEffect>* out) {
@@ -70,9 +70,8 @@ uint64_t CheckpointNaming::AnnouncedIn(uint64_t step) const {
   return last_named_ > step ? last_named_ : 0;
 }
 
-bool CheckpointNaming::IsDueBetween(uint64_t first, uint64_t last) const {
-  const auto due = std::lower_bound(due_.begin(), due_.end(), first);
-  return due != due_.end() && *due <= last;
+bool CheckpointNaming::IsDue(uint64_t step) const {
+  return std::binary_search(due_.begin(), due_.end(), step);
 }
 
 std::optional<uint64_t> CheckpointNaming::TakeUpTo(uint64_t closed_step) {

@@ -39,9 +39,8 @@ class CheckpointNaming {
   // restored rank may lag behind the checkpoint's step. Such a rank writes its part later than this
   // shard.
   uint64_t AnnouncedIn(uint64_t step) const;
-  bool IsDue(uint64_t step) const { return IsDueBetween(step, step); }
-  // Returns whether a checkpoint is due after one of the steps from `first` to `last`.
-  bool IsDueBetween(uint64_t first, uint64_t last) const;
+  // Returns whether a checkpoint is due after the step.
+  bool IsDue(uint64_t step) const;
   // Returns the earliest due checkpoint if its step is at most `closed_step`, and removes it.
   std::optional<uint64_t> TakeUpTo(uint64_t closed_step);
   // Implements Shard::CheckPartStep. Workers may be slower than this shard, so the two checkpoints

@@ -31,12 +31,17 @@ bool ClosingRule::MayLeaveOut(const Step& step, uint32_t bundle) const {
 bool ClosingRule::IsDue(const Step& step, uint32_t bundle, const OpenBundle& open) const {
   if (step.step == 0 && !open.arrived(ParameterRank(options_))) return false;
   if (open.complete()) return true;
-  return open.quorum_at() + options_.exchange.straggler_timeout <= now_ &&
-         MayLeaveOut(step, bundle);
+  return QuorumDueAt(open) <= now_ && MayLeaveOut(step, bundle);
+}
+
+absl::Time ClosingRule::QuorumDueAt(const OpenBundle& open) const {
+  const absl::Time latest = open.quorum_at() + options_.exchange.straggler_timeout;
+  return std::max(open.quorum_at(), std::min(latest, open.needed_at()));
 }
 
 void ClosingRule::NoteQuorum(uint32_t bundle, const OpenBundle& open) {
-  if (open.quorum_at() < absl::InfiniteFuture()) quorums_.insert({open.quorum_at(), bundle});
+  if (open.quorum_at() == absl::InfiniteFuture()) return;
+  quorums_[{open.quorum_at(), bundle}] = QuorumDueAt(open);
 }
 
 void ClosingRule::Forget(uint32_t bundle, const OpenBundle& open) {
@@ -45,15 +50,26 @@ void ClosingRule::Forget(uint32_t bundle, const OpenBundle& open) {
 
 std::vector<uint32_t> ClosingRule::WithQuorum() const {
   std::vector<uint32_t> bundles;
-  for (const auto& [at, bundle] : quorums_) bundles.push_back(bundle);
+  for (const auto& [place, due] : quorums_) bundles.push_back(place.second);
   return bundles;
 }
 
 absl::Time ClosingRule::DueAt(const Step& step) const {
-  for (const auto& [at, bundle] : quorums_) {
-    if (MayLeaveOut(step, bundle)) return at + options_.exchange.straggler_timeout;
+  absl::Time earliest = absl::InfiniteFuture();
+  for (const auto& [place, due] : quorums_) {
+    if (MayLeaveOut(step, place.second)) earliest = std::min(earliest, due);
   }
-  return absl::InfiniteFuture();
+  return earliest;
+}
+
+// The record of a bundle that closed by a quorum does not name the members that were late.
+std::vector<uint32_t> ClosingRule::ListedMembers(uint32_t bundle, uint64_t step) const {
+  std::vector<uint32_t> members;
+  if (!options_.exchange.lists_members() || options_.shard != 0 || bundle != 0) return members;
+  for (uint32_t rank = 0; rank < member_since_[bundle].size(); ++rank) {
+    if (IsMember(bundle, rank, step)) members.push_back(rank);
+  }
+  return members;
 }
 
 bool ClosingRule::Leave(uint32_t rank) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // ClosingRule: decides when a bundle of a lockstep shard closes. It closes when all ranks have
-// arrived, when a quorum has arrived and the straggler timeout has passed, or, with elastic
-// membership, when all members of its step have arrived. Pure; callers pass the time. Not
+// arrived (with elastic membership, all members of its step), or when a quorum has arrived and the
+// straggler timeout has passed. The timeout ends earlier if a rank that has arrived would otherwise
+// begin to wait for the result (protocol::Work::slack_us). Pure; callers pass the time. Not
 // thread-safe.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <set>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,8 @@ class ClosingRule {
   // The facts about the open step that the rule depends on.
   struct Step {
     uint64_t step = 0;
-    // False if the step needs all ranks: a checkpoint cannot contain waiting work, and the log must
-    // not evict results that a late rank still needs.
+    // False if the step needs all ranks: the log must not evict results that a late rank still
+    // needs.
     bool may_leave_out = true;
   };
 
@@ -36,7 +37,8 @@ class ClosingRule {
 
   // True if this bundle of the open step must close now.
   bool IsDue(const Step& step, uint32_t bundle, const OpenBundle& open) const;
-  // Records when a bundle of the open step reached its quorum. Has no effect before that.
+  // Records when a bundle of the open step reached its quorum, and when it becomes due. Call this
+  // after each contribution. Has no effect before the quorum.
   void NoteQuorum(uint32_t bundle, const OpenBundle& open);
   // Forgets a bundle that closes.
   void Forget(uint32_t bundle, const OpenBundle& open);
@@ -50,6 +52,8 @@ class ClosingRule {
   bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const {
     return !options_.exchange.elastic() || member_since_[bundle][rank] <= step;
   }
+  // Returns the members that a result of the bundle lists (ExchangeReply::members).
+  std::vector<uint32_t> ListedMembers(uint32_t bundle, uint64_t step) const;
   // Makes the rank a member of the bundle from this step on, because it is in time for this step.
   void Join(uint32_t bundle, uint32_t rank, uint64_t step) { member_since_[bundle][rank] = step; }
   // Ends the membership of a rank whose holder changed. Returns false without elastic membership,
@@ -60,12 +64,14 @@ class ClosingRule {
 
  private:
   bool MayLeaveOut(const Step& step, uint32_t bundle) const;
+  // Returns the time from which the bundle need not wait for more than its quorum.
+  absl::Time QuorumDueAt(const OpenBundle& open) const;
 
   const ShardOptions& options_;
   const std::vector<bool> buffers_;  // By bundle.
   absl::Time now_ = absl::InfinitePast();
-  // Bundles of the open step that have a quorum, with the time when they got it.
-  std::set<std::pair<absl::Time, uint32_t>> quorums_;
+  // Bundles of the open step that have a quorum, with the time when they got it: when they are due.
+  std::map<std::pair<absl::Time, uint32_t>, absl::Time> quorums_;
   // Elastic, by bundle and rank: the first step for which the rank's holder was in time. kNever if
   // there is no such step yet or the rank has no holder.
   std::vector<std::vector<uint64_t>> member_since_;

@@ -37,17 +37,18 @@ std::vector<double> ContributionMerge::Weights(
 }
 
 void ContributionMerge::AddAll(absl::Span<const HeldContribution> contributions,
-                               absl::Span<const double> weights, size_t chunk) {
+                               absl::Span<const double> parts, size_t chunk) {
   for (size_t i = 0; i < contributions.size(); ++i) {
-    const double factor = weights[i] * double{contributions[i].factor};
+    const double factor = parts[i] * double{contributions[i].factor};
     compress::AddScaledValidFrames(FramesOf(contributions[i], chunk), static_cast<float>(factor),
                                    &decoded_, absl::MakeSpan(sum_));
   }
 }
 
 void ContributionMerge::AddSenders(absl::Span<const HeldContribution> contributions,
-                                   absl::Span<const double> weights, size_t chunk) {
-  AddAll(contributions, weights, chunk);
+                                   absl::Span<const double> parts, absl::Span<const double> weights,
+                                   size_t chunk) {
+  AddAll(contributions, parts, chunk);
   totals_.assign(sum_.size(), 0.0f);
   for (size_t i = 0; i < contributions.size(); ++i) {
     compress::AddWhereSent(FramesOf(contributions[i], chunk), static_cast<float>(weights[i]),
@@ -59,15 +60,15 @@ void ContributionMerge::AddSenders(absl::Span<const HeldContribution> contributi
 }
 
 void ContributionMerge::AddDirections(absl::Span<const HeldContribution> contributions,
-                                      absl::Span<const double> weights, size_t chunk) {
+                                      absl::Span<const double> parts, size_t chunk) {
   const compress::ChunkPart whole = compress::WholeChunk(static_cast<uint32_t>(sum_.size()));
   double length = 0;
   for (size_t i = 0; i < contributions.size(); ++i) {
     const absl::Span<const std::byte> frames = FramesOf(contributions[i], chunk);
     const double norm = std::sqrt(compress::SquaresIn(whole, frames, &decoded_));
     if (norm < compress::kNormMin) continue;
-    length += weights[i] * double{contributions[i].factor} * norm;
-    compress::AddScaledValidFrames(frames, static_cast<float>(weights[i] / norm), &decoded_,
+    length += parts[i] * double{contributions[i].factor} * norm;
+    compress::AddScaledValidFrames(frames, static_cast<float>(parts[i] / norm), &decoded_,
                                    absl::MakeSpan(sum_));
   }
   const double direction = std::sqrt(compress::SumOfSquares(sum_.data(), sum_.size()));
@@ -75,17 +76,22 @@ void ContributionMerge::AddDirections(absl::Span<const HeldContribution> contrib
   for (float& value : sum_) value *= scale;
 }
 
-absl::Span<const float> ContributionMerge::MeanOf(absl::Span<const HeldContribution> contributions,
+absl::Span<const float> ContributionMerge::MeanOf(uint64_t step,
+                                                  absl::Span<const HeldContribution> contributions,
                                                   size_t chunk, uint32_t count) {
   Check(!contributions.empty(), "a merge needs one contribution");
   sum_.assign(count, 0.0f);
   const std::vector<double> weights = Weights(contributions);
+  std::vector<double> parts = weights;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i] *= double{spec_.LateFactor((step - contributions[i].origin_step) / fragments_)};
+  }
   if (spec_.method == job::MergeMethod::kRda) {
-    AddDirections(contributions, weights, chunk);
+    AddDirections(contributions, parts, chunk);
   } else if (spec_.over == job::MergeOver::kSenders) {
-    AddSenders(contributions, weights, chunk);
+    AddSenders(contributions, parts, weights, chunk);
   } else {
-    AddAll(contributions, weights, chunk);
+    AddAll(contributions, parts, chunk);
   }
   return sum_;
 }

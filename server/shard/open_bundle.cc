@@ -14,6 +14,8 @@ namespace {
 // Frames justify a pass over a sum in memory if their bytes are at least 1 / kWorthAPass of the
 // bytes of the sum.
 constexpr uint64_t kWorthAPass = 4;
+// A sender's slack counts as at most a day.
+constexpr uint64_t kSlackMaxUs = uint64_t{86'400} * 1'000'000;
 
 }  // namespace
 
@@ -72,6 +74,10 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
   n_ += arrival.skipped ? 0 : arrival.weight;
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
+  if (work.slack_us > 0 && !arrival.skipped) {
+    const auto slack = absl::Microseconds(std::min(work.slack_us, kSlackMaxUs));
+    needed_at_ = std::min(needed_at_, now + slack);
+  }
   if (arrival.expected) --missing_;
   if (++arrived_ == quorum_) quorum_at_ = now;
 }

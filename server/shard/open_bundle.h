@@ -87,6 +87,8 @@ class OpenBundle {
   // Arrival time of the rank that completed the quorum; the infinite future before that. quorum_at,
   // first_arrival and last_arrival ignore late work of earlier steps.
   absl::Time quorum_at() const { return quorum_at_; }
+  // The first time when a rank that has arrived needs the result, as far as ranks said.
+  absl::Time needed_at() const { return needed_at_; }
   absl::Time first_arrival() const { return first_arrival_; }
   absl::Time last_arrival() const { return last_arrival_; }
   std::vector<uint32_t> MissingRanks() const;
@@ -165,6 +167,7 @@ class OpenBundle {
   absl::Time first_arrival_ = absl::InfiniteFuture();
   absl::Time last_arrival_ = absl::InfinitePast();
   absl::Time quorum_at_ = absl::InfiniteFuture();
+  absl::Time needed_at_ = absl::InfiniteFuture();
 };
 
 }  // namespace sluice::server

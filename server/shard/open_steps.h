@@ -31,6 +31,10 @@ class OpenSteps {
   bool IsClosed(uint64_t step, uint32_t bundle) const {
     return step < step_ || (step == step_ && closed_[bundle]);
   }
+  // True if the bundle's next result is the one of this step.
+  bool IsNext(uint64_t step, uint32_t bundle) const {
+    return step == (closed_[bundle] ? next_step() : step_);
+  }
   bool AllClosed() const { return closed_count_ == closed_.size(); }
   // Returns the lowest bundle of the open step that is not closed.
   uint32_t LowestOpen() const;

@@ -38,8 +38,19 @@ std::shared_ptr<const protocol::ExchangeReply> ResultSink::Publish(const BundleW
   answer->checkpoint_step = stamp.checkpoint_step;
   answer->plan = std::move(stamp.plan);
   answer->open_step = work.step;
+  answer->members = std::move(stamp.members);
   log_.Add(answer, stamp.needed_from);
   return answer;
+}
+
+absl::Status ResultSink::CheckBase(const protocol::ExchangeRequest& exchange, bool is_next) const {
+  const auto before = is_next ? nullptr : log_.Find(exchange.step - 1, exchange.bundle);
+  if (exchange.base_version == 0 || (!is_next && before == nullptr)) return absl::OkStatus();
+  const uint64_t version = is_next ? versions_[exchange.bundle] : before->version;
+  if (exchange.base_version == version) return absl::OkStatus();
+  return InvalidRequest(exchange,
+                        absl::StrCat("is based on version ", exchange.base_version,
+                                     ", but the result before this step was version ", version));
 }
 
 }  // namespace sluice::server

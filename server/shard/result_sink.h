@@ -28,6 +28,8 @@ class ResultSink {
     PlanSchedule::Plan plan{};
     // The first step whose results a rank may still ask for.
     uint64_t needed_from = 0;
+    // As in ExchangeReply.
+    std::vector<uint32_t> members{};
   };
 
   // `options` must outlive the sink.
@@ -40,6 +42,11 @@ class ResultSink {
   // steps.
   std::shared_ptr<const protocol::ExchangeReply> Publish(const BundleWork& work,
                                                          BundleResult result, Stamp stamp);
+
+  // Fails with INVALID_ARGUMENT if the contribution is not based on the bundle's result before its
+  // step. `is_next` says whether that is the newest one. Accepts senders that do not know their
+  // version (0), and old steps whose results are no longer kept.
+  absl::Status CheckBase(const protocol::ExchangeRequest& exchange, bool is_next) const;
 
   // The published results that ranks may ask for again.
   ResultLog& log() { return log_; }

@@ -34,21 +34,21 @@ absl::Status CheckOptions(const ShardOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("a quorum of ", options.exchange.quorum, " of ",
                                                    options.incarnations.size(), " ranks"));
   }
-  if (options.exchange.quorum > 0 && (options.replay || options.replay_bytes > 0)) {
+  const bool repairs = options.replay || (options.replay_bytes > 0 && !options.exchange.elastic());
+  if (options.exchange.quorum > 0 && repairs) {
     return absl::InvalidArgumentError(
         "a shard with a quorum cannot replay steps: the state that workers keep does not say which "
         "ranks were included");
   }
-  const bool replays = options.replay || (options.replay_bytes > 0 && !options.exchange.elastic());
-  if (options.exchange.guard.changes_results() && replays) {
+  if (options.exchange.guard.changes_results() && repairs) {
     return absl::InvalidArgumentError(
         "a shard with a guard that clips or skips cannot replay steps: what the guard saw in "
         "earlier steps is not kept");
   }
-  if (options.exchange.elastic() && (options.exchange.quorum > 0 || options.replay)) {
+  if (options.exchange.elastic() && options.replay) {
     return absl::InvalidArgumentError(
-        "an elastic shard allows neither a quorum nor a replay, because only the lost shard knew "
-        "the participants of a step");
+        "an elastic shard does not replay, because only the lost shard knew the participants of a "
+        "step");
   }
   const bool has_holder = std::any_of(options.incarnations.begin(), options.incarnations.end(),
                                       [](uint64_t incarnation) { return incarnation != 0; });

@@ -41,8 +41,8 @@ struct ShardOptions {
   protocol::TensorTable table;
   protocol::Layout layout;
   // How the job exchanges gradients. Shard 0 makes the plans of `exchange.control`. In asynchronous
-  // modes, every contribution closes alone. A quorum excludes `replay` and `replay_bytes`, because
-  // the state that workers keep does not record which ranks were included. With elastic membership,
+  // modes, every contribution closes alone. A quorum excludes `replay`, because the state that
+  // workers keep does not record which ranks were included. With elastic membership,
   // incarnation 0 means that no worker holds the rank and the shard does not wait for it. A worker
   // that takes a rank later (SetMembership) skips until it is in time for a bundle. From then on,
   // that bundle waits for the worker.

@@ -47,6 +47,7 @@ struct ShardStats {
   uint64_t overflowed_bundles = 0;  // Bundles that closed although the mean was not finite.
   uint64_t quorum_bundles = 0;      // Bundles that closed without some rank.
   uint64_t late_contributions = 0;  // Late work that joined a later step.
+  uint64_t late_exchanges = 0;      // Exchanges that included late work missed, in total.
   uint64_t refused_invalid = 0;
   uint64_t refused_fenced = 0;
   uint64_t refused_busy = 0;

@@ -144,6 +144,9 @@ absl::Status SyncShard::CheckAddress(const protocol::ExchangeRequest& exchange) 
   if (!stamps.ok()) return stamps;
   const absl::Status plans = plans_.Check(exchange, PositionOf(exchange));
   if (!plans.ok()) return plans;
+  const absl::Status base =
+      sink_.CheckBase(exchange, steps_.IsNext(exchange.step, exchange.bundle));
+  if (!base.ok()) return base;
   return checkpoints_.Check(exchange, steps_.step());
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SyncShard: a shard of a job in modes `sync` and `local_sgd`, where every step waits for all ranks
 // or for a quorum. With a quorum, a bundle may close before a contribution arrives. The late
-// contribution then joins the oldest open step of the same bundle. With membership `elastic`, every
-// step waits for all members. A newcomer becomes a member at the first step for which it is in
-// time.
+// contribution then joins the oldest open step of the same bundle. With membership `elastic`, only
+// members count. A newcomer becomes a member at the first step for which it is in time.
 #pragma once
 
 #include <memory>
@@ -101,7 +100,6 @@ class SyncShard final : public Shard {
   // Does the work on a bundle of the open step and publishes its result. `given` is the parent
   // job's mean, or null.
   void Conclude(uint32_t bundle, const Publication* given, Effects* out);
-  void CountClosed(uint32_t bundle, const OpenBundle& open, const BundleResult& result);
   void Forward(uint32_t bundle, Effects* out);
   BundleWork WorkOn(uint32_t bundle, OpenBundle* open) const;
   void AdvanceSteps(Effects* out);

@@ -22,14 +22,25 @@ Notice BundleWaits(uint64_t step, uint32_t bundle, absl::Duration waited,
           .fields = {.event = "bundle_waits", .step = step}};
 }
 
+void CountClosed(const BundleWork& work, const BundleResult& result, ShardStats* stats) {
+  const OpenBundle& open = *work.open;
+  ++stats->bundles_closed;
+  if (result.left_out) ++stats->overflowed_bundles;
+  for (const protocol::Included& included : result.included) {
+    stats->late_exchanges += (work.step - included.origin_step) / work.layout->fragments;
+  }
+  if (!open.complete()) ++stats->quorum_bundles;
+  if (result.n == 0 && work.layout->Exchanges(work.step)) ++stats->empty_bundles;
+  const double waited = absl::ToDoubleSeconds(open.last_arrival() - open.first_arrival());
+  stats->wait_seconds += waited;
+  ++stats->wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
+}
+
 }  // namespace
 
-// A checkpoint cannot contain waiting work, so the last exchange of every fragment before it needs
-// all ranks. The log must not evict results that a late rank still needs.
+// The log must not evict results that a late rank still needs.
 ClosingRule::Step SyncShard::OpenStepFacts() const {
-  const uint64_t fragments = options_.exchange.compression.layout.fragments;
-  const bool is_due = checkpoints_.IsDueBetween(steps_.step(), steps_.step() + fragments - 1);
-  return {.step = steps_.step(), .may_leave_out = !is_due && !sink_.log().full() && !gate_.ended()};
+  return {.step = steps_.step(), .may_leave_out = !sink_.log().full() && !gate_.ended()};
 }
 
 // True if an open bundle of the open step must close now.
@@ -94,7 +105,7 @@ void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out
   work.given = given;
   BundleResult result = coder_.Run(work);
   std::move(result.effects.begin(), result.effects.end(), std::back_inserter(*out));
-  CountClosed(bundle, *open, result);
+  CountClosed(work, result, &stats_);
   // A rank may still ask for the results of the last step that it requested, and of later ones.
   // A rank that is no member is too far behind; it must join again.
   const auto is_member = [&](uint32_t rank) {
@@ -106,7 +117,8 @@ void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out
                      .plan_id = plans_.coded_by(),
                      .checkpoint_step = checkpoints_.AnnouncedIn(steps_.step()),
                      .plan = plans_.AnnouncedIn(steps_.step(), bundle, plans_.coded_by()),
-                     .needed_from = ranks_.LowestReached(steps_.step(), is_member)});
+                     .needed_from = ranks_.LowestReached(steps_.step(), is_member),
+                     .members = closing_.ListedMembers(bundle, steps_.step())});
   // Other ranks get the result when they contribute, because a contribution in flight may be lost.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
@@ -114,16 +126,6 @@ void SyncShard::Conclude(uint32_t bundle, const Publication* given, Effects* out
     if (!is_member(rank)) continue;
     answers_.Result(gate_.stream(rank), answer, out);
   }
-}
-
-void SyncShard::CountClosed(uint32_t bundle, const OpenBundle& open, const BundleResult& result) {
-  ++stats_.bundles_closed;
-  if (result.left_out) ++stats_.overflowed_bundles;
-  if (!open.complete()) ++stats_.quorum_bundles;
-  if (result.n == 0 && bundles_[bundle].Exchanges(steps_.step())) ++stats_.empty_bundles;
-  const double waited = absl::ToDoubleSeconds(open.last_arrival() - open.first_arrival());
-  stats_.wait_seconds += waited;
-  ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
 }
 
 std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {

@@ -323,21 +323,6 @@ TEST(Compressor, EncodeErrorNamesTheChunkAndChangesNothing) {
   EXPECT_FALSE(compressor.Encode(2, 0, bad, &frame).ok());
 }
 
-TEST(Compressor, TakesBackARefusedFrame) {
-  Compressor compressor(Chunks("ternary:0.5", {700}), {});
-  const std::vector<float> gradient = HeavyTailed(700, 1);
-  std::vector<std::byte> frame;
-  ASSERT_TRUE(compressor.Encode(0, 0, gradient, &frame).ok());
-  EXPECT_LE(frame.size(), compressor.MaxFrameSize(0));
-  ASSERT_TRUE(compressor.ReturnFrame(0, frame).ok());
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    EXPECT_NEAR(compressor.residual(0)[i], gradient[i], 1e-8) << i;
-  }
-  frame.pop_back();
-  EXPECT_FALSE(compressor.ReturnFrame(0, frame).ok());
-  EXPECT_FALSE(compressor.ReturnFrame(1, frame).ok());
-}
-
 TEST(Compressor, LosslessSpecKeepsNoResidual) {
   Compressor compressor(Chunks("none", {700}), {});
   std::vector<std::byte> frame;

@@ -121,7 +121,7 @@ class Quorum(unittest.TestCase):
         self.learns_with_a_slow_worker()
 
     def test_learns_with_a_slow_worker_and_local_steps(self):
-        self.learns_with_a_slow_worker("mode=local_sgd", "local_steps=6", "fragments=3", "fragment_delay=1")
+        self.learns_with_a_slow_worker("mode=local_sgd", "local_steps=6", "fragments=3", "fragment_delay=1", "late_decay=0.5")
 
     def test_a_lost_worker_takes_the_job_back(self):
         run = self.start(ENDLESS, f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.interval=50")
@@ -131,6 +131,18 @@ class Quorum(unittest.TestCase):
         after = self.status()
         self.wait_until(lambda: self.status()["checkpoint"]["step"] > after["checkpoint"]["step"], "another checkpoint")
         self.assertEqual(self.status()["checkpoint"]["repairs"], 0, self.log())
+        self.interrupt(run)
+
+    def test_a_lost_worker_of_an_elastic_job_comes_back(self):
+        run = self.start(ENDLESS, "membership=elastic", "min_workers=2", f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.interval=50",
+                         "mode=local_sgd", "local_steps=6", "fragments=3", "fragment_delay=1", "late_decay=0.5")
+        self.wait_until(lambda: (self.status()["checkpoint"] or {"step": 0})["step"] > 0, "a checkpoint")
+        os.kill(self.worker(run, 1), signal.SIGKILL)
+        self.wait_until(lambda: "takes part once it has caught up" in self.log(), "that the worker has joined again")
+        step = self.status()["step"]
+        self.wait_until(lambda: any(worker["rank"] == 1 and worker["step"] > step for worker in self.status()["workers"]),
+                        f"that it has caught up with step {step}")
+        self.assertEqual(self.status()["checkpoint"]["rollbacks"], 0, self.log())
         self.interrupt(run)
 
 

@@ -70,13 +70,13 @@ worker::PipelineOptions PipelineOptionsOf(const SurvivalOptions& job,
   return options;
 }
 
-protocol::ExchangeRequest SkipOf(const server::ShardOptions& options, uint32_t rank, uint64_t step,
-                                 uint32_t bundle) {
+protocol::ExchangeRequest SkipOf(const server::ShardOptions& options, uint32_t rank,
+                                 uint64_t incarnation, uint64_t step, uint32_t bundle) {
   protocol::ExchangeRequest skip;
   skip.sender = {.job_uid = options.job_uid,
                  .term = options.term,
                  .rank = rank,
-                 .incarnation = options.incarnations[rank],
+                 .incarnation = incarnation,
                  .generation = options.generation,
                  .server_incarnation = 0};
   skip.step = step;

@@ -32,7 +32,7 @@ worker::PipelineOptions PipelineOptionsOf(const SurvivalOptions& job,
                                           const protocol::JoinGrant& grant);
 
 // Returns a request in which the rank skips a bundle of this shard.
-protocol::ExchangeRequest SkipOf(const server::ShardOptions& options, uint32_t rank, uint64_t step,
-                                 uint32_t bundle);
+protocol::ExchangeRequest SkipOf(const server::ShardOptions& options, uint32_t rank,
+                                 uint64_t incarnation, uint64_t step, uint32_t bundle);
 
 }  // namespace sluice

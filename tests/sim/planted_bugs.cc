@@ -22,6 +22,9 @@ class HonestEncoder final : public SimEncoder {
   void Observe(const worker::Published& published) override {
     encoder_.Observe(published.chunks, published.frames);
   }
+  void Settle(worker::LateParts late) override {
+    Check(encoder_.Settle(std::move(late)).ok(), "late work was valid");
+  }
   compress::SavedCompressor Save() const override { return encoder_.Save(); }
   absl::Status Restore(const compress::SavedCompressor& saved, bool plans) override {
     return encoder_.Restore(saved, plans);
@@ -86,6 +89,7 @@ class CarelessEncoder final : public SimEncoder {
       compressor_.Observe(published.chunks[i], protocol::FrameBytes(published.frames[i]));
     }
   }
+  void Settle(worker::LateParts) override {}
   compress::SavedCompressor Save() const override { return compressor_.Save(); }
   absl::Status Restore(const compress::SavedCompressor& saved, bool) override {
     return compressor_.Restore(saved);

@@ -22,6 +22,7 @@ class SimEncoder {
   virtual ~SimEncoder() = default;
   virtual worker::EncodedBundle Encode(const worker::EncodeTask& task) = 0;
   virtual void Observe(const worker::Published& published) = 0;
+  virtual void Settle(worker::LateParts late) = 0;
   virtual compress::SavedCompressor Save() const = 0;
   virtual absl::Status Restore(const compress::SavedCompressor& saved, bool plans) = 0;
   virtual absl::Span<const float> Residual(uint32_t chunk) const = 0;

@@ -2,6 +2,7 @@
 #include "tests/sim/quorum_ledger.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -194,8 +195,9 @@ bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const protocol::Excha
   if (n > 0 && !IsEncoded(layout_, record.step, layout_.bundles[shard][record.bundle])) {
     Violate(absl::StrCat(name, ": includes work of a fragment that is not due"));
   }
+  // An elastic job may have fewer members than the quorum.
   const uint32_t all = options_.elastic ? 1 : options_.ranks;
-  const uint32_t least = record.step == 0 ? all : std::max(options_.quorum, 1u);
+  const uint32_t least = record.step == 0 ? all : std::min(std::max(options_.quorum, 1u), all);
   if (own < least || record.n != n) {
     Violate(absl::StrCat(name, ": closed with ", own, " ranks and n = ", record.n, " of ", n));
   }
@@ -248,12 +250,15 @@ std::vector<float> QuorumLedger::MeanOf(Term* term, uint32_t shard,
   for (const protocol::Included& included : record.included) {
     if (included.skipped) continue;
     const Work& work = *FindWork(term, shard, record.bundle, included);
-    held.push_back({.rank = included.rank, .work = work.made_from, .frames = work.frames});
+    held.push_back({.rank = included.rank,
+                    .origin_step = included.origin_step,
+                    .work = work.made_from,
+                    .frames = work.frames});
   }
   if (!options_.merge.plain() && !bundle.buffers) {
-    server::ContributionMerge merge(options_.merge);
+    server::ContributionMerge merge(options_.merge, layout_.fragments);
     const absl::Span<const float> merged =
-        merge.MeanOf(held, position, static_cast<uint32_t>(sum.size()));
+        merge.MeanOf(record.step, held, position, static_cast<uint32_t>(sum.size()));
     return {merged.begin(), merged.end()};
   }
   for (const server::HeldContribution& each : held) {
@@ -315,16 +320,10 @@ void QuorumLedger::CheckAnswer(uint32_t shard, const protocol::ExchangeReply& an
                        ": another result in term ", answer.record.term));
 }
 
-// Checks that the checkpoint covers all work that was sent up to its step, and that its state
-// contains that work.
+// Checks that the state of a shard's checkpoint part follows from its records.
 void QuorumLedger::Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot) {
   const auto term = terms_.find(snapshot.term);
   if (term == terms_.end()) return;
-  for (const auto& [key, work] : term->second.work) {
-    if (std::get<0>(key) != shard || std::get<3>(key) > snapshot.step) continue;
-    CheckNotLost(term->second, key, work,
-                 absl::StrCat("not in the checkpoint of step ", snapshot.step));
-  }
   ShardModel& model = term->second.shards[shard];
   Advance(shard, snapshot.step + 1, &model);
   protocol::ShardSnapshot saved = Save(shard, &model);
@@ -334,6 +333,43 @@ void QuorumLedger::Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot
                          " does not match its records"));
   }
   written_[{snapshot.term, snapshot.step, shard}] = std::move(saved);
+}
+
+void QuorumLedger::Saved(const protocol::Sender& sender, const protocol::WorkerSnapshot& part,
+                         absl::FunctionRef<absl::Span<const float>(uint32_t)> residual_of) {
+  const auto term = terms_.find(sender.term);
+  const bool keeps =
+      options_.compression.uplink.compensator.id == compress::CompensatorId::kErrorFeedback;
+  if (term == terms_.end() || options_.quorum == 0 || !keeps) return;
+  std::map<uint32_t, std::vector<float>> pending;  // By chunk.
+  for (const auto& [key, work] : term->second.work) {
+    const auto& [shard, bundle, rank, step, incarnation] = key;
+    const bool own = rank == sender.rank && incarnation == sender.incarnation;
+    if (!own || work.skip || step == 0 || step > part.step) continue;
+    if (work.in_step.has_value() && *work.in_step <= part.step) continue;
+    if (layout_.bundles[shard][bundle].buffers) continue;
+    const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      std::vector<float>& values = pending[chunks[i]];
+      values.resize(layout_.chunks[chunks[i]].count);
+      Check(compress::DecodeAddFrames(protocol::FrameBytes(work.frames[i]), absl::MakeSpan(values))
+                .ok(),
+            "frames that were sent decode");
+    }
+  }
+  for (auto& [chunk, values] : pending) {
+    const absl::Span<const float> residual = residual_of(chunk);
+    for (size_t i = 0; i < residual.size(); ++i) values[i] += residual[i];
+    const auto saved = part.uplink.chunks[chunk].state.find(compress::kResidualState);
+    const bool same =
+        saved != part.uplink.chunks[chunk].state.end() &&
+        std::equal(values.begin(), values.end(), saved->second.begin(), saved->second.end(),
+                   [](float a, float b) { return std::abs(a - b) <= 1e-4f; });
+    if (same) continue;
+    Violate(absl::StrCat("rank ", sender.rank, "'s part of step ", part.step,
+                         " does not hold its late work of chunk ", chunk));
+  }
+  if (!pending.empty()) ++saved_pending_;
 }
 
 void QuorumLedger::Reached(uint32_t rank, uint32_t term, uint64_t step, uint32_t parameters_hash) {

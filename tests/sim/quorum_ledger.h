@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "compress/aggregator.h"
 #include "compress/compressor.h"
 #include "protocol/exchange.h"
@@ -38,6 +39,7 @@ class QuorumLedger {
     hashes_ = earlier.hashes_;
     late_ = earlier.late_;
     left_out_ = earlier.left_out_;
+    saved_pending_ = earlier.saved_pending_;
   }
   // The term starts from the checkpoint after `step` that an earlier term wrote, or from nothing if
   // `step` is 0.
@@ -53,6 +55,10 @@ class QuorumLedger {
   // Checks that the answer to a worker is the recorded result of the bundle.
   void CheckAnswer(uint32_t shard, const protocol::ExchangeReply& answer);
   void Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot);
+  // Checks that a worker's part holds, in its residuals, the work that is in no result up to its
+  // step. `residual_of` returns a chunk's residual without that work.
+  void Saved(const protocol::Sender& sender, const protocol::WorkerSnapshot& part,
+             absl::FunctionRef<absl::Span<const float>(uint32_t)> residual_of);
   void Reached(uint32_t rank, uint32_t term, uint64_t step, uint32_t parameters_hash);
   // Call it at the end, after a last step has included all waiting work.
   void CheckAllIncluded(uint32_t shard, uint32_t term);
@@ -62,6 +68,8 @@ class QuorumLedger {
   std::vector<std::string> TakeViolations() { return std::exchange(violations_, {}); }
   uint64_t late() const { return late_; }          // Work that a later step included.
   uint64_t left_out() const { return left_out_; }  // Bundles that closed without some rank.
+  // Workers' parts with work that is in no result.
+  uint64_t saved_pending() const { return saved_pending_; }
 
  private:
   // Recomputes a shard's arithmetic.
@@ -118,6 +126,7 @@ class QuorumLedger {
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> hashes_;
   uint64_t late_ = 0;
   uint64_t left_out_ = 0;
+  uint64_t saved_pending_ = 0;
   std::vector<std::string> violations_;
 };
 

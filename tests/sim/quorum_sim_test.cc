@@ -19,6 +19,7 @@ constexpr uint64_t kQuorumSimSeeds = 1'000;
 TEST(QuorumSurvivalTest, AllWorkIsInOneStepForEverySeed) {
   const uint64_t seeds = SeedCount(kQuorumSimSeeds);
   uint64_t left_out = 0;
+  uint64_t saved_pending = 0;
   uint64_t late = 0;
   uint64_t rollbacks = 0;
   uint64_t checkpoints = 0;
@@ -27,6 +28,7 @@ TEST(QuorumSurvivalTest, AllWorkIsInOneStepForEverySeed) {
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
     left_out += report.left_out;
+    saved_pending += report.saved_pending;
     late += report.late;
     rollbacks += report.rollbacks;
     checkpoints += report.checkpoints;
@@ -36,6 +38,7 @@ TEST(QuorumSurvivalTest, AllWorkIsInOneStepForEverySeed) {
                    << ", checkpoints " << checkpoints;
   if (seeds < 100) return;
   EXPECT_GT(left_out, 10 * seeds);
+  EXPECT_GT(saved_pending, seeds / 4);
   EXPECT_GT(late, 5 * seeds);
   EXPECT_GT(rollbacks, seeds / 2);
   EXPECT_GT(checkpoints, seeds);

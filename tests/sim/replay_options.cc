@@ -168,6 +168,7 @@ const std::vector<OptionField>& JobFields() {
                                    SLUICE_FIELD(merge.weights),
                                    SLUICE_FIELD(merge.over),
                                    SLUICE_FIELD(merge.method),
+                                   SLUICE_FIELD(merge.late_decay),
                                    SLUICE_FIELD(parts_at_shards),
                                    SLUICE_FIELD(rejoin_us),
                                    SLUICE_FIELD(stall_us),

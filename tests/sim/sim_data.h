@@ -88,7 +88,9 @@ inline float SimRate(uint64_t step) { return 0.1f / static_cast<float>(1 + step 
 
 // What a rank's contribution to a step is made from.
 inline protocol::Work SimWork(uint32_t rank, uint64_t step) {
-  return {.samples = 1 + (7 * rank + 3 * step) % 40, .steps = 1 + (rank + step) % 5};
+  return {.samples = 1 + (7 * rank + 3 * step) % 40,
+          .steps = 1 + (rank + step) % 5,
+          .slack_us = (rank + step) % 3 == 0 ? 0 : 500 * ((3 * rank + step) % 7)};
 }
 
 // Returns whether the job has a step 0, which gives rank 0's parameters to the shards, to ranks

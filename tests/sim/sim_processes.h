@@ -57,7 +57,7 @@ struct SimServer {
   std::optional<protocol::CheckpointPart> part;
   std::shared_ptr<const protocol::ShardSnapshot> last_owed;  // For planted bugs.
   std::optional<protocol::StartShard> start;                 // For planted bugs.
-  std::vector<uint64_t> members;                // For planted bugs: incarnations, by rank.
+  std::vector<uint64_t> members;                // Incarnations that the core knows, by rank.
   std::map<uint32_t, server::StreamId> latest;  // The last stream with a message of each rank.
   // Steps and bundles of this core whose results are in the ledger.
   std::set<std::pair<uint64_t, uint32_t>> recorded;

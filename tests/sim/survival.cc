@@ -94,6 +94,7 @@ void SurvivalRun::CheckAtTheEnd() {
   CollectViolations();
   report_.left_out = ledger_.left_out();
   report_.late = ledger_.late();
+  report_.saved_pending = ledger_.saved_pending();
 }
 
 void SurvivalRun::CollectViolations() {

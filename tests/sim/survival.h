@@ -267,6 +267,7 @@ struct SurvivalReport {
   uint64_t not_finite = 0;          // Bundles skipped because a gradient was not finite.
   uint64_t not_reproducible = 0;    // Successors found to compute other values.
   uint64_t left_out = 0;            // Bundles that closed without some rank.
+  uint64_t saved_pending = 0;       // Workers' parts with work that is in no result.
   uint64_t late = 0;                // Work that a later step included.
   uint64_t late_joiners = 0;        // Workers that joined behind the other workers.
   uint64_t members = 0;             // Late joiners that later steps waited for.

@@ -177,9 +177,10 @@ bool SurvivalRun::MayEndByAlarm(absl::string_view failure) const {
 }
 
 void SurvivalRun::CheckCaps(const SimServer& server) {
-  // A shard always keeps two steps, and the results that a re-executing worker still needs.
+  // A shard keeps two steps, the results that a worker still needs, and with a quorum one more.
   const server::ShardStats stats = server.core->Stats();
-  const uint64_t limit = server.core->options().log.bytes;
+  const uint64_t more = options_.quorum == 0 ? 0 : 2 * stats.log_bytes / (stats.log_results + 1);
+  const uint64_t limit = server.core->options().log.bytes + more;
   const uint64_t steps = stats.open_step - std::min(stats.open_step, server.core->results_from());
   if (stats.log_bytes <= limit || steps <= options_.checkpoint_interval + 2) return;
   Violate(absl::StrCat("shard ", server.shard, " keeps ", stats.log_bytes, " bytes of ",

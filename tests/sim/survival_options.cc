@@ -150,9 +150,11 @@ job::MergeSpec RandomMerge(uint64_t seed, const SurvivalOptions& options) {
   CounterRandom random(seed, 40);
   if (random.Below(3) > 0 || !protocol::MayChange(options.compression.uplink)) return {};
   const bool radial = random.Below(3) == 0;
+  const double decay = CounterRandom(seed, 42).Uniform();
   return {.weights = random.Below(3) > 0 ? job::MergeWeights::kTokens : job::MergeWeights::kEqual,
           .over = !radial && random.Below(2) == 0 ? job::MergeOver::kSenders : job::MergeOver::kAll,
-          .method = radial ? job::MergeMethod::kRda : job::MergeMethod::kMean};
+          .method = radial ? job::MergeMethod::kRda : job::MergeMethod::kMean,
+          .late_decay = options.quorum > 0 && decay < 0.5 ? 2 * decay : 0};
 }
 
 }  // namespace
@@ -286,6 +288,10 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
   if (options.compression.uplink.compensator.id == compress::CompensatorId::kDgc &&
       options.rule.has_value()) {
     options.rule->name = "sgd";
+  }
+  if (CounterRandom drawn(seed, 41); drawn.Below(3) == 0) {
+    options.quorum = 1 + static_cast<uint32_t>(drawn.Below(options.ranks));
+    options.grace_us = drawn.Below(2) == 0 ? 0 : static_cast<int64_t>(drawn.Below(3000));
   }
   options.merge = RandomMerge(seed, options);
   // Half of the jobs lose only workers, which must never cause a rollback.

@@ -342,8 +342,7 @@ void SurvivalRun::Record(SimServer* at, const std::vector<server::ShardEffect>& 
   if (taken != nullptr) ledger_.Wrote(server.shard, *taken);
 }
 
-// Late work for the last steps waits for other steps, which no worker begins. This closes such
-// steps, one of each fragment, in which all ranks skip.
+// Late work for the last steps waits for steps that no worker begins. Closes these: all ranks skip.
 void SurvivalRun::FinishLastWork(ProcessId process) {
   SimServer& server = servers_[process];
   uint64_t step = server.core->open_step();
@@ -351,7 +350,8 @@ void SurvivalRun::FinishLastWork(ProcessId process) {
   for (; step <= options_.steps + layout_.fragments; ++step) {
     for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
       for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-        const protocol::ExchangeRequest skip = SkipOf(server.core->options(), rank, step, bundle);
+        if (server.members[rank] == 0) continue;
+        const auto skip = SkipOf(server.core->options(), rank, server.members[rank], step, bundle);
         ledger_.Sent(server.shard, skip);
         Record(&server, server.core->Handle(/*stream=*/0, skip, Now()));
       }

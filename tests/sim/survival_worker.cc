@@ -432,6 +432,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
       rank.encoder->Observe(published);
     }
   }
+  rank.encoder->Settle(rank.pipeline->TakeLate());
   if (HasBug(SurvivalBug::kReleaseBeforeDurable)) rank.pipeline->Release(rank.step);
   protocol::WorkerSnapshot snapshot{.job_uid = rank.sender.job_uid,
                                     .term = rank.sender.term,
@@ -440,6 +441,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
                                     .uplink = rank.encoder->Save(),
                                     .trainer = std::move(trainer),
                                     .plans = rank.pipeline->KnownPlans()};
+  ledger_.Saved(rank.sender, snapshot, [&](uint32_t i) { return rank.encoder->Residual(i); });
   if (HasBug(SurvivalBug::kReportedBeforeDurable)) {
     protocol::CheckpointPart part;
     part.term = snapshot.term;

@@ -55,10 +55,15 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.step = task.step;
   encoded.shard = task.shard;
   encoded.bundle = task.bundle;
+  pending_.clear();
   Observe(task.chunks, task.published);
   if (task.plan != nullptr) Adopt(*task.plan);
   size_t refused = 0;
-  absl::Status status;
+  absl::Status status = Return(task.returned);
+  if (!status.ok()) {
+    encoded.failure = std::move(status);
+    return encoded;
+  }
   if (task.nothing) {
     encoded.skipped = true;
   } else {
@@ -104,6 +109,34 @@ void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
   for (size_t i = 0; i < published.size(); ++i) {
     compressor_.Observe(chunks[i], protocol::FrameBytes(published[i]));
   }
+}
+
+absl::Status BundleEncoder::Return(absl::Span<const ReturnedWork> returned) {
+  for (const ReturnedWork& work : returned) {
+    for (size_t i = 0; i < work.chunks.size(); ++i) {
+      const absl::Span<const std::byte> frame = protocol::FrameBytes(work.contribution->frames[i]);
+      absl::Status status = compressor_.ReturnFrame(work.chunks[i], frame, work.share);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BundleEncoder::Settle(LateParts late) {
+  pending_ = std::move(late.pending);
+  absl::Status status = Return(late.returned);
+  return status.ok() ? compressor_.FetchResiduals() : status;
+}
+
+compress::SavedCompressor BundleEncoder::Save() const {
+  compress::SavedCompressor saved = compressor_.Save();
+  for (const ReturnedWork& work : pending_) {
+    for (size_t i = 0; i < work.chunks.size(); ++i) {
+      compress::AddToResidual(protocol::FrameBytes(work.contribution->frames[i]),
+                              &saved.chunks[work.chunks[i]]);
+    }
+  }
+  return saved;
 }
 
 absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task, size_t* refused,

@@ -16,6 +16,7 @@
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 #include "worker/core/gradient_view.h"
+#include "worker/core/late_work.h"
 #include "worker/core/quality_meter.h"
 
 namespace sluice::worker {
@@ -35,6 +36,7 @@ struct EncodeTask {
   absl::Span<const std::string> published = {};
   // Compression plan of the step. Null if the step has none.
   std::shared_ptr<const protocol::CompressionPlan> plan = {};
+  std::vector<ReturnedWork> returned = {};  // For the residuals, before the encoding.
 };
 
 struct EncodedBundle {
@@ -65,11 +67,13 @@ class BundleEncoder {
   // Observes published frames for `chunks` (one string each) that were not part of a task. Call it
   // once for each result, between steps.
   void Observe(absl::Span<const uint32_t> chunks, absl::Span<const std::string> published);
+  // Adds what results left out of contributions, if it was not part of a task, to the residuals.
   // Copies residuals from the device to the host. Call between steps, before Save. Returns the
   // device's errors.
-  absl::Status FetchResiduals() { return compressor_.FetchResiduals(); }
-  // Call between steps. The saved state excludes results that were published but not observed.
-  compress::SavedCompressor Save() const { return compressor_.Save(); }
+  absl::Status Settle(LateParts late);
+  // Call between steps. The saved state excludes results that were published but not observed. Its
+  // residuals contain the contributions that are in no result yet.
+  compress::SavedCompressor Save() const;
   // Continues bit for bit like the saved encoder. With `plans`, also restores the codecs of the
   // saved state: those of the previous step's plan, or of an earlier one if nothing was encoded
   // since. Fails with INVALID_ARGUMENT, which names the difference, if the state belongs to another
@@ -84,6 +88,7 @@ class BundleEncoder {
   const compress::Compressor& compressor() const { return compressor_; }
 
  private:
+  absl::Status Return(absl::Span<const ReturnedWork> returned);
   void Adopt(const protocol::CompressionPlan& plan);
   // If a gradient is not finite, sets `*refused` to its position in the task.
   absl::Status EncodeFrames(const EncodeTask& task, size_t* refused,
@@ -96,6 +101,7 @@ class BundleEncoder {
 
   const std::vector<compress::ChunkConfig> base_;  // From the job file.
   const uint32_t rank_;
+  std::vector<ReturnedWork> pending_;  // For Save, until the next Encode.
   uint64_t coded_by_ = 0;  // Number of the last adopted plan; 0 if none or after Restore.
   compress::Compressor compressor_;
   const uint32_t trained_;  // Number of trained tensors.

@@ -16,6 +16,7 @@ Pipeline::Pipeline(PipelineOptions options)
       check_(options_),
       inputs_(options_, index_, trained_),
       results_(options_, index_, trained_),
+      late_(options_),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
       catching_up_(options_.late_joiner),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step),
@@ -131,6 +132,7 @@ std::optional<EncodeTask> Pipeline::NextEncoding() {
   if (!task.has_value()) return std::nullopt;
   task->published = results_.published(task->shard, task->bundle);
   task->plan = plan_;
+  task->returned = late_.Take(task->shard, task->bundle);
   return task;
 }
 
@@ -155,8 +157,7 @@ void Pipeline::Send(uint32_t shard, uint32_t bundle, bool skip, std::vector<std:
   exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
   // A worker that re-executes steps may know a checkpoint far ahead of its own step. Workers need
   // not pass on names earlier than shard 0 names them.
-  const bool near =
-      checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + options_.exchange.named_ahead();
+  const bool near = checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + protocol::kNamedAhead;
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   exchange->base_version = results_.version(shard, bundle);
   exchange->rate = rate_;
@@ -229,6 +230,7 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const protocol::ExchangeReply
 void Pipeline::Resolve(uint32_t shard, protocol::ExchangeReply answer, Effects* effects) {
   absl::Status valid = CheckResult(shard, answer);
   if (!valid.ok()) return Fail(std::move(valid), effects);
+  late_.Resolve(shard, answer, senders_[shard].contribution(answer.bundle));
   senders_[shard].Resolve(answer, effects);
   results_.Add(shard, std::move(answer));
   if (--bundles_unresolved_ > 0) return;

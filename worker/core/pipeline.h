@@ -26,6 +26,7 @@
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/chunk_index.h"
 #include "worker/core/gradient_view.h"
+#include "worker/core/late_work.h"
 #include "worker/core/pipeline_effect.h"
 #include "worker/core/pipeline_options.h"
 #include "worker/core/replay_buffer.h"
@@ -138,6 +139,8 @@ class Pipeline {
   // Returns the publications, up to the last step, that were not part of a task. No later task will
   // contain them, so the caller must pass them to the encoder's Observe.
   std::vector<Published> TakePublished();
+  // The same for late contributions, for the encoder's Settle.
+  LateParts TakeLate() { return late_.TakeAll(); }
   const protocol::ClosingRecord& Record(uint32_t shard, uint32_t bundle) const {
     return results_.Record(shard, bundle);
   }
@@ -165,6 +168,7 @@ class Pipeline {
   // Inputs and results belong to the open step, or to the last one if none is open.
   StepInputs inputs_;
   StepResults results_;
+  LateWork late_;
   uint64_t next_step_;
   float rate_ = 0;
   protocol::Work work_{};

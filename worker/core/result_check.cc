@@ -31,7 +31,7 @@ absl::Status ResultCheck::CheckPlan(uint32_t shard, const protocol::ExchangeRepl
 
 absl::Status ResultCheck::Check(uint32_t shard, const Own& own,
                                 const protocol::ExchangeReply& answer) const {
-  for (const absl::Status& status : {CheckRecord(own, answer), CheckMembers(shard, answer)}) {
+  for (const absl::Status& status : {CheckRecord(own, answer), CheckMembers(shard, own, answer)}) {
     if (!status.ok()) return status;
   }
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
@@ -104,22 +104,24 @@ absl::Status ResultCheck::CheckIncluded(const protocol::ClosingRecord& record, s
                                                  " for step ", included.origin_step));
 }
 
-absl::Status ResultCheck::CheckMembers(uint32_t shard,
+// A newcomer that catches up in lockstep gets results of steps of which it is no member.
+absl::Status ResultCheck::CheckMembers(uint32_t shard, const Own& own,
                                        const protocol::ExchangeReply& answer) const {
   const std::vector<uint32_t>& members = answer.members;
-  const bool listed = options_.exchange.elastic() && !options_.exchange.in_lockstep() &&
-                      shard == 0 && answer.bundle == 0;
+  const bool listed = options_.exchange.lists_members() && shard == 0 && answer.bundle == 0;
   if (!listed && members.empty()) return absl::OkStatus();
   const bool ascend =
       std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) == members.end();
-  const bool has_self =
-      std::find(members.begin(), members.end(), options_.sender.rank) != members.end();
-  if (listed && ascend && has_self && members.back() < options_.world_size) return absl::OkStatus();
+  const bool may_be_absent = own.catching_up && options_.exchange.in_lockstep();
+  const bool has_self = may_be_absent || std::find(members.begin(), members.end(),
+                                                   options_.sender.rank) != members.end();
+  const bool in_range = members.empty() ? may_be_absent : members.back() < options_.world_size;
+  if (listed && ascend && has_self && in_range) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("it lists the members ", absl::StrJoin(members, ", "),
                    listed ? "; wanted ranks in ascending order, with this worker's"
-                          : ", and only shard 0's first bundle of an elastic asynchronous job "
-                            "lists members"));
+                          : ", and only shard 0's first bundle lists members, in an elastic job "
+                            "that is asynchronous or has a quorum"));
 }
 
 absl::Status ResultCheck::CheckRecord(const Own& own, const protocol::ExchangeReply& answer) const {

@@ -33,7 +33,8 @@ class ResultCheck {
  private:
   absl::Status CheckRecord(const Own& own, const protocol::ExchangeReply& answer) const;
   absl::Status CheckIncluded(const protocol::ClosingRecord& record, size_t i) const;
-  absl::Status CheckMembers(uint32_t shard, const protocol::ExchangeReply& answer) const;
+  absl::Status CheckMembers(uint32_t shard, const Own& own,
+                            const protocol::ExchangeReply& answer) const;
   absl::Status CheckVersions(uint64_t own_version, size_t chunks,
                              const protocol::ExchangeReply& answer) const;
   absl::Status CheckFrame(const std::string& frames, const protocol::Chunk& chunk) const;

@@ -58,6 +58,10 @@ class ShardSender {
   // Returns the checksum of the frames that the worker contributed to the bundle in the current
   // step.
   uint32_t checksum(uint32_t bundle) const { return flights_[bundle].checksum; }
+  // Returns what the worker contributed to the bundle in the current step. Null once resolved.
+  const std::shared_ptr<const protocol::ExchangeRequest>& contribution(uint32_t bundle) const {
+    return flights_[bundle].exchange;
+  }
   // Returns the bytes of frames that were sent and that the shard has not admitted yet.
   uint64_t bytes_in_flight() const { return bytes_in_flight_; }
   // While this is true, the shard may lack any contribution in `kept`.

@@ -133,12 +133,12 @@ StepResult StepResults::Summary(uint64_t step, bool may_lag) const {
   for (uint32_t tensor = 0; result.n_min == 0 && tensor < trained_; ++tensor) {
     if (!HasMean(tensor)) result.without_mean.push_back(tensor);
   }
-  if (options_.exchange.elastic() && options_.exchange.in_lockstep()) {
+  if (options_.exchange.lists_members()) {
+    result.members = bundles_[0][0].members;
+  } else if (options_.exchange.elastic()) {
     for (const protocol::Included& included : bundles_[0][0].record.included) {
       if (included.origin_step == step) result.members.push_back(included.rank);
     }
-  } else if (options_.exchange.elastic()) {
-    result.members = bundles_[0][0].members;
   }
   if (may_lag && open_step.value_or(0) > step + 1) {
     result.steps_behind = *open_step - (step + 1);

@@ -239,7 +239,7 @@ absl::StatusOr<BundleEncoder*> RemoteSteps::EncoderBetweenSteps() {
   }
   // No step is open, so the encoder thread does not use the encoder.
   for (const Published& b : pipeline_.TakePublished()) encoder_.Observe(b.chunks, b.frames);
-  if (absl::Status fetched = encoder_.FetchResiduals(); !fetched.ok()) return FailLocked(fetched);
+  if (auto done = encoder_.Settle(pipeline_.TakeLate()); !done.ok()) return FailLocked(done);
   return &encoder_;
 }
 

@@ -219,7 +219,10 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
       .exchange_begins = rounds_.BeginsAfter(step_ + 1, total_steps_),
       .exchange_ends = rounds_.EndsAfter(step_ + 1, total_steps_),
       .closed = exchanges_behind_ > 0};
-  if (plan.exchange_begins) SetShardRate(plan.rate);
+  if (plan.exchange_begins) {
+    SetShardRate(plan.rate);
+    SetWork();
+  }
   const absl::StatusOr<TrainerStep> done = trainer_->Step(plan, batches);
   if (!done.ok()) return done.status();
   ++step_;
@@ -235,6 +238,7 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
     if (absl::Status status = EndExchange(*done); !status.ok()) return status;
   }
   const absl::Time now = clock_.Now();
+  if (!plan.exchange_ends) MeasureStep(now - begin);
   results_.EndStep(now - begin, now);
   return absl::OkStatus();
 }
@@ -253,11 +257,21 @@ absl::Status TrainingRun::EndExchange(const TrainerStep& done) {
   return absl::OkStatus();
 }
 
-// All workers train equally many samples in the same steps.
+void TrainingRun::MeasureStep(absl::Duration took) {
+  constexpr double kOld = 0.8;
+  step_time_ = step_time_ == absl::ZeroDuration() ? took : kOld * step_time_ + (1 - kOld) * took;
+}
+
+// All workers train equally many samples in the same steps. Only a quorum makes use of the slack.
 void TrainingRun::SetWork() {
   const uint64_t steps = job::StepsPerExchange(spec_);
   const uint64_t batches = steps * spec_.training.gradient_accumulation_steps;
-  session_->SetWork({.samples = batches * spec_.training.batch_size_per_worker, .steps = steps});
+  const absl::Duration slack = static_cast<double>(spec_.local.fragment_delay) * step_time_;
+  session_->SetWork({.samples = batches * spec_.training.batch_size_per_worker,
+                     .steps = steps,
+                     .slack_us = spec_.exchange.quorum == 0
+                                     ? 0
+                                     : static_cast<uint64_t>(absl::ToInt64Microseconds(slack))});
 }
 
 void TrainingRun::SetShardRate(double rate) {

@@ -65,6 +65,7 @@ class TrainingRun {
   absl::Status CloseExchanges();
   absl::Status EndExchange(const TrainerStep& done);
   void SetWork();
+  void MeasureStep(absl::Duration took);
   void SetShardRate(double rate);
   void FallBehind(const TrainerStep& done);
   void ReportParameters(const std::string& sha256);
@@ -95,8 +96,9 @@ class TrainingRun {
   uint64_t total_steps_ = 0;
   std::vector<uint32_t> members_;  // Ranks that get samples, in ascending order.
 
-  uint64_t step_ = 0;      // Finished steps.
-  uint64_t exchange_ = 0;  // Finished exchanges.
+  uint64_t step_ = 0;         // Finished steps.
+  uint64_t exchange_ = 0;     // Finished exchanges.
+  absl::Duration step_time_;  // Moving mean over steps that wait for no exchange.
   uint64_t epoch_ = 0;
   // Start of this epoch's current deal, in finished steps and in cards of the deck.
   uint64_t deal_step_ = 0;

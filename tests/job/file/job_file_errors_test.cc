@@ -85,8 +85,7 @@ TEST(JobFileErrors, WorkersThatComeAndGo) {
   EXPECT_EQ(ProblemOf(absl::StrCat(kElastic, "mode: ssp\nstaleness: 2\n")), "");
   EXPECT_EQ(ProblemOf(absl::StrCat(kElastic, "mode: local_sgd\nlocal_steps: 4\n")), "");
   EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("needs a `checkpoint` section"));
-  EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "quorum: 1\n")),
-              HasSubstr("quorum: does not work with membership elastic"));
+  EXPECT_EQ(ProblemOf(absl::StrCat(kElastic, "quorum: 1\n")), "");
   EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "compression: {uplink: int8/ef21}\n")),
               HasSubstr("another worker may take a rank"));
 }

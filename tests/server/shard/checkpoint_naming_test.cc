@@ -92,17 +92,6 @@ TEST(CheckpointNaming, ASuccessorTakesUpTheCheckpointOfItsPredecessor) {
   EXPECT_THAT(effects, IsEmpty()) << "the request was answered with the predecessor's checkpoint";
 }
 
-// Otherwise a checkpoint could be written while late work waits for its fragment.
-TEST(CheckpointNaming, WithAQuorumEveryFragmentIsExchangedBefore) {
-  ShardOptions options = ShardAt(0);
-  options.exchange.compression.layout.fragments = 4;
-  EXPECT_EQ(CheckpointNaming(&options).EarliestAfter(8), 10u);
-  options.exchange.quorum = 2;
-  EXPECT_EQ(CheckpointNaming(&options).EarliestAfter(8), 12u);
-  options.exchange.compression.layout.fragments = 1;
-  EXPECT_EQ(CheckpointNaming(&options).EarliestAfter(8), 10u);
-}
-
 TEST(CheckpointNaming, ARequestMayReferOnlyToAPlausibleCheckpoint) {
   const ShardOptions options = ShardAt(0);
   CheckpointNaming naming(&options);

@@ -28,6 +28,10 @@ class ClosingRuleTest : public testing::Test {
   static void Arrive(OpenBundle* bundle, uint32_t rank, double seconds) {
     bundle->Admit(rank, 0, 0, {}, AtSecond(seconds));
   }
+  static void ArriveWithSlack(OpenBundle* bundle, uint32_t rank, double seconds, double slack) {
+    bundle->Admit(rank, 0, 0, {"a frame"}, AtSecond(seconds), 1,
+                  {.slack_us = static_cast<uint64_t>(1e6 * slack)});
+  }
 
   ShardOptions options_;
   const std::vector<uint32_t> counts_;
@@ -69,6 +73,44 @@ TEST_F(ClosingRuleTest, AQuorumClosesABundleOnceItsGraceHasPassed) {
   EXPECT_EQ(rule.DueAt({.step = 1, .may_leave_out = false}), absl::InfiniteFuture());
   Arrive(bundle.get(), 1, 9);
   EXPECT_TRUE(rule.IsDue({.step = 1, .may_leave_out = false}, kWeights, *bundle));
+}
+
+TEST_F(ClosingRuleTest, GraceEndsWhenTheFirstRankWouldWait) {
+  options_.exchange.quorum = 2;
+  options_.exchange.straggler_timeout = absl::Seconds(60);
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  ArriveWithSlack(bundle.get(), 0, /*seconds=*/1, /*slack=*/10);
+  ArriveWithSlack(bundle.get(), 1, /*seconds=*/3, /*slack=*/0);  // Unknown.
+  rule.NoteQuorum(kWeights, *bundle);
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(11));
+  EXPECT_THAT(rule.WithQuorum(), ElementsAre(kWeights));
+  rule.Advance(AtSecond(10));
+  EXPECT_FALSE(rule.IsDue({.step = 1}, kWeights, *bundle));
+  rule.Advance(AtSecond(11));
+  EXPECT_TRUE(rule.IsDue({.step = 1}, kWeights, *bundle));
+  rule.Forget(kWeights, *bundle);
+  EXPECT_EQ(rule.DueAt({.step = 1}), absl::InfiniteFuture());
+}
+
+TEST_F(ClosingRuleTest, SlackEndsNoQuorumEarlyAndNoTimeoutLate) {
+  options_.exchange.quorum = 2;
+  options_.exchange.straggler_timeout = absl::Seconds(5);
+  ClosingRule rule = Rule();
+  const auto early = Bundle();
+  ArriveWithSlack(early.get(), 0, /*seconds=*/1, /*slack=*/1);
+  ArriveWithSlack(early.get(), 1, /*seconds=*/4, /*slack=*/1e6);
+  rule.NoteQuorum(kWeights, *early);
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(4)) << "rank 0 has waited since second 2";
+  rule.Forget(kWeights, *early);
+  const auto late = Bundle();
+  ArriveWithSlack(late.get(), 0, /*seconds=*/1, /*slack=*/100);
+  ArriveWithSlack(late.get(), 1, /*seconds=*/4, /*slack=*/1e12);
+  rule.NoteQuorum(kWeights, *late);
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(9));
+  ArriveWithSlack(late.get(), 2, /*seconds=*/5, /*slack=*/1);
+  rule.NoteQuorum(kWeights, *late);
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(6)) << "a later rank needs the result sooner";
 }
 
 TEST_F(ClosingRuleTest, ParametersAndFromTimeToTimeBuffersNeedAllRanks) {

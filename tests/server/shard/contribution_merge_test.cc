@@ -24,6 +24,8 @@ using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
+constexpr uint64_t kStep = 9;
+
 // Contributions of one chunk each.
 struct Merged {
   std::vector<std::vector<std::string>> frames;
@@ -37,6 +39,7 @@ struct Merged {
                     .ok());
     frames.push_back({std::string(reinterpret_cast<const char*>(frame.data()), frame.size())});
     contributions.push_back({.rank = static_cast<uint32_t>(contributions.size()),
+                             .origin_step = kStep,
                              .work = work,
                              .factor = factor,
                              .frames = {}});
@@ -44,9 +47,9 @@ struct Merged {
   }
   std::vector<float> By(const job::MergeSpec& spec) {
     for (size_t i = 0; i < frames.size(); ++i) contributions[i].frames = frames[i];
-    ContributionMerge merge(spec);
+    ContributionMerge merge(spec, /*fragments=*/2);
     const uint32_t count = compress::ReadFrameHeader(protocol::FrameBytes(frames[0][0]))->count;
-    const absl::Span<const float> result = merge.MeanOf(contributions, 0, count);
+    const absl::Span<const float> result = merge.MeanOf(kStep, contributions, 0, count);
     return {result.begin(), result.end()};
   }
 };
@@ -56,6 +59,22 @@ constexpr job::MergeSpec kSenders = {.over = job::MergeOver::kSenders};
 constexpr job::MergeSpec kWeightedSenders = {.weights = job::MergeWeights::kTokens,
                                              .over = job::MergeOver::kSenders};
 constexpr job::MergeSpec kRda = {.method = job::MergeMethod::kRda};
+
+TEST(ContributionMerge, DampsALateContributionByItsAge) {
+  // Of the bundle's exchanges, which are two steps apart, the second contribution missed one.
+  Merged merged;
+  merged.With({4, 8}).With({8, 0});
+  merged.contributions[1].origin_step = kStep - 2;
+  const double decay = std::log(2.0);  // Halves a contribution for each exchange of age.
+  EXPECT_THAT(merged.By({.late_decay = decay}), ElementsAre(FloatEq(4), FloatEq(4)));
+  EXPECT_THAT(merged.By({.over = job::MergeOver::kSenders, .late_decay = decay}),
+              ElementsAre(FloatEq(4), FloatEq(8)));
+  merged.contributions[1].origin_step = kStep - 4;
+  EXPECT_THAT(merged.By({.late_decay = decay}), ElementsAre(FloatEq(3), FloatEq(4)));
+  merged.contributions[1].factor = 0.5f;
+  EXPECT_THAT(merged.By({.late_decay = decay}), ElementsAre(FloatEq(2.5f), FloatEq(4)))
+      << "a guard's factor applies too";
+}
 
 TEST(ContributionMerge, WeighsBySamplesTimesSamplesPerStep) {
   // The weights are 100, 100 and 400 in the first case, and 100, 100 and 1,600 in the second one.

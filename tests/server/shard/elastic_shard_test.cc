@@ -316,10 +316,6 @@ TEST(ElasticShard, TheLowestRankThatBeginsBringsTheParameters) {
 }
 
 TEST(ElasticShard, DoesNotGoWithWhatItIsNot) {
-  ShardOptions quorum = ElasticShard(2);
-  quorum.exchange.quorum = 1;
-  quorum.replay_bytes = 0;
-  EXPECT_EQ(Shard::Create(quorum).status().code(), absl::StatusCode::kInvalidArgument);
   ShardOptions replay = ElasticShard(2);
   replay.replay = true;
   EXPECT_EQ(Shard::Create(replay).status().code(), absl::StatusCode::kInvalidArgument);

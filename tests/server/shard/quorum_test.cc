@@ -166,20 +166,20 @@ TEST(Quorum, LateWorkJoinsTheNextStepOfItsFragment) {
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
 
-// Otherwise late work could wait for its fragment while the checkpoint is written without it.
-TEST(Quorum, EachFragmentHasAnExchangeOfAllRanksBeforeACheckpoint) {
+// The rank's own checkpoint part has the late work, in its residual.
+TEST(Quorum, ACheckpointWaitsForNoLateRank) {
   ShardUnderTest shard(QuorumShardWithFragments());
   shard->NameCheckpoint(1);
-  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 1, 1);
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).checkpoint_step, 4u);
-  SendWhatIsDue(&shard, 2, 1, 7);
-  for (uint64_t step = 2; step <= 4; ++step) {
+  for (uint64_t step = 1; step <= 3; ++step) {
     for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, step, 1);
-    EXPECT_EQ(shard->open_step(), step) << "waits for rank 2";
-    SendWhatIsDue(&shard, 2, step, 1);
+    EXPECT_EQ(shard.Ask(SkipOf(0, step, 0)).outcome,
+              step == 1 ? protocol::Outcome::kInvalid : protocol::Outcome::kResult);
   }
-  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 5, 1);
-  EXPECT_EQ(shard->open_step(), 6u);
+  EXPECT_EQ(shard->open_step(), 4u);
+  EXPECT_TRUE(shard->CheckPartStep(3).ok()) << "the checkpoint after step 3 was taken";
+  SendWhatIsDue(&shard, 2, 1, 7);
+  for (uint32_t rank = 0; rank < 2; ++rank) SendWhatIsDue(&shard, rank, 4, 1);
+  EXPECT_THAT(Places(shard.Ask(Contribution(0, 4, 0, 1)).record), ElementsAre("0@4", "1@4", "2@1"));
 }
 
 TEST(Quorum, WorkOfAFragmentThatIsNotDueIsRefused) {
@@ -340,29 +340,6 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   const auto results = ResultsByStream(shard.Send(Contribution(2, 2, 0, 1)));
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(3, 3));
-}
-
-TEST(Quorum, AStepThatACheckpointIsDueAfterWaitsForAllAndLeavesNothingOver) {
-  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
-  EXPECT_EQ(shard->NameCheckpoint(3), 3u);
-  CloseByTwo(&shard, 1, 1);
-  CloseByTwo(&shard, 2, 1);
-  CloseByTwo(&shard, 3, 1);
-  EXPECT_EQ(shard->open_step(), 3u);
-  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
-  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-    EXPECT_EQ(shard.Ask(Contribution(2, 1, bundle, 4)).outcome, protocol::Outcome::kResult);
-  }
-  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-    EXPECT_EQ(shard.Ask(SkipOf(2, 2, bundle)).outcome, protocol::Outcome::kResult);
-  }
-  shard.Send(Contribution(2, 3, 0, 1));
-  const std::vector<ShardEffect> closed = shard.Send(Contribution(2, 3, 1, 1));
-  EXPECT_THAT(Places(ResultsByStream(closed).at(1).record),
-              ElementsAre("0@3", "1@3", "2@1", "2@3"));
-  ASSERT_TRUE(std::holds_alternative<WriteSnapshot>(closed.back()));
-  EXPECT_EQ(std::get<WriteSnapshot>(closed.back()).snapshot->step, 3u);
-  EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
 
 // The log must not grow without bound while a rank sends nothing. Rather than evict a result that
