@@ -88,7 +88,8 @@ StepResult FromResult(const worker::StepResult& result) {
           .without_mean = result.without_mean,
           .buffers_averaged = result.buffers_averaged,
           .checkpoint_due = result.checkpoint_due,
-          .staleness = result.staleness};
+          .staleness = result.staleness,
+          .steps_behind = result.steps_behind};
 }
 
 Figures FromFigures(const worker::SessionFigures& figures) {

@@ -129,6 +129,9 @@ struct StepResult {
   bool buffers_averaged = false;
   bool checkpoint_due = false;
   uint64_t staleness = 0;  // Number of updates by other workers that the contribution lags behind.
+  // With a quorum: number of coming steps that have closed without this rank. It catches up by
+  // skipping them.
+  uint64_t steps_behind = 0;
 };
 
 // Sums since Join. All times are in seconds.

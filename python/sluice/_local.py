@@ -161,27 +161,33 @@ class _Rounds:
     def sync(self) -> None:
         """Exchanges now, before the round is complete, and waits for all ranks. All ranks must call it after the same round.
 
-        A rank that has made no step since the last exchange, because it has no data left, does not count in the mean.
+        A rank that has made no step since the last exchange, because it has no data left, does not count in the mean. In a job
+        with a ``quorum``, a rank that was late then takes the results of the rounds that have closed without it.
 
         Raises:
             SluiceError: Another rank failed, or the optimizer trains a parameter that is not exchanged; the message names it.
         """
         self._check_optimizer(gradients=True)
-        session = self.session
         with torch.no_grad():
-            if self._done == 0:
-                session.skip()
-            else:
-                session.set_work(self._done * self._samples, self._done)
-                for i in reversed(range(len(self._parameters))):
-                    session.submit(i, self._change(i))
-            with torch.profiler.record_function("sluice.wait"):
-                session.wait()
-            with torch.profiler.record_function("sluice.apply"):
-                for i, (parameter, published) in enumerate(zip(self._parameters, session._published, strict=True)):
-                    session.apply_update(i, published)
-                    parameter.copy_(self._laid(published, parameter))
+            self._exchange()
+            while self.session._last is not None and self.session._last.steps_behind > 0:
+                self._exchange()
         self._keep_begin()
+
+    def _exchange(self) -> None:
+        session = self.session
+        if self._done == 0:
+            session.skip()
+        else:
+            session.set_work(self._done * self._samples, self._done)
+            for i in reversed(range(len(self._parameters))):
+                session.submit(i, self._change(i))
+        with torch.profiler.record_function("sluice.wait"):
+            session.wait()
+        with torch.profiler.record_function("sluice.apply"):
+            for i, (parameter, published) in enumerate(zip(self._parameters, session._published, strict=True)):
+                session.apply_update(i, published)
+                parameter.copy_(self._laid(published, parameter))
         self._done = 0
         session.end_step()
 
@@ -212,7 +218,8 @@ class LocalSGD(_Rounds):
     The job's codecs compress the changes of the parameters, with error feedback. After an exchange, all ranks hold the same
     bits. Inside a round they differ: test and save the model after the block, or where `local_step` is 0.
 
-    - A round that is incomplete at the end of the block is exchanged there. All ranks must make equally many exchanges.
+    - A round that is incomplete at the end of the block is exchanged there. All ranks must make equally many exchanges. In a job
+      with a ``quorum``, train until ``session.step`` has the number of rounds: a rank that was late skips some of them.
     - If the block raises, this rank abandons the session, and the other ranks end with the reason.
     - The state of the optimizer, such as momentum, stays each rank's own. Buffers are averaged every ``buffer_sync_interval`` exchanges.
     - A step that a loss scaler skips does not count, so all ranks must skip equally many.

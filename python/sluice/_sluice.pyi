@@ -46,6 +46,7 @@ class StepResult:
     buffers_averaged: bool
     checkpoint_due: bool
     staleness: int
+    steps_behind: int
 
 @final
 class Figures:

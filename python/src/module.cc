@@ -212,7 +212,8 @@ void BindValues(nb::module_& m) {
       .def_ro("without_mean", &client::StepResult::without_mean)
       .def_ro("buffers_averaged", &client::StepResult::buffers_averaged)
       .def_ro("checkpoint_due", &client::StepResult::checkpoint_due)
-      .def_ro("staleness", &client::StepResult::staleness);
+      .def_ro("staleness", &client::StepResult::staleness)
+      .def_ro("steps_behind", &client::StepResult::steps_behind);
   nb::class_<client::Figures>(m, "Figures")
       .def_ro("step", &client::Figures::step)
       .def_ro("steps", &client::Figures::steps)

@@ -63,6 +63,13 @@ def test_a_rank_that_takes_more_steps_has_more_weight(ranks: list[Rank]) -> None
     assert zero["apart"] < 1e-6
 
 
+def test_a_late_rank_skips_the_rounds_that_closed_without_it(ranks: list[Rank]) -> None:
+    zero, one = _said(ranks, "late")
+    assert (zero["seen"][:4], zero["seen"][-1]) == ([1, 2, 3, 4], 6)
+    assert one["seen"][0] == 4  # One round of its own, and three that it skips.
+    assert one["state"] == zero["state"]
+
+
 def test_other_types_lose_no_small_change(ranks: list[Rank]) -> None:
     for found in _said(ranks, "types"):
         assert found["narrow"] == [1.0, 1.0 + 2**-7, 1.0 + 2**-6, 1.0 + 2**-6]

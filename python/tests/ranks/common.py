@@ -48,6 +48,11 @@ def begin_without_group(name: str = "port") -> None:
     os.environ["MASTER_PORT"] = port.read_text()
 
 
+def wait_for(path: pathlib.Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
 def shard_pids(session: sluice.Session) -> list[int]:
     return [shard._process.pid for shard in session._shards]
 

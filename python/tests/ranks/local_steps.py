@@ -190,6 +190,33 @@ def weighted() -> dict[str, Any]:
     return found
 
 
+def late() -> dict[str, Any]:
+    """With a quorum of one, rank 0 goes on while rank 1 stands still in its first round."""
+    ahead, caught_up = common.FOLDER / "rank-0-is-ahead", common.FOLDER / "rank-1-has-caught-up"
+    session = sluice.init(local_steps=EVERY, job=AVERAGE | {"quorum": 1, "late_decay": 0.5}, **LOSSLESS)
+    model = new_model(0)
+    optimizer = inner(model)[0]
+    seen = []
+    with sluice.LocalSGD(session, model, optimizer, sync_every=EVERY) as rounds:
+        for step in range(20 * EVERY):
+            if common.RANK == 1 and step == EVERY - 1:
+                common.wait_for(ahead)
+            take_step(model, optimizer, common.RANK, step)
+            if rounds.local_step > 0:
+                continue
+            seen.append(session.step)
+            if common.RANK == 0 and session.step == 4:
+                ahead.touch()
+                common.wait_for(caught_up)
+            if common.RANK == 1:
+                caught_up.touch()
+            if session.step == 6:
+                break
+    found = {"state": sha256(model.parameters()), "seen": seen}
+    session.close()
+    return found
+
+
 def types() -> dict[str, Any]:
     """Parameters of other types, a frozen one, and changes that are smaller than a bfloat16 can hold."""
     session = sluice.init(local_steps=1, job=AVERAGE, **LOSSLESS)
@@ -259,7 +286,7 @@ def failed() -> str:
 
 def main() -> None:
     common.begin_without_group()
-    for check in (equal, lossy, uneven, weighted, types, accuracy, failed):
+    for check in (equal, lossy, uneven, weighted, late, types, accuracy, failed):
         common.say(**{check.__name__: check()})
 
 
