@@ -3,7 +3,7 @@
 # Builds what the release links statically and Debian 12 does not have into .deps/grpc: gRPC 1.56.2 (Debian's 1.51 has known
 # denial-of-service holes), and Highway and prometheus-cpp, which Debian packages only as shared libraries. All
 # other libraries are Debian's. Takes ten minutes on two cores. Idempotent. Called by scripts/setup.sh --grpc.
-# Needs cargo, which is how the source of gRPC is fetched: the crate grpcio-sys contains it.
+# The source of gRPC is in the crate grpcio-sys.
 #
 # usage: scripts/grpc.sh           builds, if .deps/grpc is not of this recipe
 #        scripts/grpc.sh --built   exits with 0 if .deps/grpc is of this recipe
@@ -28,10 +28,18 @@ check_sha256() {  # check_sha256 FILE WANTED
   [ "$found" = "$2" ] || { say "$1 has SHA-256 $found, but this script expects $2. Delete the file and try again; do not use it." >&2; exit 1; }
 }
 
-# Cargo fetches only what a project names. It uses the registry of this machine's own configuration.
+# Cargo fetches only what a project names. It uses the registry of this machine's own configuration. A machine without cargo
+# takes the file from the address that cargo would use.
 fetch_grpc() {
   local project=$work/crate file
-  command -v cargo >/dev/null || { say "cargo (Rust) is missing: install it to fetch the source of gRPC" >&2; exit 1; }
+  if ! command -v cargo >/dev/null; then
+    file=$work/$crate_file.crate
+    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
+      "https://static.crates.io/crates/$crate/${crate_file#"$crate"-}/download" "$file"
+    check_sha256 "$file" "$crate_sha256"
+    tar -xzf "$file" -C "$work"
+    return
+  fi
   mkdir -p "$project/src" && : >"$project/src/lib.rs"
   printf '[package]\nname = "fetch"\nversion = "0.0.0"\n\n[dependencies]\n%s = "=%s"\n' "$crate" "$crate_version" >"$project/Cargo.toml"
   (cd "$project" && cargo fetch --quiet)
@@ -44,11 +52,14 @@ fetch_grpc() {
 # Fetches a source package from the archive that this machine's APT uses for binary packages, without a change of its lists.
 fetch_debian() {  # fetch_debian NAME VERSION FILE SHA-256
   local apt=$work/apt options
-  if [ ! -e "$apt/sources.list.d/source.sources" ]; then
-    [ -r /etc/apt/sources.list.d/debian.sources ] || {
-      say "there is no /etc/apt/sources.list.d/debian.sources, which names the archive for Debian's source packages" >&2; exit 1; }
+  if [ ! -e "$apt/sources.list.d" ]; then
     mkdir -p "$apt/lists/partial" "$apt/sources.list.d"
-    sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$apt/sources.list.d/source.sources"
+    if [ -r /etc/apt/sources.list.d/debian.sources ]; then
+      sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$apt/sources.list.d/source.sources"
+    elif ! sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$apt/sources.list.d/source.list"; then
+      say "neither /etc/apt/sources.list.d/debian.sources nor /etc/apt/sources.list names the archive for Debian's source packages" >&2
+      exit 1
+    fi
   fi
   options=(-o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$apt/sources.list.d" -o "Dir::State::Lists=$apt/lists"
            -o "Dir::Cache::srcpkgcache=$apt/src.bin" -o "Dir::Cache::pkgcache=$apt/pkg.bin" -o "APT::Sandbox::User=root")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks deploy/docker/Dockerfile and its files without building them: copied files exist, bases and wheels are pinned, images have
-labels and run as a user, packages leave nothing behind.
+labels and run as a user, packages leave nothing behind, and the programs are compiled with gRPC of scripts/setup.sh --grpc.
 
 usage: check_images.py ROOT
 """
@@ -69,6 +69,8 @@ def problems(root):
             yield f"{name}: its base {parent} is neither a stage nor an ARG"
         for rest in (rest for word, rest in own if word == "COPY" and "--from=" not in rest):
             yield from (f"{name}: copies {source}, which is not there" for source in rest.split()[:-1] if not (root / source).exists())
+    if not any("cmake --preset static" in rest for word, rest in found.get("build", ("", []))[1] if word == "RUN"):
+        yield "build: the preset is not `static`, so the programs load Debian's gRPC, which has known vulnerabilities"
     for name, programs in TARGETS.items():
         if name in found:
             yield from problems_of_target(found, name, programs)

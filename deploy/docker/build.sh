@@ -4,7 +4,8 @@
 # engine. Needs Debian 12 and root. Writes OCI archives, which `ctr images import`, `podman load` and `skopeo` read.
 #
 # usage: deploy/docker/build.sh [--programs BUILD_FOLDER] OUT
-#   --programs build/release   uses the programs built there and .deps/libtorch instead of compiling them in an image
+#   --programs build/static    uses the programs that scripts/release.sh built there, and .deps/libtorch, instead of compiling
+#                              them in an image. Programs of another folder load Debian's old gRPC, for tests.
 # VARIANT=cuda    builds sluice-worker for GPUs instead, tagged VERSION-cuda; it is always compiled
 # BASE=image      uses another base, such as docker.io/library/debian:12.11-slim if a registry can be reached
 set -euo pipefail
@@ -12,7 +13,7 @@ cd "$(dirname "$0")/../.."
 
 programs_from=
 if [ "${1:-}" = --programs ]; then programs_from=$2; shift 2; fi
-out=${1:?$(sed -n '5,7s/^# //p' "$0")}
+out=${1:?$(sed -n '6,9s/^# //p' "$0")}
 mkdir -p "$out"
 version=$(sed -n 's/^project(sluice VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -56,8 +57,13 @@ if [ -z "${BASE:-}" ]; then
 fi
 
 programs=localhost/sluice-programs:$tag
+libraries=
 if [ -n "$programs_from" ]; then
   say "programs of $programs_from"
+  if readelf -d "$programs_from/bin/sluice-server" | grep -q 'libgrpc++'; then
+    say "these programs load Debian's gRPC, which has known vulnerabilities: do not publish the images"
+    libraries="libgrpc++1.51 libprotobuf32 libabsl20220623 libyaml-cpp0.7 libprometheus-cpp-core1.0 libhwy1 libssl3 libpng16-16 libturbojpeg0 zlib1g"
+  fi
   mkdir -p "$work/root/programs/bin" "$work/root/programs/lib"
   for program in sluice sluice-server sluice-relay sluice-worker; do
     strip -o "$work/root/programs/bin/$program" "$programs_from/bin/$program"
@@ -68,14 +74,14 @@ if [ -n "$programs_from" ]; then
   rm -rf "$work/root"
   from_tar "$programs" "$work/programs.tar"
 else
-  say "compiling: half an hour on two cores"
+  say "compiling: an hour on two cores"
   b bud --quiet --pull-never --layers --target build --build-arg BASE="$BASE" --build-arg VARIANT="$variant" -t "$programs" -f deploy/docker/Dockerfile . >/dev/null
 fi
 
 for image in "${images[@]}"; do
   say "$image"
   b bud --quiet --pull-never --layers --target $image --build-arg BASE="$BASE" --build-arg PROGRAMS="$programs" \
-    --build-arg VERSION="$version" --build-arg REVISION="$revision" --build-arg VARIANT="$variant" -t localhost/$image:"$tag" -f deploy/docker/Dockerfile . >/dev/null
+    --build-arg VERSION="$version" --build-arg REVISION="$revision" --build-arg VARIANT="$variant" --build-arg LIBRARIES="$libraries" -t localhost/$image:"$tag" -f deploy/docker/Dockerfile . >/dev/null
   archive=$out/$image${tag#"$version"}.tar
   rm -f "$archive"
   b push --quiet localhost/$image:"$tag" oci-archive:"$archive:localhost/$image:$tag"
