@@ -52,10 +52,11 @@ def missing_calls(path):
         yield "has no fortified libc calls such as __memcpy_chk"
 
 
-def missing_properties(path):
+def missing_properties(path, program=True):
+    """`program` is false for a shared library."""
     headers = output("readelf", "-Whl", path)
     dynamic = output("readelf", "-Wd", path)
-    if not re.search(r"Type:\s+DYN", headers) or not re.search(r"\(FLAGS_1\).*\bPIE\b", dynamic):
+    if not re.search(r"Type:\s+DYN", headers) or (program and not re.search(r"\(FLAGS_1\).*\bPIE\b", dynamic)):
         yield "is not a position-independent executable"
     if not re.search(r"^\s*GNU_RELRO\s", headers, re.M):
         yield "has no segment GNU_RELRO"

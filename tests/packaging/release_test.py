@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
-with its programs in an empty environment; checks the Debian packages, the chart and the bills of materials. The package of sluice-worker
-is checked if the release has one.
+with its programs in an empty environment; checks the Debian packages, the chart and the bills of materials, and that programs and
+library are hardened. The package of sluice-worker is checked if the release has one.
 
 usage: release_test.py RELEASE [AGAIN]     folders that scripts/release.sh made; AGAIN must have the same bytes
 """
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+from hardening import missing_properties
 from install_test import check_symbols
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -32,6 +33,11 @@ def run(*command, **options):
 def check(holds, what):
     if not holds:
         sys.exit(what)
+
+
+def check_hardened(path, program=True):
+    problems = list(missing_properties(path, program))
+    check(not problems, f"{path} {', '.join(problems)}")
 
 
 def the_only(folder, pattern):
@@ -94,6 +100,7 @@ def check_library(release, folder):
     check(shlibs == f"libsluice {soname} {name} (>= {version})\n", f"the package tells dependent packages: {shlibs}")
     check("grpc" not in dynamic and "RUNPATH" not in dynamic, f"{library} loads the system's gRPC or has a RUNPATH:\n{dynamic}")
     check(str(SOURCE).encode() not in library.read_bytes(), f"{library} contains the path {SOURCE}")
+    check_hardened(library, program=False)
     check_symbols(library, SOURCE / "client/exported_symbols.txt")
     check(not list(folder.rglob("Sluice_torch_targets*")), "the component torch needs the system's gRPC, but the package has it")
 
@@ -114,6 +121,7 @@ def check_worker(release, folder, programs):
     check("Facebook" in copyright and "NVIDIA" in copyright, "the licences of LibTorch are missing")
     worker = installed / "usr/bin/sluice-worker"
     check(str(SOURCE).encode() not in worker.read_bytes(), f"{worker} contains the path {SOURCE}")
+    check_hardened(worker)
     loaded = re.findall(r"=> (\S+)", run("ldd", worker, env={}))
     own = [path for path in loaded if pathlib.Path(path).resolve().is_relative_to(installed)]
     check({pathlib.Path(path).name for path in own} >= {"libtorch_cpu.so", "libc10.so", "libcudart.so.13"}, f"{worker} loads {loaded}")
@@ -141,6 +149,8 @@ def main():
         unpacked = the_only(pathlib.Path(folder), "sluice-*")
         check((unpacked / "LICENSES").read_text().count("=" * 80) > 20, "licences are missing")
         check_tree(unpacked, grpc)
+        for program in PROGRAMS:
+            check_hardened(unpacked / "bin" / program)
         installed = pathlib.Path(folder, "package")
         run("dpkg-deb", "-x", package, installed)
         check_tree(installed / "usr", grpc)
