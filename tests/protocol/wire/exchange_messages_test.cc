@@ -44,7 +44,7 @@ ExchangeRequest SampleExchange() {
   exchange.checkpoint_step = 6;
   exchange.rate = 0.5F;
   exchange.weight = 7;
-  exchange.work = {.samples = 640, .steps = 20};
+  exchange.work = {.samples = 640, .steps = 20, .slack_us = 30};
   exchange.plan = std::make_shared<const CompressionPlan>(SamplePlan());
   exchange.answered = true;
   exchange.announced = std::make_shared<const CompressionPlan>(SamplePlan());
