@@ -3,6 +3,9 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "server/shard/request_fence.h"
+
 namespace sluice::server {
 
 ResultSink::ResultSink(const ShardOptions* options, uint32_t bundles)
