@@ -62,10 +62,8 @@ class Worker:
         self.samples, self.begun, self.first, self.last = 0, None, None, None
 
     def read(self):
-        if self.begun is None:
-            if not re.search(r"joined|the job is at a later step", self.log_path.read_text()):
-                return
-            self.begun = time.monotonic()
+        if not re.search("shards got their parameters|job is at a later step", self.log_path.read_text()):
+            return
         try:
             with urllib.request.urlopen(f"http://{self.page}/metrics", timeout=5) as answer:
                 text = answer.read().decode()
@@ -188,13 +186,13 @@ def main():
     options = parser.parse_args()
     shares = {False: Share("sluice-goodput", options.share), True: Share("sluice-goodput-slow", options.share / SLOWER)}
     rates = {slow: own_rate(options, share) for slow, share in shares.items()}
-    print(f"own rates: {rates[False]:.0f} samples/s, and {rates[True]:.0f} of the slow worker")
+    print(f"own rates: {rates[False]:.0f} samples/s, and {rates[True]:.0f} of the slow worker", flush=True)
     rows = []
     print("| seed | goodput | seconds | accuracy | undisturbed | points |\n|---|---|---|---|---|---|")
     for seed in options.seeds:
         with tempfile.TemporaryDirectory(prefix="goodput-") as folder:
             calm = train(options, options.job, [f"checkpoint.dir={folder}/checkpoints"], seed, False)
-        row = {"seed": seed, "calm": calm["test_accuracy"], **disturbed(options, seed, shares, rates, calm["exchanged_steps"])}
+        row = {"seed": seed, "calm": calm["test_accuracy"], **disturbed(options, seed, shares, rates, calm["rounds"])}
         rows.append(row)
         print(f"| {seed} | {row['goodput']:.3f} | {row['seconds']:.0f} | {row['accuracy']:.2%} | {row['calm']:.2%} | "
               f"{100 * (row['accuracy'] - row['calm']):+.2f} |", flush=True)
