@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what unreliable and slow workers cost: real servers and four workers, each with a fixed share of a core. One worker is killed
-after a third of the rounds and restarted after two thirds, and another one is four times slower throughout.
+"""Measures what unreliable and slow workers cost. It runs real servers and four workers, and gives each worker a fixed share of a core.
+One worker is killed after a third of the rounds and restarted after two thirds. Another one is four times slower throughout.
 
 usage: bench/goodput.py [JOB.yaml] [--seeds 1,2,3] [--share 0.25] [--least 0.92] [--points 0.5] [--json FILE]
 

@@ -4,7 +4,7 @@
 # bytes. Then shows the gain on a slow link. usage: scripts/demo.sh [--no-link]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-}" in "" | --no-link) ;; *) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
+case "${1:-}" in "" | --no-link) ;; *) sed -n '3,4s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 scripts/build.sh release sluice sluice-server sluice-worker
 sluice=build/release/bin/sluice
 out=build/demo

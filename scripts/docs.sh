@@ -40,5 +40,5 @@ case "${1:-}" in
     install_mkdocs
     mkdocs serve --dev-addr "${2:-127.0.0.1:8000}"
     ;;
-  *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -3,7 +3,7 @@
 # Builds what the release links statically and Debian 12 does not have into .deps/grpc: gRPC 1.56.2 (Debian's 1.51 has known
 # denial-of-service holes), and Highway and prometheus-cpp, which Debian packages only as shared libraries. All
 # other libraries are Debian's. Takes ten minutes on two cores. Idempotent. Called by scripts/setup.sh --grpc.
-# The source of gRPC is in the crate grpcio-sys.
+# Needs cargo, which fetches the crate grpcio-sys: it contains the source of gRPC.
 #
 # usage: scripts/grpc.sh           builds, if .deps/grpc is not of this recipe
 #        scripts/grpc.sh --built   exits with 0 if .deps/grpc is of this recipe
@@ -28,18 +28,10 @@ check_sha256() {  # check_sha256 FILE WANTED
   [ "$found" = "$2" ] || { say "$1 has SHA-256 $found, but this script expects $2. Delete the file and try again; do not use it." >&2; exit 1; }
 }
 
-# Cargo fetches only what a project names. It uses the registry of this machine's own configuration. A machine without cargo
-# takes the file from the address that cargo would use.
+# Cargo fetches only what a project names. It uses the registry of this machine's own configuration.
 fetch_grpc() {
   local project=$work/crate file
-  if ! command -v cargo >/dev/null; then
-    file=$work/$crate_file.crate
-    python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
-      "https://static.crates.io/crates/$crate/${crate_file#"$crate"-}/download" "$file"
-    check_sha256 "$file" "$crate_sha256"
-    tar -xzf "$file" -C "$work"
-    return
-  fi
+  command -v cargo >/dev/null || { say "cargo (Rust) is missing: install it to fetch the source of gRPC" >&2; exit 1; }
   mkdir -p "$project/src" && : >"$project/src/lib.rs"
   printf '[package]\nname = "fetch"\nversion = "0.0.0"\n\n[dependencies]\n%s = "=%s"\n' "$crate" "$crate_version" >"$project/Cargo.toml"
   (cd "$project" && cargo fetch --quiet)

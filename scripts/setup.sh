@@ -34,7 +34,7 @@ case "${1:-}" in
   --python) want_libtorch=no want_python=yes packages+=(bible-kjv bible-kjv-text) ;;
   --nvcc) want_nvcc=yes ;;
   --cuda) want_cuda=yes want_nvcc=yes ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '3,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*"; }

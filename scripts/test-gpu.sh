@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case "${1:-100}" in
-  *[!0-9]*|"") sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *[!0-9]*|"") sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 say() { printf 'test-gpu: %s\n' "$*"; }
 

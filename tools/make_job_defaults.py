@@ -46,7 +46,8 @@ def constant(section, kind, key, options):
 
 def header(schema):
     schema = re.sub(r"^\s*//.*$", "", schema, flags=re.MULTILINE)
-    lines = ["// SPDX-License-Identifier: Apache-2.0", "// Defaults of the keys of job files, from proto/sluice/v1/job.proto, in bytes, durations and the",
+    lines = ["// SPDX-License-Identifier: Apache-2.0",
+             "// Defaults of the keys of job files, from proto/sluice/v1/job.proto, in bytes, durations and the",
              "// units of the keys. tools/make_job_defaults.py writes this file.",
              "#pragma once", "", "#include <cstdint>", "", '#include "absl/time/time.h"', "",
              "namespace sluice::protocol::defaults {", ""]

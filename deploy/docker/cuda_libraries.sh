@@ -3,7 +3,7 @@
 # Unpacks NVIDIA's libraries of deploy/docker/cuda-wheels.txt into OUT, beside LibTorch's own.
 # usage: deploy/docker/cuda_libraries.sh OUT
 set -euo pipefail
-out=${1:?$(sed -n '3s/^# //p' "$0")}
+out=${1:?$(sed -n '4s/^# //p' "$0")}
 wheels=$(cd "$(dirname "$0")" && pwd)/cuda-wheels.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -13,7 +13,7 @@
 # FORMER=FOLDER          release 0.1.0, as `.ci/nightly upgrade` makes it: its files in source/, its images in images/. Without it, the case
 #                        `upgrade` is left out
 set -euo pipefail
-images=$(cd "${1:?$(sed -n '5s/^# //p' "$0")}" && pwd)
+images=$(cd "${1:?$(sed -n '6s/^# //p' "$0")}" && pwd)
 former=${FORMER:+$(cd "$FORMER" && pwd)}
 shift
 cases=("$@")

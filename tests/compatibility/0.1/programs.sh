@@ -5,7 +5,7 @@
 # usage: programs.sh FOLDER    (made if it is not there; the programs are then in FOLDER/build/bin)
 set -eu
 if [ $# -ne 1 ]; then
-  sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
+  sed -n '3,5s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)

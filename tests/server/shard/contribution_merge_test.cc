@@ -61,7 +61,7 @@ constexpr job::MergeSpec kWeightedSenders = {.weights = job::MergeWeights::kToke
 constexpr job::MergeSpec kRda = {.method = job::MergeMethod::kRda};
 
 TEST(ContributionMerge, DampsALateContributionByItsAge) {
-  // Of the bundle's exchanges, which are two steps apart, the second contribution missed one.
+  // The bundle is exchanged every two steps. The second contribution missed one exchange.
   Merged merged;
   merged.With({4, 8}).With({8, 0});
   merged.contributions[1].origin_step = kStep - 2;
