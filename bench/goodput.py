@@ -98,8 +98,9 @@ class Run:
         return command
 
     def start(self, rank):
-        self.workers[rank] = Worker([*self.command("worker"), "--rank", str(rank), "--report", str(self.folder / f"{rank}.json")],
-                                    self.shares[rank], self.folder, rank)
+        # More threads than cores in the share wait for each other.
+        command = [*self.command("worker"), "--rank", str(rank), "--threads", "1", "--report", str(self.folder / f"{rank}.json")]
+        self.workers[rank] = Worker(command, self.shares[rank], self.folder, rank)
 
     def kill(self, rank):
         worker = self.workers.pop(rank)

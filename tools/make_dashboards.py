@@ -101,6 +101,8 @@ DASHBOARDS = {
               (f"min by (rank) (sluice_contribution_cosine{{{JOB}}})", "rank {{rank}}")),
         panel("Contributions that the guard changed", "ops", "Outliers, and contributions that were clipped or left out, by worker.",
               (rate("sluice_guarded_contributions_total", "rank, kind"), "rank {{rank}} {{kind}}")),
+        panel("Shares of a result", "percentunit", "Share of each worker's contribution in the newest result (jobs that merge by weights or age).",
+              (f"max by (rank) (sluice_merge_share{{{JOB}}})", "rank {{rank}}")),
         panel("Correlation of outer changes", "none", "Cosine between successive mean changes (local_sgd). Momentum amplifies changes in the same direction most.",
               (f"sluice_outer_correlation{{{JOB}}}", "shard {{shard}}")),
         panel("Gain of the outer optimizer", "none", "Movement of the parameters for each unit of mean change (local_sgd).",

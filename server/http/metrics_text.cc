@@ -129,6 +129,18 @@ void AddAgreement(const std::vector<RankAgreement>& all, net::MetricFamilies* ou
   }
 }
 
+// Adds the series of jobs that merge contributions, for the first kRanksMax ranks.
+void AddShares(const std::vector<double>& shares, net::MetricFamilies* out) {
+  out->StartGauge(
+      "sluice_merge_share",
+      "Share of a rank's contribution in the newest result, 0 to 1: its weight, less if "
+      "it was late or clipped (jobs with merge_weights, merge_over, merge_method or "
+      "late_decay).");
+  for (size_t rank = 0; rank < std::min(shares.size(), kRanksMax); ++rank) {
+    out->Add({{"rank", absl::StrCat(rank)}}, shares[rank]);
+  }
+}
+
 // Adds the series for modes in which workers do not wait for each other.
 void AddStaleness(const ShardStats& stats, net::MetricFamilies* out) {
   out->Histogram("sluice_staleness_steps",
@@ -295,6 +307,7 @@ std::string MetricsText(const HttpView& view) {
   AddWaiting(view.stats, &out);
   if (view.stats.publications > 0) AddStaleness(view.stats, &out);
   if (!view.stats.agreement.empty()) AddAgreement(view.stats.agreement, &out);
+  if (!view.stats.merge_shares.empty()) AddShares(view.stats.merge_shares, &out);
   if (view.stats.outer_correlation.has_value() && view.stats.outer_gain.has_value()) {
     AddOuterGain(*view.stats.outer_correlation, *view.stats.outer_gain, &out);
   }

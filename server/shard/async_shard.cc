@@ -50,8 +50,12 @@ AsyncShard::AsyncShard(ShardOptions options, ShardLayout plan)
   stats_.elements = plan_.trained;
   for (std::vector<Latest>& of_ranks : latest_) of_ranks.resize(options_.incarnations.size());
   if (options_.exchange.guard.on()) {
-    guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed,
-                   plan_.bundles.size(), options_.incarnations.size());
+    std::vector<uint64_t> elements;
+    for (const BundleLayout& bundle : plan_.bundles) {
+      elements.push_back(bundle.buffers ? 0 : bundle.elements);
+    }
+    guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed, elements,
+                   options_.incarnations.size());
   }
 }
 

@@ -61,6 +61,7 @@ void BundleCoder::EndStep(uint64_t step, std::vector<ShardEffect>* out) {
 
 void BundleCoder::AddFigures(ShardStats* stats) const {
   if (guard_.has_value()) stats->agreement = guard_->figures();
+  if (merge_.has_value()) stats->merge_shares = merge_->shares();
   if (!outer_gain_.has_value()) return;
   stats->outer_correlation = outer_gain_->correlation();
   stats->outer_gain = outer_gain_->gain();

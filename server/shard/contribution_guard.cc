@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/random.h"
 #include "server/shard/guard_notice.h"
 #include "server/shard/lower_median.h"
@@ -16,9 +13,6 @@
 namespace sluice::server {
 namespace {
 
-constexpr double kErrorsMin = 4;  // Standard errors; see the header.
-// A lower bound of the variance of a cosine, so that a few equal cosines prove nothing.
-constexpr double kVarianceMin = 1e-4;
 constexpr double kUnknown = 2;  // No cosine.
 constexpr uint32_t kWindowElements = 4096;
 
@@ -190,61 +184,16 @@ std::vector<float> ContributionGuard::Judge(uint64_t step, uint32_t bundle,
   return factors;
 }
 
-void ContributionGuard::Follow(uint32_t rank, double cosine) {
-  Course& course = courses_[rank];
-  course.cosines.push_back(cosine);
-  if (course.cosines.size() > kWindow) course.cosines.pop_front();
-  const auto count = static_cast<double>(course.cosines.size());
-  double sum = 0;
-  double squares = 0;
-  for (const double value : course.cosines) {
-    sum += value;
-    squares += value * value;
-  }
-  const double mean = sum / count;
-  course.error = std::sqrt(std::max(squares / count - mean * mean, kVarianceMin) / count);
-  figures_[rank].cosine = mean;
-}
-
-void ContributionGuard::UpdateOpposition(uint64_t step, std::vector<Notice>* out) {
-  std::vector<double> means;
-  for (uint32_t rank = 0; rank < courses_.size(); ++rank) {
-    if (courses_[rank].cosines.size() >= kStepsMin) means.push_back(figures_[rank].cosine);
-  }
-  if (means.size() < kContributionsMin) return;
-  const double median = LowerMedian(means);
-  for (uint32_t rank = 0; rank < courses_.size(); ++rank) {
-    RankAgreement& figures = figures_[rank];
-    const double far = kErrorsMin * courses_[rank].error;
-    if (courses_[rank].cosines.size() < kStepsMin) continue;
-    if (!figures.opposes && figures.cosine < -far && median > far) {
-      figures.opposes = true;
-      const bool skips = spec_.policy == job::GuardPolicy::kSkip;
-      out->push_back(RankNotice(
-          step, rank,
-          absl::StrFormat("the contributions of rank %d point against those of the other ranks "
-                          "(mean cosine %.2f, the median rank's is %.2f); they %s",
-                          rank, figures.cosine, median, skips ? "are left out" : "still count")));
-    } else if (figures.opposes && figures.cosine > 0) {
-      figures.opposes = false;
-      out->push_back(RankNotice(step, rank,
-                                absl::StrCat("the contributions of rank ", rank,
-                                             " no longer point against those of the others")));
-    }
-  }
-}
-
 std::vector<Notice> ContributionGuard::EndStep(uint64_t step) {
-  std::vector<Notice> out;
   for (uint32_t rank = 0; rank < ratios_.size(); ++rank) {
     if (ratios_[rank] > 0) figures_[rank].norm_ratio = ratios_[rank];
   }
   ratios_.clear();
   for (uint32_t rank = 0; rank < cosines_.size(); ++rank) {
-    if (cosines_[rank] != kUnknown) Follow(rank, cosines_[rank]);
+    if (cosines_[rank] != kUnknown) directions_.Follow(rank, cosines_[rank], &figures_[rank]);
   }
   cosines_.clear();
-  UpdateOpposition(step, &out);
+  std::vector<Notice> out = directions_.Update(step, absl::MakeSpan(figures_));
   for (uint32_t rank = 0; rank < courses_.size(); ++rank) {
     Course& course = courses_[rank];
     if (course.worst > 0 && !std::exchange(course.told, true)) {

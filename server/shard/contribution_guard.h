@@ -12,10 +12,8 @@
 //
 // A contribution whose sign is flipped has a normal norm. So once per step, the guard also measures
 // the cosine between each contribution and the sum of the others, all scaled to norm 1. It does so
-// in the window of one bundle, or in the window's whole chunk if frames do not decode in parts. A
-// rank opposes the others if its mean over the last kWindow steps is negative by more than four
-// standard errors, while the median rank's is positive by as much. This needs four ranks, because
-// one of three cancels another. A rank's opposition ends when its mean is positive.
+// in the window of one bundle, or in the window's whole chunk if frames do not decode in parts.
+// RankDirections judges the cosines.
 //
 // Equal contributions lead to equal decisions, whatever the order in which bundles close: what a
 // bundle shows takes effect in that bundle and, from the next step on, in the others.
@@ -23,7 +21,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -33,6 +30,7 @@
 #include "server/shard/notice.h"
 #include "server/shard/open_bundle.h"
 #include "server/shard/rank_agreement.h"
+#include "server/shard/rank_directions.h"
 
 namespace sluice::server {
 
@@ -41,9 +39,6 @@ class ContributionGuard {
   // With fewer contributions to a bundle than this, no majority exists, so nothing is judged.
   static constexpr size_t kContributionsMin = 3;
   static constexpr uint64_t kWatchSteps = 100;
-  static constexpr size_t kWindow = 12;
-  // A rank can be found to oppose the others after this many steps.
-  static constexpr size_t kStepsMin = 8;
 
   // `bundles` are those of the shard, and `fragments` is the number of fragments of the layout.
   // `bundles` must outlive this object.
@@ -54,7 +49,8 @@ class ContributionGuard {
         bundles_(bundles),
         fragments_(fragments),
         figures_(ranks),
-        courses_(ranks) {}
+        courses_(ranks),
+        directions_(spec.policy, ranks) {}
 
   // Returns the factor of each contribution: 1, less for an outlier that is clipped, or 0 for a
   // contribution that is left out. Empty if all are 1. `counts` holds the number of elements of
@@ -75,8 +71,6 @@ class ContributionGuard {
   };
   // What the guard remembers of a rank.
   struct Course {
-    std::deque<double> cosines;  // The cosines of the last kWindow steps.
-    double error = 0;            // The standard error of their mean.
     uint64_t watched_until = 0;  // Step; 0 if the rank had no outlier.
     double worst = 0;            // The largest norm ratio of the open step's outliers.
     bool told = false;           // A notice has named the rank's outliers.
@@ -97,8 +91,6 @@ class ContributionGuard {
   void JudgeDirections(absl::Span<const HeldContribution> contributions,
                        std::vector<float>* factors);
   void Compare(Window window, absl::Span<const HeldContribution> contributions);
-  void Follow(uint32_t rank, double cosine);
-  void UpdateOpposition(uint64_t step, std::vector<Notice>* out);
 
   const job::GuardSpec spec_;
   const uint64_t seed_;
@@ -106,6 +98,7 @@ class ContributionGuard {
   const uint32_t fragments_;
   std::vector<RankAgreement> figures_;
   std::vector<Course> courses_;  // By rank.
+  RankDirections directions_;
   uint64_t watching_until_ = 0;  // The last step in which whole bundles are measured.
   // The largest norm ratios of the open step, by rank. 0 if the guard measured none.
   std::vector<double> ratios_;

@@ -76,6 +76,16 @@ void ContributionMerge::AddDirections(absl::Span<const HeldContribution> contrib
   for (float& value : sum_) value *= scale;
 }
 
+void ContributionMerge::NoteShares(absl::Span<const HeldContribution> contributions,
+                                   absl::Span<const double> parts) {
+  std::fill(shares_.begin(), shares_.end(), 0);
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    const uint32_t rank = contributions[i].rank;
+    if (shares_.size() <= rank) shares_.resize(rank + size_t{1});
+    shares_[rank] += parts[i] * double{contributions[i].factor};
+  }
+}
+
 absl::Span<const float> ContributionMerge::MeanOf(uint64_t step,
                                                   absl::Span<const HeldContribution> contributions,
                                                   size_t chunk, uint32_t count) {
@@ -86,6 +96,7 @@ absl::Span<const float> ContributionMerge::MeanOf(uint64_t step,
   for (size_t i = 0; i < parts.size(); ++i) {
     parts[i] *= double{spec_.LateFactor((step - contributions[i].origin_step) / fragments_)};
   }
+  NoteShares(contributions, parts);
   if (spec_.method == job::MergeMethod::kRda) {
     AddDirections(contributions, parts, chunk);
   } else if (spec_.over == job::MergeOver::kSenders) {

@@ -42,6 +42,11 @@ class ContributionMerge {
   absl::Span<const float> MeanOf(uint64_t step, absl::Span<const HeldContribution> contributions,
                                  size_t chunk, uint32_t count);
 
+  // Returns the share of each rank's contribution in the newest result, before kSenders or kRda
+  // change it: its weight times its late factor and the guard's factor. By rank; 0 if the result
+  // has no contribution of the rank. Empty before the first result.
+  const std::vector<double>& shares() const { return shares_; }
+
  private:
   // Returns the weights of the contributions; their sum is 1.
   std::vector<double> Weights(absl::Span<const HeldContribution> contributions) const;
@@ -50,11 +55,13 @@ class ContributionMerge {
               size_t chunk);
   void AddSenders(absl::Span<const HeldContribution> contributions, absl::Span<const double> parts,
                   absl::Span<const double> weights, size_t chunk);
+  void NoteShares(absl::Span<const HeldContribution> contributions, absl::Span<const double> parts);
   void AddDirections(absl::Span<const HeldContribution> contributions,
                      absl::Span<const double> parts, size_t chunk);
 
   const job::MergeSpec spec_;
   const uint32_t fragments_;
+  std::vector<double> shares_;
   std::vector<float> sum_;
   std::vector<float> totals_;   // Scratch: the sum of the senders' weights, by element.
   std::vector<float> decoded_;  // Scratch of decoders.

@@ -82,6 +82,9 @@ struct ShardStats {
 
   // By rank, in jobs with a guard; otherwise empty.
   std::vector<RankAgreement> agreement{};
+  // By rank, in jobs that merge contributions in another way than by their plain mean, otherwise
+  // empty: as in ContributionMerge::shares.
+  std::vector<double> merge_shares{};
 };
 
 }  // namespace sluice::server

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/random.h"
@@ -34,46 +35,62 @@ double NormOfBlocks(uint64_t seed, uint32_t bundle, absl::Span<const float> valu
 
 double UpdateGuard::MedianOfOthers(uint32_t bundle, uint32_t rank) const {
   std::vector<double> others;
-  for (uint32_t other = 0; other < ranks_.size(); ++other) {
+  for (uint32_t other = 0; other < courses_.size(); ++other) {
     if (other != rank && norms_[bundle][other] > 0) others.push_back(norms_[bundle][other]);
   }
   return others.size() < kOthersMin ? 0 : LowerMedian(std::move(others));
 }
 
-UpdateGuard::Verdict UpdateGuard::Judge(uint64_t step, uint32_t bundle, uint32_t rank,
-                                        absl::Span<const float> mean) {
-  Verdict verdict;
-  const double norm = NormOfBlocks(seed_, bundle, mean);
+void UpdateGuard::JudgeNorm(uint64_t step, uint32_t bundle, uint32_t rank, double norm,
+                            Verdict* verdict) {
   const double median = MedianOfOthers(bundle, rank);
-  Rank& of_rank = ranks_[rank];
-  of_rank.step = std::max(of_rank.step, step);
-  if (median > 0) of_rank.figures.norm_ratio = norm / median;
+  RankAgreement& figures = figures_[rank];
+  if (median > 0) figures.norm_ratio = norm / median;
   if (median == 0 || norm <= spec_.limit * median) {
     norms_[bundle][rank] = norm;
-    return verdict;
+    return;
   }
   // A large norm must not raise the bound for the next one.
   norms_[bundle][rank] = median;
-  ++of_rank.figures.outliers;
-  if (step > of_rank.suspect_until) {
-    verdict.notices.push_back(OutlierNotice(spec_, step, rank, norm / median));
+  ++figures.outliers;
+  if (step > courses_[rank].suspect_until) {
+    verdict->notices.push_back(OutlierNotice(spec_, step, rank, norm / median));
   }
-  of_rank.suspect_until = step + kSuspectSteps;
+  courses_[rank].suspect_until = step + kSuspectSteps;
   if (spec_.policy == job::GuardPolicy::kClip) {
-    ++of_rank.figures.clipped;
-    verdict.factor = static_cast<float>(median / norm);
+    ++figures.clipped;
+    verdict->factor = static_cast<float>(median / norm);
   } else if (spec_.policy == job::GuardPolicy::kSkip) {
-    ++of_rank.figures.left_out;
-    verdict.factor = 0;
+    verdict->factor = 0;
   }
+}
+
+bool UpdateGuard::IsOpposing(uint32_t rank) const {
+  const auto opposing = std::count_if(figures_.begin(), figures_.end(),
+                                      [](const RankAgreement& figures) { return figures.opposes; });
+  return figures_[rank].opposes && 2 * static_cast<size_t>(opposing) < figures_.size();
+}
+
+UpdateGuard::Verdict UpdateGuard::Judge(uint64_t step, uint32_t bundle, uint32_t rank,
+                                        absl::Span<const float> mean) {
+  Verdict verdict;
+  courses_[rank].step = std::max(courses_[rank].step, step);
+  JudgeNorm(step, bundle, rank, NormOfBlocks(seed_, bundle, mean), &verdict);
+  if (const std::optional<double> cosine = measured_.CosineOf(bundle, rank, mean)) {
+    directions_.Follow(rank, *cosine, &figures_[rank]);
+    for (Notice& notice : directions_.Update(step, absl::MakeSpan(figures_))) {
+      verdict.notices.push_back(std::move(notice));
+    }
+  }
+  if (spec_.policy == job::GuardPolicy::kSkip && IsOpposing(rank)) verdict.factor = 0;
+  if (verdict.factor == 0) ++figures_[rank].left_out;
   return verdict;
 }
 
 std::vector<RankAgreement> UpdateGuard::figures() const {
-  std::vector<RankAgreement> all;
-  for (const Rank& rank : ranks_) {
-    all.push_back(rank.figures);
-    all.back().suspect = rank.step < rank.suspect_until;
+  std::vector<RankAgreement> all = figures_;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank].suspect = all[rank].opposes || courses_[rank].step < courses_[rank].suspect_until;
   }
   return all;
 }

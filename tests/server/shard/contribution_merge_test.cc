@@ -17,6 +17,7 @@
 namespace sluice::server {
 namespace {
 
+using ::testing::DoubleNear;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatEq;
@@ -74,6 +75,22 @@ TEST(ContributionMerge, DampsALateContributionByItsAge) {
   merged.contributions[1].factor = 0.5f;
   EXPECT_THAT(merged.By({.late_decay = decay}), ElementsAre(FloatEq(2.5f), FloatEq(4)))
       << "a guard's factor applies too";
+}
+
+TEST(ContributionMerge, TellsTheShareOfEachRank) {
+  Merged merged;
+  merged.With({1}, {.samples = 64, .steps = 1})
+      .With({1}, {.samples = 128, .steps = 2}, /*factor=*/0.5)
+      .With({1}, {.samples = 64, .steps = 1});
+  merged.contributions[2].rank = 4;
+  merged.contributions[2].origin_step = kStep - 4;  // Missed two exchanges.
+  for (size_t i = 0; i < 3; ++i) merged.contributions[i].frames = merged.frames[i];
+  ContributionMerge merge({.weights = job::MergeWeights::kTokens, .late_decay = std::log(2.0)}, 2);
+  EXPECT_THAT(merge.shares(), ElementsAre());
+  merge.MeanOf(kStep, merged.contributions, 0, 1);
+  EXPECT_THAT(merge.shares(), Pointwise(DoubleNear(1e-6), {0.25, 0.25, 0.0, 0.0, 0.0625}));
+  merge.MeanOf(kStep, absl::MakeConstSpan(merged.contributions).first(1), 0, 1);
+  EXPECT_THAT(merge.shares(), ElementsAre(1, 0, 0, 0, 0));
 }
 
 TEST(ContributionMerge, WeighsBySamplesTimesSamplesPerStep) {
