@@ -6,7 +6,8 @@ One worker is killed after a third of the rounds and restarted after two thirds.
 usage: bench/goodput.py [JOB.yaml] [--seeds 1,2,3] [--share 0.25] [--least 0.92] [--points 0.5] [--json FILE]
 
 JOB.yaml: examples/four-sites.yaml. `own rates` is the sum of the samples per second that each worker reaches alone, with the same share
-and without exchanges, over the time for which the worker was in the job. A restarted worker is in the job from the moment when it joins.
+and without exchanges, over the time for which the worker was in the job. A restarted worker is in the job from the moment when it joins,
+and every worker until its last sample. Rank 0's test after each epoch but the last counts as a loss.
 `goodput` is the number of samples that the workers trained in that time, as a part of that sum. The accuracy is compared with the same
 job without shares and without interruption. With --least and --points, the program exits with 1 if a goal is missed. Needs root, because
 it makes control groups of processors (cgroups of version 1 or 2).
@@ -72,7 +73,8 @@ class Worker:
         samples = sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("sluice_samples_total"))
         if self.first is None:
             self.first, self.begun = samples, time.monotonic()
-        self.samples, self.last = samples - self.first, time.monotonic()
+        if samples - self.first > self.samples:  # The final test is not part of the training.
+            self.samples, self.last = samples - self.first, time.monotonic()
 
     def seconds(self):
         return 0 if self.last is None else self.last - self.begun
@@ -112,7 +114,7 @@ class Run:
     def step(self):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/status.json", timeout=5) as answer:
-                return json.loads(answer.read())["step"]
+                return json.loads(answer.read())["this_shard"]["step"]
         except OSError:
             return 0
 
@@ -157,7 +159,7 @@ def own_rate(options, share):
 def disturbed(options, seed, shares, rates, exchanges):
     with tempfile.TemporaryDirectory(prefix="goodput-") as folder:
         changes = [f"seed={seed}", f"checkpoint.dir={folder}/checkpoints"]
-        run = Run(options, folder, changes, [shares[rank == SLOW] for rank in range(WORKERS)])
+        run = Run(options, folder, changes, shares)
         for rank in range(WORKERS):
             run.start(rank)
         run.watch(lambda: run.step() >= exchanges // 3)
@@ -175,7 +177,9 @@ def disturbed(options, seed, shares, rates, exchanges):
         run.end()
         if not joined or rolled_back:
             sys.exit("the killed worker did not join again, or the job rolled back: train longer")
-        return {"goodput": samples / own, "accuracy": report["test_accuracy"], "seconds": max(w.seconds() for _, w in all_of_rank)}
+        parts = [{"rank": rank, "seconds": worker.seconds(), "samples": worker.samples, "goodput": worker.samples / (worker.seconds() * rates[rank == SLOW])}
+                 for rank, worker in all_of_rank]
+        return {"goodput": samples / own, "accuracy": report["test_accuracy"], "seconds": max(w.seconds() for _, w in all_of_rank), "workers": parts}
 
 
 def main():
@@ -185,8 +189,8 @@ def main():
     parser.add_argument("--alone", type=float, default=20, help="seconds for which a worker's own rate is measured (default: 20)")
     parser.add_argument("--least", type=float, help="exit with 1 if the mean goodput is lower")
     options = parser.parse_args()
-    shares = {False: Share("sluice-goodput", options.share), True: Share("sluice-goodput-slow", options.share / SLOWER)}
-    rates = {slow: own_rate(options, share) for slow, share in shares.items()}
+    shares = [Share(f"sluice-goodput-{rank}", options.share / (SLOWER if rank == SLOW else 1)) for rank in range(WORKERS)]
+    rates = {slow: own_rate(options, shares[SLOW if slow else 0]) for slow in (False, True)}
     print(f"own rates: {rates[False]:.0f} samples/s, and {rates[True]:.0f} of the slow worker", flush=True)
     rows = []
     print("| seed | goodput | seconds | accuracy | undisturbed | points |\n|---|---|---|---|---|---|")
@@ -197,7 +201,7 @@ def main():
         rows.append(row)
         print(f"| {seed} | {row['goodput']:.3f} | {row['seconds']:.0f} | {row['accuracy']:.2%} | {row['calm']:.2%} | "
               f"{100 * (row['accuracy'] - row['calm']):+.2f} |", flush=True)
-    for share in shares.values():
+    for share in shares:
         share.remove()
     goodput = statistics.mean(row["goodput"] for row in rows)
     points = 100 * statistics.mean(row["accuracy"] - row["calm"] for row in rows)

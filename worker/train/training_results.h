@@ -49,6 +49,8 @@ class TrainingResults {
   // Call before this run's first step. The job has `total_steps` steps, and the model has
   // `parameters` parameters.
   void Start(absl::Time now, Session* session, uint64_t total_steps, uint64_t parameters);
+  // Call when the number of steps changes, because workers have joined or left.
+  void SetTotalSteps(uint64_t total_steps) { total_steps_ = total_steps; }
   // Call at the beginning of a pass over the data, but not if the run continues a pass.
   void BeginEpoch() { epoch_loss_ = Mean{}; }
   void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }

@@ -100,6 +100,7 @@ void TrainingRun::DealTo(std::vector<uint32_t> members) {
   members_ = std::move(members);
   sampler_ = std::make_shared<const ShardSampler>(SamplerOptions());
   total_steps_ = TotalSteps();
+  results_.SetTotalSteps(total_steps_);
 }
 
 absl::Status TrainingRun::Join(JobClient* client) {

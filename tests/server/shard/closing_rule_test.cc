@@ -93,6 +93,19 @@ TEST_F(ClosingRuleTest, GraceEndsWhenTheFirstRankWouldWait) {
   EXPECT_EQ(rule.DueAt({.step = 1}), absl::InfiniteFuture());
 }
 
+// In a step, workers skip the bundles of all fragments but one, and wait for all bundles.
+TEST_F(ClosingRuleTest, ARankThatSkipsNeedsTheResultToo) {
+  options_.exchange.quorum = 2;
+  options_.exchange.straggler_timeout = absl::Seconds(60);
+  ClosingRule rule = Rule();
+  const auto bundle = Bundle();
+  for (const uint32_t rank : {0u, 1u}) {
+    bundle->Admit(rank, 0, 0, /*frames=*/{}, AtSecond(1), 1, {.slack_us = 2'000'000});
+  }
+  rule.NoteQuorum(kWeights, *bundle);
+  EXPECT_EQ(rule.DueAt({.step = 1}), AtSecond(3));
+}
+
 TEST_F(ClosingRuleTest, SlackEndsNoQuorumEarlyAndNoTimeoutLate) {
   options_.exchange.quorum = 2;
   options_.exchange.straggler_timeout = absl::Seconds(5);
