@@ -34,9 +34,10 @@ CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 class Share:
-    """A control group whose processes get a part of a core."""
+    """A control group whose processes get a part of one core. On several cores, the kernel would leave a part of the share unused at times."""
 
-    def __init__(self, name, share):
+    def __init__(self, name, share, core):
+        self.core = core
         self.folder = (CGROUPS / "cpu" if (CGROUPS / "cpu").is_dir() else CGROUPS) / name
         self.folder.mkdir(exist_ok=True)
         period = 20_000
@@ -48,6 +49,7 @@ class Share:
 
     def enter(self):
         (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+        os.sched_setaffinity(0, {self.core})
 
     def remove(self):
         self.folder.rmdir()
@@ -189,7 +191,8 @@ def main():
     parser.add_argument("--alone", type=float, default=20, help="seconds for which a worker's own rate is measured (default: 20)")
     parser.add_argument("--least", type=float, help="exit with 1 if the mean goodput is lower")
     options = parser.parse_args()
-    shares = [Share(f"sluice-goodput-{rank}", options.share / (SLOWER if rank == SLOW else 1)) for rank in range(WORKERS)]
+    cores = sorted(os.sched_getaffinity(0))
+    shares = [Share(f"sluice-goodput-{rank}", options.share / (SLOWER if rank == SLOW else 1), cores[rank % len(cores)]) for rank in range(WORKERS)]
     rates = {slow: own_rate(options, shares[SLOW if slow else 0]) for slow in (False, True)}
     print(f"own rates: {rates[False]:.0f} samples/s, and {rates[True]:.0f} of the slow worker", flush=True)
     rows = []
