@@ -74,7 +74,7 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
   n_ += arrival.skipped ? 0 : arrival.weight;
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
-  // Also of a rank that skips: it needs the result, too.
+  // A rank that skips needs the result, too.
   if (work.slack_us > 0) {
     const auto slack = absl::Microseconds(std::min(work.slack_us, kSlackMaxUs));
     needed_at_ = std::min(needed_at_, now + slack);

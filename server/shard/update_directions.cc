@@ -22,6 +22,7 @@ UpdateDirections::UpdateDirections(uint64_t seed, std::vector<uint64_t> elements
 
 void UpdateDirections::ChooseWindow() {
   const uint64_t all = std::accumulate(elements_.begin(), elements_.end(), uint64_t{0});
+  if (all == 0) return;
   uint64_t at = CounterRandom(seed_, windows_++).Below(all);
   bundle_ = 0;
   while (at >= elements_[bundle_]) at -= elements_[bundle_++];
@@ -34,7 +35,7 @@ void UpdateDirections::ChooseWindow() {
 
 std::optional<double> UpdateDirections::CosineOf(uint32_t bundle, uint32_t rank,
                                                  absl::Span<const float> update) {
-  if (bundle != bundle_) return std::nullopt;
+  if (size_ == 0 || bundle != bundle_) return std::nullopt;
   if (updates_ == kUpdatesPerWindow * newest_.size()) {
     ChooseWindow();
     if (bundle != bundle_) return std::nullopt;

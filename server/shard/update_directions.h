@@ -25,7 +25,7 @@ class UpdateDirections {
   // The bound for the copies of all ranks together.
   static constexpr size_t kCopiedElementsMax = size_t{16} << 20;
 
-  // `elements` is by bundle; 0 for bundles without updates. At least one is above 0.
+  // `elements` is by bundle; 0 for bundles without updates. A shard may have no other bundles.
   UpdateDirections(uint64_t seed, std::vector<uint64_t> elements, size_t ranks);
 
   // Returns the cosine of an update. None if the window has no value of the update or of other
@@ -41,8 +41,8 @@ class UpdateDirections {
   uint64_t windows_ = 0;  // Windows that were chosen so far.
   size_t updates_ = 0;    // Updates that were read in this window.
   uint32_t bundle_ = 0;
-  size_t first_ = 0;  // The window's first element.
-  size_t size_ = 0;
+  size_t first_ = 0;                        // The window's first element.
+  size_t size_ = 0;                         // 0 if no bundle has updates.
   std::vector<std::vector<float>> newest_;  // By rank; scaled. Empty if there is none.
   std::vector<float> total_;                // The sum of newest_.
 };

@@ -40,8 +40,8 @@ class UpdateGuard {
     float factor = 1;  // As in ContributionGuard::Judge.
     std::vector<Notice> notices;
   };
-  // Judges the decoded mean of a rank's contribution to a bundle. Of a large bundle, reads one part
-  // in 16.
+  // Judges the decoded mean of a rank's contribution to a bundle. Of a large bundle, it reads one
+  // part in 16, and the window of UpdateDirections if that is in the bundle.
   Verdict Judge(uint64_t step, uint32_t bundle, uint32_t rank, absl::Span<const float> mean);
 
   // By rank.

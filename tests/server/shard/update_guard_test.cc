@@ -147,6 +147,12 @@ TEST(UpdateGuard, FindsAFlippedSignBesideASlowRank) {
   }
 }
 
+// A job may have more shards than its model has chunks.
+TEST(UpdateGuard, AShardMayHaveNoTrainedParameters) {
+  UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kSkip, 0);
+  EXPECT_EQ(guard.Judge(1, 0, 0, {}).factor, 1);
+}
+
 TEST(UpdateGuard, OnlyWarnsOfAFlippedSignWithPolicyClip) {
   UpdateGuard guard = UpdateGuardWith(job::GuardPolicy::kClip, 5'000);
   const std::vector<uint64_t> elements = {5'000};
