@@ -29,6 +29,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/explain.h"
 #include "cli/job_schema.h"
+#include "cli/presets.h"
 #include "cli/run.h"
 #include "cli/running_job_commands.h"
 #include "cli/validate.h"
@@ -216,6 +217,24 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   });
 }
 
+void AddPresets(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* presets = app->add_subcommand(
+      "presets", "List the presets for a job's key `preset`, or print the keys of one");
+  auto name = std::make_shared<std::string>();
+  presets->add_option("name", *name, "Preset")->type_name("NAME");
+  presets->callback([chosen, name] {
+    *chosen = [name] {
+      const absl::StatusOr<std::string> text =
+          name->empty() ? FormatPresets() : FormatPreset(*name);
+      if (!text.ok()) {
+        Console(ConsoleOfThisProcess()).Error(text.status().message());
+        return kUsageError;
+      }
+      return std::fputs(text->c_str(), stdout) < 0 ? 1 : 0;
+    };
+  });
+}
+
 void AddExplain(CLI::App* app, std::function<int()>* chosen) {
   CLI::App* explain = app->add_subcommand(
       "explain", "Explain a key of the job file, or list the keys of a section");
@@ -377,6 +396,7 @@ int Main(int argc, char** argv) {
   AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);
+  AddPresets(&app, &chosen);
   AddBench(&app, &chosen);
   try {
     app.parse(TakeCommand(argc, argv, &run_options), argv);

@@ -7,10 +7,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "job/file/job_checks.h"
 #include "job/file/job_conversion.h"
 #include "job/file/job_text.h"
 #include "job/file/own_program.h"
+#include "job/file/presets.h"
 #include "job/file/problems.h"
 #include "job/file/reference_file.h"
 #include "job/file/schema.h"
@@ -83,6 +85,24 @@ void ApplySet(const std::string& argument, Places* places, Problems* problems, v
   }
 }
 
+// Puts the keys of the job's preset below the job's own keys. The job then no longer names it.
+void ApplyPreset(v1::JobSpec* job, Places* places, Problems* problems) {
+  if (!job->has_preset()) return;
+  const Preset* const preset = FindPreset(job->preset());
+  Check(preset != nullptr, "the schema knows the names of presets");
+  const std::string where = absl::StrCat("preset ", preset->name);
+  const absl::StatusOr<YAML::Node> root = ParseYaml(preset->keys, where);
+  Check(root.ok(), "a preset is YAML");
+  Places below(where);
+  const YamlSource source = YamlSource::Argument(where);
+  v1::JobSpec merged;
+  YamlMapper(&source, &below, problems).MapSection(*root, "", &merged);
+  merged.MergeFrom(*job);
+  merged.clear_preset();
+  *job = std::move(merged);
+  places->AddBelow(below);
+}
+
 // Replaces the reference's file name by its points. Then processes with equal jobs have equal
 // references, and the file is not needed again.
 void InlineReference(const Places& places, v1::JobSpec* job, Problems* problems) {
@@ -119,6 +139,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(absl::string_view text, absl::string_view
   const YamlSource source = YamlSource::File(file_name);
   YamlMapper(&source, &places, &problems).MapSection(*root, "", &job);
   for (const std::string& argument : options.set) ApplySet(argument, &places, &problems, &job);
+  if (problems.empty()) ApplyPreset(&job, &places, &problems);
   // Missing and conflicting keys can only be found after all given keys have been understood.
   if (problems.empty()) CheckOwnCommand(job, places, &problems);
   if (problems.empty()) CompleteJob(options.dense, places, &job, &problems);

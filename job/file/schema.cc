@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/nearest_name.h"
 #include "base/release.h"
+#include "job/file/presets.h"
 #include "job/file/quantity_text.h"
 #include "job/job_spec.h"
 #include "sluice/v1/job.pb.h"
@@ -43,6 +44,7 @@ std::vector<absl::string_view> NamesOfEnum(absl::string_view enumeration) {
                               {"MergeOver", &AllNames<MergeOver>},
                               {"MergeWeights", &AllNames<MergeWeights>},
                               {"Precision", &AllNames<Precision>},
+                              {"Preset", &PresetNames},
                               {"EncodeLocation", &AllNames<EncodeLocation>},
                               {"DataFormat", &AllNames<DataFormat>},
                               {"CheckpointStore", &AllNames<protocol::CheckpointStore>}};
