@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/job_spec.h"
 
+#include <cmath>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -71,14 +73,31 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   return "";
 }
 
+bool HasOuterMomentum(const JobSpec& spec) {
+  return TraitsOf(spec.exchange.mode).local_steps &&
+         spec.local.outer_optimizer == OuterOptimizer::kNesterov;
+}
+
+// Returns a warning, or an empty string if the outer optimizer's momentum suits local_steps. The
+// momentum sums the changes of about 1 / (1 - momentum) exchanges. bench/outer_step.py measures
+// what is lost if that is more than the steps between two exchanges.
+std::string ShortRoundsWarning(const JobSpec& spec) {
+  if (!HasOuterMomentum(spec)) return "";
+  const long long exchanges = std::llround(1 / (1 - spec.local.outer_momentum));
+  if (spec.local.outer_momentum <= kMomentumMax ||
+      exchanges <= static_cast<long long>(spec.local.steps))
+    return "";
+  return absl::StrCat("outer_momentum ", spec.local.outer_momentum, " sums the changes of about ",
+                      exchanges, " exchanges, which trains badly with local_steps ",
+                      spec.local.steps, ": use outer_momentum ", kMomentumMax,
+                      " and outer_lr 0.6, or outer_optimizer average");
+}
+
 // Returns a warning, or an empty string if the momentum of the outer optimizer, which runs
 // on the shards, suits the codecs. In other modes the momentum is lowered automatically
 // (job/momentum.h).
 std::string OuterMomentumWarning(const JobSpec& spec) {
-  if (!TraitsOf(spec.exchange.mode).local_steps ||
-      spec.local.outer_optimizer != OuterOptimizer::kNesterov)
-    return "";
-  if (spec.local.outer_momentum <= kMomentumMax) return "";
+  if (!HasOuterMomentum(spec) || spec.local.outer_momentum <= kMomentumMax) return "";
   std::vector<std::string> delaying;
   for (const CodecUse& use : CodecsOf(spec.exchange.compression)) {
     if (!DelaysGradients(use.codec)) continue;
@@ -166,6 +185,8 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
   std::vector<std::string> warnings = spec.file_warnings;
   std::string momentum = OuterMomentumWarning(spec);
   if (!momentum.empty()) warnings.push_back(std::move(momentum));
+  std::string rounds = ShortRoundsWarning(spec);
+  if (!rounds.empty()) warnings.push_back(std::move(rounds));
   for (const CodecUse& use : CodecsOf(spec.exchange.compression)) {
     std::string compensator = CompensatorWarning(use, spec.optimizer);
     if (!compensator.empty()) warnings.push_back(std::move(compensator));

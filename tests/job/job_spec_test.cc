@@ -142,9 +142,28 @@ JobSpec Job(const std::string& optimizer, double lr, double momentum) {
 TEST(JobWarnings, OfLocalStepsTheOuterMomentumCounts) {
   JobSpec job = Job("sgd", 0.1, 0.9);
   job.exchange.mode = job::Mode::kLocalSgd;
+  job.local.steps = 20;
   EXPECT_THAT(JobWarnings(job),
               ElementsAre(AllOf(HasSubstr("outer_momentum 0.9 amplifies delay"),
                                 HasSubstr("use outer_momentum 0.5 and outer_lr"))));
+  job.local.outer_optimizer = job::OuterOptimizer::kAverage;
+  EXPECT_THAT(JobWarnings(job), IsEmpty());
+}
+
+TEST(JobWarnings, AHighOuterMomentumNeedsManyLocalSteps) {
+  JobSpec job = Job("sgd", 0.1, 0.9);
+  job.exchange.mode = job::Mode::kLocalSgd;
+  job.exchange.compression.uplink = Spec("int8");
+  job.local.steps = 9;
+  EXPECT_THAT(JobWarnings(job),
+              ElementsAre(AllOf(HasSubstr("outer_momentum 0.9 sums the changes of about 10"),
+                                HasSubstr("local_steps 9: use outer_momentum 0.5"))));
+  job.local.steps = 10;
+  EXPECT_THAT(JobWarnings(job), IsEmpty());
+  job.local.steps = 1;
+  job.local.outer_momentum = 0.5;
+  EXPECT_THAT(JobWarnings(job), IsEmpty());
+  job.local.outer_momentum = 0.9;
   job.local.outer_optimizer = job::OuterOptimizer::kAverage;
   EXPECT_THAT(JobWarnings(job), IsEmpty());
 }
@@ -182,6 +201,7 @@ TEST(JobWarnings, TellsThatOneCheckpointIsFew) {
 TEST(JobWarnings, SeesDownlinkAndOverrides) {
   JobSpec spec = Job("sgd", 0.1, 0.9);
   spec.exchange.mode = job::Mode::kLocalSgd;
+  spec.local.steps = 20;
   spec.exchange.compression.uplink = Spec("int8");
   spec.exchange.compression.downlink = Spec("ternary:0.5");
   spec.exchange.compression.overrides = {{"fc*", Spec("topk:1%"), {}}};
