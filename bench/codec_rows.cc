@@ -148,8 +148,8 @@ Row SignRow(const std::string& spec, compress::SignScale scale, double floor) {
     auto blocks = std::make_shared<std::vector<compress::SignBlock>>(kChunk / compress::kSignBlock);
     return [blocks, scale](Sender* sender, size_t chunk) {
       const compress::EncodeInput input = sender->Input(chunk);
-      compress::EncodeSigns(input.gradient.data(), input.residual.data(), scale, blocks->data(),
-                            blocks->size());
+      compress::EncodeSigns(input.gradient.data(), input.residual.data(), scale,
+                            compress::SignZeros::kRoundUp, blocks->data(), blocks->size());
     };
   });
 }

@@ -114,10 +114,13 @@ void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) co
   std::byte* const payload = out->data() + start;
   SignBlock blocks[kSignTileBlocks];
   size_t zeros = layout.zeros_at;
+  // A vote has no magnitude, and a value that is lost for good must not change.
+  const SignZeros rule =
+      scale_ == SignScale::kOne || input.residual.empty() ? SignZeros::kStay : SignZeros::kRoundUp;
   ForEachTile<kSignTileBlocks * kSignBlock>(
       input, [&](size_t at, const float* gradient, float* residual, size_t count) {
         const size_t whole = count / kSignBlock, first = at / kSignBlock;
-        EncodeSigns(gradient, residual, scale_, blocks, whole);
+        EncodeSigns(gradient, residual, scale_, rule, blocks, whole);
         for (size_t i = 0; i < whole; ++i) {
           zeros = WriteBlock(layout, blocks[i], first + i, payload, zeros);
         }
@@ -127,7 +130,7 @@ void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) co
         float last[2][kSignBlock] = {};
         std::copy(gradient + done, gradient + count, last[0]);
         std::copy(residual + done, residual + count, last[1]);
-        EncodeSigns(last[0], last[1], scale_, blocks, 1);
+        EncodeSigns(last[0], last[1], scale_, rule, blocks, 1, count - done);
         std::copy(last[1], last[1] + (count - done), residual + done);
         zeros = WriteBlock(layout, blocks[0], first + whole, payload, zeros);
       });

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs that send signs, in blocks of 1,024 elements. Elements that are zero stay zero.
+// Codecs that send signs, in blocks of 1,024 elements. Elements that are zero stay zero, except in
+// blocks of `sign` and `onebit` with a residual of which at most half is zero: there, they count as
+// values above zero, and the residual corrects them later.
 // - `sign`: ± the block's mean magnitude (EF-SignSGD: Karimireddy et al. 2019; blocks: Zheng et al.
 //   2019). About 1.02 bits per element; biased, so it needs feedback.
 // - `onebit`: the mean of all values above zero, or of all values below (1-bit SGD: Seide et al.
 //   2014). About 1.03 bits; biased, so it needs feedback.
 // - `signsgd`: ±1. The shard answers with the sign of the sum (majority vote: Bernstein et al.
 //   2018). About 1.02 bits; sends no magnitude, so feedback does not apply.
-// Blocks in which some elements are zero take up to one additional bit per element.
+// Blocks in which some elements stay zero take up to one additional bit per element.
 #pragma once
 
 #include <memory>

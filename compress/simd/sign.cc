@@ -94,6 +94,17 @@ HWY_INLINE size_t CountBits(const uint64_t* HWY_RESTRICT words) {
   return count;
 }
 
+// Removes the zeros of a block if at most half of its `elements` are zero.
+HWY_INLINE bool RoundUpZeros(size_t elements, SignBlock* HWY_RESTRICT block) {
+  const size_t zeros = CountBits(block->zero) - (kSignBlock - elements);
+  if (zeros == 0 || 2 * zeros > elements) return false;
+  for (size_t word = 0; word < kWords; ++word) {
+    const size_t real = 64 * word < elements ? elements - 64 * word : 0;
+    block->zero[word] &= real < 64 ? ~uint64_t{0} << real : 0;
+  }
+  return true;
+}
+
 HWY_INLINE uint16_t MeanOf(double sum, size_t count) {
   return count == 0 ? uint16_t{0} : ToBfloat(static_cast<float>(sum / static_cast<double>(count)));
 }
@@ -124,6 +135,7 @@ HWY_INLINE void FindMeans(const float* HWY_RESTRICT acc, double sum, SignBlock* 
   }
 }
 
+template <bool kZeros>
 HWY_INLINE void SubtractSigns(const SignBlock& block, float* HWY_RESTRICT residual) {
   const hn::CappedTag<float, 16> df;
   const auto zero = hn::Zero(df);
@@ -132,32 +144,38 @@ HWY_INLINE void SubtractSigns(const SignBlock& block, float* HWY_RESTRICT residu
   for (size_t i = 0; i < kSignBlock; i += hn::Lanes(df)) {
     const auto acc = hn::LoadU(df, residual + i);
     const auto decoded = hn::IfThenElse(hn::Lt(acc, zero), below, above);
-    const auto left = hn::Sub(acc, hn::IfThenZeroElse(hn::Eq(acc, zero), decoded));
-    hn::StoreU(left, df, residual + i);
+    const auto value = kZeros ? hn::IfThenZeroElse(hn::Eq(acc, zero), decoded) : decoded;
+    hn::StoreU(hn::Sub(acc, value), df, residual + i);
   }
 }
 
 template <SignScale kScale>
 HWY_INLINE void EncodeBlocks(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
-                             SignBlock* HWY_RESTRICT blocks, size_t count) {
+                             SignZeros zeros, SignBlock* HWY_RESTRICT blocks, size_t count,
+                             size_t elements) {
   for (size_t i = 0; i < count; ++i) {
     const double sum = AccumulateSigns<kScale == SignScale::kMean>(gradient, residual, &blocks[i]);
+    const bool no_zeros = zeros == SignZeros::kRoundUp && RoundUpZeros(elements, &blocks[i]);
     FindMeans<kScale>(residual, sum, &blocks[i]);
-    SubtractSigns(blocks[i], residual);
+    if (no_zeros) {
+      SubtractSigns<false>(blocks[i], residual);
+    } else {
+      SubtractSigns<true>(blocks[i], residual);
+    }
     gradient += kSignBlock;
     residual += kSignBlock;
   }
 }
 
-void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
-                 size_t count) {
+void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignZeros zeros,
+                 SignBlock* blocks, size_t count, size_t elements) {
   switch (scale) {
     case SignScale::kMean:
-      return EncodeBlocks<SignScale::kMean>(gradient, residual, blocks, count);
+      return EncodeBlocks<SignScale::kMean>(gradient, residual, zeros, blocks, count, elements);
     case SignScale::kTwoMeans:
-      return EncodeBlocks<SignScale::kTwoMeans>(gradient, residual, blocks, count);
+      return EncodeBlocks<SignScale::kTwoMeans>(gradient, residual, zeros, blocks, count, elements);
     case SignScale::kOne:
-      return EncodeBlocks<SignScale::kOne>(gradient, residual, blocks, count);
+      return EncodeBlocks<SignScale::kOne>(gradient, residual, zeros, blocks, count, elements);
   }
 }
 
@@ -186,9 +204,9 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::compress {
 
 HWY_EXPORT(EncodeSigns);
-void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
-                 size_t count) {
-  HWY_DYNAMIC_DISPATCH(EncodeSigns)(gradient, residual, scale, blocks, count);
+void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignZeros zeros,
+                 SignBlock* blocks, size_t count, size_t elements) {
+  HWY_DYNAMIC_DISPATCH(EncodeSigns)(gradient, residual, scale, zeros, blocks, count, elements);
 }
 
 HWY_EXPORT(AddSigns);

@@ -19,6 +19,14 @@ enum class SignScale {
   kOne,  // ±1.
 };
 
+// What becomes of the zeros in a block that also has other values.
+enum class SignZeros {
+  kStay,
+  // If at most half of a block is zero, its zeros count as values above zero, which saves their
+  // plane. The residual sends them back later.
+  kRoundUp,
+};
+
 // The signs of a block. Bit i belongs to element i; the lowest bit of the first word is bit 0. An
 // element has a bit set in at most one of the two planes.
 struct SignBlock {
@@ -32,9 +40,10 @@ struct SignBlock {
 };
 
 // Encodes `count` whole blocks: acc = gradient + residual, then residual = acc - decoded. If a mean
-// rounds to 0, its elements are encoded as zeros.
-void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
-                 size_t count);
+// rounds to 0, its elements are encoded as zeros. `elements` is less than kSignBlock if each block
+// ends with zeros as padding, whose residuals have no meaning.
+void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignZeros zeros,
+                 SignBlock* blocks, size_t count, size_t elements = kSignBlock);
 
 // Adds one whole block, whose elements are `above`, -`below` or 0. `zero` is null if the block has
 // no zeros.

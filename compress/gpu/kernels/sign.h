@@ -98,6 +98,7 @@ struct EncodeSign {
     }
     block.ForEach([&](int thread) {
       if (first(thread) >= chunk.count) return;
+      RoundUpZeros(chunk, first(thread), &means[thread]);
       Find(shared, thread / kWarp, &means[thread]);
       Write(chunk, shared, first(thread), thread, means[thread], negative[thread], zero[thread]);
     });
@@ -107,6 +108,7 @@ struct EncodeSign {
   struct Means {
     uint32_t negatives = 0, zeros = 0;
     uint16_t above = 0, below = 0;
+    bool no_zeros = false;  // Only the padding of the last block remains zero.
   };
 
   // Adds element i to lane i mod 16, in order. Elements that do not count add 0.
@@ -131,6 +133,15 @@ struct EncodeSign {
     return count == 0 ? uint16_t{0} : ToBfloat(static_cast<float>(sum / double(count)));
   }
 
+  // As SignZeros::kRoundUp in compress/simd/sign.h.
+  static constexpr void RoundUpZeros(const Chunk& chunk, uint32_t first, Means* means) {
+    if (kMeans == SignMeans::kNone || chunk.residual == nullptr) return;
+    const uint32_t elements = Min(kSignElements, chunk.count - first);
+    const uint32_t zeros = means->zeros - (kSignElements - elements);
+    means->no_zeros = zeros > 0 && 2 * zeros <= elements;
+    if (means->no_zeros) means->zeros -= zeros;
+  }
+
   static constexpr void Find(const Shared& shared, int warp, Means* means) {
     const uint32_t above = kSignElements - means->negatives - means->zeros;
     if constexpr (kMeans == SignMeans::kNone) {
@@ -153,6 +164,7 @@ struct EncodeSign {
                        const Means& means, uint32_t negative, uint32_t zero) const {
     const SignLayout layout(chunk.count, kMeans);
     const uint32_t block = first / kSignElements, lane = thread % kWarp;
+    if (means.no_zeros) zero = 0;
     if (means.below == 0) {
       zero |= negative;
       negative = 0;
@@ -176,7 +188,7 @@ struct EncodeSign {
     const float above = FromBfloat(means.above), below = FromBfloat(means.below);
     for (uint32_t i = lane; i < kSignElements && first + i < chunk.count; i += kWarp) {
       const float x = shared.acc[thread / kWarp][i];
-      chunk.left[first + i] = x == 0 ? x - 0.0f : x < 0 ? x - -below : x - above;
+      chunk.left[first + i] = x == 0 && !means.no_zeros ? x - 0.0f : x < 0 ? x - -below : x - above;
     }
   }
 };

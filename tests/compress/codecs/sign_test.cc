@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "base/float_bits.h"
 #include "compress/simd/targets.h"
 #include "gmock/gmock.h"
@@ -45,14 +47,16 @@ float ReferenceMean(absl::Span<const float> block, Chosen chosen) {
   return count == 0 ? 0 : FromBfloat(ToBfloat(static_cast<float>(sum / count)));
 }
 
-std::vector<float> Reference(const std::string& spec, const std::vector<float>& acc) {
+// What a frame without a residual decodes to. For `sign` and `onebit`, also with a residual, unless
+// some but at most half of a block's elements are zero.
+std::vector<float> Reference(absl::string_view spec, const std::vector<float>& acc) {
   std::vector<float> decoded(acc.size());
   for (size_t from = 0; from < acc.size(); from += 1024) {
     const auto block = absl::MakeConstSpan(acc).subspan(from, 1024);
     float above = 1, below = 1;
-    if (spec == "sign") {
+    if (absl::StartsWith(spec, "sign/")) {
       above = below = ReferenceMean(block, [](float x) { return x != 0; });
-    } else if (spec == "onebit") {
+    } else if (absl::StartsWith(spec, "onebit/")) {
       above = ReferenceMean(block, [](float x) { return x > 0; });
       below = ReferenceMean(block, [](float x) { return x < 0; });
     }
@@ -70,7 +74,7 @@ class SignOnTarget : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(SignOnTarget, DecodesToItsFormula) {
-  for (const char* spec : {"sign", "onebit", "signsgd"}) {
+  for (const char* spec : {"sign/noef", "onebit/noef", "signsgd"}) {
     for (const size_t count :
          {1u, 2u, 15u, 16u, 17u, 255u, 256u, 257u, 1023u, 1024u, 1025u, 3000u, 8192u}) {
       for (const std::vector<float>& x : {HeavyTailed(count, count), WithZeros(count, count)}) {
@@ -85,7 +89,7 @@ TEST_P(SignOnTarget, DecodesToItsFormula) {
 TEST_P(SignOnTarget, HugeAndTinyValues) {
   constexpr float kMax = std::numeric_limits<float>::max();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
-  for (const char* spec : {"sign", "onebit", "signsgd"}) {
+  for (const char* spec : {"sign/noef", "onebit/noef", "signsgd"}) {
     for (const float x : {kMax, -kMax, kTiny, -kTiny, 1e-40f, 0x1p-126f}) {
       std::vector<float> values(1500, x);
       values[7] = 0;
@@ -109,16 +113,81 @@ TEST(Sign, ZerosStayZeroAndCostNothingWhereThereAreNone) {
   std::fill(x.begin(), x.begin() + 1024, 0.0f);
   EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full)
       << "a whole block of zeros costs nothing";
-  x[2000] = 0;
+  std::fill(x.begin() + 1024, x.begin() + 1024 + 513, 0.0f);
   EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full + 128);
   // The gradient of these rows is always zero, as for unused rows of an embedding. Their decoded
   // values must stay 0, regardless of the residuals of other rows.
   OneChunk chunk(codec.spec(), count, 1);
   for (uint64_t step = 0; step < 50; ++step) {
     std::vector<float> gradient = HeavyTailed(count, step);
-    std::fill(gradient.begin() + 500, gradient.begin() + 1500, 0.0f);
+    std::fill(gradient.begin() + 500, gradient.begin() + 1600, 0.0f);
     const std::vector<float> mean = chunk.Step({gradient});
-    for (size_t i = 500; i < 1500; ++i) ASSERT_EQ(mean[i], 0) << i;
+    for (size_t i = 500; i < 1600; ++i) ASSERT_EQ(mean[i], 0) << i;
+  }
+}
+
+// Encodes with a residual of zeros and returns what the frame decodes to. Appends the residual to
+// it, and the frame's size.
+std::vector<float> WithResidual(const std::string& spec, const std::vector<float>& x,
+                                std::vector<float>* residual, size_t* size) {
+  const LoneCodec codec(spec);
+  residual->assign(x.size(), 0);
+  SignBytes frame;
+  EXPECT_TRUE(
+      EncodeFrame(codec.codec(), {.gradient = x, .residual = absl::MakeSpan(*residual)}, &frame)
+          .ok());
+  *size = frame.size();
+  return codec.Decoded(frame, x.size());
+}
+
+// A block whose first `zeros` elements are 0. The means of `sign` and `onebit` count them.
+TEST_P(SignOnTarget, WithAResidualFewZerosOfABlockCountAsPositive) {
+  for (const size_t count : {1024u, 1000u, 96u, 5u, 2048u + 321u}) {
+    for (const std::string spec : {"sign", "onebit"}) {
+      const size_t in_last = count - (count - 1) / 1024 * 1024, last = count - in_last;
+      for (const size_t zeros : {size_t{1}, in_last / 2}) {
+        std::vector<float> x = HeavyTailed(count, count);
+        std::fill_n(x.begin() + static_cast<ptrdiff_t>(last), zeros, 0.0f);
+        const auto block = absl::MakeConstSpan(x).subspan(last);
+        const bool one = spec == "sign";
+        const float above = ReferenceMean(block, [&](float v) { return one || v >= 0; });
+        const float below = ReferenceMean(block, [&](float v) { return one || v < 0; });
+        std::vector<float> residual;
+        size_t size = 0;
+        const std::vector<float> decoded = WithResidual(spec, x, &residual, &size);
+        for (size_t i = last; i < count; ++i) {
+          ASSERT_EQ(decoded[i], x[i] < 0 ? -below : above) << spec << ' ' << count << ' ' << i;
+        }
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(residual[i], x[i] - decoded[i]) << i;
+        const size_t blocks = (count + 1023) / 1024;
+        EXPECT_EQ(size, kFrameHeaderSize + (one ? 2 : 4) * blocks + 1 + (count + 7) / 8);
+      }
+      std::vector<float> x = HeavyTailed(count, count), residual;
+      std::fill_n(x.begin() + static_cast<ptrdiff_t>(last), in_last / 2 + 1, 0.0f);
+      size_t size = 0;
+      const std::vector<float> decoded = WithResidual(spec, x, &residual, &size);
+      EXPECT_EQ(decoded, Reference(spec + "/noef", x))
+          << "more than half of the last block is zero";
+    }
+  }
+}
+
+// The residual of a zero goes back to where it came from: on average, the element stays 0.
+TEST(Sign, ZerosThatCountAsPositiveAreZeroOnAverage) {
+  for (const std::string spec : {"sign", "onebit"}) {
+    OneChunk chunk(*ParseCodecSpec(spec), 1024, 1);
+    std::vector<double> sums(1024);
+    double largest = 0;
+    for (uint64_t step = 0; step < 200; ++step) {
+      std::vector<float> gradient = HeavyTailed(1024, step);
+      std::fill(gradient.begin(), gradient.begin() + 400, 0.0f);
+      const std::vector<float> mean = chunk.Step({gradient});
+      for (size_t i = 0; i < 400; ++i) {
+        sums[i] += mean[i];
+        largest = std::max(largest, std::abs(double{mean[i]}));
+      }
+    }
+    for (size_t i = 0; i < 400; ++i) EXPECT_LE(std::abs(sums[i]), 2 * largest) << spec << ' ' << i;
   }
 }
 
