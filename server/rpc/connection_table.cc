@@ -4,6 +4,12 @@
 #include <algorithm>
 
 namespace sluice::server {
+namespace {
+
+// All workers of a job may connect at once, from one machine.
+constexpr uint64_t kMostStrangersPerPeer = 256;
+
+}  // namespace
 
 ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors) {
   ConnectionLimits limits;
@@ -11,9 +17,10 @@ ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors) {
   // descriptors, up to their limit.
   const uint64_t rest = descriptors - std::min(descriptors, need.total());
   const uint64_t for_strangers = kNewcomerDescriptors + rest / 2;
-  limits.strangers = std::min<uint64_t>(limits.strangers, for_strangers / 2);
-  limits.strangers_per_peer =
-      std::min(limits.strangers_per_peer, std::max<size_t>(32, limits.strangers / 4));
+  const uint64_t per_peer =
+      std::clamp<uint64_t>(need.connections(), limits.strangers_per_peer, kMostStrangersPerPeer);
+  limits.strangers = std::min(4 * per_peer, for_strangers / 2);
+  limits.strangers_per_peer = std::min(per_peer, std::max<uint64_t>(32, limits.strangers / 4));
   const uint64_t for_members =
       need.connections() + rest - (2 * limits.strangers - kNewcomerDescriptors);
   // All members may reconnect before the loss of their old connections is noticed.

@@ -23,7 +23,7 @@ namespace sluice::server {
 // Limits of one port. A stranger uses two file descriptors; a member uses one.
 struct ConnectionLimits {
   size_t strangers = 256;
-  size_t strangers_per_peer = 64;
+  size_t strangers_per_peer = 64;  // At least. Larger in a job with more connections.
   size_t members = 0;
   size_t members_per_peer = 0;                 // High enough for a whole job on one machine.
   std::chrono::milliseconds patience{10'000};  // Timeout for a stranger's first allowed call.

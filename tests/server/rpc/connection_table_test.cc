@@ -127,8 +127,8 @@ TEST(ConnectionLimitsTest, TheyFitIntoWhatThereIs) {
   } kCases[] = {
       {0, 64, 32, 317, 317},
       {96, 88, 32, 317 + 48, 317 + 48},
-      {1000, 256, 64, 634 + 64, 317 + 64},
-      {1'000'000, 256, 64, 634 + 64, 317 + 64},
+      {1000, 314, 78, 634 + 64, 317 + 64},
+      {1'000'000, 1024, 256, 634 + 64, 317 + 64},
   };
   ASSERT_EQ(need.connections(), 317u);
   for (const auto& one : kCases) {
@@ -140,6 +140,13 @@ TEST(ConnectionLimitsTest, TheyFitIntoWhatThereIs) {
     EXPECT_LE(2 * limits.strangers + limits.members,
               need.connections() + server::kNewcomerDescriptors + one.spare);
   }
+}
+
+TEST(ConnectionLimitsTest, ASmallJobHasTheLeast) {
+  const server::DescriptorNeed need = server::NeedOf({}, 0, 128);
+  const server::ConnectionLimits limits = server::LimitsOf(need, need.total() + 1'000'000);
+  EXPECT_EQ(limits.strangers, 256u);
+  EXPECT_EQ(limits.strangers_per_peer, 64u);
 }
 
 }  // namespace
