@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
+#include "job/momentum.h"
 
 namespace sluice::job {
 namespace {
@@ -58,11 +59,10 @@ bool LosesForGood(const compress::CodecSpec& codec) {
 // small batches.
 std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimizer) {
   const std::string spec = absl::StrCat(use.where, " ", ToString(use.codec));
-  const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
-  const double momentum = adam ? optimizer.beta1 : optimizer.momentum;
+  const double momentum = MomentumOf(optimizer);
   if (use.codec.compensator.id == compress::CompensatorId::kDgc && momentum > 0) {
     return absl::StrCat(spec, " has a momentum of its own, which the optimizer's ", momentum,
-                        " is added to: use ", adam ? "beta1 0" : "momentum 0");
+                        " is added to: use ", MomentumKey(optimizer), " 0");
   }
   if (use.codec.compensator.id == compress::CompensatorId::kEf21 && IsCoarse(use.codec)) {
     compress::CodecSpec with_feedback = use.codec;

@@ -24,8 +24,10 @@ constexpr double kShareMin = 0.01;
 constexpr double kFreshMomentum = 0.9;
 constexpr double kStalenessUnit = 1.125;
 
-bool IsAdam(const OptimizerSpec& optimizer) {
-  return optimizer.name == "adam" || optimizer.name == "adamw";
+// True if the momentum is a moving average of gradients, so that a step's length does not depend on
+// it.
+bool Averages(const OptimizerSpec& optimizer) {
+  return optimizer.name == "adam" || optimizer.name == "adamw" || optimizer.name == "muon";
 }
 
 // DIANA is excluded: its memory lags, but the published values are always right on average.
@@ -70,7 +72,11 @@ std::string Shown(double number) { return absl::StrFormat("%.3g", number); }
 }  // namespace
 
 double MomentumOf(const OptimizerSpec& optimizer) {
-  return IsAdam(optimizer) ? optimizer.beta1 : optimizer.momentum;
+  return Averages(optimizer) ? optimizer.beta1 : optimizer.momentum;
+}
+
+absl::string_view MomentumKey(const OptimizerSpec& optimizer) {
+  return Averages(optimizer) ? "beta1" : "momentum";
 }
 
 MomentumRange MomentumRangeOf(const JobSpec& spec) {
@@ -151,20 +157,20 @@ std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorT
 }
 
 double RateFactor(const OptimizerSpec& optimizer, double momentum) {
-  return IsAdam(optimizer) ? 1 : (1 - momentum) / (1 - optimizer.momentum);
+  return Averages(optimizer) ? 1 : (1 - momentum) / (1 - optimizer.momentum);
 }
 
 double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double before, double now) {
   Check(before >= 0 && before < 1 && now >= 0 && now < 1, "a momentum is in [0, 1)");
   // The factor is 1 if the buffers are still empty or the momentum does not change.
   if (updates == 0 || before == now) return 1;
-  if (!IsAdam(optimizer)) return (1 - before) / (1 - now);
+  if (!Averages(optimizer)) return (1 - before) / (1 - now);
   return (1 - PowerOf(now, updates)) / (1 - PowerOf(before, updates));
 }
 
 std::string MomentumNote(const JobSpec& spec) {
   const MomentumRange range = MomentumRangeOf(spec);
-  const std::string name = IsAdam(spec.optimizer) ? "beta1 " : "momentum ";
+  const std::string name = absl::StrCat(MomentumKey(spec.optimizer), " ");
   if (range.coded >= range.base && !SendersGoOn(spec)) return "";
   if (spec.exchange.control.makes_plans()) {
     const double most = std::min(range.base, range.most);

@@ -24,8 +24,11 @@ struct JobSpec;
 // noise of dense training.
 inline constexpr double kCodedMomentum = 0.5;
 
-// Returns the optimizer's momentum. For adam and adamw, beta1 acts as the momentum.
+// Returns the optimizer's momentum. For adam, adamw and muon, beta1 acts as the momentum.
 double MomentumOf(const OptimizerSpec& optimizer);
+
+// Returns the key of a job file that sets it.
+absl::string_view MomentumKey(const OptimizerSpec& optimizer);
 
 // Upper limits for the momentum of a job.
 struct MomentumRange {

@@ -13,7 +13,8 @@
 namespace sluice::job {
 
 struct OptimizerSpec {
-  std::string name = protocol::defaults::kOptimizerName;  // One of sgd, adam, adamw and rmsprop.
+  std::string name =
+      protocol::defaults::kOptimizerName;  // One of sgd, adam, adamw, muon and rmsprop.
   double lr = 0;
   double momentum = 0;
   bool nesterov = false;

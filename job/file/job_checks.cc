@@ -249,6 +249,10 @@ void JobValidator::CheckOptimizer(absl::string_view path, const v1::OptimizerSpe
                       ShowText(optimizer.delayed_momentum())));
   }
   if (FindByName<UpdateLocation>(optimizer.location()) != UpdateLocation::kShards) return;
+  if (optimizer.name() == "muon") {
+    Fail(JoinPath(path, "name"),
+         "muon needs whole matrices, of which each shard has only parts; use location: workers");
+  }
   for (const auto& [key, limit] : {std::pair("clip_norm", optimizer.clip_norm()),
                                    std::pair("clip_value", optimizer.clip_value())}) {
     if (limit == 0) continue;

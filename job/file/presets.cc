@@ -69,6 +69,21 @@ constexpr std::array kPresets = {
                    "outer_momentum: 0.9\n"
                    "optimizer: {name: adamw}\n"
                    "compression: {uplink: bf16, downlink: bf16}\n"},
+    Preset{.name = "muloco",
+           .method = "MuLoCo: DiLoCo with Muon in place of AdamW",
+           .source = "Therien et al. 2025, arXiv:2505.23725",
+           .differs =
+               "Muon computes in float32 instead of bfloat16.\n"
+               "A matrix's step is scaled by 0.2 * sqrt(max(rows, columns)), so that AdamW's "
+               "rate suits it.\n"
+               "Outer rate and momentum are those of the published code for eight workers; "
+               "the paper uses 0.7 and 0.6 for one.",
+           .keys = "mode: local_sgd\n"
+                   "local_steps: 30\n"
+                   "outer_optimizer: nesterov\n"
+                   "outer_lr: 0.9\n"
+                   "outer_momentum: 0.8\n"
+                   "optimizer: {name: muon, beta1: 0.9, beta2: 0.99}\n"},
     Preset{.name = "dgc",
            .method = "Deep Gradient Compression: 0.1 % of the values, with momentum correction, "
                      "clipping and a warmup of the sparsity",

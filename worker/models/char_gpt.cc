@@ -109,6 +109,8 @@ class CharGpt final : public Model {
     return torch::linear(ln_f_->forward(x), wte_->weight);
   }
 
+  std::vector<std::string> EdgeWeights() const override { return {"wte.weight", "wpe.weight"}; }
+
  private:
   // The projections that add to the residual stream start with smaller weights in deeper models.
   void Initialize() {

@@ -24,6 +24,10 @@ class Mlp final : public Model {
     return layers_.back()->forward(x);
   }
 
+  std::vector<std::string> EdgeWeights() const override {
+    return {absl::StrCat("fc", layers_.size(), ".weight")};
+  }
+
  private:
   int64_t Add(int64_t in, int64_t out) {
     layers_.push_back(register_module(absl::StrCat("fc", layers_.size() + 1), nn::Linear(in, out)));

@@ -5,6 +5,9 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <string>
+#include <vector>
+
 namespace sluice::worker {
 
 class Model : public torch::nn::Module {
@@ -13,6 +16,10 @@ class Model : public torch::nn::Module {
   // int64 tokens [n, context], or shorter rows, to scores [n, context, classes] of each next token.
   // Throws LibTorch's exceptions.
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
+
+  // Returns the names of the weights of embeddings and of the output layer. Optimizers for matrices
+  // treat them as vectors.
+  virtual std::vector<std::string> EdgeWeights() const = 0;
 };
 
 }  // namespace sluice::worker

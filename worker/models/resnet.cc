@@ -107,6 +107,8 @@ class ResNet final : public Model {
     return fc_->forward(torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
   }
 
+  std::vector<std::string> EdgeWeights() const override { return {"fc.weight"}; }
+
  private:
   // Keeps LibTorch's initial values for BatchNorm (ones and zeros) and the linear layer (uniform).
   void Initialize() {

@@ -25,6 +25,8 @@ class SimpleCnn final : public Model {
     return fc2_->forward(torch::relu(fc1_->forward(x.flatten(1))));
   }
 
+  std::vector<std::string> EdgeWeights() const override { return {"fc2.weight"}; }
+
  private:
   nn::Conv2d conv1_, conv2_;
   nn::Linear fc1_, fc2_;

@@ -3,6 +3,8 @@
 
 #include <torch/torch.h>
 
+#include "absl/strings/str_cat.h"
+
 namespace sluice::worker {
 namespace {
 
@@ -51,6 +53,10 @@ class Vgg16 final : public Model {
     const at::Tensor x = features_->forward(inputs);
     return classifier_->forward(
         torch::adaptive_avg_pool2d(x, {kPooledSide, kPooledSide}).flatten(1));
+  }
+
+  std::vector<std::string> EdgeWeights() const override {
+    return {absl::StrCat("classifier.", classifier_->size() - 1, ".weight")};
   }
 
  private:

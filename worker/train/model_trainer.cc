@@ -34,6 +34,18 @@ void SeedDevice(at::Device device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
+// The parameters that muon treats as matrices.
+std::vector<size_t> MatricesOf(const Model& model, const DataParallel& parallel) {
+  const std::vector<std::string> edges = model.EdgeWeights();
+  std::vector<size_t> matrices;
+  for (size_t i = 0; i < parallel.parameters().size(); ++i) {
+    if (parallel.parameters()[i].dim() < 2) continue;
+    if (std::find(edges.begin(), edges.end(), parallel.table()[i].name) != edges.end()) continue;
+    matrices.push_back(i);
+  }
+  return matrices;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelTrainer>> ModelTrainer::Create(const job::JobSpec& spec,
@@ -104,7 +116,7 @@ absl::Status ModelTrainer::Join(JobClient* client) {
   parallel_ = *std::move(parallel);
   if (spec_.optimizer.location == job::UpdateLocation::kWorkers) {
     absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
-        MakeOptimizer(spec_.optimizer, parallel_->parameters());
+        MakeOptimizer(spec_.optimizer, parallel_->parameters(), MatricesOf(*model_, *parallel_));
     if (!optimizer.ok()) return optimizer.status();
     optimizer_ = *std::move(optimizer);
     momentum_ = job::JobMomentum(spec_, parallel_->table());

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "job/momentum.h"
+#include "worker/train/muon.h"
 
 namespace sluice::worker {
 namespace {
@@ -73,11 +75,25 @@ void ChangeMomentum(const job::OptimizerSpec& spec, double now, optim::Optimizer
   }
 }
 
+std::unique_ptr<Muon> MakeMuon(const std::vector<at::Tensor>& parameters,
+                               const std::vector<size_t>& matrices,
+                               const optim::AdamWOptions& options) {
+  std::vector<at::Tensor> chosen, others;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const bool matrix = std::find(matrices.begin(), matrices.end(), i) != matrices.end();
+    (matrix ? chosen : others).push_back(parameters[i]);
+  }
+  return std::make_unique<Muon>(std::move(chosen), std::move(others), options);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
-    const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters) {
+    const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters,
+    const std::vector<size_t>& matrices) {
   const std::tuple<double, double> betas(spec.beta1, spec.beta2);
+  const auto adamw =
+      optim::AdamWOptions(spec.lr).betas(betas).eps(spec.eps).weight_decay(spec.weight_decay);
   if (spec.name == "sgd") {
     return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(spec.lr)
                                                         .momentum(spec.momentum)
@@ -90,10 +106,9 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
         optim::AdamOptions(spec.lr).betas(betas).eps(spec.eps).weight_decay(spec.weight_decay));
   }
   if (spec.name == "adamw") {
-    return std::make_unique<optim::AdamW>(
-        parameters,
-        optim::AdamWOptions(spec.lr).betas(betas).eps(spec.eps).weight_decay(spec.weight_decay));
+    return std::make_unique<optim::AdamW>(parameters, adamw);
   }
+  if (spec.name == "muon") return MakeMuon(parameters, matrices, adamw);
   if (spec.name == "rmsprop") {
     return std::make_unique<optim::RMSprop>(parameters, optim::RMSpropOptions(spec.lr)
                                                             .alpha(spec.alpha)
@@ -101,8 +116,8 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
                                                             .momentum(spec.momentum)
                                                             .weight_decay(spec.weight_decay));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("optimizer \"", spec.name, "\" is not known: use sgd, adam, adamw or rmsprop"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "optimizer \"", spec.name, "\" is not known: use sgd, adam, adamw, muon or rmsprop"));
 }
 
 void SetMomentum(const job::OptimizerSpec& spec, double momentum, optim::Optimizer* optimizer) {
@@ -113,7 +128,7 @@ void SetMomentum(const job::OptimizerSpec& spec, double momentum, optim::Optimiz
     ChangeMomentum<optim::SGDOptions, optim::SGDParamState>(spec, momentum, optimizer);
   } else if (spec.name == "adam") {
     ChangeMomentum<optim::AdamOptions, optim::AdamParamState>(spec, momentum, optimizer);
-  } else if (spec.name == "adamw") {
+  } else if (spec.name == "adamw" || spec.name == "muon") {
     ChangeMomentum<optim::AdamWOptions, optim::AdamWParamState>(spec, momentum, optimizer);
   } else if (spec.name == "rmsprop") {
     ChangeMomentum<optim::RMSpropOptions, optim::RMSpropParamState>(spec, momentum, optimizer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers: LibTorch's optimizers with the settings of a job file, and clipping before their
-// step.
+// Optimizers: LibTorch's optimizers and Muon with the settings of a job file, and clipping before
+// their step.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -13,9 +13,11 @@
 
 namespace sluice::worker {
 
-// Throws LibTorch's exceptions for values that it rejects.
+// `matrices` are the indices of the parameters whose steps muon orthogonalizes. Other optimizers
+// ignore it. Throws LibTorch's exceptions for values that it rejects.
 absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
-    const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters);
+    const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters,
+    const std::vector<size_t>& matrices = {});
 
 // Sets the momentum of `optimizer`, which MakeOptimizer made from `spec`, from its next step on.
 // Rescales its buffers, so that no step is longer than its neighbors (job/momentum.h). The

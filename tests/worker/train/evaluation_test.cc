@@ -15,6 +15,7 @@ namespace {
 // Predicts class 2 with equal scores for the other classes.
 class AlwaysClassTwo final : public Model {
  public:
+  std::vector<std::string> EdgeWeights() const override { return {}; }
   at::Tensor forward(const at::Tensor& inputs) override {
     at::Tensor scores = torch::zeros({inputs.size(0), 10});
     scores.select(1, 2).fill_(1.0f);
@@ -46,6 +47,7 @@ class ClassesTwoAndFive final : public Dataset {
 // equal.
 class KnowsZero final : public Model {
  public:
+  std::vector<std::string> EdgeWeights() const override { return {}; }
   at::Tensor forward(const at::Tensor& inputs) override {
     at::Tensor scores = torch::zeros({inputs.size(0), inputs.size(1), 3});
     scores.select(2, 1).add_(inputs.eq(0).to(torch::kFloat));

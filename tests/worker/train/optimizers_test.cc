@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(OptimizersTest, EachDescends) {
-  for (const char* name : {"sgd", "adam", "adamw", "rmsprop"}) {
+  for (const char* name : {"sgd", "adam", "adamw", "muon", "rmsprop"}) {
     at::Tensor x = torch::full({4}, 3.0f, torch::requires_grad());
     auto optimizer = MakeOptimizer({.name = name, .lr = 0.01}, {x});
     ASSERT_TRUE(optimizer.ok()) << optimizer.status();
@@ -88,7 +88,7 @@ TEST(OptimizersTest, MomentumOfRmspropChangesWithoutAJump) {
 // The expected values come from a simple formula: the average of gradients continues, and each
 // gradient is weighted with the beta1 of its step.
 TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
-  for (const char* name : {"adam", "adamw"}) {
+  for (const char* name : {"adam", "adamw", "muon"}) {
     const job::OptimizerSpec spec{.name = name, .lr = 0.1};
     const std::vector<float> got = Steps(spec, kMomenta);
     double x = 0, average = 0, squares = 0;

@@ -71,7 +71,7 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
-                         ::testing::Values("sgd", "adam", "adamw", "rmsprop"));
+                         ::testing::Values("sgd", "adam", "adamw", "muon", "rmsprop"));
 
 // Plans change the momentum, and the checkpoint contains its last value. The interrupted run must
 // end with equal parameters.

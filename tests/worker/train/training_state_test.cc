@@ -32,7 +32,7 @@ struct Trained {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 
   explicit Trained(const job::OptimizerSpec& spec)
-      : model(Model()), optimizer(*MakeOptimizer(spec, model->parameters())) {}
+      : model(Model()), optimizer(*MakeOptimizer(spec, model->parameters(), {0})) {}
 
   void Step(int step) {
     SetLearningRate(optimizer.get(), 0.05 / step);
@@ -84,8 +84,8 @@ job::OptimizerSpec Spec(const char* name, double momentum = 0, bool nesterov = f
 
 INSTANTIATE_TEST_SUITE_P(All, TrainingStateTest,
                          ::testing::Values(Spec("sgd"), Spec("sgd", 0.9), Spec("sgd", 0.9, true),
-                                           Spec("adam"), Spec("adamw"), Spec("rmsprop"),
-                                           Spec("rmsprop", 0.9)),
+                                           Spec("adam"), Spec("adamw"), Spec("muon"),
+                                           Spec("rmsprop"), Spec("rmsprop", 0.9)),
                          [](const ::testing::TestParamInfo<job::OptimizerSpec>& c) {
                            return absl::StrCat(c.param.name, c.index);
                          });
