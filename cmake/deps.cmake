@@ -3,6 +3,7 @@
 
 if(SLUICE_STATIC)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
+  list(PREPEND CMAKE_LIBRARY_PATH ${SLUICE_GRPC_PREFIX}/lib)
 endif()
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)  # Debian ships no CMake config for it, so this uses module mode.

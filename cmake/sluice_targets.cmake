@@ -75,7 +75,9 @@ function(sluice_program name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
   # A shared library exchanges strings and exceptions with its program, so LibTorch and its program share one libstdc++.
   if(SLUICE_STATIC AND NOT ARG_WITH_LIBTORCH)
-    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+    # libgcc stays shared: the static one needs glibc 2.35, and every system has the other.
+    target_link_options(${name} PRIVATE -static-libstdc++)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/base/arc4random.cc)
   endif()
 endfunction()
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds what the release links statically and Debian 12 does not have into .deps/grpc: gRPC 1.56.2 (Debian's 1.51 has known
-# denial-of-service holes), and Highway and prometheus-cpp, which Debian packages only as shared libraries. All
-# other libraries are Debian's. Takes ten minutes on two cores. Idempotent. Called by scripts/setup.sh --grpc.
+# denial-of-service holes), Highway and prometheus-cpp, which Debian packages only as shared libraries, and some
+# libraries as position-independent code. All others are Debian's. Takes 15 minutes on two cores. Idempotent.
+# Called by scripts/setup.sh --grpc.
 # Needs cargo, which fetches the crate grpcio-sys: it contains the source of gRPC.
 #
 # usage: scripts/grpc.sh           builds, if .deps/grpc is not of this recipe
@@ -16,9 +17,13 @@ crate_sha256=b3dae9132320ae1b03ea55b5ddc88ca72a31fb85fa631a241a40157f5feffe43
 # Debian's source packages: NAME VERSION FILE SHA-256. The headers come from the installed packages of the same versions.
 highway=(highway 1.0.3-3+deb12u1 highway_1.0.3.orig.tar.gz 566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e)
 prometheus=(prometheus-cpp 1.0.1-1 prometheus-cpp_1.0.1.orig.tar.gz 593e028d401d3298eada804d252bc38d8cab3ea1c9e88bcd72095281f85e6d16)
+# Debian's static libraries of these source packages only fit programs, and the Python module is a shared library. The version
+# is that of the installed headers. SOURCE:PACKAGE-OF-HEADERS
+independent=(abseil:libabsl-dev protobuf:libprotobuf-dev re2:libre2-dev yaml-cpp:libyaml-cpp-dev)
 root=$PWD/.deps/grpc
 work=$PWD/.deps/grpc-build
-stamp_text="grpc $grpc_version from $crate $crate_version, ${highway[*]:0:2}, ${prometheus[*]:0:2}, recipe 1"
+versions=$(dpkg-query -W -f='${source:Package} ${source:Version}, ' "${independent[@]#*:}" 2>/dev/null) || versions=none
+stamp_text="grpc $grpc_version from $crate $crate_version, ${highway[*]:0:2}, ${prometheus[*]:0:2}, ${versions}recipe 2"
 
 say() { printf 'grpc: %s\n' "$*"; }
 
@@ -42,7 +47,7 @@ fetch_grpc() {
 }
 
 # Fetches a source package from the archive that this machine's APT uses for binary packages, without a change of its lists.
-fetch_debian() {  # fetch_debian NAME VERSION FILE SHA-256
+fetch_source() {  # fetch_source NAME VERSION
   local apt=$work/apt options
   if [ ! -e "$apt/sources.list.d" ]; then
     mkdir -p "$apt/lists/partial" "$apt/sources.list.d"
@@ -57,9 +62,23 @@ fetch_debian() {  # fetch_debian NAME VERSION FILE SHA-256
            -o "Dir::Cache::srcpkgcache=$apt/src.bin" -o "Dir::Cache::pkgcache=$apt/pkg.bin" -o "APT::Sandbox::User=root")
   [ -e "$apt/updated" ] || { apt-get "${options[@]}" -q -q update; : >"$apt/updated"; }
   (cd "$work" && apt-get "${options[@]}" -q -q source --download-only "$1=$2")
+}
+fetch_debian() {  # fetch_debian NAME VERSION FILE SHA-256: without Debian's patches
+  fetch_source "$1" "$2"
   check_sha256 "$work/$3" "$4"
   mkdir -p "$work/$1"
   tar -xf "$work/$3" -C "$work/$1" --strip-components=1
+}
+
+# APT has checked the hashes that Debian signed. Debian's patches, such as fixes of vulnerabilities, are applied.
+fetch_patched() {  # fetch_patched NAME PACKAGE-OF-HEADERS
+  local version
+  version=$(dpkg-query -W -f='${source:Version}' "$2")
+  fetch_source "$1" "$version"
+  [ ! -e "$work/$1.unpacked" ] || return 0
+  rm -rf "${work:?}/$1"
+  (cd "$work" && dpkg-source --no-check -x "$1_${version#*:}.dsc" "$1" >/dev/null)
+  : >"$work/$1.unpacked"
 }
 
 # Programs of the release are hardened, and so are the libraries in them. CET needs all objects.
@@ -87,13 +106,13 @@ build_grpc() {
   # gRPC's own plugin does not compile with Debian's protobuf. The code that Debian's plugin generates works.
   sed -i "s|set(_gRPC_CPP_PLUGIN \$<TARGET_FILE:grpc_cpp_plugin>)|set(_gRPC_CPP_PLUGIN $plugin)|" "$source/CMakeLists.txt"
   # Debian's protobuf has no CMake package, so this one uses CMake's own module.
-  mkdir -p "$work/protobuf"
-  echo "include(\${CMAKE_ROOT}/Modules/FindProtobuf.cmake)" >"$work/protobuf/ProtobufConfig.cmake"
+  mkdir -p "$work/protobuf-package"
+  echo "include(\${CMAKE_ROOT}/Modules/FindProtobuf.cmake)" >"$work/protobuf-package/ProtobufConfig.cmake"
   for provider in ABSL CARES PROTOBUF RE2 SSL ZLIB; do options+=("-DgRPC_${provider}_PROVIDER=package"); done
   for provider in CPP CSHARP NODE OBJECTIVE_C PHP PYTHON RUBY; do options+=("-DgRPC_BUILD_GRPC_${provider}_PLUGIN=OFF"); done
   # Only the plugins, which are not built, use libprotoc.
   configure "$source" "$work/build-grpc" "${options[@]}" -DgRPC_BUILD_TESTS=OFF -DgRPC_BUILD_CSHARP_EXT=OFF -DgRPC_INSTALL=OFF \
-    -DgRPC_USE_SYSTEMD=OFF -DProtobuf_DIR="$work/protobuf" -DProtobuf_PROTOC_LIBRARY=unused
+    -DgRPC_USE_SYSTEMD=OFF -DProtobuf_DIR="$work/protobuf-package" -DProtobuf_PROTOC_LIBRARY=unused
   build "$work/build-grpc" grpc++ grpc++_reflection
   mkdir -p "$root/include" "$root/lib"
   cp -r "$source/include/." "$root/include/"
@@ -102,12 +121,12 @@ build_grpc() {
   cp "$source/LICENSE" "$source/NOTICE.txt" "$root/share/doc/grpc/"
   printf '%s\n' "$grpc_version" >"$root/share/doc/grpc/version"
 }
-build_debian() {  # build_debian LIBRARY TARGET SOURCE OPTION...
+build_debian() {  # build_debian LIBRARIES TARGET SOURCE OPTION...
   local library=$1 target=$2 source=$work/$3
   shift 3
   configure "$source" "$source-build" "$@"
   build "$source-build" "$target"
-  cp "$(find "$source-build" -name "$library" -print -quit)" "$root/lib/"
+  find "$source-build" -name "$library" -exec cp -t "$root/lib/" {} +
 }
 
 if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp_text" ]; then
@@ -116,15 +135,22 @@ if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp_text" ]; then
 fi
 [ "${1:-}" != --built ] || exit 1
 # An interrupted build continues where it stopped.
-say "building gRPC $grpc_version (ten minutes on two cores)"
+say "building gRPC $grpc_version (15 minutes on two cores)"
 rm -rf "$root"
 mkdir -p "$work" "$root/lib"
 fetch_debian "${highway[@]}"
 fetch_debian "${prometheus[@]}"
 build_debian libhwy.a hwy highway -DBUILD_TESTING=OFF -DHWY_ENABLE_EXAMPLES=OFF -DHWY_ENABLE_CONTRIB=OFF
 build_debian libprometheus-cpp-core.a core prometheus-cpp -DENABLE_PUSH=OFF -DENABLE_PULL=OFF -DENABLE_COMPRESSION=OFF -DENABLE_TESTING=OFF
+for pair in "${independent[@]}"; do fetch_patched "${pair%:*}" "${pair#*:}"; done
+build_debian 'libabsl_*.a' all abseil -DBUILD_TESTING=OFF
+build_debian libprotobuf.a libprotobuf protobuf -Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_BUILD_PROTOC_BINARIES=OFF
+# Debian removes these sources, which scripts make of Unicode's tables.
+make -C "$work/re2" -s REBUILD_TABLES=1 re2/perl_groups.cc re2/unicode_casefold.cc re2/unicode_groups.cc
+build_debian libre2.a re2 re2 -DRE2_BUILD_TESTING=OFF
+build_debian libyaml-cpp.a yaml-cpp yaml-cpp -DYAML_CPP_BUILD_TESTS=OFF -DYAML_CPP_BUILD_TOOLS=OFF
 fetch_grpc
 build_grpc
 printf '%s\n' "$stamp_text" >"$root/stamp"
 rm -rf "$work"
-say "gRPC $grpc_version, Highway and prometheus-cpp: in .deps/grpc"
+say "gRPC $grpc_version and its libraries: in .deps/grpc"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the files of a release in DIR: a tarball of the programs that contain all libraries but glibc, the same as a Debian
-# package, Debian packages of the C++ library and of sluice-worker with LibTorch, the chart, bills of materials, the notes of
-# CHANGELOG.md and SHA256SUMS.
+# Makes the files of a release in DIR: a tarball of the programs that need only glibc (2.34 or newer) and libgcc, the same as a Debian
+# package, Debian packages of the C++ library and of sluice-worker with LibTorch, the wheel, the chart, bills of materials, the notes
+# of CHANGELOG.md and SHA256SUMS.
 #
 # usage: scripts/release.sh VERSION [DIR] [--without-worker]     DIR is build/release-VERSION
 #   VERSION must be the one of CMakeLists.txt and have a section in CHANGELOG.md. With the suffix ~rc1, for example, the
@@ -73,8 +73,9 @@ find "$stage" -type d -exec chmod 755 {} +
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu -C "$stage" -c "$name" | gzip -9 -n >"$out/$name.tar.gz"
 
 scripts/deb.sh "$version" "$out" "$stage/$name" "$stage/library" "$stage/development" ${worker_tree:+"$worker_tree"}
+scripts/wheel.sh "$out"
 scripts/chart.sh "$version" "$out"
 printf '%s\n' "$notes" | sed -e '/./,$!d' >"$out/NOTES.md"
-(cd "$out" && sha256sum -- *.tar.gz *.tgz *.deb *.spdx.json >SHA256SUMS)
+(cd "$out" && sha256sum -- *.tar.gz *.tgz *.deb *.whl *.spdx.json >SHA256SUMS)
 say "in $out:"
 (cd "$out" && du -h -- *)

@@ -30,7 +30,7 @@ want_cuda=no want_nvcc=no want_grpc=no want_python=no want_libtorch=yes
 case "${1:-}" in
   "") ;;
   --packages) want_libtorch=no ;;
-  --grpc) want_libtorch=no want_grpc=yes packages+=(libre2-dev libc-ares-dev dpkg-dev) ;;
+  --grpc) want_libtorch=no want_grpc=yes packages+=(libre2-dev libc-ares-dev dpkg-dev make perl unicode-data) ;;
   --python) want_libtorch=no want_python=yes packages+=(bible-kjv bible-kjv-text) ;;
   --nvcc) want_nvcc=yes ;;
   --cuda) want_cuda=yes want_nvcc=yes ;;
@@ -148,14 +148,14 @@ install_nvcc() {
 
 # PyTorch's own wheel with all that it imports: its C++ half is what install_libtorch unpacks, without Python's.
 install_python() {
-  local root=.deps/python wheels=scripts/python-wheels.txt
-  if cmp -s "$wheels" "$root/stamp"; then say "PyTorch for Python: there"; return; fi
+  local root=.deps/python wheels=(scripts/torch-wheels.txt scripts/python-wheels.txt)
+  if cmp -s <(cat "${wheels[@]}") "$root/stamp"; then say "PyTorch for Python: there"; return; fi
   rm -rf "$root"
   say "fetching PyTorch $torch_version for Python (2.5 GB, 5 GB unpacked)"
   /usr/bin/python3 -m venv "$root"
   "$root/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    --requirement "$wheels"
-  cp "$wheels" "$root/stamp"
+    "${wheels[@]/#/--requirement=}"
+  cat "${wheels[@]}" >"$root/stamp"
   say "PyTorch for Python: in $root"
 }
 

@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-TARGETS = {"sluice-server": {"sluice", "sluice-server", "sluice-relay"}, "sluice-worker": {"sluice-worker"}}
+TARGETS = {"sluice-server": {"sluice", "sluice-server", "sluice-relay"}, "sluice-worker": {"sluice-worker"}, "sluice-python": set()}
 LABELS = ("title", "description", "version", "revision", "licenses")
 
 
@@ -49,6 +49,8 @@ def problems_of_target(found, name, programs):
     for program in sorted(programs):
         if f"/programs/bin/{program} " not in copied:
             yield f"{name}: {program} is not copied"
+    if programs and "/programs/doc/" not in copied:
+        yield f"{name}: the licences of its programs and their bill of materials are not copied"
     if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", (inherited(found, name, "USER") or ["0"])[-1]):
         yield f"{name}: runs as root and not as a numbered user, which runAsNonRoot needs"
     labels = " ".join(inherited(found, name, "LABEL"))
@@ -76,9 +78,10 @@ def problems(root):
             yield from problems_of_target(found, name, programs)
         else:
             yield f"no stage {name}"
-    for line in (folder / "cuda-wheels.txt").read_text().splitlines():
-        if not line.startswith("#") and not re.fullmatch(r"[\w-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line):
-            yield f"cuda-wheels.txt: {line}: not pinned by version and hash"
+    for wheels in (folder / "cuda-wheels.txt", root / "scripts/torch-wheels.txt"):
+        for line in wheels.read_text().splitlines():
+            if not line.startswith("#") and not re.fullmatch(r"[\w-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line):
+                yield f"{wheels.name}: {line}: not pinned by version and hash"
 
 
 def main():

@@ -4,7 +4,8 @@
 
 usage: make_sbom.py BUILD VERSION SBOM LICENSES FILE...     FILE is a program or a shared library below BUILD, such as bin/sluice
 BUILD is a build folder with SLUICE_GRPC_PREFIX. A library is listed if the link command of a FILE names its archive, or if
-the FILE loads it from Debian's folders, and LibTorch with all that its wheels brought, if the command names libtorch_cpu.so.
+the FILE loads it from Debian's folders, and LibTorch with all that its wheels brought, if the command names libtorch_cpu.so. The
+Python module also has nanobind.
 SOURCE_DATE_EPOCH gives the time in the file, so that equal inputs make equal bytes.
 """
 import datetime
@@ -33,6 +34,7 @@ LICENCES = {
     "highway": "Apache-2.0",
     "libjpeg-turbo": "BSD-3-Clause AND IJG AND Zlib",
     "libpng1.6": "libpng-2.0",
+    "nanobind": "BSD-3-Clause",
     "nlohmann-json3": "MIT",
     "nvidia-cuda-cupti": "LicenseRef-NVIDIA-CUDA",
     "nvidia-cuda-runtime": "LicenseRef-NVIDIA-CUDA",
@@ -88,6 +90,14 @@ def described(package):
     return source, version, pathlib.Path("/usr/share/doc", package, "copyright").read_text()
 
 
+def counterpart(archive, prefix):
+    """Debian's library of the same source, if the archive is in the prefix. The other ones there are gRPC, which linked() adds, and
+    libraries whose headers are in the list above."""
+    if not archive.is_relative_to(prefix):
+        return archive
+    return next(pathlib.Path("/usr/lib").glob(f"*/{archive.name}"), None)
+
+
 def linked(build, files):
     """Source package -> (version, licence text, where it comes from)."""
     cache = (build / "CMakeCache.txt").read_text()
@@ -103,12 +113,16 @@ def linked(build, files):
         source, version, text = described(debian_package(library))
         if source != described(SHARED)[0]:
             found[source] = (version, text, "loaded")
+    nanobind = re.search(r"^nanobind_DIR:\w+=(.+)/nanobind/cmake$", cache, re.M)
+    if nanobind:
+        folder = next(pathlib.Path(nanobind[1]).glob("nanobind-*.dist-info"))
+        found["nanobind"] = (folder.stem.partition("-")[2], (folder / "licenses/LICENSE").read_text(), "pypi")
     commands = [output("ninja", "-C", build, "-t", "commands", "-s", file) for file in files]
     for archive in sorted({name for command in commands for name in archives(command)}):
-        if any(pathlib.Path(archive).resolve().is_relative_to(folder) for folder in (build.resolve(), prefix)):
-            continue  # The prefix has gRPC, which follows, and two libraries whose headers are in the list above.
-        source, version, text = described(debian_package(archive))
-        found[source] = (version, text, "debian")
+        path = counterpart(pathlib.Path(archive).resolve(), prefix)
+        if path and not path.is_relative_to(build.resolve()):
+            source, version, text = described(debian_package(str(path)))
+            found[source] = (version, text, "debian")
     for root in filter(None, map(libtorch_root, commands)):
         for folder in (root / "licenses").iterdir():
             name, _, version = folder.name.replace("_", "-").rpartition("-")
@@ -130,7 +144,8 @@ def document(version, files, libraries, build):
     created = datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     digests = [hashlib.sha256((build / file).read_bytes()).hexdigest() for file in files]
     identity = uuid.uuid5(uuid.NAMESPACE_OID, version + "".join(sorted(digests)))
-    purls = {**dict.fromkeys(("debian", "loaded"), "pkg:deb/debian/{0}@{1}?arch=source"), "crate": "pkg:generic/{0}@{1}", "wheel": "pkg:pypi/{0}@{1}"}
+    purls = {**dict.fromkeys(("debian", "loaded"), "pkg:deb/debian/{0}@{1}?arch=source"), "crate": "pkg:generic/{0}@{1}",
+             **dict.fromkeys(("wheel", "pypi"), "pkg:pypi/{0}@{1}")}
     packages = [entry("sluice", version, "Apache-2.0", None)]
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-sluice")]
     for name, (number, _, origin) in sorted(libraries.items()):
@@ -157,6 +172,8 @@ def main():
     build, version, sbom, texts, *files = sys.argv[1:]
     build = pathlib.Path(build)
     libraries = linked(build, files)
+    for path in (sbom, texts):
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     pathlib.Path(sbom).write_text(json.dumps(document(version, files, libraries, build), indent=2) + "\n")
     parts = [("Sluice", (ROOT / "LICENSE").read_text())]
     parts += [(f"{name} {number}", text) for name, (number, text, _) in sorted(libraries.items())]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Uses the files of a release as a stranger would: checks the sums, unpacks the tarball elsewhere and exchanges gradients
-with its programs in an empty environment; checks the Debian packages, the chart and the bills of materials, and that programs and
+with its programs in an empty environment; checks the Debian packages, the wheel, the chart and the bills of materials, and that programs and
 library are hardened. The package of sluice-worker is checked if the release has one.
 
 usage: release_test.py RELEASE [AGAIN]     folders that scripts/release.sh made; AGAIN must have the same bytes
@@ -21,7 +21,7 @@ from install_test import check_symbols
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAMS = ("sluice", "sluice-server", "sluice-relay")
-GLIBC = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+GLIBC = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
 def run(*command, **options):
@@ -47,10 +47,12 @@ def the_only(folder, pattern):
 
 
 def check_program(path):
-    """The program needs only glibc and contains no path of the machine that built it."""
+    """The program needs only glibc and libgcc, an old glibc is enough, and the program contains no path of the machine that built it."""
     dynamic = run("readelf", "-d", path)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
     check(needed and needed <= GLIBC, f"{path} needs {sorted(needed - GLIBC)}")
+    newest = max(tuple(map(int, number.split("."))) for number in re.findall(r"Name: GLIBC_([\d.]+)", run("readelf", "-V", path)))
+    check(newest <= (2, 34), f"{path} needs glibc {'.'.join(map(str, newest))}")
     check("RUNPATH" not in dynamic and "RPATH" not in dynamic, f"{path} has a RUNPATH")
     check(str(SOURCE).encode() not in path.read_bytes(), f"{path} contains the path {SOURCE}")
 
@@ -158,6 +160,9 @@ def main():
             check((installed / f"usr/share/man/man1/{program}.1.gz").exists(), f"{program} has no manual page in the package")
         check_library(release, pathlib.Path(folder).resolve() / "library")
         worker = check_worker(release, pathlib.Path(folder).resolve(), installed.resolve() / "usr/bin")
+    wheel = the_only(release, "sluice_train-*.whl")
+    run(SOURCE / "tools/check_wheel.py", wheel)
+    print(run(SOURCE / "tests/packaging/wheel_test.py", wheel, grpc), end="")
     run(SOURCE / "tests/packaging/chart_registry_test.py", the_only(release, "sluice-*.tgz"), SOURCE / ".deps/chart/bin/helm")
     if len(sys.argv) == 3:
         again = pathlib.Path(sys.argv[2])

@@ -34,8 +34,8 @@ void StepMatrix(const optim::AdamWOptions& options, const at::Tensor& parameter,
   const at::Tensor& mean = state->exp_avg();
   mean.lerp_(gradient, 1 - std::get<0>(options.betas()));
   const at::Tensor change = Orthogonalized(mean.flatten(1)).view_as(parameter);
-  const auto larger = static_cast<double>(
-      std::max(parameter.size(0), parameter.numel() / parameter.size(0)));
+  const auto larger =
+      static_cast<double>(std::max(parameter.size(0), parameter.numel() / parameter.size(0)));
   parameter.mul_(1 - options.lr() * options.weight_decay());
   parameter.add_(change, -options.lr() * kRootMeanSquare * std::sqrt(larger));
 }

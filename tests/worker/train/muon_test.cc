@@ -52,8 +52,9 @@ TEST(MuonTest, FollowsItsFormula) {
   torch::manual_seed(3);
   at::Tensor x = torch::randn({6, 10}).requires_grad_();
   at::Tensor want = x.detach().clone(), mean = torch::zeros({6, 10});
-  const auto optimizer = MakeOptimizer({.name = "muon", .lr = kRate, .beta1 = 0.8,
-                                        .weight_decay = 0.5}, {x}, {0}).value();
+  const auto optimizer =
+      MakeOptimizer({.name = "muon", .lr = kRate, .beta1 = 0.8, .weight_decay = 0.5}, {x}, {0})
+          .value();
   for (int i = 0; i < 5; ++i) {
     const at::Tensor gradient = torch::randn({6, 10});
     x.mutable_grad() = gradient.clone();
