@@ -78,7 +78,7 @@ def problems(root):
             yield from problems_of_target(found, name, programs)
         else:
             yield f"no stage {name}"
-    for wheels in (folder / "cuda-wheels.txt", root / "scripts/torch-wheels.txt"):
+    for wheels in (folder / "cuda-wheels.txt", folder / "python-wheels.txt", root / "scripts/torch-wheels.txt"):
         for line in wheels.read_text().splitlines():
             if not line.startswith("#") and not re.fullmatch(r"[\w-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line):
                 yield f"{wheels.name}: {line}: not pinned by version and hash"

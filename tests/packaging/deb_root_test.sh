@@ -6,8 +6,8 @@
 # same program. Needs root, mmdebstrap and the network. Without the package sluice-worker, the example is left out.
 # usage: deb_root_test.sh RELEASE     a folder that scripts/release.sh made
 set -euo pipefail
-cd "$(dirname "$0")"
 release=$(realpath "$1")
+cd "$(dirname "$0")"
 work=$(mktemp -d)
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT

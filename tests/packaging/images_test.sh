@@ -13,16 +13,16 @@ trap 'for one in "${containers[@]}"; do b rm "$one" >/dev/null; done; rm -rf "$w
 fail() { printf 'images_test: %s\n' "$*" >&2; exit 1; }
 export BUILDAH_ISOLATION=chroot
 
-root='' config=''
-open_image() {  # open_image NAME: sets `root` and `config`
+root=''
+open_image() {  # open_image NAME: sets `root`
   local container
   container=$(b from --quiet "oci-archive:$images/$1.tar")
   containers+=("$container")
   root=$(b mount "$container")
-  config=$(b inspect --type container --format '{{json .OCIv1.Config}}' "$container")
-  python3 - "$1" "$config" <<'END_OF_PROGRAM'
+  b inspect --type container "$container" >"$work/config.json"
+  python3 - "$1" "$work/config.json" <<'END_OF_PROGRAM'
 import json, sys
-name, config = sys.argv[1], json.loads(sys.argv[2])
+name, config = sys.argv[1], json.load(open(sys.argv[2]))["OCIv1"]["config"]
 assert config["User"] == "10001:10001", f"{name} runs as {config['User']}"
 labels = {key.rpartition(".")[2]: text for key, text in config["Labels"].items()}
 assert labels["title"] == name and labels["licenses"] == "Apache-2.0" and labels["version"], f"{name} has the labels {labels}"

@@ -145,7 +145,7 @@ def main():
     grpc = check_materials(the_only(release, "sluice-[0-9]*.spdx.json"))
     package = the_only(release, "sluice_*.deb")
     depends = run("dpkg-deb", "-f", package, "Depends").strip()
-    check(re.fullmatch(r"libc6 \(>= [\d.]+\)", depends), f"{package} depends on {depends}")
+    check(re.fullmatch(r"libc6 \(>= [\d.]+\), libgcc-s1 \(>= [\d.]+\)", depends), f"{package} depends on {depends}")
     with tempfile.TemporaryDirectory() as folder:
         run("tar", "-xf", the_only(release, "*.tar.gz"), "-C", folder)
         unpacked = the_only(pathlib.Path(folder), "sluice-*")
