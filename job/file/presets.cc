@@ -121,6 +121,7 @@ absl::Span<const Preset> Presets() { return kPresets; }
 
 std::vector<absl::string_view> PresetNames() {
   std::vector<absl::string_view> names;
+  names.reserve(kPresets.size());
   for (const Preset& preset : kPresets) names.push_back(preset.name);
   return names;
 }
