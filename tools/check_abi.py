@@ -4,7 +4,8 @@
 programs linked with one patch release run with the next. Additions are allowed; removed functions and changed types are not. Needs
 abidw and abidiff of Debian's abigail-tools, and a folder that CMake configured.
 
-usage: check_abi.py BUILD [--update]     --update writes the description anew, before the first release of a minor version
+usage: check_abi.py BUILD [--update]
+  --update     replaces the description. Use it only before the first release of a minor version.
 """
 import json
 import lzma

@@ -43,7 +43,7 @@ class Places {
   void Set(absl::string_view path, absl::string_view where) {
     places_[std::string(path)] = std::string(where);
   }
-  // Adds the places of keys that this object has not got.
+  // Adds the places of keys that this object does not have.
   void AddBelow(const Places& below) { places_.insert(below.places_.begin(), below.places_.end()); }
   bool Has(absl::string_view path) const { return places_.count(std::string(path)) > 0; }
   // Returns the place of the key. If the key was not given, returns the place of the nearest
