@@ -28,6 +28,8 @@ if(SLUICE_HARDEN AND NOT SLUICE_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "Release"
   add_compile_options(-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     add_compile_options(-fcf-protection=full)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    add_compile_options(-mbranch-protection=standard)
   endif()
   add_link_options(LINKER:-z,relro,-z,now,-z,noexecstack)
   include(CheckPIESupported)

@@ -6,8 +6,9 @@
 # Called by scripts/setup.sh --grpc.
 # Needs cargo, which fetches the crate grpcio-sys: it contains the source of gRPC.
 #
-# usage: scripts/grpc.sh           builds, if .deps/grpc is not of this recipe
-#        scripts/grpc.sh --built   exits with 0 if .deps/grpc is of this recipe
+# usage: scripts/grpc.sh                  builds, if .deps/grpc is not of this recipe
+#        scripts/grpc.sh --built          exits with 0 if .deps/grpc is of this recipe
+#        scripts/grpc.sh --arch aarch64   builds for ARM into .deps/grpc-aarch64, with the headers of .deps/arm64 (scripts/arm64.sh)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,12 +21,26 @@ prometheus=(prometheus-cpp 1.0.1-1 prometheus-cpp_1.0.1.orig.tar.gz 593e028d401d
 # Debian's static libraries of these source packages only fit programs, and the Python module is a shared library. The version
 # is that of the installed headers. SOURCE:PACKAGE-OF-HEADERS
 independent=(abseil:libabsl-dev protobuf:libprotobuf-dev re2:libre2-dev yaml-cpp:libyaml-cpp-dev)
-root=$PWD/.deps/grpc
-work=$PWD/.deps/grpc-build
-versions=$(dpkg-query -W -f='${source:Package} ${source:Version}, ' "${independent[@]#*:}" 2>/dev/null) || versions=none
-stamp_text="grpc $grpc_version from $crate $crate_version, ${highway[*]:0:2}, ${prometheus[*]:0:2}, ${versions}recipe 2"
-
 say() { printf 'grpc: %s\n' "$*"; }
+arch=$(uname -m) suffix='' sysroot='' toolchain=()
+if [ "${1:-}" = --arch ] && [ "${2:-$arch}" != "$arch" ]; then
+  arch=$2 suffix=-$2 sysroot=$PWD/.deps/arm64 toolchain=("-DCMAKE_TOOLCHAIN_FILE=$PWD/cmake/$2.cmake")
+  [ "$arch" = aarch64 ] || { say "this machine compiles for itself and aarch64, not for $arch" >&2; exit 2; }
+  scripts/arm64.sh
+fi
+root=$PWD/.deps/grpc$suffix
+work=$PWD/.deps/grpc-build$suffix
+# Packages in a folder are not installed, but their changelogs begin with "SOURCE (VERSION)".
+source_version() {  # source_version PACKAGE-OF-HEADERS
+  if [ -z "$sysroot" ]; then
+    dpkg-query -W -f='${source:Version}' "$1"
+  else
+    zcat "$sysroot/usr/share/doc/$1/changelog.Debian.gz" | sed -n '1s/.*(\(.*\)).*/\1/p'
+  fi
+}
+versions=
+for pair in "${independent[@]}"; do versions+="${pair%:*} $(source_version "${pair#*:}" 2>/dev/null || echo none), "; done
+stamp_text="grpc $grpc_version from $crate $crate_version, ${highway[*]:0:2}, ${prometheus[*]:0:2}, ${versions}recipe 2"
 
 check_sha256() {  # check_sha256 FILE WANTED
   local found
@@ -73,7 +88,7 @@ fetch_debian() {  # fetch_debian NAME VERSION FILE SHA-256: without Debian's pat
 # APT has checked the hashes that Debian signed. Debian's patches, such as fixes of vulnerabilities, are applied.
 fetch_patched() {  # fetch_patched NAME PACKAGE-OF-HEADERS
   local version
-  version=$(dpkg-query -W -f='${source:Version}' "$2")
+  version=$(source_version "$2")
   fetch_source "$1" "$version"
   [ ! -e "$work/$1.unpacked" ] || return 0
   rm -rf "${work:?}/$1"
@@ -83,14 +98,17 @@ fetch_patched() {  # fetch_patched NAME PACKAGE-OF-HEADERS
 
 # Programs of the release are hardened, and so are the libraries in them. CET needs all objects.
 flags="-g0 -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"
-[ "$(uname -m)" != x86_64 ] || flags="$flags -fcf-protection=full"
+case "$arch" in
+  x86_64) flags="$flags -fcf-protection=full" ;;
+  aarch64) flags="$flags -mbranch-protection=standard" ;;
+esac
 # The paths of the build folder must not be part of a release.
-flags="$flags -ffile-prefix-map=$work=."
+flags="$flags -ffile-prefix-map=$work=.${sysroot:+ -ffile-prefix-map=$sysroot=}"
 configure() {  # configure SOURCE BUILD OPTION...
   local source=$1 build=$2
   shift 2
   export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
-  cmake -G Ninja -S "$source" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
+  cmake -G Ninja -S "$source" -B "$build" "${toolchain[@]}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
     -DCMAKE_CXX_STANDARD=17 -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags" -DCMAKE_C_COMPILER_LAUNCHER=ccache \
     -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_INSTALL_PREFIX="$root" -DCMAKE_INSTALL_LIBDIR=lib "$@" >"$build.log" 2>&1 ||
     { cat "$build.log" >&2; exit 1; }
@@ -135,7 +153,7 @@ if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp_text" ]; then
 fi
 [ "${1:-}" != --built ] || exit 1
 # An interrupted build continues where it stopped.
-say "building gRPC $grpc_version (15 minutes on two cores)"
+say "building gRPC $grpc_version for $arch (15 minutes on two cores)"
 rm -rf "$root"
 mkdir -p "$work" "$root/lib"
 fetch_debian "${highway[@]}"
@@ -153,4 +171,4 @@ fetch_grpc
 build_grpc
 printf '%s\n' "$stamp_text" >"$root/stamp"
 rm -rf "$work"
-say "gRPC $grpc_version and its libraries: in .deps/grpc"
+say "gRPC $grpc_version and its libraries: in .deps/grpc$suffix"

@@ -6,7 +6,7 @@
 #
 # usage: scripts/setup.sh [--packages | --grpc | --python | --nvcc | --cuda]
 #   --packages installs only Debian's packages, which is all that `pip install .` needs
-#   --grpc does that, and builds the gRPC that a release contains into .deps/grpc (preset `static`)
+#   --grpc does that, and builds the gRPC that a release contains into .deps/grpc (preset `static`); options of scripts/grpc.sh can follow
 #   --python does that, installs the text of an example, and makes .deps/python, an environment with PyTorch for the tests of python/
 #   --nvcc also unpacks CUDA's compiler into .deps/cuda; it needs no GPU (-DSLUICE_CUDA=ON -DSLUICE_TORCH=OFF)
 #   --cuda does that and also unpacks LibTorch's GPU libraries (preset `cuda`)
@@ -165,6 +165,6 @@ else
   name_what_is_missing
 fi
 if [ "$want_libtorch" = yes ]; then install_libtorch; install_tensorboard; fi
-if [ "$want_grpc" = yes ]; then scripts/grpc.sh; fi
+if [ "$want_grpc" = yes ]; then scripts/grpc.sh "${@:2}"; fi
 if [ "$want_python" = yes ]; then install_python; fi
 if [ "$want_nvcc" = yes ]; then install_nvcc; fi

@@ -8,20 +8,21 @@ calls, so a program that contains them would show both even if Sluice's code had
 Before the programs, the test checks programs that it builds itself, each without one of the properties.
 """
 import pathlib
-import platform
 import re
 import subprocess
 import sys
 import tempfile
 
-IS_X86 = platform.machine() in ("x86_64", "AMD64")
+# By the machine of readelf: the name of the compiler's option that marks branch targets, its value, and the instruction that does so.
+MARKS = {"Advanced Micro Devices X86-64": ("-fcf-protection", "full", b"\xf3\x0f\x1e\xfa"),  # endbr64
+         "AArch64": ("-mbranch-protection", "standard", b"\x3f\x23\x03\xd5")}  # paciasp
 # A program contains a few branch targets from the C runtime even if its own functions are not marked.
 FEWEST_BRANCH_TARGETS = 20
 SAMPLE = "#include <cstdio>\n#include <cstring>\n" + "".join(
     f"extern \"C\" int F{i}(const char* text) {{ char copy[64]; std::strcpy(copy, text); return copy[{i}]; }}\n" for i in range(30)
 ) + "int (*volatile functions[])(const char*) = {" + ", ".join(f"F{i}" for i in range(30)) + "};\n" + (
     "int main(int count, char** arguments) { return functions[count % 30](arguments[0]); }\n")
-COMPILE = ["-O2", "-fPIE", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-fcf-protection=full"]
+COMPILE = ["-O2", "-fPIE", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"]
 LINK = ["-pie", "-Wl,-z,relro,-z,now,-z,noexecstack"]
 # Each row removes one property: the flags to add at the end, and a word of the complaint.
 WITHOUT = [
@@ -32,11 +33,14 @@ WITHOUT = [
     (["-fno-stack-protector"], "stack protector"),
     (["-U_FORTIFY_SOURCE"], "fortified"),
 ]
-WITHOUT_ON_X86 = [(["-fcf-protection=none"], "branch targets")]
 
 
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def machine(path):
+    return re.search(r"Machine:\s+(.+)", output("readelf", "-h", path))[1]
 
 
 def imports(path):
@@ -70,8 +74,9 @@ def missing_properties(path, program=True):
     yield from missing_calls(path)
     # The linker drops the CET note of a program if one object lacks it, as Debian 12's C runtime does. The instructions that
     # mark branch targets are there nevertheless.
-    if IS_X86 and output("objdump", "-d", "--no-show-raw-insn", path).count("endbr64") < FEWEST_BRANCH_TARGETS:
-        yield "does not mark its branch targets (-fcf-protection)"
+    option, _, mark = MARKS.get(machine(path), ("", "", b""))
+    if option and pathlib.Path(path).read_bytes().count(mark) < FEWEST_BRANCH_TARGETS:
+        yield f"does not mark its branch targets ({option})"
 
 
 def self_test(compiler):
@@ -81,13 +86,15 @@ def self_test(compiler):
         program = pathlib.Path(folder, "sample")
 
         def problems(removed):
-            flags = [flag for flag in COMPILE if IS_X86 or not flag.startswith("-fcf")]
-            output(compiler, "-w", *flags, *LINK, *removed, source, "-o", program)
+            output(compiler, "-w", *COMPILE, *LINK, *removed, source, "-o", program)
             return list(missing_properties(program))
 
-        assert problems([]) == [], problems([])
-        for removed, complaint in WITHOUT + (WITHOUT_ON_X86 if IS_X86 else []):
-            found = problems(removed)
+        problems([])  # The program tells the compiler's machine.
+        option, value, _ = MARKS.get(machine(program), ("", "", b""))
+        marked = [f"{option}={value}"] if option else []
+        assert problems(marked) == [], problems(marked)
+        for removed, complaint in WITHOUT + ([([f"{option}=none"], "branch targets")] if option else []):
+            found = problems(marked + removed)
             assert len(found) == 1 and complaint in found[0], f"a program built with {removed}: {found}"
 
 
