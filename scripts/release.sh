@@ -4,18 +4,26 @@
 # package, Debian packages of the C++ library and of sluice-worker with LibTorch, the wheel, the chart, bills of materials, the notes
 # of CHANGELOG.md and SHA256SUMS.
 #
-# usage: scripts/release.sh VERSION [DIR] [--without-worker]     DIR is build/release-VERSION
+# usage: scripts/release.sh VERSION [DIR] [--with-arm] [--without-worker]     DIR is build/release-VERSION
 #   VERSION must be the one of CMakeLists.txt and have a section in CHANGELOG.md. With the suffix ~rc1, for example, the
 #   notes are the section `Unreleased`. --without-worker leaves out sluice-worker, which takes minutes to compile.
+#   --with-arm also compiles the wheel for ARM (scripts/wheel.sh), which takes half an hour the first time.
 # DEBFULLNAME and DEBEMAIL are the maintainer that the Debian packages name.
 # SOURCE_DATE_EPOCH is the time of all files; the default is the time of the last commit. Packing the same
 # programs again gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-worker=ON
-if [ "${!#}" = --without-worker ]; then worker=OFF; set -- "${@:1:$#-1}"; fi
-version=${1:?usage: scripts/release.sh VERSION [DIR] [--without-worker]}
+worker=ON arm=OFF
+while [ $# -gt 0 ]; do
+  case "${!#}" in
+    --without-worker) worker=OFF ;;
+    --with-arm) arm=ON ;;
+    *) break ;;
+  esac
+  set -- "${@:1:$#-1}"
+done
+version=${1:?usage: scripts/release.sh VERSION [DIR] [--with-arm] [--without-worker]}
 out=$(realpath -m "${2:-build/release-$version}")
 say() { printf 'release: %s\n' "$*"; }
 
@@ -74,6 +82,7 @@ tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH
 
 scripts/deb.sh "$version" "$out" "$stage/$name" "$stage/library" "$stage/development" ${worker_tree:+"$worker_tree"}
 scripts/wheel.sh "$out"
+[ "$arm" = OFF ] || scripts/wheel.sh "$out" --arch aarch64
 scripts/chart.sh "$version" "$out"
 printf '%s\n' "$notes" | sed -e '/./,$!d' >"$out/NOTES.md"
 (cd "$out" && sha256sum -- *.tar.gz *.tgz *.deb *.whl *.spdx.json >SHA256SUMS)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the files of a wheel run on the systems that its name promises (manylinux_2_35: glibc 2.35 and GCC 12's libstdc++), and
-contain no path of the machine that built them.
+"""Checks that the files of a wheel run on the systems that its name promises (manylinux_2_35: glibc 2.35 and GCC 12's libstdc++; and its
+processor), and contain no path of the machine that built them.
 
 usage: check_wheel.py WHEEL
 """
@@ -15,7 +15,9 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What PEP 600 allows by the name of the wheel: prefix of a symbol's version -> the newest version. It also lists libraries.
 NEWEST = {"manylinux_2_35": {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}}
-LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
+# The wheel's word for a processor -> readelf's word, and the loader of glibc.
+MACHINES = {"x86_64": ("Advanced Micro Devices X86-64", "ld-linux-x86-64.so.2"), "aarch64": ("AArch64", "ld-linux-aarch64.so.1")}
 
 
 def output(*command):
@@ -42,7 +44,8 @@ def self_test():
 
 def problems(wheel):
     newest = next((versions for name, versions in NEWEST.items() if f"-{name}_" in wheel.name), None)
-    if newest is None:
+    machine, loader = next((found for name, found in MACHINES.items() if wheel.stem.endswith(f"_{name}")), (None, None))
+    if newest is None or machine is None:
         yield "its name promises nothing that this script knows"
         return
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
@@ -52,8 +55,10 @@ def problems(wheel):
             yield f"has {len(files)} files of machine code, not the module and two programs"
         for file in files:
             dynamic = output("readelf", "-d", file)
-            extra = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)) - LIBRARIES
+            extra = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)) - LIBRARIES - {loader}
             found = [f"needs {name}" for name in sorted(extra)] + list(problems_of(output("readelf", "-V", file), newest))
+            if f" {machine}\n" not in output("readelf", "-h", file):
+                found.append(f"is not for {machine}")
             if "RUNPATH" in dynamic or "RPATH" in dynamic:
                 found.append("has a RUNPATH")
             if str(ROOT).encode() in file.read_bytes():

@@ -10,6 +10,7 @@ import filecmp
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -160,8 +161,9 @@ def main():
             check((installed / f"usr/share/man/man1/{program}.1.gz").exists(), f"{program} has no manual page in the package")
         check_library(release, pathlib.Path(folder).resolve() / "library")
         worker = check_worker(release, pathlib.Path(folder).resolve(), installed.resolve() / "usr/bin")
-    wheel = the_only(release, "sluice_train-*.whl")
-    run(SOURCE / "tools/check_wheel.py", wheel)
+    for wheel in release.glob("*.whl"):
+        run(SOURCE / "tools/check_wheel.py", wheel)
+    wheel = the_only(release, f"sluice_train-*_{platform.machine()}.whl")
     print(run(SOURCE / "tests/packaging/wheel_test.py", wheel, grpc), end="")
     run(SOURCE / "tests/packaging/chart_registry_test.py", the_only(release, "sluice-*.tgz"), SOURCE / ".deps/chart/bin/helm")
     if len(sys.argv) == 3:
