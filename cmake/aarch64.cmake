@@ -7,7 +7,9 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 get_filename_component(sluice_deps ${CMAKE_CURRENT_LIST_DIR}/../.deps ABSOLUTE)
 set(CMAKE_SYSROOT ${sluice_deps}/arm64 CACHE PATH "Debian's packages for ARM")  # tools/make_sbom.py reads it.
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
-set(CMAKE_FIND_ROOT_PATH ${CMAKE_SYSROOT} ${sluice_deps}/grpc-aarch64)
+# The libraries of the release come first. Those of Debian that have the same names are for programs alone: a module of theirs takes
+# static thread-local memory, of which a process has too little.
+set(CMAKE_FIND_ROOT_PATH ${sluice_deps}/grpc-aarch64 ${CMAKE_SYSROOT})
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)

@@ -18,6 +18,8 @@ NEWEST = {"manylinux_2_35": {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": 
 LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
 # The wheel's word for a processor -> readelf's word, and the loader of glibc.
 MACHINES = {"x86_64": ("Advanced Micro Devices X86-64", "ld-linux-x86-64.so.2"), "aarch64": ("AArch64", "ld-linux-aarch64.so.1")}
+# A relocation of code that takes static thread-local memory. A process on ARM has little of it for modules, and NumPy's may use it up.
+STATIC_MEMORY = "R_AARCH64_TLS_TPREL"
 
 
 def output(*command):
@@ -59,6 +61,8 @@ def problems(wheel):
             found = [f"needs {name}" for name in sorted(extra)] + list(problems_of(output("readelf", "-V", file), newest))
             if f" {machine}\n" not in output("readelf", "-h", file):
                 found.append(f"is not for {machine}")
+            if file.suffix == ".so" and STATIC_MEMORY in output("readelf", "-rW", file):
+                found.append("takes static thread-local memory: some library in it was compiled for programs alone")
             if "RUNPATH" in dynamic or "RPATH" in dynamic:
                 found.append("has a RUNPATH")
             if str(ROOT).encode() in file.read_bytes():
