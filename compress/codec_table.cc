@@ -233,7 +233,7 @@ constexpr CodecEntry kCodecs[] = {
            &On<Algorithm::kThreshold>)},
     {CodecId::kTopKExact, "topk_exact", "topk_exact:1%+int4",
      "exactly the largest share of each chunk: slower, and no better than topk", LevelKind::kShare,
-     "density", 0, 1, kIndex, true, Aggregation::kAdditive, &MakeTopKExact,
+     "density", 0, 1, kBlockScope | kIndex, true, Aggregation::kAdditive, &MakeTopKExact,
      Facts(&Sparse, nullptr, &SparsePrice, true, &LevelSent, false, &Never, nullptr)},
     {CodecId::kThreshold, "threshold", "threshold:1e-3+int4",
      "all elements of at least this magnitude: bytes follow the gradients' size",
