@@ -22,10 +22,7 @@ struct Grid {
 
 Grid GridOf(size_t count, uint32_t rows) {
   if (rows == 0) return {.rows = 1, .columns = count, .tile_rows = 1, .tile_columns = kFlatBlock};
-  return {.rows = rows,
-          .columns = count / rows,
-          .tile_rows = kTileSide,
-          .tile_columns = kTileSide};
+  return {.rows = rows, .columns = count / rows, .tile_rows = kTileSide, .tile_columns = kTileSide};
 }
 
 // A part of the matrix.
@@ -52,8 +49,8 @@ void ForEachRow(absl::Span<const float> acc, const Grid& grid, const Tile& tile,
 // `candidates` has space for all elements of the tile.
 Limit LimitOf(absl::Span<const float> acc, const Grid& grid, const Tile& tile, double density,
               uint32_t* candidates) {
-  const auto wanted = static_cast<size_t>(
-      std::ceil(density * static_cast<double>(tile.height * tile.width)));
+  const auto wanted =
+      static_cast<size_t>(std::ceil(density * static_cast<double>(tile.height * tile.width)));
   MagnitudeBins bins;
   ForEachRow(acc, grid, tile, [&](absl::Span<const float> row) { bins.Add(row); });
   size_t above = 0;
@@ -141,9 +138,9 @@ size_t SelectLargestOfBlocks(absl::Span<const float> acc, uint32_t rows, double 
       for (size_t tile = 0; tile < across; ++tile) {
         const Tile part = tile_at(tile, row);
         std::copy_n(acc.data() + part.corner, part.width, copy);
-        of_band += SelectAbove(nothing, copy, part.width, std::bit_cast<float>(limits[tile]),
-                               static_cast<uint32_t>(part.corner), positions + of_band,
-                               values + of_band);
+        of_band +=
+            SelectAbove(nothing, copy, part.width, std::bit_cast<float>(limits[tile]),
+                        static_cast<uint32_t>(part.corner), positions + of_band, values + of_band);
       }
     }
     if (has_more_equals) of_band = DropEquals(grid, limits, equal, of_band, positions, values);

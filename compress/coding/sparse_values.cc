@@ -101,8 +101,8 @@ float TwoBitValue(const ValueLevels& levels, unsigned code) {
 
 void AppendTwoBits(const ValueLevels& levels, absl::Span<float> values, std::byte* codes) {
   for (size_t i = 0; i < values.size(); ++i) {
-    const unsigned code = static_cast<unsigned>(TwoBitStep(levels, values[i])) |
-                          (values[i] < 0 ? 2U : 0U);
+    const unsigned code =
+        static_cast<unsigned>(TwoBitStep(levels, values[i])) | (values[i] < 0 ? 2U : 0U);
     codes[i / 4] |= static_cast<std::byte>(code << (2 * (i % 4)));
     values[i] -= TwoBitValue(levels, code);
   }

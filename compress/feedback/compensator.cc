@@ -21,8 +21,7 @@ absl::Status CheckSize(size_t found, size_t wanted) {
 
 class ErrorFeedback final : public Compensator {
  public:
-  ErrorFeedback(size_t count, double decay)
-      : count_(count), decay_(static_cast<float>(decay)) {}
+  ErrorFeedback(size_t count, double decay) : count_(count), decay_(static_cast<float>(decay)) {}
 
   absl::Status Check(absl::Span<const float> gradient) const override {
     absl::Status size = CheckSize(gradient.size(), count_);

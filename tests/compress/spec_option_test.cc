@@ -22,11 +22,8 @@ constexpr uint64_t kSpecOptionSteps = 6;
 std::vector<std::byte> Sent(const CodecSpec& spec) {
   std::vector<ChunkConfig> configs;
   for (uint32_t id = 0; id < 2; ++id) {
-    configs.push_back({.count = kSpecOptionCount,
-                       .spec = spec,
-                       .id = id,
-                       .tensor = id,
-                       .rows = kSpecOptionRows});
+    configs.push_back(
+        {.count = kSpecOptionCount, .spec = spec, .id = id, .tensor = id, .rows = kSpecOptionRows});
   }
   Compressor compressor(configs, {.seed = 3, .sender = 1});
   std::vector<std::byte> sent;
@@ -83,9 +80,8 @@ TEST_P(SpecOption, EveryValueFormatChangesWhatIsSent) {
   const CodecEntry& entry = FindCodec(GetParam());
   if (!entry.values) GTEST_SKIP() << "the codec takes no value format";
   std::vector<std::vector<std::byte>> all;
-  for (const ValueFormat values :
-       {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8, ValueFormat::kSign,
-        ValueFormat::kTwoBit}) {
+  for (const ValueFormat values : {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8,
+                                   ValueFormat::kSign, ValueFormat::kTwoBit}) {
     CodecSpec spec = SpecAt(entry, SpecOptionLevels(entry).back());
     spec.values = values;
     all.push_back(Sent(spec));
@@ -163,9 +159,8 @@ TEST(Receivers, TakeNoExponents) {
               std::vector<std::byte>(kSpecOptionCount / 256), &frame);
   ASSERT_TRUE(ValidateFrame(frame, kSpecOptionCount).ok());
   for (const CodecEntry& entry : Codecs()) {
-    const ChunkConfig config{.count = kSpecOptionCount,
-                             .spec = *ParseCodecSpec(entry.example),
-                             .rows = kSpecOptionRows};
+    const ChunkConfig config{
+        .count = kSpecOptionCount, .spec = *ParseCodecSpec(entry.example), .rows = kSpecOptionRows};
     EXPECT_FALSE(MakeAggregator(config, 2)->Validate(0, frame).ok()) << entry.name;
   }
 }

@@ -191,9 +191,9 @@ class SparseValues {
 
  private:
   constexpr int Bits() const {
-    return format_ == Fp16Values::kFormat   ? Fp16Values::kBits
-           : format_ == Int8Values::kFormat ? Int8Values::kBits
-           : format_ == Int4Values::kFormat ? Int4Values::kBits
+    return format_ == Fp16Values::kFormat     ? Fp16Values::kBits
+           : format_ == Int8Values::kFormat   ? Int8Values::kBits
+           : format_ == Int4Values::kFormat   ? Int4Values::kBits
            : format_ == TwoBitValues::kFormat ? TwoBitValues::kBits
                                               : SignValues::kBits;
   }

@@ -27,9 +27,9 @@ std::vector<float> NormalValues(size_t count, uint64_t seed) {
 std::vector<float> KeptValues(const std::string& spec, const std::vector<float>& values,
                               uint32_t rows, std::vector<std::byte>* frame) {
   EncodeScratch scratch;
-  EXPECT_TRUE(EncodeFrame(*CodecFor(spec),
-                          {.gradient = values, .rows = rows, .scratch = &scratch}, frame)
-                  .ok());
+  EXPECT_TRUE(
+      EncodeFrame(*CodecFor(spec), {.gradient = values, .rows = rows, .scratch = &scratch}, frame)
+          .ok());
   return Decode(*frame, values.size());
 }
 
@@ -40,13 +40,13 @@ TEST(SparseLoCo, AKeptElementTakesAsFewBitsAsPromised) {
     double density, bits;
     size_t count;
   };
-  for (const Case& test :
-       {Case{64.0 / 4096, 9.7, 81920}, {32.0 / 4096, 10.7, 196608}}) {
+  for (const Case& test : {Case{64.0 / 4096, 9.7, 81920}, {32.0 / 4096, 10.7, 196608}}) {
     const std::string spec =
         ToString(*ParseCodecSpec(absl::StrCat("topk_exact:", test.density, ",scope=block+2bit")));
     for (const uint32_t rows : {0u, 256u, 128u}) {
       std::vector<std::byte> frame;
-      const std::vector<float> decoded = KeptValues(spec, NormalValues(test.count, 3), rows, &frame);
+      const std::vector<float> decoded =
+          KeptValues(spec, NormalValues(test.count, 3), rows, &frame);
       const auto kept = static_cast<double>(
           std::count_if(decoded.begin(), decoded.end(), [](float x) { return x != 0; }));
       EXPECT_EQ(kept, test.density * static_cast<double>(test.count));

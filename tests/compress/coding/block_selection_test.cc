@@ -25,11 +25,9 @@ std::vector<uint32_t> SelectedBySorting(const std::vector<float>& acc, uint32_t 
   }
   std::vector<uint32_t> selected;
   for (auto& [at, block] : blocks) {
-    const auto wanted =
-        static_cast<size_t>(std::ceil(density * static_cast<double>(block.size())));
-    std::stable_sort(block.begin(), block.end(), [&](uint32_t a, uint32_t b) {
-      return std::abs(acc[a]) > std::abs(acc[b]);
-    });
+    const auto wanted = static_cast<size_t>(std::ceil(density * static_cast<double>(block.size())));
+    std::stable_sort(block.begin(), block.end(),
+                     [&](uint32_t a, uint32_t b) { return std::abs(acc[a]) > std::abs(acc[b]); });
     for (size_t i = 0; i < wanted; ++i) {
       if (acc[block[i]] != 0) selected.push_back(block[i]);
     }
@@ -50,8 +48,14 @@ void ExpectAsSorted(const std::vector<float>& acc, uint32_t rows) {
 }
 
 TEST(BlockSelection, SelectsTheLargestOfEachTile) {
-  for (const auto& [rows, columns] : {std::pair(64, 64), {128, 192}, {1, 1}, {3, 700}, {700, 3},
-                                      {65, 129}, {63, 63}, {200, 65}}) {
+  for (const auto& [rows, columns] : {std::pair(64, 64),
+                                      {128, 192},
+                                      {1, 1},
+                                      {3, 700},
+                                      {700, 3},
+                                      {65, 129},
+                                      {63, 63},
+                                      {200, 65}}) {
     ExpectAsSorted(HeavyTailed(static_cast<size_t>(rows) * static_cast<size_t>(columns), 7),
                    static_cast<uint32_t>(rows));
   }
