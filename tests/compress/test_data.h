@@ -55,7 +55,6 @@ inline std::vector<std::string> TestedSpecs() {
                             "topk:100%,index=bytes+sign",
                             "topk:10%+sign",
                             "topk_exact:5%",
-                            "topk_exact:1%,scope=block+2bit",
                             "topk_exact:1%,scope=block+2bit/ef:0.95",
                             "topk:5%+2bit",
                             "randomk:20%+2bit",
