@@ -149,7 +149,7 @@ Row SignRow(const std::string& spec, compress::SignScale scale, double floor) {
     return [blocks, scale](Sender* sender, size_t chunk) {
       const compress::EncodeInput input = sender->Input(chunk);
       compress::EncodeSigns(input.gradient.data(), input.residual.data(), scale,
-                            compress::SignZeros::kRoundUp, blocks->data(), blocks->size());
+                            compress::SignZeros::kAlternate, blocks->data(), blocks->size());
     };
   });
 }
