@@ -302,7 +302,7 @@ def streamed() -> dict[str, Any]:
             "elements": sum(count for _, (_, count) in closing) - sum(p.numel() for p in model.parameters()),
         }
         session.close()
-    codecs = {"compression": {"uplink": "topk:10%+int4", "downlink": "int8", "min_elements": 8}, "buffer_sync_interval": 2}
+    codecs = {"compression": {"uplink": "int4", "downlink": "topk:30%+int4", "min_elements": 8}, "buffer_sync_interval": 2}
     session = sluice.init(local_steps=6, quiet=True, job=STREAMING | AVERAGE | codecs)
     model = nn.Sequential(nn.Linear(6, 40), nn.BatchNorm1d(40), nn.Linear(40, 3))
     optimizer, _ = inner(model)
