@@ -52,6 +52,10 @@ TEST(Client, AJobThatStreamsFragmentsExchangesOneInEachStep) {
   const std::vector<std::vector<float>> changes = {std::vector<float>(600, -1),
                                                    std::vector<float>(500, -1)};
   std::vector<std::vector<float>> published = {std::vector<float>(600), std::vector<float>(500)};
+  ASSERT_TRUE(
+      (*session)
+          ->AgreeOnParameters({std::span<float>(published[0]), std::span<float>(published[1])})
+          .ok());
   std::vector<size_t> exchanged(2);
   for (int step = 1; step <= 2; ++step) {
     std::set<uint32_t> due;
@@ -61,7 +65,9 @@ TEST(Client, AJobThatStreamsFragmentsExchangesOneInEachStep) {
     }
     for (const uint32_t tensor : due) {
       const std::vector<float>& change = changes[tensor];
-      ASSERT_TRUE((*session)->Submit(tensor, {.data = change.data(), .size = change.size()}).ok());
+      const Status submitted =
+          (*session)->Submit(tensor, {.data = change.data(), .size = change.size()});
+      ASSERT_TRUE(submitted.ok()) << submitted.message;
     }
     ASSERT_TRUE((*session)->WaitFor(1).ok());
     for (const uint32_t tensor : due) {
