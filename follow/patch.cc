@@ -286,7 +286,7 @@ absl::Status Patch::Apply(const Digest& current, absl::Span<std::byte> weights) 
   if (!header_.anchor && current != header_.base) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the patch to version ", header_.version, " needs version ", header_.base_version,
-        " with SHA-256 ", ToHex(header_.base), ", but the model has SHA-256 ", ToHex(current),
+        " with digest ", ToHex(header_.base), ", but the model has digest ", ToHex(current),
         ": apply the patches in between, or begin with an anchor"));
   }
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -296,7 +296,7 @@ absl::Status Patch::Apply(const Digest& current, absl::Span<std::byte> weights) 
   const Digest result = WeightsDigest(header_.type, weights);
   if (result == header_.result) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      "the patch to version ", header_.version, " announces SHA-256 ", ToHex(header_.result),
+      "the patch to version ", header_.version, " announces digest ", ToHex(header_.result),
       ", but leads to ", ToHex(result), ": discard these weights and begin with an anchor"));
 }
 
