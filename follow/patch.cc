@@ -44,7 +44,7 @@ size_t ElementsOfChunk(uint64_t elements, uint64_t chunk) {
   return static_cast<size_t>(std::min<uint64_t>(kChunkElements, elements - chunk * kChunkElements));
 }
 
-absl::Status Refuse(absl::string_view problem) {
+absl::Status RefusePatch(absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("the patch ", problem));
 }
 
@@ -97,8 +97,8 @@ absl::StatusOr<PatchHeader> ReadFields(ByteReader* reader) {
   PatchHeader header;
   const auto* const entry = std::find_if(std::begin(kTypeIds), std::end(kTypeIds),
                                          [&](const auto& one) { return one.id == type; });
-  if (entry == std::end(kTypeIds)) return Refuse(absl::StrCat("has the unknown type ", type));
-  if (flags > kAnchorFlag) return Refuse(absl::StrCat("has unknown flags: ", flags));
+  if (entry == std::end(kTypeIds)) return RefusePatch(absl::StrCat("has the unknown type ", type));
+  if (flags > kAnchorFlag) return RefusePatch(absl::StrCat("has unknown flags: ", flags));
   header.type = entry->type;
   header.anchor = flags == kAnchorFlag;
   header.elements = reader->Read<uint64_t>();
@@ -108,42 +108,45 @@ absl::StatusOr<PatchHeader> ReadFields(ByteReader* reader) {
   header.base = reader->Read<Digest>();
   header.result = reader->Read<Digest>();
   if (reader->Read<uint64_t>() != 0 || reader->Read<uint32_t>() != 0) {
-    return Refuse("has reserved bytes that are not 0");
+    return RefusePatch("has reserved bytes that are not 0");
   }
   if (header.elements > kElementsMax) {
-    return Refuse(
+    return RefusePatch(
         absl::StrCat("has ", header.elements, " elements; at most ", kElementsMax, " are allowed"));
   }
   const bool anchor_fields = header.base_version == 0 && header.base == Digest{};
   if (header.anchor ? !anchor_fields : header.base_version >= header.version) {
-    return Refuse(absl::StrCat("has base version ", header.base_version, " and version ",
-                               header.version, ", which do not fit together"));
+    return RefusePatch(absl::StrCat("has base version ", header.base_version, " and version ",
+                                    header.version, ", which do not fit together"));
   }
-  if (!header.anchor && table_bytes > 0) return Refuse("has a tensor table, but is no anchor");
+  if (!header.anchor && table_bytes > 0) return RefusePatch("has a tensor table, but is no anchor");
   return header;
 }
 
 // Checks the magic, the format version, the size and the checksum. Returns the table.
 absl::StatusOr<absl::Span<const std::byte>> CheckEnvelope(absl::Span<const std::byte> bytes) {
-  if (!LooksLikePatch(bytes)) return Refuse("does not begin with SLUICEPT: is it another file?");
+  if (!LooksLikePatch(bytes))
+    return RefusePatch("does not begin with SLUICEPT: is it another file?");
   if (bytes.size() < kPatchHeaderSize) {
-    return Refuse(absl::StrCat("ends after ", bytes.size(), " bytes, in its header", kFetchAgain));
+    return RefusePatch(
+        absl::StrCat("ends after ", bytes.size(), " bytes, in its header", kFetchAgain));
   }
   ByteReader reader(bytes.subspan(kMagic.size()));
   const auto format_version = reader.Read<uint16_t>();
   if (format_version > kFormatVersion) {
-    return Refuse(absl::StrCat("has format version ", format_version, ", but this program reads ",
-                               kFormatVersion, ": use the version of Sluice that wrote it"));
+    return RefusePatch(absl::StrCat("has format version ", format_version,
+                                    ", but this program reads ", kFormatVersion,
+                                    ": use the version of Sluice that wrote it"));
   }
-  if (format_version == 0) return Refuse("has format version 0");
+  if (format_version == 0) return RefusePatch("has format version 0");
   reader.Read<uint16_t>();
   const auto table_bytes = reader.Read<uint32_t>();
   if (table_bytes > kLayoutBytesMax) {
-    return Refuse(absl::StrCat("has a tensor table of ", table_bytes, " bytes; at most ",
-                               kLayoutBytesMax, " are allowed"));
+    return RefusePatch(absl::StrCat("has a tensor table of ", table_bytes, " bytes; at most ",
+                                    kLayoutBytesMax, " are allowed"));
   }
   if (table_bytes > bytes.size() - kPatchHeaderSize) {
-    return Refuse(absl::StrCat("ends in its tensor table", kFetchAgain));
+    return RefusePatch(absl::StrCat("ends in its tensor table", kFetchAgain));
   }
   const absl::Span<const std::byte> table = bytes.subspan(kPatchHeaderSize, table_bytes);
   ByteReader end(bytes.subspan(kChecksumAt));
@@ -161,23 +164,24 @@ absl::StatusOr<Patch::Part> ReadPart(const PatchHeader& header, uint64_t chunk, 
   const auto checksum = reader->Read<uint32_t>();
   const std::string place = absl::StrCat("part ", chunk, " of ", ChunksOf(header.elements));
   if (!reader->ok()) {
-    return Refuse(absl::StrCat("ends before ", place, kFetchAgain));
+    return RefusePatch(absl::StrCat("ends before ", place, kFetchAgain));
   }
   uint32_t word = 0;
   std::memcpy(&word, first.data(), sizeof(word));
   Patch::Part part{.method = static_cast<ChunkMethod>(word >> kSizeBits),
                    .payload = reader->ReadBytes(word & kSizeMask)};
-  if (!reader->ok()) return Refuse(absl::StrCat("ends in ", place, kFetchAgain));
+  if (!reader->ok()) return RefusePatch(absl::StrCat("ends in ", place, kFetchAgain));
   if (checksum != ExtendCrc32c(Crc32c(first), part.payload)) {
     return absl::DataLossError(
         absl::StrCat("the checksum of the patch's ", place, " is wrong", kFetchAgain));
   }
   if (header.anchor && part.method != ChunkMethod::kRaw) {
-    return Refuse(absl::StrCat("is an anchor, but ", place, " does not hold complete weights"));
+    return RefusePatch(
+        absl::StrCat("is an anchor, but ", place, " does not hold complete weights"));
   }
   const absl::string_view problem = ChunkProblem(header.type, part.method, part.payload, count);
   if (!problem.empty()) {
-    return Refuse(
+    return RefusePatch(
         absl::StrCat("has an invalid ", place, ": ", problem, "; it was not written by Sluice"));
   }
   return part;
@@ -258,9 +262,10 @@ absl::StatusOr<Patch> Patch::Parse(absl::Span<const std::byte> bytes) {
     patch.layout_ = *std::move(layout);
     const absl::StatusOr<uint64_t> elements = CheckLayout(patch.layout_);
     if (!elements.ok() || *elements != header->elements) {
-      return Refuse("has another number of elements than its tensor table");
+      return RefusePatch("has another number of elements than its tensor table");
     }
-    if (Sha256Of(*table) != header->layout) return Refuse("has a wrong digest of its tensor table");
+    if (Sha256Of(*table) != header->layout)
+      return RefusePatch("has a wrong digest of its tensor table");
   }
   ByteReader reader(bytes.subspan(kPatchHeaderSize + table->size()));
   for (uint64_t chunk = 0; chunk < ChunksOf(header->elements); ++chunk) {
@@ -271,7 +276,7 @@ absl::StatusOr<Patch> Patch::Parse(absl::Span<const std::byte> bytes) {
     patch.parts_.push_back(*part);
   }
   if (reader.remaining() > 0) {
-    return Refuse(absl::StrCat("has ", reader.remaining(), " bytes after its last part"));
+    return RefusePatch(absl::StrCat("has ", reader.remaining(), " bytes after its last part"));
   }
   return patch;
 }

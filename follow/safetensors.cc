@@ -33,12 +33,12 @@ constexpr struct {
               {ElementType::kBfloat16, "BF16"},
               {ElementType::kFloat16, "F16"}};
 
-absl::Status Refuse(absl::string_view problem) {
+absl::Status RefuseFile(absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("the safetensors file ", problem));
 }
 
 absl::Status RefuseTensor(absl::string_view name, absl::string_view problem) {
-  return Refuse(absl::StrCat("has a tensor `", EscapeControls(name), "` ", problem));
+  return RefuseFile(absl::StrCat("has a tensor `", EscapeControls(name), "` ", problem));
 }
 
 // Parses the JSON. Refuses deep nesting and repeated keys, which the parser would overwrite.
@@ -56,11 +56,12 @@ absl::StatusOr<json> ParseHeader(absl::string_view text) {
     return !too_deep;
   };
   json header = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (too_deep) return Refuse("has a header with too many levels");
+  if (too_deep) return RefuseFile("has a header with too many levels");
   if (repeated.has_value()) {
-    return Refuse(absl::StrCat("has the key `", EscapeControls(*repeated), "` twice"));
+    return RefuseFile(absl::StrCat("has the key `", EscapeControls(*repeated), "` twice"));
   }
-  if (header.is_discarded() || !header.is_object()) return Refuse("has a header that is not JSON");
+  if (header.is_discarded() || !header.is_object())
+    return RefuseFile("has a header that is not JSON");
   return header;
 }
 
@@ -139,7 +140,7 @@ absl::StatusOr<std::vector<Entry>> ReadEntries(const json& header) {
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {
-      if (!IsMetadata(value)) return Refuse("has metadata that is not text");
+      if (!IsMetadata(value)) return RefuseFile("has metadata that is not text");
       continue;
     }
     absl::StatusOr<Entry> entry = ReadEntry(name, value);
@@ -204,12 +205,13 @@ absl::StatusOr<SafetensorsModel> ParseSafetensors(absl::Span<const std::byte> fi
   ByteReader reader(file);
   const auto header_bytes = reader.Read<uint64_t>();
   if (!reader.ok()) {
-    return Refuse(absl::StrCat("has ", file.size(), " bytes, which is too short for a header"));
+    return RefuseFile(absl::StrCat("has ", file.size(), " bytes, which is too short for a header"));
   }
   if (header_bytes > kSafetensorsHeaderMax || header_bytes > reader.remaining()) {
-    return Refuse(absl::StrCat("announces a header of ", header_bytes, " bytes, but the file has ",
-                               reader.remaining(), " more bytes and headers have at most ",
-                               kSafetensorsHeaderMax, ": is it another kind of file?"));
+    return RefuseFile(absl::StrCat("announces a header of ", header_bytes,
+                                   " bytes, but the file has ", reader.remaining(),
+                                   " more bytes and headers have at most ", kSafetensorsHeaderMax,
+                                   ": is it another kind of file?"));
   }
   const absl::Span<const std::byte> bytes = reader.ReadBytes(static_cast<size_t>(header_bytes));
   const absl::StatusOr<json> header =
@@ -230,9 +232,9 @@ absl::StatusOr<SafetensorsModel> ParseSafetensors(absl::Span<const std::byte> fi
     model.layout.push_back(std::move(entry.tensor));
   }
   if (end != reader.remaining()) {
-    return Refuse(absl::StrCat("has ", reader.remaining(),
-                               " bytes of values, but its tensors take ", end,
-                               ": is it complete?"));
+    return RefuseFile(absl::StrCat("has ", reader.remaining(),
+                                   " bytes of values, but its tensors take ", end,
+                                   ": is it complete?"));
   }
   if (const absl::StatusOr<uint64_t> checked = CheckLayout(model.layout); !checked.ok()) {
     return checked.status();

@@ -11,20 +11,21 @@
 namespace sluice::follow {
 namespace {
 
-absl::Status Refuse(const NamedShape& tensor, absl::string_view problem) {
+absl::Status RefuseShape(const NamedShape& tensor, absl::string_view problem) {
   return absl::InvalidArgumentError(
       absl::StrCat("tensor `", EscapeControls(tensor.name), "` ", problem));
 }
 
 absl::Status CheckName(const NamedShape& tensor) {
   if (tensor.name.empty() || tensor.name == "__metadata__") {
-    return Refuse(tensor, "has a reserved name");
+    return RefuseShape(tensor, "has a reserved name");
   }
   if (tensor.name.size() > kTensorNameMax) {
-    return Refuse(tensor, absl::StrCat("has a name of ", tensor.name.size(), " bytes; at most ",
-                                       kTensorNameMax, " are allowed"));
+    return RefuseShape(tensor, absl::StrCat("has a name of ", tensor.name.size(),
+                                            " bytes; at most ", kTensorNameMax, " are allowed"));
   }
-  if (ValidText(tensor.name) != tensor.name) return Refuse(tensor, "has a name that is not UTF-8");
+  if (ValidText(tensor.name) != tensor.name)
+    return RefuseShape(tensor, "has a name that is not UTF-8");
   return absl::OkStatus();
 }
 
@@ -34,7 +35,7 @@ absl::StatusOr<uint64_t> ElementsOf(const NamedShape& tensor) {
   uint64_t elements = 1;
   for (const uint64_t size : tensor.shape) {
     if (size > kElementsMax || (size > 0 && elements > kElementsMax / size)) {
-      return Refuse(tensor, absl::StrCat("has more than ", kElementsMax, " elements"));
+      return RefuseShape(tensor, absl::StrCat("has more than ", kElementsMax, " elements"));
     }
     elements *= size;
   }
@@ -51,18 +52,19 @@ absl::StatusOr<uint64_t> CheckLayout(const TensorLayout& layout) {
   size_t bytes = sizeof(uint32_t);
   for (const NamedShape& tensor : layout) {
     if (absl::Status name = CheckName(tensor); !name.ok()) return name;
-    if (!names.insert(tensor.name).second) return Refuse(tensor, "occurs twice");
+    if (!names.insert(tensor.name).second) return RefuseShape(tensor, "occurs twice");
     if (tensor.shape.size() > kRankMax) {
-      return Refuse(tensor, absl::StrCat("has ", tensor.shape.size(), " dimensions; at most ",
-                                         kRankMax, " are allowed"));
+      return RefuseShape(tensor, absl::StrCat("has ", tensor.shape.size(), " dimensions; at most ",
+                                              kRankMax, " are allowed"));
     }
     const absl::StatusOr<uint64_t> elements = ElementsOf(tensor);
     if (!elements.ok()) return elements.status();
     total += *elements;
     bytes += tensor.name.size() + 3 + tensor.shape.size() * sizeof(uint64_t);
     if (total > kElementsMax || bytes > kLayoutBytesMax) {
-      return Refuse(tensor, absl::StrCat("exceeds the limit of ", kElementsMax, " elements or of ",
-                                         kLayoutBytesMax, " bytes of names and shapes"));
+      return RefuseShape(tensor,
+                         absl::StrCat("exceeds the limit of ", kElementsMax, " elements or of ",
+                                      kLayoutBytesMax, " bytes of names and shapes"));
     }
   }
   return total;
