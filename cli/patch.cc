@@ -134,6 +134,9 @@ absl::Status Write(const std::string& path, absl::string_view bytes) {
 }
 
 std::string Amounts(const Patch& patch, size_t bytes) {
+  if (patch.header().anchor) {
+    return absl::StrCat(patch.header().elements, " weights, ", bytes, " bytes");
+  }
   const double changed = static_cast<double>(patch.changed());
   const double elements = static_cast<double>(patch.header().elements);
   std::string text =
@@ -280,7 +283,7 @@ nlohmann::ordered_json ToJson(const std::string& path, const LoadedPatch& loaded
                                  {"elements", header.elements},
                                  {"changed", loaded.patch->changed()},
                                  {"bytes", loaded.file.size()}};
-  if (loaded.patch->changed() > 0) {
+  if (!header.anchor && loaded.patch->changed() > 0) {
     json["bytes_per_changed_weight"] =
         static_cast<double>(loaded.file.size()) / static_cast<double>(loaded.patch->changed());
   }

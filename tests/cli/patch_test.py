@@ -102,6 +102,7 @@ class Patch(unittest.TestCase):
     def test_an_anchor_replaces_the_model(self):
         weights = self.make_chain(3)
         self.sluice("anchor", "v1.safetensors", "-o", "anchor.sluicepatch", "--model-version", 1)
+        self.assertIn("30001 weights, ", self.sluice("info", "anchor.sluicepatch"))
         self.sluice("apply", "anchor.sluicepatch", "2.sluicepatch", "-o", "new.safetensors")
         self.assertTrue(self.read("new.safetensors").endswith(weights[2]))
         header = json.loads(self.read("new.safetensors")[8:].split(b"}}")[0] + b"}}")
