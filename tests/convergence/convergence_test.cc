@@ -253,9 +253,10 @@ double Contraction(const compress::CodecSpec& spec) {
 }
 
 // Returns the codecs of CompensatedSpecs that a small problem can judge. Excludes codecs that send
-// very few elements per step, and feedback with a decay, which forgets a part of what it owes. Includes dgc, which needs low rates and long runs, only with the
-// table's examples. Without SLUICE_LONG, dgc has one codec, and codecs have compensators other than
-// their usual one only at the level of their example.
+// very few elements per step, and feedback with a decay, which forgets a part of what it owes.
+// Includes dgc, which needs low rates and long runs, only with the table's examples. Without
+// SLUICE_LONG, dgc has one codec, and codecs have compensators other than their usual one only at
+// the level of their example.
 std::vector<compress::CodecSpec> JudgedSpecs() {
   std::vector<compress::CodecSpec> judged;
   for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
