@@ -146,10 +146,12 @@ Row TernaryRow(const std::string& spec, double floor) {
 Row SignRow(const std::string& spec, compress::SignScale scale, double floor) {
   return KernelRow(spec, floor, [scale] {
     auto blocks = std::make_shared<std::vector<compress::SignBlock>>(kChunk / compress::kSignBlock);
-    return [blocks, scale](Sender* sender, size_t chunk) {
+    const auto zeros = scale == compress::SignScale::kTwoMeans ? compress::SignZeros::kPositive
+                                                               : compress::SignZeros::kAlternate;
+    return [blocks, scale, zeros](Sender* sender, size_t chunk) {
       const compress::EncodeInput input = sender->Input(chunk);
-      compress::EncodeSigns(input.gradient.data(), input.residual.data(), scale,
-                            compress::SignZeros::kRoundUp, blocks->data(), blocks->size());
+      compress::EncodeSigns(input.gradient.data(), input.residual.data(), scale, zeros,
+                            blocks->data(), blocks->size());
     };
   });
 }

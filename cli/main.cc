@@ -29,6 +29,7 @@
 #include "cli/doctor/doctor.h"
 #include "cli/explain.h"
 #include "cli/job_schema.h"
+#include "cli/patch_commands.h"
 #include "cli/presets.h"
 #include "cli/run.h"
 #include "cli/running_job_commands.h"
@@ -395,6 +396,7 @@ int Main(int argc, char** argv) {
                         &app, &chosen);
   AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
+  AddPatchCommands(&app, &chosen);
   AddCodecs(&app, &chosen);
   AddPresets(&app, &chosen);
   AddBench(&app, &chosen);

@@ -63,6 +63,9 @@ JobSummary Summarize(const job::JobSpec& job) {
           .outer_optimizer = std::string(local ? NameOf(job.local.outer_optimizer) : ""),
           .outer_lr = local ? job.local.outer_lr : 1,
           .outer_momentum = local && nesterov ? job.local.outer_momentum : 0,
+          .fragments = job.exchange.compression.layout.fragments,
+          .fragment_delay = job.local.fragment_delay,
+          .merge_alpha = job.local.merge_alpha,
           .merge_weights = std::string(NameOf(job.exchange.merge.weights)),
           .checkpoints = job.checkpoint.enabled(),
           .waits_for_all =

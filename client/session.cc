@@ -98,16 +98,6 @@ absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeClient(const SessionOptio
   return worker::MakeRemoteClient(std::move(remote));
 }
 
-// Loads a job, and refuses one that a Session cannot take part in.
-absl::StatusOr<job::JobSpec> LoadUsableJob(absl::string_view text, absl::string_view name) {
-  absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(text, name, {});
-  if (!job.ok() || !job::StreamsFragments(*job)) return job;
-  return absl::UnimplementedError(absl::StrCat(
-      name,
-      " streams fragments of the model, which only sluice-worker can do: remove `fragments`, "
-      "`fragment_delay` and `merge_alpha`, or train with sluice-worker"));
-}
-
 }  // namespace
 
 struct Session::State {
@@ -129,13 +119,13 @@ struct Session::State {
 };
 
 Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
-  const absl::StatusOr<job::JobSpec> job = LoadUsableJob(ToView(text), ToView(name));
+  const absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(ToView(text), ToView(name), {});
   if (!job.ok()) return FromStatus(job.status());
   return Summarize(*job);
 }
 
 Result<std::unique_ptr<Session>> Session::Create(const SessionOptions& options) {
-  const absl::StatusOr<job::JobSpec> job = LoadUsableJob(options.job, options.job_name);
+  const absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(options.job, options.job_name, {});
   if (!job.ok()) return FromStatus(job.status());
   absl::StatusOr<std::unique_ptr<worker::JobClient>> client = MakeClient(options, *job);
   if (!client.ok()) return FromStatus(client.status());
@@ -174,6 +164,15 @@ Status Session::AgreeOnParameters(const std::vector<std::span<float>>& parameter
 
 bool Session::BuffersDue() const {
   return state_->session != nullptr && state_->session->BuffersDue();
+}
+
+std::vector<TensorPart> Session::PartsDue() const {
+  std::vector<TensorPart> parts;
+  if (state_->session == nullptr) return parts;
+  for (const protocol::TensorPart& part : state_->session->PartsDue()) {
+    parts.push_back({.tensor = part.tensor, .offset = part.offset, .count = part.count});
+  }
+  return parts;
 }
 
 Status Session::SetWork(uint64_t samples, uint64_t steps) {

@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kLongestSpec = 256;
 constexpr uint32_t kLongestWarmup = 1 << 30;
 // Indexed by ValueFormat.
-constexpr absl::string_view kValueNames[] = {"fp16", "int4", "int8", "sign"};
+constexpr absl::string_view kValueNames[] = {"fp16", "int4", "int8", "sign", "2bit"};
 
 struct OptionName {
   absl::string_view name;
@@ -34,6 +34,7 @@ constexpr OptionName kOptionNames[] = {
     {"minmax", kMinMax},
     {"e5m2", kE5m2},
     {"scope=tensor", kTensorScope},
+    {"scope=block", kBlockScope},
     {"unbiased", kUnbiased},
     {"index=rice", kIndexRice},
     {"index=packed", kIndexPacked},
@@ -176,6 +177,14 @@ std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* com
     }
     return "the step size of diana must be above 0 and at most 1, as in diana:0.1";
   }
+  if (compensator->id == CompensatorId::kErrorFeedback) {
+    double value = 0;
+    if (ReadNumber(text, &value) && value > 0 && value < 1) {
+      compensator->level = value;
+      return "";
+    }
+    return "the decay of ef must be above 0 and below 1, as in ef:0.95";
+  }
   return absl::StrCat(name, " takes no argument");
 }
 
@@ -205,8 +214,13 @@ std::string PairProblem(const CodecSpec& spec) {
     return absl::StrCat(FindCodec(spec.codec).name, " cannot be combined with ",
                         CompensatorName(spec.compensator.id), ": ", refusal);
   }
+  // Refuse options that have no effect, because users would believe that they have one.
+  if (spec.compensator.id == CompensatorId::kErrorFeedback && spec.compensator.level != 0 &&
+      TraitsOf(spec.codec, spec.options).lossless) {
+    return absl::StrCat("a decay applies to what a codec leaves out, and ",
+                        FindCodec(spec.codec).name, " leaves nothing out; leave the decay out");
+  }
   if (spec.compensator.warmup == 0) return "";
-  // Refuse an option that has no effect, because users would believe that it has one.
   const double density = MakeCodec(spec)->density();
   if (density == 0) {
     return absl::StrCat("warmup lowers the density of a threshold step by step, and ",

@@ -47,7 +47,7 @@ enum class CodecId : uint8_t {
   kIntSum,
 };
 
-enum class ValueFormat : uint8_t { kFp16 = 0, kInt4 = 1, kInt8 = 2, kSign = 3 };
+enum class ValueFormat : uint8_t { kFp16 = 0, kInt4 = 1, kInt8 = 2, kSign = 3, kTwoBit = 4 };
 
 // Bits of CodecSpec::options.
 enum CodecOption : uint32_t {
@@ -67,14 +67,18 @@ enum CodecOption : uint32_t {
   kIndexBytes = 128,
   kIndexBitmap = 256,
   kIndex = kIndexRice | kIndexPacked | kIndexBytes | kIndexBitmap,
+  // scope=block: the density holds in each block of 4096 elements instead of in each chunk
+  // (block_selection.h).
+  kBlockScope = 512,
 };
 
 enum class CompensatorId : uint8_t { kErrorFeedback, kNone, kDgc, kEf21, kDiana };
 
 struct CompensatorSpec {
   CompensatorId id = CompensatorId::kErrorFeedback;
-  // dgc: the momentum, in [0, 1). diana: the step size of the memory, in (0, 1]; 0 derives the step
-  // size from the codec's variance (difference.h).
+  // ef: the residual is multiplied by this factor before each encoding (compensator.h). In (0, 1);
+  // 0 keeps all of it. dgc: the momentum, in [0, 1). diana: the step size of the memory, in (0, 1];
+  // 0 derives the step size from the codec's variance (difference.h).
   double level = 0;
   // dgc: clips a chunk's gradient to this multiple of its usual norm (dgc.h). Greater than 1, or 0
   // to disable clipping.

@@ -78,17 +78,23 @@ bool HasOuterMomentum(const JobSpec& spec) {
          spec.local.outer_optimizer == OuterOptimizer::kNesterov;
 }
 
-// Returns a warning, or an empty string if the outer optimizer's momentum suits local_steps. The
-// momentum sums the changes of about 1 / (1 - momentum) exchanges. bench/outer_step.py measures
-// what is lost if that is more than the steps between two exchanges.
+// The outer momentum sums the changes of about this many exchanges.
+long long ExchangesInMomentum(const JobSpec& spec) {
+  return std::llround(1 / (1 - spec.local.outer_momentum));
+}
+
+bool HasShortRounds(const JobSpec& spec) {
+  return HasOuterMomentum(spec) && spec.local.outer_momentum > kMomentumMax &&
+         ExchangesInMomentum(spec) > static_cast<long long>(spec.local.steps);
+}
+
+// Returns a warning, or an empty string if the outer optimizer's momentum suits local_steps.
+// bench/outer_step.py measures what is lost if the momentum sums more exchanges than there are
+// steps between two of them.
 std::string ShortRoundsWarning(const JobSpec& spec) {
-  if (!HasOuterMomentum(spec)) return "";
-  const long long exchanges = std::llround(1 / (1 - spec.local.outer_momentum));
-  if (spec.local.outer_momentum <= kMomentumMax ||
-      exchanges <= static_cast<long long>(spec.local.steps))
-    return "";
+  if (!HasShortRounds(spec)) return "";
   return absl::StrCat("outer_momentum ", spec.local.outer_momentum, " sums the changes of about ",
-                      exchanges, " exchanges, which trains badly with local_steps ",
+                      ExchangesInMomentum(spec), " exchanges, which trains badly with local_steps ",
                       spec.local.steps, ": use outer_momentum ", kMomentumMax,
                       " and outer_lr 0.6, or outer_optimizer average");
 }
@@ -106,8 +112,8 @@ std::string OuterMomentumWarning(const JobSpec& spec) {
   if (delaying.empty()) return "";
   return absl::StrCat(absl::StrJoin(delaying, " and "), delaying.size() == 1 ? " delays" : " delay",
                       " changes of weights and outer_momentum ", spec.local.outer_momentum,
-                      " amplifies delay: use outer_momentum ", kMomentumMax,
-                      " and outer_lr 1, or outer_optimizer average");
+                      " amplifies delay: use outer_momentum ", kMomentumMax, " and outer_lr ",
+                      HasShortRounds(spec) ? "0.6" : "1", ", or outer_optimizer average");
 }
 
 }  // namespace

@@ -31,6 +31,10 @@ bool Matches(absl::string_view pattern, absl::string_view name) {
   return p == pattern.size();
 }
 
+bool WantsWholeRows(const compress::CodecSpec& spec) {
+  return spec.codec == compress::CodecId::kPowerSgd || spec.has(compress::kBlockScope);
+}
+
 }  // namespace
 
 compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
@@ -59,8 +63,7 @@ std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTabl
   for (const TensorInfo& tensor : table) {
     bool wanted = false;
     for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
-      wanted = wanted ||
-               SpecForTensor(compression, tensor, direction).codec == compress::CodecId::kPowerSgd;
+      wanted = wanted || WantsWholeRows(SpecForTensor(compression, tensor, direction));
     }
     whole_rows.push_back(wanted);
   }

@@ -66,6 +66,20 @@ struct BlockPlane {
   uint64_t words[kSignBlock / 64] = {};
 };
 
+// Returns what becomes of zeros if there is a residual. A vote has no magnitude, so its zeros stay.
+// With two means, a block without values below zero has no magnitude for negative zeros.
+SignZeros RuleFor(SignScale scale) {
+  switch (scale) {
+    case SignScale::kMean:
+      return SignZeros::kAlternate;
+    case SignScale::kTwoMeans:
+      return SignZeros::kPositive;
+    case SignScale::kOne:
+      return SignZeros::kStay;
+  }
+  return SignZeros::kStay;
+}
+
 class SignCodec final : public Codec {
  public:
   SignCodec(FormatId format, SignScale scale, size_t scales)
@@ -114,9 +128,7 @@ void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) co
   std::byte* const payload = out->data() + start;
   SignBlock blocks[kSignTileBlocks];
   size_t zeros = layout.zeros_at;
-  // A vote has no magnitude, and a value that is lost for good must not change.
-  const SignZeros rule =
-      scale_ == SignScale::kOne || input.residual.empty() ? SignZeros::kStay : SignZeros::kRoundUp;
+  const SignZeros rule = input.residual.empty() ? SignZeros::kStay : RuleFor(scale_);
   ForEachTile<kSignTileBlocks * kSignBlock>(
       input, [&](size_t at, const float* gradient, float* residual, size_t count) {
         const size_t whole = count / kSignBlock, first = at / kSignBlock;

@@ -2,7 +2,6 @@
 #include "compress/codecs/sparse.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -12,6 +11,7 @@
 #include "base/check.h"
 #include "base/float_bits.h"
 #include "compress/coding/accumulator.h"
+#include "compress/coding/block_selection.h"
 #include "compress/coding/position_coding.h"
 #include "compress/coding/sparse_values.h"
 #include "compress/simd/compensate.h"
@@ -144,43 +144,17 @@ class ThresholdCodec final : public SparseCodec {
 
 class TopKExactCodec final : public SparseCodec {
  public:
-  explicit TopKExactCodec(const CodecSpec& spec) : SparseCodec(spec), density_(spec.level) {}
+  explicit TopKExactCodec(const CodecSpec& spec)
+      : SparseCodec(spec), density_(spec.level), per_block_(spec.has(kBlockScope)) {}
 
  private:
   size_t Keep(const EncodeInput& input, float* floor) const override;
+  size_t KeepOfChunk(const EncodeInput& input) const;
+  size_t KeepOfBlocks(const EncodeInput& input) const;
 
   const double density_;
+  const bool per_block_;
 };
-
-// The upper bits of a magnitude identify its bin: 8 bits of exponent and 3 of mantissa.
-constexpr int kSparseBinShift = 20;
-constexpr size_t kBins = 2048;
-
-// Counts values by bin, and finds the bin that contains the last of the `wanted` largest values.
-class BinCounts {
- public:
-  void Add(absl::Span<const float> values) {
-    for (const float value : values) ++counts_[MagnitudeBits(value) >> kSparseBinShift];
-  }
-  // Returns the bin that contains the last of the `wanted` largest values, or 0 if there are fewer
-  // values. Sets `*above` to the number of values in larger bins.
-  uint32_t BinOfLast(size_t wanted, size_t* above) const {
-    *above = 0;
-    for (size_t bin = kBins - 1; bin > 0; --bin) {
-      if (*above + counts_[bin] >= wanted) return static_cast<uint32_t>(bin);
-      *above += counts_[bin];
-    }
-    return 0;
-  }
-
- private:
-  std::array<uint32_t, kBins> counts_{};
-};
-
-float LowestOfBin(uint32_t bin) {
-  // The bits of the result are at least 1, so zeros are never kept.
-  return std::bit_cast<float>(std::max(bin << kSparseBinShift, uint32_t{1}));
-}
 
 // Returns a threshold that probably slightly more than `wanted` elements reach.
 float GuessThreshold(const EncodeInput& input, size_t wanted) {
@@ -214,7 +188,7 @@ size_t SelectAgain(const EncodeInput& input, float tau) {
 // Keeps the `wanted` largest of the first `found` elements in the scratch buffer, which are in
 // order of position. If several are equal, the ones at the lowest positions are kept.
 void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
-  BinCounts counts;
+  MagnitudeBins counts;
   counts.Add(absl::MakeConstSpan(scratch->values).first(found));
   size_t above = 0;
   const uint32_t bin = counts.BinOfLast(wanted, &above);
@@ -226,7 +200,7 @@ void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
   size_t size = 0;
   for (uint32_t i = 0; i < found; ++i) {
     scratch->numbers[size] = i;
-    size += MagnitudeBits(scratch->values[i]) >> kSparseBinShift == bin ? 1 : 0;
+    size += MagnitudeBins::BinOf(scratch->values[i]) == bin ? 1 : 0;
   }
   const auto begin = scratch->numbers.begin();
   const auto last_at = begin + static_cast<ptrdiff_t>(wanted - above) - 1;
@@ -242,23 +216,38 @@ void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
   }
 }
 
-size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
+size_t TopKExactCodec::KeepOfChunk(const EncodeInput& input) const {
   const auto wanted =
       static_cast<size_t>(std::ceil(density_ * static_cast<double>(input.gradient.size())));
   if (wanted == 0) return 0;
   // The guess affects only the speed, not the result.
-  const float guess = std::max(GuessThreshold(input, wanted), LowestOfBin(0));
+  const float guess = std::max(GuessThreshold(input, wanted), MagnitudeBins::LowestOf(0));
   size_t found = SelectSparse(input, guess);
-  if (found < wanted && guess > LowestOfBin(0)) {
-    BinCounts counts;
+  if (found < wanted && guess > MagnitudeBins::LowestOf(0)) {
+    MagnitudeBins counts;
     counts.Add(input.residual.empty() ? input.gradient : input.residual);
     size_t above = 0;
-    found = SelectAgain(input, LowestOfBin(counts.BinOfLast(wanted, &above)));
+    found = SelectAgain(input, MagnitudeBins::LowestOf(counts.BinOfLast(wanted, &above)));
   }
   if (found > wanted) {
     DropSmallest(found, wanted, input.scratch);
     found = wanted;
   }
+  return found;
+}
+
+size_t TopKExactCodec::KeepOfBlocks(const EncodeInput& input) const {
+  for (size_t i = 0; i < input.residual.size(); ++i) {
+    input.residual[i] = input.gradient[i] + input.residual[i];
+  }
+  const absl::Span<const float> acc = input.residual.empty() ? input.gradient : input.residual;
+  const size_t kept = SelectLargestOfBlocks(acc, input.rows, density_, input.scratch);
+  AtLeast(&input.scratch->numbers, kept);
+  return kept;
+}
+
+size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
+  const size_t found = per_block_ ? KeepOfBlocks(input) : KeepOfChunk(input);
   float smallest = std::numeric_limits<float>::max();
   for (size_t i = 0; i < found; ++i) {
     smallest = std::min(smallest, std::abs(input.scratch->values[i]));
@@ -283,7 +272,7 @@ bool SplitSparse(absl::Span<const std::byte> payload, SparseParts* parts) {
   parts->format = static_cast<ValueFormat>(reader.Read<uint8_t>());
   positions.coding = reader.Read<uint8_t>();
   positions.kept = reader.Read<uint32_t>();
-  if (parts->format > ValueFormat::kSign) return false;
+  if (!IsValueFormat(parts->format)) return false;
   if (!ReadLevels(parts->format, &reader, &parts->levels)) return false;
   if (!ReadFirstPlanes(&reader, &positions)) return false;
   parts->values = reader.ReadBytes(ValueBytes(parts->format, positions.kept));

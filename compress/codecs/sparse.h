@@ -6,7 +6,8 @@
 //   topk:d        |acc| >= a threshold that about a share d of elements reaches. The threshold
 //                 covers several chunks of the sender or only this chunk. If at least the share
 //                 d is kept, |acc - decoded|^2 <= (1 - d) |acc|^2.
-//   topk_exact:d  the ceil(d n) largest of the chunk; a tie goes to the lowest positions.
+//   topk_exact:d  the ceil(d n) largest of the chunk; a tie goes to the lowest positions. With
+//                 scope=block, the largest of each block (block_selection.h).
 //   threshold:t   |acc| >= t (Sahu et al. 2021). Larger gradients take more bytes.
 //
 // Zeros are never sent. A kept element takes the bits of its value and about entropy(d)/d bits for

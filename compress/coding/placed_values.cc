@@ -55,7 +55,7 @@ void AppendPlaced(ValueFormat format, absl::Span<float> values, EncodeScratch* s
 absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* values) {
   values->format = static_cast<ValueFormat>(reader->Read<uint8_t>());
   const auto gaps = reader->Read<uint8_t>();
-  if (values->format > ValueFormat::kSign) return "its value format is unknown";
+  if (!IsValueFormat(values->format)) return "its value format is unknown";
   if (gaps > 1) return "its flag for missing values is neither 0 nor 1";
   if (!ReadLevels(values->format, reader, &values->levels)) return "it is too short";
   values->places = values->kept = places;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/float_bits.h"
@@ -55,7 +56,75 @@ void AppendHalves(absl::Span<float> values, std::byte* codes) {
   }
 }
 
+bool HasFloor(ValueFormat format) {
+  return format == ValueFormat::kInt4 || format == ValueFormat::kTwoBit;
+}
+
+// Returns the levels of 2bit: the mean magnitudes on both sides of a border. The border starts at
+// the mean magnitude, and each step moves it to the middle between the means (Lloyd 1982).
+ValueLevels TwoMeans(absl::Span<const float> values) {
+  constexpr int kSteps = 2;
+  double low = MeanMagnitude(values);
+  double high = low;
+  for (int step = 0; step <= kSteps; ++step) {
+    const double border = (low + high) / 2;
+    double sums[2] = {0, 0};
+    size_t counts[2] = {0, 0};
+    for (const float value : values) {
+      const double magnitude = std::abs(value);
+      const size_t side = magnitude < border ? 0 : 1;
+      sums[side] += magnitude;
+      ++counts[side];
+    }
+    if (counts[0] == 0 || counts[1] == 0) break;
+    low = sums[0] / static_cast<double>(counts[0]);
+    high = sums[1] / static_cast<double>(counts[1]);
+  }
+  // The floor is at least the smallest level, as for `sign`.
+  ValueLevels levels;
+  levels.floor = std::max(ToShortFloat(static_cast<float>(low)), std::bit_cast<float>(0x100));
+  levels.step = ToShortFloat(std::max(static_cast<float>(high) - levels.floor, 0.0f));
+  if (!IsFinite(levels.floor + levels.step)) levels.step = OneDown(levels.step);
+  return levels;
+}
+
+// The nearer of the two levels; the upper one in the middle.
+int TwoBitStep(const ValueLevels& levels, float value) {
+  const float above = std::abs(value) - levels.floor;
+  return levels.step > 0 && above + above >= levels.step ? 1 : 0;
+}
+
+float TwoBitValue(const ValueLevels& levels, unsigned code) {
+  const float magnitude = levels.floor + static_cast<float>(code & 1) * levels.step;
+  return (code & 2) != 0 ? -magnitude : magnitude;
+}
+
+void AppendTwoBits(const ValueLevels& levels, absl::Span<float> values, std::byte* codes) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const unsigned code =
+        static_cast<unsigned>(TwoBitStep(levels, values[i])) | (values[i] < 0 ? 2U : 0U);
+    codes[i / 4] |= static_cast<std::byte>(code << (2 * (i % 4)));
+    values[i] -= TwoBitValue(levels, code);
+  }
+}
+
+void DecodeTwoBits(const ValueLevels& levels, absl::Span<const std::byte> codes, size_t first,
+                   absl::Span<float> values) {
+  const float table[] = {TwoBitValue(levels, 0), TwoBitValue(levels, 1), TwoBitValue(levels, 2),
+                         TwoBitValue(levels, 3)};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t at = first + i;
+    values[i] = table[(static_cast<unsigned>(codes[at / 4]) >> (2 * (at % 4))) & 3];
+  }
+}
+
 bool IsLevel(float level) { return level > 0 && IsFinite(level); }
+
+// Returns true if all of floor + q * step, for q up to `most`, are levels.
+bool AreTwoLevels(const ValueLevels& levels, int most) {
+  return IsLevel(levels.floor) && levels.step >= 0 &&
+         IsFinite(levels.floor + static_cast<float>(most) * levels.step);
+}
 
 bool IsZeroPadded(absl::Span<const std::byte> codes, uint64_t bits) {
   return bits % 8 == 0 || (static_cast<unsigned>(codes.back()) >> (bits % 8)) == 0;
@@ -73,6 +142,8 @@ size_t ValueBytes(ValueFormat format, size_t kept) {
       return kept;
     case ValueFormat::kSign:
       return (kept + 7) / 8;
+    case ValueFormat::kTwoBit:
+      return (kept + 3) / 4;
   }
   return 0;
 }
@@ -100,17 +171,20 @@ ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, flo
       // rounded to 0.
       levels.step = std::max(ToShortFloat(MeanMagnitude(values)), std::bit_cast<float>(0x100));
       break;
+    case ValueFormat::kTwoBit:
+      levels = TwoMeans(values);
+      break;
   }
   return levels;
 }
 
 void AppendLevels(ValueFormat format, const ValueLevels& levels, std::vector<std::byte>* out) {
-  if (format == ValueFormat::kInt4) WriteShortFloat(levels.floor, out);
+  if (HasFloor(format)) WriteShortFloat(levels.floor, out);
   if (format != ValueFormat::kFp16) WriteShortFloat(levels.step, out);
 }
 
 bool ReadLevels(ValueFormat format, ByteReader* reader, ValueLevels* levels) {
-  if (format == ValueFormat::kInt4) levels->floor = ReadShortFloat(reader);
+  if (HasFloor(format)) levels->floor = ReadShortFloat(reader);
   if (format != ValueFormat::kFp16) levels->step = ReadShortFloat(reader);
   return reader->ok();
 }
@@ -131,6 +205,8 @@ void AppendValues(ValueFormat format, const ValueLevels& levels, absl::Span<floa
     case ValueFormat::kSign:
       return ToSignBits(levels.step, values.data(), reinterpret_cast<uint8_t*>(codes),
                         values.size());
+    case ValueFormat::kTwoBit:
+      return AppendTwoBits(levels, values, codes);
   }
 }
 
@@ -152,11 +228,11 @@ absl::string_view WhatIsWrong(ValueFormat format, const ValueLevels& levels, siz
       return unused ? "it has an unused code" : "";
     }
     case ValueFormat::kInt4:
-      if (!IsLevel(levels.floor) || !(levels.step >= 0) ||
-          !IsFinite(levels.floor + kTopNibble * levels.step)) {
-        return "its levels are out of range";
-      }
+      if (!AreTwoLevels(levels, kTopNibble)) return "its levels are out of range";
       return IsZeroPadded(codes, uint64_t{kept} * 4) ? "" : "padding is not zero";
+    case ValueFormat::kTwoBit:
+      if (!AreTwoLevels(levels, 1)) return "its levels are out of range";
+      return IsZeroPadded(codes, uint64_t{kept} * 2) ? "" : "padding is not zero";
     case ValueFormat::kSign:
       if (!IsLevel(levels.step)) return "its levels are out of range";
       return IsZeroPadded(codes, kept) ? "" : "padding is not zero";
@@ -188,6 +264,8 @@ void DecodeValues(ValueFormat format, const ValueLevels& levels, absl::Span<cons
     case ValueFormat::kSign:
       return FromSignBits(levels.step, reinterpret_cast<const uint8_t*>(codes.data()), first,
                           values.data(), values.size());
+    case ValueFormat::kTwoBit:
+      return DecodeTwoBits(levels, codes, first, values);
   }
 }
 

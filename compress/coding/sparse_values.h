@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of sparse codecs: the kept elements of a chunk, in one of four formats.
+// Values of sparse codecs: the kept elements of a chunk, in one of five formats.
 // docs/wire-format.md defines the layouts.
 //
 //   fp16  IEEE half
 //   int8  code * step, code from -127 to 127; step = largest / 127
 //   int4  ±(floor + q * step), q from 0 to 7; no kept value is below `floor`
 //   sign  ±step, the mean magnitude (STC, Sattler et al. 2019)
+//   2bit  ±(floor + q * step), q 0 or 1: the mean magnitudes of the small and of the large values.
+//         Two steps of Lloyd's algorithm (Lloyd 1982) find the border between them
 //
 // Levels have at most 16 significant bits.
 #pragma once
@@ -22,9 +24,11 @@
 namespace sluice::compress {
 
 struct ValueLevels {
-  float floor = 0;  // Only for int4.
-  float step = 0;   // Only for int8, int4 and sign.
+  float floor = 0;  // Only for int4 and 2bit.
+  float step = 0;   // For all formats but fp16.
 };
+
+constexpr bool IsValueFormat(ValueFormat format) { return format <= ValueFormat::kTwoBit; }
 
 // Returns the number of bytes that `kept` values take in a frame.
 size_t ValueBytes(ValueFormat format, size_t kept);

@@ -21,7 +21,7 @@ absl::Status CheckSize(size_t found, size_t wanted) {
 
 class ErrorFeedback final : public Compensator {
  public:
-  explicit ErrorFeedback(size_t count) : count_(count) {}
+  ErrorFeedback(size_t count, double decay) : count_(count), decay_(static_cast<float>(decay)) {}
 
   absl::Status Check(absl::Span<const float> gradient) const override {
     absl::Status size = CheckSize(gradient.size(), count_);
@@ -32,6 +32,9 @@ class ErrorFeedback final : public Compensator {
                       std::vector<std::byte>* frame) override {
     // There is no residual while the codec is lossless and no values are owed.
     if (!codec.lossless()) residual_.resize(count_);
+    if (decay_ != 0) {
+      for (float& left : residual_) left *= decay_;
+    }
     input.residual = absl::MakeSpan(residual_);
     input.finite = true;
     return EncodeFrame(codec, input, frame);
@@ -51,6 +54,7 @@ class ErrorFeedback final : public Compensator {
 
  private:
   const size_t count_;
+  const float decay_;            // 0: none.
   std::vector<float> residual_;  // Empty if all values are zero.
 };
 
@@ -85,7 +89,7 @@ class NoFeedback final : public Compensator {
 std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count) {
   switch (spec.compensator.id) {
     case CompensatorId::kErrorFeedback:
-      return MakeErrorFeedback(count);
+      return MakeErrorFeedback(count, spec.compensator.level);
     case CompensatorId::kNone:
       return MakeNoFeedback(count);
     case CompensatorId::kDgc:
@@ -98,8 +102,8 @@ std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count
   return nullptr;
 }
 
-std::unique_ptr<Compensator> MakeErrorFeedback(size_t count) {
-  return std::make_unique<ErrorFeedback>(count);
+std::unique_ptr<Compensator> MakeErrorFeedback(size_t count, double decay) {
+  return std::make_unique<ErrorFeedback>(count, decay);
 }
 
 std::unique_ptr<Compensator> MakeNoFeedback(size_t count) {

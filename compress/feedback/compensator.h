@@ -47,7 +47,10 @@ std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count
 // Error feedback (Seide et al. 2014; Karimireddy et al. 2019): encodes acc = gradient + residual
 // and sets residual = acc - decoded. The residual starts at zero. A lossless codec sends the whole
 // residual.
-std::unique_ptr<Compensator> MakeErrorFeedback(size_t count);
+//
+// With a `decay` in (0, 1), acc = gradient + decay * residual (SparseLoCo, Sarfi et al. 2025). What
+// is not sent then fades like an outer momentum instead of being owed until it is sent.
+std::unique_ptr<Compensator> MakeErrorFeedback(size_t count, double decay = 0);
 
 // For `/noef`: values that a codec drops are lost.
 std::unique_ptr<Compensator> MakeNoFeedback(size_t count);

@@ -90,8 +90,9 @@ GpuEncoder::GpuEncoder(Device* device, size_t chunks)
 
 bool GpuEncoder::Encodes(const CodecSpec& spec) const {
   const CompensatorId compensator = spec.compensator.id;
-  return CodingOf(spec, 1, 0).has_value() &&
-         (compensator == CompensatorId::kErrorFeedback || compensator == CompensatorId::kNone);
+  return CodingOf(spec, 1, 0).has_value() && spec.values != ValueFormat::kTwoBit &&
+         (compensator == CompensatorId::kNone ||
+          (compensator == CompensatorId::kErrorFeedback && spec.compensator.level == 0));
 }
 
 absl::Status GpuEncoder::Prepare(Batch* batch) {

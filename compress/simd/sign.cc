@@ -94,13 +94,18 @@ HWY_INLINE size_t CountBits(const uint64_t* HWY_RESTRICT words) {
   return count;
 }
 
-// Removes the zeros of a block if at most half of its `elements` are zero.
-HWY_INLINE bool RoundUpZeros(size_t elements, SignBlock* HWY_RESTRICT block) {
+// Gives the zeros of a block a sign if at most half of its `elements` are zero.
+HWY_INLINE bool SignTheZeros(SignZeros rule, size_t elements, SignBlock* HWY_RESTRICT block) {
+  constexpr uint64_t kOddPositions = 0xAAAAAAAAAAAAAAAA;
+  if (rule == SignZeros::kStay) return false;
   const size_t zeros = CountBits(block->zero) - (kSignBlock - elements);
   if (zeros == 0 || 2 * zeros > elements) return false;
+  const uint64_t negative = rule == SignZeros::kAlternate ? kOddPositions : 0;
   for (size_t word = 0; word < kWords; ++word) {
     const size_t real = 64 * word < elements ? elements - 64 * word : 0;
-    block->zero[word] &= real < 64 ? ~uint64_t{0} << real : 0;
+    const uint64_t padding = real < 64 ? ~uint64_t{0} << real : 0;
+    block->negative[word] |= block->zero[word] & ~padding & negative;
+    block->zero[word] &= padding;
   }
   return true;
 }
@@ -135,7 +140,8 @@ HWY_INLINE void FindMeans(const float* HWY_RESTRICT acc, double sum, SignBlock* 
   }
 }
 
-template <bool kZeros>
+// `kZeros` are the zeros of the block: kStay if they decode to 0.
+template <SignZeros kZeros>
 HWY_INLINE void SubtractSigns(const SignBlock& block, float* HWY_RESTRICT residual) {
   const hn::CappedTag<float, 16> df;
   const auto zero = hn::Zero(df);
@@ -143,9 +149,15 @@ HWY_INLINE void SubtractSigns(const SignBlock& block, float* HWY_RESTRICT residu
   const auto below = hn::Set(df, -FromBfloat(block.below));
   for (size_t i = 0; i < kSignBlock; i += hn::Lanes(df)) {
     const auto acc = hn::LoadU(df, residual + i);
-    const auto decoded = hn::IfThenElse(hn::Lt(acc, zero), below, above);
-    const auto value = kZeros ? hn::IfThenZeroElse(hn::Eq(acc, zero), decoded) : decoded;
-    hn::StoreU(hn::Sub(acc, value), df, residual + i);
+    auto negative = hn::Lt(acc, zero);
+    if constexpr (kZeros == SignZeros::kAlternate) {
+      negative = MaskOfBits(df, block.negative[i / 64] >> (i % 64));
+    }
+    auto decoded = hn::IfThenElse(negative, below, above);
+    if constexpr (kZeros == SignZeros::kStay) {
+      decoded = hn::IfThenZeroElse(hn::Eq(acc, zero), decoded);
+    }
+    hn::StoreU(hn::Sub(acc, decoded), df, residual + i);
   }
 }
 
@@ -155,12 +167,14 @@ HWY_INLINE void EncodeBlocks(const float* HWY_RESTRICT gradient, float* HWY_REST
                              size_t elements) {
   for (size_t i = 0; i < count; ++i) {
     const double sum = AccumulateSigns<kScale == SignScale::kMean>(gradient, residual, &blocks[i]);
-    const bool no_zeros = zeros == SignZeros::kRoundUp && RoundUpZeros(elements, &blocks[i]);
+    const bool no_zeros = SignTheZeros(zeros, elements, &blocks[i]);
     FindMeans<kScale>(residual, sum, &blocks[i]);
-    if (no_zeros) {
-      SubtractSigns<false>(blocks[i], residual);
+    if (!no_zeros) {
+      SubtractSigns<SignZeros::kStay>(blocks[i], residual);
+    } else if (zeros == SignZeros::kPositive) {
+      SubtractSigns<SignZeros::kPositive>(blocks[i], residual);
     } else {
-      SubtractSigns<true>(blocks[i], residual);
+      SubtractSigns<SignZeros::kAlternate>(blocks[i], residual);
     }
     gradient += kSignBlock;
     residual += kSignBlock;

@@ -20,11 +20,16 @@ enum class SignScale {
 };
 
 // What becomes of the zeros in a block that also has other values.
+//
+// kPositive and kAlternate save the plane of zeros if at most half of a block is zero. The residual
+// sends the values of the zeros back later.
 enum class SignZeros {
   kStay,
-  // If at most half of a block is zero, its zeros count as values above zero, which saves their
-  // plane. The residual sends them back later.
-  kRoundUp,
+  // They count as values above zero.
+  kPositive,
+  // Those at even positions count as values above zero, and the others as values below. So they
+  // cancel in sums over the block.
+  kAlternate,
 };
 
 // The signs of a block. Bit i belongs to element i; the lowest bit of the first word is bit 0. An

@@ -6,9 +6,10 @@
 // In each step, call Submit for every tensor, or Skip once. Then call WaitFor until it returns a
 // result, and then Apply for every tensor. In mode local_sgd, each worker takes local_steps steps
 // of its own, submits how far each parameter went down (its value at the last exchange minus its
-// current one), and calls ApplyUpdate in place of Apply. Submit accepts tensors in any order; the
-// reverse of the table's order gives the best overlap. Submit may run on a different thread than
-// the other calls, but never on two threads at once.
+// current one), and calls ApplyUpdate in place of Apply. In a job that streams fragments, a step
+// exchanges only the parts that PartsDue returns, and local steps go on between Submit and WaitFor.
+// Submit accepts tensors in any order; the reverse of the table's order gives the best overlap.
+// Submit may run on a different thread than the other calls, but never on two threads at once.
 #pragma once
 
 #include <cstddef>
@@ -45,19 +46,22 @@ struct JobSummary {
   bool shards_update = false;  // True if the shards run the optimizer.
   // True if workers take steps of their own and send the resulting weight changes.
   bool sends_weights = false;
-  // These four describe mode local_sgd, and have their default values in other modes.
+  // These describe mode local_sgd, and have their default values in other modes.
   uint64_t local_steps = 1;       // Steps that each worker takes between two exchanges.
   std::string outer_optimizer{};  // How the shards apply changes: nesterov or average.
   double outer_lr = 1;
   double outer_momentum = 0;
+  uint32_t fragments = 1;       // Parts of the model that are exchanged in turns.
+  uint64_t fragment_delay = 0;  // Local steps from the begin of an exchange to its end.
+  double merge_alpha = 0;       // Weight of a worker's own parameters when it adopts a result.
   std::string merge_weights{};  // `equal`; or `tokens`, which needs calls of SetWork.
   bool checkpoints = false;
   // False if a step may close without some workers, because of a quorum or elastic membership.
   bool waits_for_all = true;
 };
 
-// Reads a job from YAML or JSON. Fails with INVALID_ARGUMENT and lists every problem with its line,
-// or with UNIMPLEMENTED if the job streams fragments. Messages use `name` as the name of the text.
+// Reads a job from YAML or JSON. Fails with INVALID_ARGUMENT and lists every problem with its line
+// and column. Messages use `name` as the name of the text.
 [[gnu::visibility("default")]] Result<JobSummary> ReadJob(std::string_view text,
                                                           std::string_view name);
 
@@ -147,6 +151,13 @@ struct Figures {
   double exposed_seconds = 0;  // Time spent in WaitFor.
 };
 
+// Elements of a tensor that are next to each other in storage order.
+struct TensorPart {
+  uint32_t tensor = 0;
+  uint64_t offset = 0;  // Index of the first element.
+  uint64_t count = 0;
+};
+
 // A tensor whose mean has arrived.
 struct ReadyTensor {
   uint32_t tensor = 0;
@@ -171,6 +182,10 @@ class [[gnu::visibility("default")]] Session {
 
   // Returns whether buffers are averaged in the open step, or in the next step if none is open.
   bool BuffersDue() const;
+  // Returns the parts of the trained tensors that the open step exchanges, or the next step if none
+  // is open, by tensor and offset. Submit each of these tensors as a whole; its other parts are
+  // ignored. These are all tensors, unless the job streams fragments.
+  std::vector<TensorPart> PartsDue() const;
   // Sets from how many samples (or tokens) and optimizer steps the contributions to the next step,
   // and to all later ones, are made. Call it before that step's first Submit. Only jobs with
   // `merge_weights: tokens` use the numbers, and they need both to be above 0.

@@ -69,6 +69,25 @@ constexpr std::array kPresets = {
                    "outer_momentum: 0.9\n"
                    "optimizer: {name: adamw}\n"
                    "compression: {uplink: bf16, downlink: bf16}\n"},
+    Preset{.name = "sparse_loco",
+           .method = "SparseLoCo: local steps, then the largest 64 of each 4096 changes with two "
+                     "bits each, and a residual that decays",
+           .source = "Sarfi et al. 2025, arXiv:2508.15706",
+           .differs =
+               "Two bits are a sign and one of two magnitudes; the paper's quantizer loses the "
+               "sign of small values.\n"
+               "Shards answer with the largest 6.25 % of the mean, enough for four workers, and "
+               "feed the rest back; the paper's workers gather all contributions.\n"
+               "The mean is over all workers, as in the paper. The published code divides by the "
+               "senders of each value: merge_over: senders.\n"
+               "The rate applies once; the published code applies it twice.",
+           .keys = "mode: local_sgd\n"
+                   "local_steps: 30\n"
+                   "outer_optimizer: average\n"
+                   "outer_lr: 1\n"
+                   "optimizer: {name: adamw, clip_norm: 1}\n"
+                   "compression: {uplink: 'topk_exact:1.5625%,scope=block+2bit/ef:0.95', downlink: "
+                   "'topk:6.25%+int8'}\n"},
     Preset{.name = "muloco",
            .method = "MuLoCo: DiLoCo with Muon in place of AdamW",
            .source = "Therien et al. 2025, arXiv:2505.23725",

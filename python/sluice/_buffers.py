@@ -39,14 +39,23 @@ class Buffers:
         self.rows: list[Row] = [(*describe(name, buffer)[:4], True) for name, buffer in named]
         self._first = first
         self._held: list[torch.Tensor] = []  # What the core reads until the step ends.
+        self._early = False  # `submit` was called early in the step that is open.
 
-    def submit(self, core: _sluice.Session) -> None:
-        """Hands the values over if they are due in this step."""
+    def submit(self, core: _sluice.Session, *, early: bool = False) -> None:
+        """Hands the values over if they are due in this step.
+
+        With `early`, it hands over copies, because training goes on before the step ends. The next call then does nothing.
+        """
+        if self._early:
+            self._early = False
+            return
+        self._early = early
         if not self.rows or not core.buffers_due():
             return
         if self.checksums:
             self.checksums.update()
-        self._held = [to_host(buffer.detach(), row) for buffer, row in zip(self.tensors, self.rows, strict=True)]
+        here = [to_host(buffer.detach(), row) for buffer, row in zip(self.tensors, self.rows, strict=True)]
+        self._held = [values.clone() for values in here] if early else here
         for i, host in enumerate(self._held):
             core.submit(self._first + i, host.data_ptr(), host.numel(), element_type(host), 1.0)
 

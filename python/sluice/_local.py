@@ -15,6 +15,7 @@ from ._errors import SluiceError
 from ._init import trainable
 from ._optimizer import DistributedOptimizer
 from ._session import Session, _in_a_word
+from ._streaming import Fragments
 
 
 class _AfterStep:
@@ -79,6 +80,20 @@ class _Rounds:
         self._check_optimizer(gradients=False)
         # What the parameters were at the last exchange, in their own type. In float32, the session has it already.
         self._begin: list[torch.Tensor] = []
+        self._fragments = Fragments(session, self._parameters, sync_every, samples_per_step) if self._streams() else None
+
+    def _streams(self) -> bool:
+        """Whether the job exchanges fragments while training goes on. Their parameters are in float32."""
+        job = self.session._job
+        if job.fragments == 1 and job.fragment_delay == 0 and job.merge_alpha == 0:
+            return False
+        for row, parameter in zip(self.session._rows, self._parameters, strict=True):
+            if parameter.dtype != torch.float32:
+                raise self._error(
+                    f"{row[0]} has dtype {parameter.dtype}, and a job with `fragments`, `fragment_delay` or `merge_alpha` needs float32 "
+                    "parameters: convert the model, or remove these keys"
+                )
+        return True
 
     def _error(self, text: str, code: str = "FAILED_PRECONDITION") -> SluiceError:
         return SluiceError(f"rank {self.session.rank}, {type(self).__name__}: {text}", code=code, rank=self.session.rank)
@@ -126,8 +141,8 @@ class _Rounds:
 
     @property
     def local_step(self) -> int:
-        """The number of steps since the last exchange: 0 if all ranks have the same parameters."""
-        return self._done
+        """The number of steps since all ranks had the same parameters. With `fragments`, that was when the block began."""
+        return self._done if self._fragments is None else self._fragments.steps
 
     def __enter__(self) -> Any:
         if self._hook is not None:
@@ -150,10 +165,14 @@ class _Rounds:
         self._hook = None
         if error is not None:
             self.session.abandon(_in_a_word(error))
-        elif self._done > 0:
+        elif self.local_step > 0:
             self.sync()
 
     def _stepped(self) -> None:
+        if self._fragments is not None:
+            self._check_optimizer(gradients=True)
+            self._fragments.stepped()
+            return
         self._done += 1
         if self._done == self._sync_every:
             self.sync()
@@ -168,6 +187,9 @@ class _Rounds:
             SluiceError: Another rank failed, or the optimizer trains a parameter that is not exchanged; the message names it.
         """
         self._check_optimizer(gradients=True)
+        if self._fragments is not None:
+            self._fragments.close()
+            return
         with torch.no_grad():
             self._exchange()
             while self.session._last is not None and self.session._last.steps_behind > 0:
@@ -223,6 +245,8 @@ class LocalSGD(_Rounds):
     - If the block raises, this rank abandons the session, and the other ranks end with the reason.
     - The state of the optimizer, such as momentum, stays each rank's own. Buffers are averaged every ``buffer_sync_interval`` exchanges.
     - A step that a loss scaler skips does not count, so all ranks must skip equally many.
+    - With ``fragments``, ``fragment_delay`` or ``merge_alpha`` in the job, parts of the model are exchanged in turns while training
+      goes on (Douillard et al. 2025, arXiv:2501.18512). Ranks then have equal parameters only after the block, or after `sync`.
 
     Stich (2018), "Local SGD Converges Fast and Communicates Little", arXiv:1805.09767.
 

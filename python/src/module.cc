@@ -97,6 +97,13 @@ class Session {
   bool BuffersDue() const {
     return WithoutGil([&] { return session_->BuffersDue(); });
   }
+  std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> PartsDue() const {
+    std::vector<std::tuple<uint32_t, uint64_t, uint64_t>> parts;
+    for (const auto& [tensor, offset, count] : WithoutGil([&] { return session_->PartsDue(); })) {
+      parts.emplace_back(tensor, offset, count);
+    }
+    return parts;
+  }
   void Submit(uint32_t tensor, uintptr_t address, size_t elements, int type, float scale) {
     const client::Gradient gradient{.data = reinterpret_cast<const void*>(address),
                                     .size = elements,
@@ -189,6 +196,9 @@ void BindValues(nb::module_& m) {
       .def_ro("outer_optimizer", &client::JobSummary::outer_optimizer)
       .def_ro("outer_lr", &client::JobSummary::outer_lr)
       .def_ro("outer_momentum", &client::JobSummary::outer_momentum)
+      .def_ro("fragments", &client::JobSummary::fragments)
+      .def_ro("fragment_delay", &client::JobSummary::fragment_delay)
+      .def_ro("merge_alpha", &client::JobSummary::merge_alpha)
       .def_ro("merge_weights", &client::JobSummary::merge_weights)
       .def_ro("checkpoints", &client::JobSummary::checkpoints)
       .def_ro("waits_for_all", &client::JobSummary::waits_for_all);
@@ -250,6 +260,7 @@ void BindSession(nb::module_& m) {
       .def("join", &Session::Join, "tensors"_a, "parameters_sha256"_a)
       .def("agree_on_parameters", &Session::AgreeOnParameters, "places"_a)
       .def("buffers_due", &Session::BuffersDue)
+      .def("parts_due", &Session::PartsDue)
       .def("set_work", &Session::SetWork, "samples"_a, "steps"_a)
       .def("submit", &Session::Submit, "tensor"_a, "address"_a, "elements"_a, "type"_a, "scale"_a)
       .def("skip", &Session::Skip)

@@ -140,7 +140,6 @@ def test_codecs_complete_the_compression_of_a_mapping() -> None:
         ({"job": {"compresion": {}}}, "INVALID_ARGUMENT", "did you mean 'compression'"),
         ({"job": {"workers": 3}}, "INVALID_ARGUMENT", "has 3 workers, and there are 1 ranks"),
         ({"job": {"mode": "async"}}, "UNIMPLEMENTED", "mode async"),
-        ({"job": {"mode": "local_sgd", "local_steps": 4, "fragments": 2}}, "UNIMPLEMENTED", "remove `fragments`"),
         ({"job": {"checkpoint": {"dir": "/tmp/c"}}}, "UNIMPLEMENTED", "a process that is alone has none: remove it, and save Session.state_dict()"),
         ({"job": {"checkpoint": {"dir": "/tmp/c"}}, "coordinator": "127.0.0.1:1", "local_steps": 2}, "UNIMPLEMENTED", "mode local_sgd has none"),
         ({"job": "/nowhere/job.yaml"}, "NOT_FOUND", "cannot read the job file /nowhere/job.yaml"),

@@ -14,6 +14,7 @@ from torch import nn
 
 import sluice
 from sluice._local import _AfterStep
+from sluice._streaming import begins_after
 
 AVERAGE = {"outer_optimizer": "average"}
 
@@ -68,6 +69,28 @@ def test_a_late_rank_skips_the_rounds_that_closed_without_it(ranks: list[Rank]) 
     assert (zero["seen"][:4], zero["seen"][-1]) == ([1, 2, 3, 4], 6)
     assert one["seen"][0] == 4  # One round of its own, and three that it skips.
     assert one["state"] == zero["state"]
+
+
+def test_streamed_fragments_are_those_of_one_process(ranks: list[Rank]) -> None:
+    zero, one = _said(ranks, "streamed")
+    for name, exchanges in (("average", 7), ("nesterov", 6)):
+        assert zero[name]["state"] == one[name]["state"]
+        assert zero[name]["apart"] < 1e-6 and one[name]["apart"] < 1e-6
+        assert zero[name]["exchanges"] == [exchanges, exchanges]
+        assert zero[name]["elements"] == 0  # The last exchanges have each element once.
+    assert zero["lossy"]["state"] == one["lossy"]["state"]
+
+
+@pytest.mark.parametrize(("every", "fragments"), [(1, 1), (6, 3), (7, 3), (5, 4), (20, 4), (64, 64)])
+def test_an_exchange_begins_when_its_share_of_the_round_is_over(every: int, fragments: int) -> None:
+    begun = [step for step in range(5 * every) if begins_after(step, every, fragments)]
+    assert begun == [e * every // fragments for e in range(1, 5 * fragments)]
+
+
+def test_streaming_needs_float32(alone: None) -> None:
+    model = nn.Linear(3, 2).to(torch.bfloat16)
+    with new_session(job=AVERAGE | {"fragment_delay": 1}) as session, pytest.raises(sluice.SluiceError, match="needs float32 parameters"):
+        sluice.LocalSGD(session, model, torch.optim.SGD(model.parameters(), lr=0.1), sync_every=2)
 
 
 def test_other_types_lose_no_small_change(ranks: list[Rank]) -> None:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,12 +33,51 @@ TEST(Client, ReadsAJob) {
   EXPECT_THAT(wrong.status().message, HasSubstr("settings:1:2: unknown key 'nam'"));
 }
 
-TEST(Client, AJobThatStreamsFragmentsIsRefused) {
-  const std::string text = "name: a\nmode: local_sgd\nlocal_steps: 4\nfragments: 2\n";
-  EXPECT_EQ(ReadJob(text, "job").status().code, StatusCode::kUnimplemented);
-  const auto session = Session::Create({.job = text});
-  EXPECT_EQ(session.status().code, StatusCode::kUnimplemented);
-  EXPECT_THAT(session.status().message, HasSubstr("remove `fragments`"));
+TEST(Client, AJobThatStreamsFragmentsExchangesOneInEachStep) {
+  const std::string text =
+      "name: a\nmode: local_sgd\nlocal_steps: 4\nfragments: 2\nfragment_delay: 1\n"
+      "merge_alpha: 0.5\nouter_optimizer: average\n"
+      "compression: {uplink: none, downlink: none}\n";
+  const auto job = ReadJob(text, "job");
+  ASSERT_TRUE(job.ok()) << job.status().message;
+  EXPECT_EQ(job->fragments, 2u);
+  EXPECT_EQ(job->fragment_delay, 1u);
+  EXPECT_EQ(job->merge_alpha, 0.5);
+  auto session = Session::Create({.job = text});
+  ASSERT_TRUE(session.ok()) << session.status().message;
+  EXPECT_TRUE((*session)->PartsDue().empty()) << "the session has not joined";
+  ASSERT_TRUE(
+      (*session)->Join({{.name = "a", .shape = {600}}, {.name = "b", .shape = {500}}}, "").ok());
+  // Each element goes down by 1 in each of the two steps.
+  const std::vector<std::vector<float>> changes = {std::vector<float>(600, -1),
+                                                   std::vector<float>(500, -1)};
+  std::vector<std::vector<float>> published = {std::vector<float>(600), std::vector<float>(500)};
+  ASSERT_TRUE(
+      (*session)
+          ->AgreeOnParameters({std::span<float>(published[0]), std::span<float>(published[1])})
+          .ok());
+  std::vector<size_t> exchanged(2);
+  for (int step = 1; step <= 2; ++step) {
+    std::set<uint32_t> due;
+    for (const TensorPart& part : (*session)->PartsDue()) {
+      exchanged[part.tensor] += part.count;
+      due.insert(part.tensor);
+    }
+    for (const uint32_t tensor : due) {
+      const std::vector<float>& change = changes[tensor];
+      const Status submitted =
+          (*session)->Submit(tensor, {.data = change.data(), .size = change.size()});
+      ASSERT_TRUE(submitted.ok()) << submitted.message;
+    }
+    ASSERT_TRUE((*session)->WaitFor(1).ok());
+    for (const uint32_t tensor : due) {
+      ASSERT_TRUE((*session)->ApplyUpdate(tensor, std::span<float>(published[tensor])).ok());
+    }
+  }
+  EXPECT_EQ(exchanged, (std::vector<size_t>{600, 500})) << "each element in one of two steps";
+  for (const std::vector<float>& values : published) {
+    EXPECT_EQ(values, std::vector<float>(values.size(), 1));
+  }
 }
 
 TEST(Client, ASessionWithoutServersExchangesWithItself) {

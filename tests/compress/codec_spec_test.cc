@@ -61,6 +61,9 @@ TEST(CodecSpec, CanonicalTextReadsBackEqual) {
       {"ternary:0.5,index=bitmap", "ternary:0.5,index=bitmap"},
       {"threshold:0.1,index=packed", "threshold:0.1,index=packed"},
       {"topk_exact:1%,index=rice/noef", "topk_exact:1%,index=rice/noef"},
+      {"topk_exact:1%,index=rice,scope=block+2bit/ef:0.95",
+       "topk_exact:1%,scope=block,index=rice+2bit/ef:0.95"},
+      {"int8/ef:0.50", "int8/ef:0.5"},
   };
   for (const auto& [text, canonical] : cases) {
     const CodecSpec spec = *ParseCodecSpec(text);
@@ -98,6 +101,10 @@ TEST(CodecSpec, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(ErrorOf("qsgd:4/ef"), HasSubstr("qsgd cannot be combined with ef"));
   EXPECT_THAT(ErrorOf("signsgd/ef"), HasSubstr("a vote has no magnitude"));
   EXPECT_THAT(ErrorOf("int8/dgc:0.9"), HasSubstr("leave elements out"));
+  EXPECT_THAT(ErrorOf("none/ef:0.9"), HasSubstr("leaves nothing out"));
+  for (const char* decay : {"0", "1", "-0.5", "x", ""}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("topk:1%/ef:", decay)), HasSubstr("must be above 0"));
+  }
 }
 
 TEST(CodecSpec, ErrorsNameTheNearest) {

@@ -284,6 +284,10 @@ class StepLaw : public ::testing::TestWithParam<CodecSpec> {
   const CodecEntry& Entry() const { return FindCodec(GetParam().codec); }
   CodecTraits Traits() const { return TraitsOf(GetParam().codec, GetParam().options); }
   CompensatorId Feedback() const { return GetParam().compensator.id; }
+  // Feedback with a decay forgets a part of what it owes.
+  bool OwesAllItLeavesOut() const {
+    return Feedback() == CompensatorId::kErrorFeedback && GetParam().compensator.level == 0;
+  }
 
   static OneChunk::Gradients Gradients(uint32_t senders, size_t count, uint64_t step) {
     OneChunk::Gradients gradients;
@@ -322,7 +326,7 @@ TEST_P(StepLaw, AnyInputGivesFramesThatAreTakenAndFiniteMeans) {
 
 // Tests the additive conservation law over steps with absent senders, refused frames or no frames.
 TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
-  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "another law applies";
+  if (!OwesAllItLeavesOut()) GTEST_SKIP() << "another law applies";
   if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "the error stays in the sketch";
   constexpr size_t kCount = 1536;
   for (const uint32_t senders : {1u, 2u, 8u}) {
@@ -393,7 +397,7 @@ TEST(Feedback, ConservesAcrossSwitchesOfCodecs) {
 }
 
 TEST_P(StepLaw, ConservesRecordedGradients) {
-  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "another law applies";
+  if (!OwesAllItLeavesOut()) GTEST_SKIP() << "another law applies";
   if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "the error stays in the sketch";
   OneChunk chunk(GetParam(), kRecordedCount, 2);
   std::vector<double> balance(kRecordedCount);
@@ -533,6 +537,9 @@ TEST_P(StepLaw, AGradientThatIsNotFiniteChangesNothing) {
 // values are lost, it must not converge.
 TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   if (Entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "a vote has no magnitude";
+  if (Feedback() == CompensatorId::kErrorFeedback && !OwesAllItLeavesOut()) {
+    GTEST_SKIP() << "values that stay small enough fade before they are sent";
+  }
   constexpr size_t kCount = 1536;
   // If a step sends one element in a thousand, an element may wait for a thousand steps.
   double density = MakeCodec(GetParam())->density();

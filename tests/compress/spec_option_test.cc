@@ -13,6 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kSpecOptionCount = 3072;
+// Two tiles of scope=block.
+constexpr uint32_t kSpecOptionRows = 24;
 constexpr uint64_t kSpecOptionSteps = 6;
 
 // Returns all bytes that a sender of two tensors sends in kSpecOptionSteps steps. One tensor has
@@ -20,11 +22,8 @@ constexpr uint64_t kSpecOptionSteps = 6;
 std::vector<std::byte> Sent(const CodecSpec& spec) {
   std::vector<ChunkConfig> configs;
   for (uint32_t id = 0; id < 2; ++id) {
-    configs.push_back({.count = kSpecOptionCount,
-                       .spec = spec,
-                       .id = id,
-                       .tensor = id,
-                       .rows = RowsOf(kSpecOptionCount)});
+    configs.push_back(
+        {.count = kSpecOptionCount, .spec = spec, .id = id, .tensor = id, .rows = kSpecOptionRows});
   }
   Compressor compressor(configs, {.seed = 3, .sender = 1});
   std::vector<std::byte> sent;
@@ -81,8 +80,8 @@ TEST_P(SpecOption, EveryValueFormatChangesWhatIsSent) {
   const CodecEntry& entry = FindCodec(GetParam());
   if (!entry.values) GTEST_SKIP() << "the codec takes no value format";
   std::vector<std::vector<std::byte>> all;
-  for (const ValueFormat values :
-       {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8, ValueFormat::kSign}) {
+  for (const ValueFormat values : {ValueFormat::kFp16, ValueFormat::kInt4, ValueFormat::kInt8,
+                                   ValueFormat::kSign, ValueFormat::kTwoBit}) {
     CodecSpec spec = SpecAt(entry, SpecOptionLevels(entry).back());
     spec.values = values;
     all.push_back(Sent(spec));
@@ -107,6 +106,22 @@ TEST_P(SpecOption, EveryArgumentOfDgcChangesWhatIsSent) {
   other.compensator.warmup = 4;
   if (ParseCodecSpec(ToString(other)).ok()) {
     EXPECT_NE(Sent(other), sent);
+  }
+}
+
+TEST_P(SpecOption, TheDecayOfFeedbackChangesWhatIsSent) {
+  const CodecEntry& entry = FindCodec(GetParam());
+  if (!CompensatorRefusal(entry.id, 0, CompensatorId::kErrorFeedback).empty()) {
+    GTEST_SKIP() << "the codec does not support feedback";
+  }
+  CodecSpec plain = *ParseCodecSpec(entry.example);
+  plain.compensator = {.id = CompensatorId::kErrorFeedback};
+  CodecSpec decaying = plain;
+  decaying.compensator.level = 0.5;
+  if (ParseCodecSpec(ToString(decaying)).ok()) {
+    EXPECT_NE(Sent(decaying), Sent(plain));
+  } else {
+    EXPECT_TRUE(TraitsOf(entry.id, 0).lossless);
   }
 }
 
@@ -144,9 +159,8 @@ TEST(Receivers, TakeNoExponents) {
               std::vector<std::byte>(kSpecOptionCount / 256), &frame);
   ASSERT_TRUE(ValidateFrame(frame, kSpecOptionCount).ok());
   for (const CodecEntry& entry : Codecs()) {
-    const ChunkConfig config{.count = kSpecOptionCount,
-                             .spec = *ParseCodecSpec(entry.example),
-                             .rows = RowsOf(kSpecOptionCount)};
+    const ChunkConfig config{
+        .count = kSpecOptionCount, .spec = *ParseCodecSpec(entry.example), .rows = kSpecOptionRows};
     EXPECT_FALSE(MakeAggregator(config, 2)->Validate(0, frame).ok()) << entry.name;
   }
 }

@@ -253,14 +253,17 @@ double Contraction(const compress::CodecSpec& spec) {
 }
 
 // Returns the codecs of CompensatedSpecs that a small problem can judge. Excludes codecs that send
-// very few elements per step. Includes dgc, which needs low rates and long runs, only with the
-// table's examples. Without SLUICE_LONG, dgc has one codec, and codecs have compensators other than
-// their usual one only at the level of their example.
+// very few elements per step, and feedback with a decay, which forgets a part of what it owes.
+// Includes dgc, which needs low rates and long runs, only with the table's examples. Without
+// SLUICE_LONG, dgc has one codec, and codecs have compensators other than their usual one only at
+// the level of their example.
 std::vector<compress::CodecSpec> JudgedSpecs() {
   std::vector<compress::CodecSpec> judged;
   for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
     const bool slow = (spec.codec == compress::CodecId::kBlockTopK && spec.level > 256) ||
                       (spec.codec == compress::CodecId::kRandomK && spec.level < 0.02);
+    const bool decays = spec.compensator.id == compress::CompensatorId::kErrorFeedback &&
+                        spec.compensator.level != 0;
     compress::CodecSpec plain = spec;
     plain.compensator =
         compress::ParseCodecSpec(compress::FindCodec(spec.codec).example)->compensator;
@@ -269,7 +272,7 @@ std::vector<compress::CodecSpec> JudgedSpecs() {
     const bool dgc = spec.compensator.id == compress::CompensatorId::kDgc;
     const bool usual = dgc ? spec.codec == compress::CodecId::kTopK
                            : example || spec.compensator.id == plain.compensator.id;
-    if (slow || !(usual || kLong || kShort)) continue;
+    if (slow || decays || !(usual || kLong || kShort)) continue;
     if (!dgc || (example && !absolute)) judged.push_back(spec);
   }
   return judged;

@@ -213,8 +213,27 @@ def write_events():
               + rng.randbytes(200))
 
 
+def write_patches():
+    for path in sorted((TESTS / "golden" / "patches").glob("*.txt")):
+        write("patch", "golden_" + path.stem, b"\x00" + bytes.fromhex(golden(path)["patch"].replace(" ", "")))
+    # Two parts without changes, of a patch with a wrong checksum: the fuzzer also tries it with the right ones.
+    header = b"SLUICEPT" + struct.pack("<HBBIQQQ", 1, 0, 0, 0, 2**20 + 5, 1, 2) + bytes(3 * 32 + 16)
+    write("patch", "two_parts", b"\x00" + header + bytes(16))
+    headers = {
+        "one": b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}', "empty": b"{}",
+        "two": b'{"b":{"dtype":"F32","shape":[1,1],"data_offsets":[4,8]},"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}',
+        "metadata": b'{"__metadata__":{"format":"pt"},"a":{"dtype":"F16","shape":[4,0],"data_offsets":[0,0]}}',
+        "types": b'{"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},"b":{"dtype":"I64","shape":[1],"data_offsets":[2,10]}}',
+        "repeated": b'{"a":{},"a":{}}', "deep": b'{"a":[[[[1]]]]}', "huge": b'{"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,1e99]}}'}
+    values = {"one": 4, "two": 8, "types": 10}
+    for name, text in headers.items():
+        write("safetensors", name, text + b"\n" + bytes(values.get(name, 0)))
+        write("safetensors", name + "_file", struct.pack("<Q", len(text)) + text + bytes(values.get(name, 0)))
+
+
 def main():
     write_snapshots()
+    write_patches()
     write_job_files()
     write_requests()
     write_folders()

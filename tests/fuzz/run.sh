@@ -10,7 +10,7 @@ seconds=${1:?how many seconds for each}
 shift
 names=("$@")
 if [ ${#names[@]} = 0 ]; then
-  names=(frame sum round_trip instruction_set receiver spec snapshot job_file http checkpoint handler)
+  names=(frame sum round_trip instruction_set receiver spec snapshot job_file http checkpoint handler patch safetensors)
 fi
 cd build/fuzz
 for name in "${names[@]}"; do

@@ -158,6 +158,11 @@ TEST(JobWarnings, AHighOuterMomentumNeedsManyLocalSteps) {
   EXPECT_THAT(JobWarnings(job),
               ElementsAre(AllOf(HasSubstr("outer_momentum 0.9 sums the changes of about 10"),
                                 HasSubstr("local_steps 9: use outer_momentum 0.5"))));
+  // A job with both problems gets one suggestion.
+  JobSpec delayed = job;
+  delayed.exchange.compression.uplink = Spec("topk:1%");
+  EXPECT_THAT(JobWarnings(delayed),
+              ElementsAre(HasSubstr("0.5 and outer_lr 0.6"), HasSubstr("0.5 and outer_lr 0.6")));
   job.local.steps = 10;
   EXPECT_THAT(JobWarnings(job), IsEmpty());
   job.local.steps = 1;

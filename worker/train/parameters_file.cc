@@ -5,15 +5,13 @@
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/torch.h>
 
-#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "follow/safetensors.h"
 #include "protocol/checkpoint/durable_file.h"
 
 namespace sluice::worker {
@@ -21,10 +19,6 @@ namespace {
 
 constexpr char kNoteRecord[] = "note.txt";
 constexpr size_t kNoteBytesMax = 4096;
-// The header is padded with spaces, so that the values begin at a multiple of this.
-constexpr size_t kSafetensorsAlignment = 8;
-static_assert(std::endian::native == std::endian::little,
-              "values are copied as they are in memory");
 
 // Returns the name of a type in safetensors; null if there is none.
 const char* SafetensorsType(at::ScalarType type) {
@@ -90,7 +84,7 @@ std::string FormatParameters(const torch::nn::Module& module) {
 }
 
 absl::StatusOr<std::string> FormatSafetensors(const NamedTensors& tensors) {
-  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
+  std::vector<follow::SafetensorsEntry> entries;
   std::string values;
   for (const auto& [name, tensor] : tensors) {
     const char* const type = SafetensorsType(tensor.scalar_type());
@@ -100,18 +94,13 @@ absl::StatusOr<std::string> FormatSafetensors(const NamedTensors& tensors) {
                        ", for which the safetensors format has no name"));
     }
     const at::Tensor rows = tensor.detach().to(at::kCPU).contiguous();
-    const size_t begin = values.size();
     values.append(static_cast<const char*>(rows.data_ptr()), rows.nbytes());
-    header[name] = {
-        {"dtype", type}, {"shape", rows.sizes().vec()}, {"data_offsets", {begin, values.size()}}};
+    entries.push_back({.name = name,
+                       .type = type,
+                       .shape = {rows.sizes().begin(), rows.sizes().end()},
+                       .bytes = rows.nbytes()});
   }
-  std::string text = header.dump();
-  text.append((kSafetensorsAlignment - text.size() % kSafetensorsAlignment) % kSafetensorsAlignment,
-              ' ');
-  const uint64_t size = text.size();
-  std::string file(sizeof(size), '\0');
-  std::memcpy(file.data(), &size, sizeof(size));
-  return absl::StrCat(file, text, values);
+  return follow::FormatSafetensorsHeader(entries) + values;
 }
 
 absl::Status SaveParameters(const std::string& bytes, const std::string& path) {

@@ -18,9 +18,7 @@ std::string FormatParameters(const NamedTensors& tensors, absl::string_view note
 // Formats all parameters and buffers of `module`.
 std::string FormatParameters(const torch::nn::Module& module);
 
-// Returns the content of a file in the safetensors format of Hugging Face, which contains no code:
-// the length of the header in 8 bytes, a JSON header with the type, shape and position of each
-// tensor, and the values in row-major order. All numbers are little-endian. Fails with
+// Returns the content of a file in the safetensors format (follow/safetensors.h). Fails with
 // INVALID_ARGUMENT if the format has no name for a tensor's type.
 absl::StatusOr<std::string> FormatSafetensors(const NamedTensors& tensors);
 

@@ -159,7 +159,7 @@ class SparseValues {
 
   // Reads the levels, which begin at `at`. Returns the address after them.
   constexpr const uint8_t* ReadLevels(const uint8_t* at) {
-    if (format_ == Int4Values::kFormat) {
+    if (HasFloor()) {
       levels_.floor = LoadShortFloat(at);
       at += 3;
     }
@@ -181,19 +181,24 @@ class SparseValues {
       return static_cast<float>(static_cast<int8_t>(codes_[i])) * levels_.step;
     }
     const uint32_t code = NumberAt(codes_, i, Bits());
-    const bool four = format_ == Int4Values::kFormat;
-    const float magnitude =
-        four ? levels_.floor + static_cast<float>(code & 7) * levels_.step : levels_.step;
-    const uint32_t sign = code >> (four ? 3 : 0) << 31;
+    // The last bit of a code is the sign. The others are a number of steps above the floor.
+    const int sign_at = Bits() - 1;
+    const auto steps = static_cast<float>(code & ((1U << sign_at) - 1));
+    const float magnitude = HasFloor() ? levels_.floor + steps * levels_.step : levels_.step;
+    const uint32_t sign = code >> sign_at << 31;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
   }
 
  private:
   constexpr int Bits() const {
-    return format_ == Fp16Values::kFormat   ? Fp16Values::kBits
-           : format_ == Int8Values::kFormat ? Int8Values::kBits
-           : format_ == Int4Values::kFormat ? Int4Values::kBits
-                                            : SignValues::kBits;
+    return format_ == Fp16Values::kFormat     ? Fp16Values::kBits
+           : format_ == Int8Values::kFormat   ? Int8Values::kBits
+           : format_ == Int4Values::kFormat   ? Int4Values::kBits
+           : format_ == TwoBitValues::kFormat ? TwoBitValues::kBits
+                                              : SignValues::kBits;
+  }
+  constexpr bool HasFloor() const {
+    return format_ == Int4Values::kFormat || format_ == TwoBitValues::kFormat;
   }
 
   uint8_t format_;

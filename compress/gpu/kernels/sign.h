@@ -91,6 +91,7 @@ struct EncodeSign {
         if (word == 0) means[thread] = {};
         means[thread].negatives += static_cast<uint32_t>(PopCount(below[thread]));
         means[thread].zeros += static_cast<uint32_t>(PopCount(none[thread]));
+        means[thread].odd_zeros += static_cast<uint32_t>(PopCount(none[thread] & kOddPositions));
         if (static_cast<uint32_t>(thread % kWarp) != word) return;
         negative[thread] = below[thread];
         zero[thread] = none[thread];
@@ -98,15 +99,17 @@ struct EncodeSign {
     }
     block.ForEach([&](int thread) {
       if (first(thread) >= chunk.count) return;
-      RoundUpZeros(chunk, first(thread), &means[thread]);
+      SignTheZeros(chunk, first(thread), &means[thread]);
       Find(shared, thread / kWarp, &means[thread]);
       Write(chunk, shared, first(thread), thread, means[thread], negative[thread], zero[thread]);
     });
   }
 
  private:
+  static constexpr uint32_t kOddPositions = 0xAAAAAAAA;
   struct Means {
     uint32_t negatives = 0, zeros = 0;
+    uint32_t odd_zeros = 0;  // Zeros at odd positions.
     uint16_t above = 0, below = 0;
     bool no_zeros = false;  // Only the padding of the last block remains zero.
   };
@@ -133,13 +136,18 @@ struct EncodeSign {
     return count == 0 ? uint16_t{0} : ToBfloat(static_cast<float>(sum / double(count)));
   }
 
-  // As SignZeros::kRoundUp in compress/simd/sign.h.
-  static constexpr void RoundUpZeros(const Chunk& chunk, uint32_t first, Means* means) {
+  // As SignZeros::kAlternate for sign and SignZeros::kPositive for onebit (compress/simd/sign.h).
+  static constexpr void SignTheZeros(const Chunk& chunk, uint32_t first, Means* means) {
     if (kMeans == SignMeans::kNone || chunk.residual == nullptr) return;
     const uint32_t elements = Min(kSignElements, chunk.count - first);
     const uint32_t zeros = means->zeros - (kSignElements - elements);
     means->no_zeros = zeros > 0 && 2 * zeros <= elements;
-    if (means->no_zeros) means->zeros -= zeros;
+    if (!means->no_zeros) return;
+    means->zeros -= zeros;
+    // The padding is zero, too, and half of all positions are odd.
+    if constexpr (kMeans == SignMeans::kOne) {
+      means->negatives += means->odd_zeros - (kSignElements / 2 - elements / 2);
+    }
   }
 
   static constexpr void Find(const Shared& shared, int warp, Means* means) {
@@ -164,15 +172,17 @@ struct EncodeSign {
                        const Means& means, uint32_t negative, uint32_t zero) const {
     const SignLayout layout(chunk.count, kMeans);
     const uint32_t block = first / kSignElements, lane = thread % kWarp;
+    const uint32_t begin = first + lane * kWarp;
+    const uint32_t bits = begin >= chunk.count ? 0 : Min(chunk.count - begin, uint32_t{32});
+    const uint32_t real = bits == 32 ? ~uint32_t{0} : (uint32_t{1} << bits) - 1;
+    const bool alternate = means.no_zeros && kMeans == SignMeans::kOne;
+    if (alternate) negative |= zero & real & kOddPositions;
     if (means.no_zeros) zero = 0;
     if (means.below == 0) {
       zero |= negative;
       negative = 0;
     }
     if (means.above == 0) zero |= ~negative;
-    const uint32_t begin = first + lane * kWarp;
-    const uint32_t bits = begin >= chunk.count ? 0 : Min(chunk.count - begin, uint32_t{32});
-    const uint32_t real = bits == 32 ? ~uint32_t{0} : (uint32_t{1} << bits) - 1;
     uint8_t* const signs = chunk.payload + layout.signs_at + begin / 8;
     for (uint32_t i = 0; 8 * i < bits; ++i) signs[i] = static_cast<uint8_t>(negative >> (8 * i));
     const uint32_t of_all = chunk.first_block / 4 + block;
@@ -188,7 +198,10 @@ struct EncodeSign {
     const float above = FromBfloat(means.above), below = FromBfloat(means.below);
     for (uint32_t i = lane; i < kSignElements && first + i < chunk.count; i += kWarp) {
       const float x = shared.acc[thread / kWarp][i];
-      chunk.left[first + i] = x == 0 && !means.no_zeros ? x - 0.0f : x < 0 ? x - -below : x - above;
+      const bool is_negative = x < 0 || (alternate && x == 0 && i % 2 == 1);
+      chunk.left[first + i] = x == 0 && !means.no_zeros ? x - 0.0f
+                              : is_negative             ? x - -below
+                                                        : x - above;
     }
   }
 };

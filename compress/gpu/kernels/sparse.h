@@ -170,6 +170,12 @@ struct Int4Values {
   }
 };
 
+// Only for decoding: processors encode this format.
+struct TwoBitValues {
+  static constexpr uint8_t kFormat = 4;
+  static constexpr int kBits = 2;
+};
+
 struct SignValues {
   static constexpr uint8_t kFormat = 3;
   static constexpr int kLevels = 1;  // Number of levels in a frame.

@@ -217,6 +217,103 @@ def late() -> dict[str, Any]:
     return found
 
 
+STREAMING = {"fragments": 3, "fragment_delay": 1, "merge_alpha": 0.25}
+Parts = dict[int, list[tuple[int, int]]]
+
+
+class StreamedOuter(Outer):
+    """`Outer`, for a part of the parameters at a time."""
+
+    def begin(self, models: list[nn.Module], parts: Parts) -> None:
+        self._parts = parts
+        self._changes = [[published - p.detach() for published, p in zip(self.published, model.parameters(), strict=True)] for model in models]
+
+    def end(self, models: list[nn.Module], alpha: float) -> None:
+        for i, parts in self._parts.items():
+            mean = torch.stack([changes[i] for changes in self._changes]).mean(dim=0).flatten()
+            for offset, count in parts:
+                part = slice(offset, offset + count)
+                own, published, slot = (values[i].view(-1)[part] for values in (self.own, self.published, self._slots))
+                slot.mul_(self._momentum).add_(mean[part])
+                own.sub_((slot * self._momentum + mean[part]) * self._lr if self._momentum else mean[part])
+                published.add_(own - published)
+                for model in models:
+                    values = list(model.parameters())[i].data.view(-1)[part]
+                    values.mul_(alpha).add_(published, alpha=1 - alpha)
+
+
+def stream_alone(exchanges: list[Parts], lr: float, momentum: float, every: int) -> list[torch.Tensor]:
+    """One process takes the steps of both ranks, and exchanges these parts in this order."""
+    models = [new_model(0) for _ in range(common.SIZE)]
+    inners = [inner(model) for model in models]
+    outer, left = StreamedOuter(models[0], lr, momentum), list(exchanges)
+    begins = [int(e * every / 3) for e in range(1, STEPS)]
+    for step in range(1, STEPS + 1):
+        for rank, (model, (optimizer, scheduler)) in enumerate(zip(models, inners, strict=True)):
+            take_step(model, optimizer, rank, step)
+            scheduler.step()
+        if step in begins:
+            outer.begin(list(models), left.pop(0))
+        if step - 1 in begins:
+            outer.end(list(models), 0.25)
+    if STEPS in begins:
+        outer.end(list(models), 0.25)
+    for _ in range(3):
+        outer.begin(list(models), left.pop(0))
+        outer.end(list(models), 0.0)
+    assert not left
+    return [p.detach() for p in models[0].parameters()]
+
+
+def streamed() -> dict[str, Any]:
+    """Fragments that are exchanged while training goes on, against one process, and with lossy codecs and buffers."""
+    found: dict[str, Any] = {}
+    for name, every, keys, lr, momentum in (
+        ("average", 6, AVERAGE, 1.0, 0.0),
+        ("nesterov", 7, {"outer_lr": 0.5, "outer_momentum": 0.5}, 0.5, 0.5),
+    ):
+        session = sluice.init(local_steps=every, job=STREAMING | keys, **LOSSLESS)
+        model = new_model(common.RANK)
+        optimizer, scheduler = inner(model)
+        rounds = sluice.LocalSGD(session, model, optimizer, sync_every=every) if momentum == 0 else sluice.DiLoCo(
+            session, model, optimizer, sync_every=every, outer_lr=lr, outer_momentum=momentum
+        )
+        exchanges: list[Parts] = []
+        fragments = rounds._fragments
+        assert fragments is not None
+        begin = fragments._begin
+
+        def noted(begin: Callable[[], None] = begin, fragments: Any = fragments, exchanges: list[Parts] = exchanges) -> None:
+            begin()
+            exchanges.append(fragments._parts)
+
+        fragments._begin = noted  # type: ignore[method-assign]
+        with rounds:
+            for step in range(1, STEPS + 1):
+                take_step(model, optimizer, common.RANK, step)
+                scheduler.step()
+        expected = stream_alone(exchanges, lr, momentum, every)
+        apart = [float((a - b).detach().abs().max()) for a, b in zip(model.parameters(), expected, strict=True)]
+        closing = [(i, part) for parts in exchanges[-3:] for i, each in parts.items() for part in each]
+        found[name] = {
+            "state": sha256(model.parameters()),
+            "apart": max(apart),
+            "exchanges": (session.step, len(exchanges)),
+            "elements": sum(count for _, (_, count) in closing) - sum(p.numel() for p in model.parameters()),
+        }
+        session.close()
+    codecs = {"compression": {"uplink": "int4", "downlink": "topk:30%+int4", "min_elements": 8}, "buffer_sync_interval": 2}
+    session = sluice.init(local_steps=6, quiet=True, job=STREAMING | AVERAGE | codecs)
+    model = nn.Sequential(nn.Linear(6, 40), nn.BatchNorm1d(40), nn.Linear(40, 3))
+    optimizer, _ = inner(model)
+    with sluice.LocalSGD(session, model, optimizer, sync_every=6):
+        for step in range(1, STEPS + 1):
+            take_step(model, optimizer, common.RANK, step)
+    found["lossy"] = {"state": sha256(model.parameters())}
+    session.close()
+    return found
+
+
 def types() -> dict[str, Any]:
     """Parameters of other types, a frozen one, and changes that are smaller than a bfloat16 can hold."""
     session = sluice.init(local_steps=1, job=AVERAGE, **LOSSLESS)
@@ -286,7 +383,7 @@ def failed() -> str:
 
 def main() -> None:
     common.begin_without_group()
-    for check in (equal, lossy, uneven, weighted, late, types, accuracy, failed):
+    for check in (equal, lossy, uneven, weighted, late, streamed, types, accuracy, failed):
         common.say(**{check.__name__: check()})
 
 

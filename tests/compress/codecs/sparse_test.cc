@@ -189,7 +189,8 @@ TEST(SparseValues, TakeAsManyBytesAsTheySay) {
   const std::map<ValueFormat, size_t> level_bytes = {{ValueFormat::kFp16, 0},
                                                      {ValueFormat::kInt8, 3},
                                                      {ValueFormat::kInt4, 6},
-                                                     {ValueFormat::kSign, 3}};
+                                                     {ValueFormat::kSign, 3},
+                                                     {ValueFormat::kTwoBit, 6}};
   for (const auto& [format, bytes] : level_bytes) {
     for (size_t kept = 0; kept <= 40; ++kept) {
       std::vector<float> values = HeavyTailed(kept, kept + 1);
@@ -231,6 +232,11 @@ TEST(SparseValues, RefuseWhatNoEncoderWrites) {
   EXPECT_NE(WhatIsWrong(ValueFormat::kSign, good, 31, ones), "");
   EXPECT_EQ(WhatIsWrong(ValueFormat::kSign, good, 32, ones), "");
   EXPECT_NE(WhatIsWrong(ValueFormat::kSign, good, 0, {}), "");
+  EXPECT_NE(WhatIsWrong(ValueFormat::kTwoBit, {.floor = 0, .step = 1}, 16, ones), "");
+  EXPECT_NE(WhatIsWrong(ValueFormat::kTwoBit, {.floor = 1, .step = -1}, 16, ones), "");
+  EXPECT_NE(WhatIsWrong(ValueFormat::kTwoBit, {.floor = 3e38f, .step = 3e38f}, 16, ones), "");
+  EXPECT_NE(WhatIsWrong(ValueFormat::kTwoBit, good, 15, ones), "");
+  EXPECT_EQ(WhatIsWrong(ValueFormat::kTwoBit, good, 16, ones), "");
 }
 
 class SimdSelect : public ::testing::TestWithParam<std::string> {

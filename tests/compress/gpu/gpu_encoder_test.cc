@@ -223,7 +223,8 @@ TEST_F(GpuEncoder, GradientsOfAllTypesScaled) {
 
 TEST_F(GpuEncoder, CodecsOfBothKindsTogether) {
   TwoSenders senders({"topk:1%", "eden:2", "topk_exact:1%", "none", "topk:1%/dgc:0.9", "int4",
-                      "topk:5%/ef21", "terngrad", "powersgd:2", "int8/noef"});
+                      "topk:5%/ef21", "terngrad", "powersgd:2", "int8/noef", "topk:1%+2bit",
+                      "topk:1%/ef:0.9"});
   for (uint64_t step = 1; step <= 4; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step));
   senders.ExpectSameMemory();
 }

@@ -47,7 +47,7 @@ void ExpectSameSumAddSparse(const std::string& spec, float threshold = 0) {
 constexpr const char* kIndexes[] = {"rice", "packed", "bytes", "bitmap"};
 
 TEST(CudaAddSparse, AllValues) {
-  for (const char* values : {"", "+int8", "+int4", "+sign"}) {
+  for (const char* values : {"", "+int8", "+int4", "+sign", "+2bit"}) {
     for (const char* threshold : {"0.5", "0.003", "0.00001"}) {
       ExpectSameSumAddSparse<AddSparse>(std::string("threshold:") + threshold + values);
     }
@@ -75,7 +75,7 @@ TEST(CudaAddSparse, Ternary) {
 }
 
 TEST(CudaAddSparse, ValuesWithPlaces) {
-  for (const char* values : {"", "+int8", "+int4", "+sign"}) {
+  for (const char* values : {"", "+int8", "+int4", "+sign", "+2bit"}) {
     for (const char* places : {"4", "256", "4096"}) {
       ExpectSameSumAddSparse<AddBlockTopK>(std::string("blocktopk:") + places + values);
     }
