@@ -80,7 +80,7 @@ constexpr std::array kPresets = {
                "feed the rest back; the paper's workers gather all contributions.\n"
                "The mean is over all workers, as in the paper. The published code divides by the "
                "senders of each value: merge_over: senders.\n"
-               "The rate applies once; the published code applies it twice.",
+               "Shards apply outer_lr once; the published code multiplies by it twice.",
            .keys = "mode: local_sgd\n"
                    "local_steps: 30\n"
                    "outer_optimizer: average\n"

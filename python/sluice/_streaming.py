@@ -40,7 +40,7 @@ class Fragments:
         self._parameters = parameters
         self._every, self._samples = every, samples
         self._fragments, self._delay, self._alpha = job.fragments, job.fragment_delay, job.merge_alpha
-        self._parts: dict[int, list[tuple[int, int]]] = {}  # Of the exchange in flight: offsets and counts, by tensor.
+        self._parts: dict[int, list[tuple[int, int]]] = {}  # By tensor: where the parts of the open exchange begin, and their sizes.
         self._begun = 0  # The step after which it began; 0: there is none.
         self._behind = 0  # Exchanges that have closed without this rank.
         self.steps = 0  # Since the block began, or since `close`.

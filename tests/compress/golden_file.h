@@ -36,8 +36,10 @@ inline std::map<std::string, std::string> ReadGolden(const std::filesystem::path
   return entries;
 }
 
-inline std::vector<float> Floats(const std::string& text) {
-  std::vector<float> values;
+// Returns the bit patterns in `text`: hexadecimal numbers, of which pattern*n stands for n equal
+// ones.
+inline std::vector<uint32_t> BitPatterns(const std::string& text) {
+  std::vector<uint32_t> patterns;
   for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(word, absl::MaxSplits('*', 1));
@@ -45,8 +47,14 @@ inline std::vector<float> Floats(const std::string& text) {
     size_t count = 1;
     EXPECT_TRUE(absl::SimpleHexAtoi(parts.first, &bits)) << std::string(word);
     EXPECT_TRUE(parts.second.empty() || absl::SimpleAtoi(parts.second, &count));
-    values.insert(values.end(), count, std::bit_cast<float>(bits));
+    patterns.insert(patterns.end(), count, bits);
   }
+  return patterns;
+}
+
+inline std::vector<float> Floats(const std::string& text) {
+  std::vector<float> values;
+  for (const uint32_t bits : BitPatterns(text)) values.push_back(std::bit_cast<float>(bits));
   return values;
 }
 

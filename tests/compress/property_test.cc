@@ -326,7 +326,7 @@ TEST_P(StepLaw, AnyInputGivesFramesThatAreTakenAndFiniteMeans) {
 
 // Tests the additive conservation law over steps with absent senders, refused frames or no frames.
 TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
-  if (!OwesAllItLeavesOut()) GTEST_SKIP() << "another law applies";
+  if (!OwesAllItLeavesOut()) GTEST_SKIP() << "only feedback without a decay conserves";
   if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "the error stays in the sketch";
   constexpr size_t kCount = 1536;
   for (const uint32_t senders : {1u, 2u, 8u}) {
@@ -397,7 +397,7 @@ TEST(Feedback, ConservesAcrossSwitchesOfCodecs) {
 }
 
 TEST_P(StepLaw, ConservesRecordedGradients) {
-  if (!OwesAllItLeavesOut()) GTEST_SKIP() << "another law applies";
+  if (!OwesAllItLeavesOut()) GTEST_SKIP() << "only feedback without a decay conserves";
   if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "the error stays in the sketch";
   OneChunk chunk(GetParam(), kRecordedCount, 2);
   std::vector<double> balance(kRecordedCount);

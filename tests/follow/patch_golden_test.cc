@@ -7,10 +7,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -19,6 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "follow/safetensors.h"
 #include "gtest/gtest.h"
+#include "tests/compress/golden_file.h"
 #include "tests/follow/sample_weights.h"
 
 namespace sluice::follow {
@@ -26,35 +26,11 @@ namespace {
 
 using compress::ElementType;
 
-std::map<std::string, std::string> ReadEntriesOf(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::map<std::string, std::string> entries;
-  std::string line, key;
-  while (std::getline(file, line)) {
-    if (line.empty() || line[0] == '#') continue;
-    if (line[0] != ' ') {
-      const size_t space = std::min(line.find(' '), line.size());
-      key = line.substr(0, space);
-      line = line.substr(space);
-    }
-    entries[key] += line;
-  }
-  return entries;
-}
-
-std::vector<std::byte> WeightsOf(absl::string_view text, size_t width) {
+std::vector<std::byte> WeightsOf(const std::string& text, size_t width) {
   std::vector<std::byte> weights;
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(word, absl::MaxSplits('*', 1));
-    uint32_t bits = 0;
-    size_t count = 1;
-    EXPECT_TRUE(absl::SimpleHexAtoi(parts.first, &bits)) << std::string(word);
-    EXPECT_TRUE(parts.second.empty() || absl::SimpleAtoi(parts.second, &count));
-    for (size_t i = 0; i < count; ++i) {
-      const auto* const bytes = reinterpret_cast<const std::byte*>(&bits);
-      weights.insert(weights.end(), bytes, bytes + width);
-    }
+  for (const uint32_t bits : compress::BitPatterns(text)) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&bits);
+    weights.insert(weights.end(), bytes, bytes + width);
   }
   return weights;
 }
@@ -71,7 +47,7 @@ ElementType TypeOf(absl::string_view name) {
 class PatchGolden : public ::testing::TestWithParam<std::filesystem::path> {};
 
 TEST_P(PatchGolden, EncodesAndAppliesByteForByte) {
-  std::map<std::string, std::string> golden = ReadEntriesOf(GetParam());
+  std::map<std::string, std::string> golden = compress::ReadGolden(GetParam());
   const ElementType type = TypeOf(absl::StripAsciiWhitespace(golden["type"]));
   const std::vector<std::byte> before = WeightsOf(golden["before"], BytesOf(type));
   const std::vector<std::byte> after = WeightsOf(golden["after"], BytesOf(type));
