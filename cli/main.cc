@@ -28,6 +28,7 @@
 #include "cli/debug_bundle.h"
 #include "cli/doctor/doctor.h"
 #include "cli/explain.h"
+#include "cli/follow_commands.h"
 #include "cli/job_schema.h"
 #include "cli/patch_commands.h"
 #include "cli/presets.h"
@@ -397,6 +398,7 @@ int Main(int argc, char** argv) {
   AddDoctor(&app, &chosen);
   AddCheckpoint(&app, &chosen);
   AddPatchCommands(&app, &chosen);
+  AddFollowCommand(&app, FromEnvironment("grpc_proxy"), &chosen);
   AddCodecs(&app, &chosen);
   AddPresets(&app, &chosen);
   AddBench(&app, &chosen);

@@ -207,15 +207,16 @@ absl::StatusOr<std::vector<std::byte>> EncodePatch(const PatchVersions& versions
     if (absl::Status fits = CheckWeights(layout, type, weights.size()); !fits.ok()) return fits;
   }
   std::vector<std::byte> patch, payload;
-  AppendHeader({.type = type,
-                .anchor = false,
-                .elements = before.size() / BytesOf(type),
-                .base_version = versions.base_version,
-                .version = versions.version,
-                .layout = LayoutDigest(layout),
-                .base = WeightsDigest(type, before),
-                .result = WeightsDigest(type, after)},
-               {}, &patch);
+  AppendHeader(
+      {.type = type,
+       .anchor = false,
+       .elements = before.size() / BytesOf(type),
+       .base_version = versions.base_version,
+       .version = versions.version,
+       .layout = LayoutDigest(layout),
+       .base = versions.base.has_value() ? *versions.base : WeightsDigest(type, before),
+       .result = versions.result.has_value() ? *versions.result : WeightsDigest(type, after)},
+      {}, &patch);
   const size_t chunk_bytes = kChunkElements * BytesOf(type);
   for (size_t at = 0; at < before.size(); at += chunk_bytes) {
     payload.clear();
@@ -228,7 +229,8 @@ absl::StatusOr<std::vector<std::byte>> EncodePatch(const PatchVersions& versions
 
 absl::StatusOr<std::vector<std::byte>> EncodeAnchor(uint64_t version, const TensorLayout& layout,
                                                     ElementType type,
-                                                    absl::Span<const std::byte> weights) {
+                                                    absl::Span<const std::byte> weights,
+                                                    const std::optional<Digest>& digest) {
   if (absl::Status fits = CheckWeights(layout, type, weights.size()); !fits.ok()) return fits;
   std::vector<std::byte> anchor;
   const std::vector<std::byte> table = SerializeLayout(layout);
@@ -239,7 +241,7 @@ absl::StatusOr<std::vector<std::byte>> EncodeAnchor(uint64_t version, const Tens
                 .version = version,
                 .layout = Sha256Of(table),
                 .base = {},
-                .result = WeightsDigest(type, weights)},
+                .result = digest.has_value() ? *digest : WeightsDigest(type, weights)},
                table, &anchor);
   const size_t chunk_bytes = kChunkElements * BytesOf(type);
   for (size_t at = 0; at < weights.size(); at += chunk_bytes) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +41,10 @@ bool LooksLikePatch(absl::Span<const std::byte> bytes);
 struct PatchVersions {
   uint64_t base_version = 0;
   uint64_t version = 0;
+  // WeightsDigests of both versions' weights, if the caller knows them. Computing them takes most
+  // of the time.
+  std::optional<Digest> base{};
+  std::optional<Digest> result{};
 };
 
 // Returns the patch from `before` to `after`, which must have the same size. Fails with
@@ -50,10 +55,12 @@ absl::StatusOr<std::vector<std::byte>> EncodePatch(const PatchVersions& versions
                                                    absl::Span<const std::byte> before,
                                                    absl::Span<const std::byte> after);
 
-// Returns an anchor. Fails like EncodePatch.
+// Returns an anchor. `digest` is the WeightsDigest of the weights, if the caller knows it. Fails
+// like EncodePatch.
 absl::StatusOr<std::vector<std::byte>> EncodeAnchor(uint64_t version, const TensorLayout& layout,
                                                     compress::ElementType type,
-                                                    absl::Span<const std::byte> weights);
+                                                    absl::Span<const std::byte> weights,
+                                                    const std::optional<Digest>& digest = {});
 
 // A patch whose bytes are valid. It refers to the bytes that Parse was given.
 class Patch {

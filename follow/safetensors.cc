@@ -168,10 +168,13 @@ absl::string_view SafetensorsTypeName(ElementType type) {
   return "";
 }
 
-std::string FormatSafetensorsHeader(absl::Span<const SafetensorsEntry> entries) {
+std::string FormatSafetensorsHeader(absl::Span<const SafetensorsEntry> entries,
+                                    const SafetensorsMetadata& metadata) {
+  nlohmann::ordered_json described = {{"format", "pt"}};
+  for (const auto& [name, value] : metadata) described[name] = value;
   // The entries are joined as text, because an ordered JSON object searches all of its keys for
   // each new one.
-  std::string text = absl::StrCat("{\"", kMetadata, "\":{\"format\":\"pt\"}");
+  std::string text = absl::StrCat("{\"", kMetadata, "\":", ToText(described));
   uint64_t begin = 0;
   for (const SafetensorsEntry& entry : entries) {
     const nlohmann::ordered_json fields = {{"dtype", entry.type},
@@ -188,7 +191,8 @@ std::string FormatSafetensorsHeader(absl::Span<const SafetensorsEntry> entries) 
   return file + text;
 }
 
-std::string FormatSafetensorsHeader(const TensorLayout& layout, ElementType type) {
+std::string FormatSafetensorsHeader(const TensorLayout& layout, ElementType type,
+                                    const SafetensorsMetadata& metadata) {
   std::vector<SafetensorsEntry> entries;
   for (const NamedShape& tensor : layout) {
     uint64_t bytes = BytesOf(type);
@@ -198,7 +202,7 @@ std::string FormatSafetensorsHeader(const TensorLayout& layout, ElementType type
                        .shape = tensor.shape,
                        .bytes = bytes});
   }
-  return FormatSafetensorsHeader(entries);
+  return FormatSafetensorsHeader(entries, metadata);
 }
 
 absl::StatusOr<SafetensorsModel> ParseSafetensors(absl::Span<const std::byte> file) {

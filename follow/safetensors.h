@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,12 +27,17 @@ struct SafetensorsEntry {
   uint64_t bytes = 0;
 };
 
+// Names and values that describe a file.
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
 // Returns everything that precedes the values of tensors that follow each other in this order. The
-// values begin at a multiple of 8 bytes.
-std::string FormatSafetensorsHeader(absl::Span<const SafetensorsEntry> entries);
+// values begin at a multiple of 8 bytes. The metadata also has the format `pt`.
+std::string FormatSafetensorsHeader(absl::Span<const SafetensorsEntry> entries,
+                                    const SafetensorsMetadata& metadata = {});
 
 // Works like the function above, for a model whose tensors all have one type.
-std::string FormatSafetensorsHeader(const TensorLayout& layout, compress::ElementType type);
+std::string FormatSafetensorsHeader(const TensorLayout& layout, compress::ElementType type,
+                                    const SafetensorsMetadata& metadata = {});
 
 absl::string_view SafetensorsTypeName(compress::ElementType type);
 

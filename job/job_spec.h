@@ -11,6 +11,7 @@
 
 #include "compress/codec_spec.h"
 #include "job/exchange_spec.h"
+#include "job/followers_spec.h"
 #include "job/optimizer_spec.h"
 #include "job/server_spec.h"
 #include "job/support.h"
@@ -57,6 +58,7 @@ struct JobSpec {
   LocalStepsSpec local;
   protocol::CheckpointSpec checkpoint;
   ServerSpec server;
+  FollowersSpec followers;
   RelaysSpec relays;  // Set only in the job as a whole; its parts have `part` instead.
   JobPart part{};
   std::string output;

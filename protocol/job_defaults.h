@@ -18,6 +18,10 @@ inline constexpr uint64_t kBufferSyncInterval = 100;
 inline constexpr uint64_t kLogInterval = 10;
 inline constexpr uint32_t kGpusPerWorker = 1;
 
+// FollowersSpec.
+inline constexpr uint64_t kFollowersEvery = 1;
+inline constexpr uint32_t kFollowersMaxConnected = 64;
+
 // GuardSpec.
 inline constexpr double kGuardLimit = 4;
 

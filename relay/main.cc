@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// sluice-relay: acts for the workers of one rack; see docs/relay.md.
+// sluice-relay: acts for the workers of one rack (docs/relay.md), or serves followers of a job
+// (docs/followers.md).
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdlib>
@@ -21,12 +22,14 @@
 #include "net/grpc/grpc_weakness.h"
 #include "net/grpc/transport.h"
 #include "relay/relay.h"
+#include "relay/weights_server.h"
 #include "server/serving.h"
 
 namespace sluice::relay {
 namespace {
 
 constexpr int kPortsAboveServers = 100;
+constexpr char kListenForFollowers[] = "127.0.0.1:7170";
 
 constexpr char kFooter[] = R"(
 Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wrong usage or job file;
@@ -36,7 +39,11 @@ checkpoints, a signal ends this process alone, and the job waits for its next; 0
 The first of two racks of two workers, with the job's server elsewhere:
   sluice-relay --job job.yaml --relay 0 --coordinator server:7070 --listen 10.0.0.1:7170
   sluice-worker --job job.yaml --rank 0 --coordinator 10.0.0.1:7170
-  sluice-worker --job job.yaml --rank 1 --coordinator 10.0.0.1:7170)";
+  sluice-worker --job job.yaml --rank 1 --coordinator 10.0.0.1:7170
+
+A relay for followers, which needs no job file:
+  sluice-relay --followers-of server:7070 --listen 10.0.0.1:7170
+  sluice follow 10.0.0.1:7170 --output weights)";
 
 struct Flags : server::ServingFlags {
   job::LoadJobOptions job;
@@ -44,10 +51,22 @@ struct Flags : server::ServingFlags {
   std::string coordinator = "127.0.0.1:7070";
   std::string listen;
   bool supervised = false;
+  std::string followers_of;
+  uint32_t max_followers = 64;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
   app::AddJobFlags(app, &flags->job);
+  CLI::Option* const job = app->get_option("--job")->required(false);
+  app->add_option("--followers-of", flags->followers_of,
+                  "Serve only followers of the job with this shard 0, or of another such relay")
+      ->type_name("HOST:PORT")
+      ->excludes(job);
+  app->add_option("--max-followers", flags->max_followers,
+                  "With --followers-of: followers that may be connected at a time")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->capture_default_str();
   app->add_option("--relay", flags->relay, "Index of this relay in the job, from 0")
       ->type_name("K")
       ->capture_default_str();
@@ -78,7 +97,69 @@ job::JobSpec RackAsShown(const job::JobSpec& job, uint32_t relay) {
   return rack;
 }
 
+// The two transports of a relay: to the job, and for the processes behind the relay.
+struct Transports {
+  std::shared_ptr<const net::Transport> job;
+  std::shared_ptr<const net::Transport> own;
+};
+
+absl::StatusOr<Transports> OpenTransports(const net::TransportOptions& options,
+                                          const Logger& logger) {
+  absl::StatusOr<std::shared_ptr<const net::Transport>> job = net::Transport::Open(options, logger);
+  if (!job.ok()) return job.status();
+  // Only connections to the job go through a proxy.
+  net::TransportOptions own_options = options;
+  own_options.grpc_proxy.clear();
+  absl::StatusOr<std::shared_ptr<const net::Transport>> own =
+      net::Transport::Open(own_options, logger);
+  if (!own.ok()) return own.status();
+  return Transports{.job = *std::move(job), .own = *std::move(own)};
+}
+
+// Serves followers until the job ends.
+int RunForFollowers(const Flags& flags) {
+  const sigset_t signals = server::BlockStopSignals();
+  const Logger logger("relay", flags.log.OptionsFor(""));
+  const SteadyClock clock;
+  const absl::StatusOr<Transports> transports = OpenTransports(flags.transport, logger);
+  if (!transports.ok()) return server::FailedToStart(transports.status(), logger);
+  const absl::StatusOr<std::unique_ptr<WeightsServer>> relay =
+      WeightsServer::Start({.upstream = flags.followers_of,
+                            .listen = flags.listen,
+                            .transport = transports->job,
+                            .own_transport = transports->own,
+                            .allow_anonymous = flags.allow_anonymous,
+                            .followers_max = flags.max_followers,
+                            .http_connections = server::HttpConnectionsMax(flags)},
+                           &clock, logger);
+  if (!relay.ok()) return server::FailedToStart(relay.status(), logger);
+  const std::function<server::HttpView()> view = [&] {
+    const follow::FollowerFigures figures = (*relay)->figures();
+    server::HttpView shown{.job_name = absl::StrCat((*relay)->job_name(), "/followers"),
+                           .software_version = SLUICE_VERSION,
+                           .ready = true,
+                           .followers = figures};
+    shown.stats.highest_closed_step = figures.newest_step;
+    return shown;
+  };
+  const auto http =
+      server::ServeHttp(flags, {.listen = flags.listen, .port = (*relay)->port()}, view, logger);
+  if (!http.ok()) return server::FailedToStart(http.status(), logger);
+  return server::RunUntilEnd(
+      {.outcome = [&] { return (*relay)->Outcome(); }, .stop = [](absl::string_view) {}},
+      /*ends_at_once=*/true, signals, logger);
+}
+
 int Run(Flags flags) {
+  if (flags.job.path.empty() && flags.followers_of.empty()) {
+    std::cerr << "sluice-relay: --job is required, or --followers-of\n";
+    return app::kExitUsage;
+  }
+  if (flags.http_listen.empty()) flags.http_listen = "off";
+  if (!flags.followers_of.empty()) {
+    if (flags.listen.empty()) flags.listen = kListenForFollowers;
+    return RunForFollowers(flags);
+  }
   const absl::StatusOr<job::JobSpec> job = job::LoadJob(flags.job);
   if (!job.ok()) {
     std::cerr << "sluice-relay: " << job.status().message() << "\n";
@@ -87,7 +168,6 @@ int Run(Flags flags) {
   if (flags.listen.empty()) {
     flags.listen = absl::StrCat("127.0.0.1:", job->server.port + kPortsAboveServers + flags.relay);
   }
-  if (flags.http_listen.empty()) flags.http_listen = "off";
   const sigset_t signals = server::BlockStopSignals();
   const LogOptions log = flags.log.OptionsFor(job->name);
   const Logger logger(absl::StrCat("relay-", flags.relay), log);
@@ -95,25 +175,18 @@ int Run(Flags flags) {
     for (const std::string& warning : job->file_warnings) logger.Warning(warning);
   }
   const SteadyClock clock;
-  const absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
-      net::Transport::Open(flags.transport, logger);
-  if (!transport.ok()) {
-    logger.Error(transport.status().message());
+  const absl::StatusOr<Transports> transports = OpenTransports(flags.transport, logger);
+  if (!transports.ok()) {
+    logger.Error(transports.status().message());
     return app::kExitUsage;
   }
-  // The rack's servers call only each other, in this process.
-  net::TransportOptions in_rack = flags.transport;
-  in_rack.grpc_proxy.clear();
-  const absl::StatusOr<std::shared_ptr<const net::Transport>> rack_transport =
-      net::Transport::Open(in_rack, logger);
-  if (!rack_transport.ok()) return server::FailedToStart(rack_transport.status(), logger);
   const RelayOptions options{.job = *job,
                              .relay = flags.relay,
                              .listen = flags.listen,
                              .advertise = flags.advertise,
                              .upstream = flags.coordinator,
-                             .transport = *transport,
-                             .rack_transport = *rack_transport,
+                             .transport = transports->job,
+                             .rack_transport = transports->own,
                              .allow_anonymous = flags.allow_anonymous,
                              .supervised = flags.supervised,
                              .log = log,
@@ -149,7 +222,8 @@ int main(int argc, char** argv) {
   sluice::RaiseDescriptorLimit();
   sluice::relay::Flags flags;
   if (const char* const proxy = std::getenv("grpc_proxy")) flags.transport.grpc_proxy = proxy;
-  CLI::App app("Acts for the workers of one rack of a Sluice job.", "sluice-relay");
+  CLI::App app("Acts for the workers of one rack of a Sluice job, or serves followers of a job.",
+               "sluice-relay");
   app.set_version_flag("--version",
                        "sluice " SLUICE_VERSION " (gRPC " + sluice::net::LinkedGrpcVersion() + ")");
   app.footer(sluice::relay::kFooter);

@@ -106,6 +106,7 @@ HttpView ViewOf(const Server& server, const job::JobSpec& job, uint32_t shard) {
           .stages = server.Stages(),
           .cpu_seconds = CpuSecondsOfThisProcess(),
           .links = server.Links(),
+          .followers = server.Followers(),
           .snapshots = server.Snapshots(),
           .job = server.Status(),
           .report = server.Report()};

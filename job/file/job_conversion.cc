@@ -236,6 +236,16 @@ ExchangeSpec ConvertExchange(const v1::JobSpec& job) {
   return to;
 }
 
+FollowersSpec Convert(const v1::FollowersSpec& followers) {
+  FollowersSpec to;
+  for (const std::string& type : followers.types()) {
+    to.types.push_back(Value<compress::ElementType>(type));
+  }
+  to.every = followers.every();
+  to.max_connected = followers.max_connected();
+  return to;
+}
+
 LocalStepsSpec ConvertLocalSteps(const v1::JobSpec& job) {
   LocalStepsSpec to;
   if (job.has_local_steps()) to.steps = job.local_steps();
@@ -270,6 +280,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   if (!WhyNoReplay(spec).empty()) spec.checkpoint.replay_limit = 0;
   spec.server = Convert(job.server());
+  if (job.has_followers()) spec.followers = Convert(job.followers());
   if (job.has_relays()) {
     spec.relays.workers = {job.relays().workers().begin(), job.relays().workers().end()};
     spec.relays.uplink = Codec(job.relays().uplink());

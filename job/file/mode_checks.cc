@@ -14,6 +14,7 @@
 #include "job/file/job_conversion.h"
 #include "job/file/schema.h"
 #include "job/modes.h"
+#include "job/support.h"
 
 namespace sluice::job {
 namespace {
@@ -87,6 +88,22 @@ void CheckGuard(const v1::JobSpec& job, const FailAt& fail) {
   }
 }
 
+// Followers read the parameters from the shards.
+void CheckFollowers(const v1::JobSpec& job, Mode mode, const FailAt& fail) {
+  if (!job.has_followers()) return;
+  const UpdateLocation location = *FindByName<UpdateLocation>(job.optimizer().location());
+  if (RuleOf(mode, location, job.optimizer().name()) == "average") {
+    fail("followers",
+         "read the parameters from the shards, but here the workers' optimizers keep them: set "
+         "optimizer.location to `shards`, or mode to `local_sgd`");
+  }
+  const auto& types = job.followers().types();
+  const std::set<std::string> different(types.begin(), types.end());
+  if (static_cast<int>(different.size()) < types.size()) {
+    fail("followers.types", "names a type twice");
+  }
+}
+
 void CheckMerge(const v1::JobSpec& job, const FailAt& fail) {
   const MergeSpec merge = ConvertMerge(job);
   if (merge.plain()) return;
@@ -107,6 +124,7 @@ void CheckMode(const v1::JobSpec& job, const FailAt& fail) {
       FindByName<OuterOptimizer>(job.outer_optimizer()) == OuterOptimizer::kAverage;
   const Mode mode = *FindByName<Mode>(job.mode());
   CheckModeKeys(job, mode, fail);
+  CheckFollowers(job, mode, fail);
   if (TraitsOf(mode).local_steps && averages && job.has_outer_momentum()) {
     fail("outer_momentum", "average has no momentum; remove it, or use outer_optimizer nesterov");
   }

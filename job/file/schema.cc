@@ -35,6 +35,7 @@ std::vector<absl::string_view> NamesOfEnum(absl::string_view enumeration) {
     std::vector<absl::string_view> (*all)();
   };
   constexpr Names kNames[] = {{"Mode", &AllNames<Mode>},
+                              {"ElementType", &AllNames<compress::ElementType>},
                               {"Membership", &AllNames<Membership>},
                               {"UpdateLocation", &AllNames<UpdateLocation>},
                               {"OuterOptimizer", &AllNames<OuterOptimizer>},

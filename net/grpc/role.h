@@ -77,6 +77,8 @@ enum class Method : uint8_t {
   kGetUsage,
   kPutPart,
   kGetPart,
+  kDescribeWeights,
+  kFollow,
 };
 
 struct MethodTraits {
@@ -101,6 +103,8 @@ inline constexpr MethodTraits kMethods[] = {
     {Method::kGetUsage, "/sluice.v1.ParameterShard/GetUsage", Roles::All()},
     {Method::kPutPart, "/sluice.v1.CheckpointStore/PutPart", Roles{Role::kWorker}},
     {Method::kGetPart, "/sluice.v1.CheckpointStore/GetPart", Roles{Role::kWorker, Role::kServer}},
+    {Method::kDescribeWeights, "/sluice.v1.Weights/Describe", Roles{Role::kFollower}},
+    {Method::kFollow, "/sluice.v1.Weights/Follow", Roles{Role::kFollower}},
 };
 
 // The row of each method has the method's number as its index.

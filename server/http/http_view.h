@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "follow/follower_figures.h"
 #include "protocol/stage_times.h"
 #include "server/coordinator/job_report.h"
 #include "server/coordinator/job_status.h"
@@ -27,9 +28,10 @@ struct HttpView {
   protocol::StageSeconds stages{};
   double cpu_seconds = 0;
   LinkStats links{};
-  std::optional<SnapshotStats> snapshots{};  // Set in jobs with checkpoints.
-  std::optional<JobStatus> job{};            // Set on the coordinator.
-  std::optional<JobReport> report{};         // Set on the coordinator.
+  std::optional<follow::FollowerFigures> followers{};  // Set in jobs with followers.
+  std::optional<SnapshotStats> snapshots{};            // Set in jobs with checkpoints.
+  std::optional<JobStatus> job{};                      // Set on the coordinator.
+  std::optional<JobReport> report{};                   // Set on the coordinator.
 };
 
 }  // namespace sluice::server

@@ -277,6 +277,26 @@ void AddSurvival(const JobStatus& job, net::MetricFamilies* out) {
   out->Add({{"kind", "shard"}}, count_lost(job.shards));
 }
 
+// Adds the series of jobs with followers.
+void AddFollowers(const follow::FollowerFigures& figures, net::MetricFamilies* out) {
+  out->Gauge("sluice_followers", "Followers connected to this server or relay.",
+             static_cast<double>(figures.followers));
+  out->Gauge("sluice_follower_version", "Step of the newest version that followers can read.",
+             static_cast<double>(figures.newest_step));
+  out->Gauge("sluice_follower_lag_steps",
+             "Steps from the version of the follower that lags most to the newest version.",
+             static_cast<double>(figures.lag_steps));
+  out->Counter("sluice_follower_versions_total", "Versions that followers could read.",
+               figures.versions);
+  out->Counter("sluice_follower_skipped_versions_total",
+               "Versions left out because encoding takes longer than the time between two.",
+               figures.skipped);
+  out->Counter("sluice_follower_anchors_total", "Complete copies made for followers.",
+               figures.anchors);
+  out->Counter("sluice_follower_bytes_total",
+               "Bytes of patches and anchors that followers received.", figures.sent_bytes);
+}
+
 // Adds the series for this shard's parts of job checkpoints.
 void AddSnapshots(const SnapshotStats& stats, net::MetricFamilies* out) {
   out->StartCounter("sluice_snapshots_total",
@@ -325,6 +345,7 @@ std::string MetricsText(const HttpView& view) {
   out.Gauge("sluice_replay_first_step",
             "First step from which the shard keeps all results; 0 if it keeps none.",
             static_cast<double>(view.stats.results_from));
+  if (view.followers.has_value()) AddFollowers(*view.followers, &out);
   if (view.snapshots.has_value()) AddSnapshots(*view.snapshots, &out);
   if (view.job.has_value()) AddMembers(*view.job, &out);
   if (view.job.has_value()) AddPlans(view.job->codecs, &out);

@@ -38,6 +38,28 @@ absl::Status PartsClaim::ClaimAgain() {
   return TryToClaim();
 }
 
+absl::Status PartsClaim::BeginTerm(uint64_t job_uid, uint32_t term, const Logger& logger) {
+  const absl::Status claimed = Claim(job_uid, term);
+  if (absl::IsFailedPrecondition(claimed)) return claimed;
+  // DATA_LOSS would mean a damaged checkpoint, which the job would replace with an earlier one.
+  if (absl::IsDataLoss(claimed)) return absl::FailedPreconditionError(claimed.message());
+  // If the disk is full, the run continues without checkpoints.
+  if (!claimed.ok()) {
+    logger.Warning(claimed.message(), "; no part is written to ", folder_, " until that succeeds");
+  }
+  return absl::OkStatus();
+}
+
+void PartsClaim::KeepOnly(const std::vector<uint64_t>& steps, uint64_t before,
+                          const Logger& logger) const {
+  if (!taken()) {
+    logger.Warning("nothing is removed from ", folder_, ": the run of its parts is unknown");
+    return;
+  }
+  const absl::Status removed = protocol::RemoveOthers(folder_, steps, before);
+  if (!removed.ok()) logger.Warning(removed.message());  // The rest only wastes disk space.
+}
+
 bool PartsClaim::taken() const {
   MutexLock lock(&mutex_);
   return taken_;

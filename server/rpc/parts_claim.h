@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "base/log.h"
 #include "base/mutex.h"
 
 namespace sluice::server {
@@ -24,6 +26,11 @@ class PartsClaim {
   absl::Status Claim(uint64_t job_uid, uint32_t term);
   // Retries the last Claim. Fails with FAILED_PRECONDITION if there was none.
   absl::Status ClaimAgain();
+  // Claims the folder for a term that begins. Fails with FAILED_PRECONDITION if it belongs to
+  // another run or its record is damaged. If the disk fails, logs a warning and returns OK.
+  absl::Status BeginTerm(uint64_t job_uid, uint32_t term, const Logger& logger);
+  // Removes the parts for steps below `before`, except for `steps`. Logs errors.
+  void KeepOnly(const std::vector<uint64_t>& steps, uint64_t before, const Logger& logger) const;
   // True once the folder is claimed. Its parts then belong to this run and may be removed.
   bool taken() const;
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <random>
 #include <utility>
 
@@ -15,14 +14,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/descriptors.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
+#include "server/rpc/builder_limits.h"
 #include "server/rpc/checkpoint_store.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/coordinator_start.h"
 #include "server/rpc/guarded_port.h"
+#include "server/rpc/last_checkpoint.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/part_fetch.h"
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/steady_deadline.h"
+#include "server/rpc/weights_serving.h"
 #include "server/shard/descriptor_need.h"
 
 namespace sluice::server {
@@ -30,31 +32,13 @@ namespace {
 
 // Limit per stream, far above the number of answers for the bundles of two steps.
 constexpr size_t kAnswersMax = 1 << 16;
-// Limit per connection. A worker's connection carries its stream or a few calls, a shard agent's
-// connection carries its stream and one call, and those of other clients carry a few calls.
-constexpr int kConcurrentCallsMax = 64;
 // Minimum time for other processes to learn of the end. They ask once per heartbeat, so the actual
 // time is at least two heartbeats.
 constexpr absl::Duration kEndPatience = absl::Seconds(3);
-// Interval of keepalive pings, and the timeout for an answer to a ping.
-constexpr int kKeepaliveMs = 10000;
-constexpr int kReadBytesMax = 1 << 20;
 constexpr absl::Duration kCallsPatience = absl::Seconds(1);  // Timeout for open calls to end.
 // Timeout for a last checkpoint when a server stops. It is shorter than the time that supervisors
 // allow before they kill a process.
 constexpr absl::Duration kCheckpointPatience = absl::Seconds(10);
-
-// Removes gRPC's reflection from a server. Once any code in the process has enabled reflection, it
-// adds itself to every server.
-class WithoutReflection final : public grpc::ServerBuilderOption {
- public:
-  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
-      return plugin->name() == "proto_server_reflection";
-    });
-  }
-};
 
 // Returns the port in `address`, or `free` for port 0. Returns -1 if `address` is not HOST:PORT.
 int PortOf(absl::string_view address, int free) {
@@ -70,46 +54,6 @@ int PortOf(absl::string_view address, int free) {
 std::string WithPort(absl::string_view address, int port) {
   const size_t colon = address.rfind(':');
   return absl::StrCat(address.substr(0, colon), ":", port);
-}
-
-// The checkpoint that a stopping server waits for. The request's callback shares this object,
-// because the callback may run after the server is destroyed.
-struct LastCheckpoint {
-  // `advice` is appended to the message that reports the complete checkpoint.
-  LastCheckpoint(Logger log, absl::string_view words) : logger(std::move(log)), advice(words) {}
-  void Answer(const absl::StatusOr<uint64_t>& step) {
-    if (step.ok()) {
-      logger.Info("the checkpoint after step ", *step, " is complete", advice);
-    } else {
-      logger.Warning("no new checkpoint: ", step.status().message());
-    }
-    answered = true;
-  }
-
-  const Logger logger;
-  const absl::string_view advice;
-  std::atomic<bool> answered = false;
-  // This and the following fields are only used if the coordinator is in another process.
-  grpc::ClientContext context;
-  v1::RequestCheckpointRequest request;
-  v1::RequestCheckpointReply reply;
-  std::unique_ptr<v1::Coordinator::Stub> stub;
-};
-
-// Sends the request to the coordinator at the other end of `channel`.
-void RequestFrom(const std::shared_ptr<grpc::Channel>& channel,
-                 const std::shared_ptr<LastCheckpoint>& last) {
-  last->stub = v1::Coordinator::NewStub(channel);
-  last->context.set_deadline(SteadyDeadline(kCheckpointPatience));
-  last->stub->async()->RequestCheckpoint(
-      &last->context, &last->request, &last->reply, [last](const grpc::Status& status) {
-        if (status.ok()) {
-          last->Answer(last->reply.step());
-        } else {
-          last->Answer(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                                    status.error_message()));
-        }
-      });
 }
 
 uint64_t RandomNonce() {
@@ -128,6 +72,8 @@ class GrpcServer final : public Server {
       : options_(std::move(options)),
         clock_(clock),
         logger_(LogName(options_), options_.log),
+        weights_(options_.job, options_.shard, AddressesOfShards(), options_.transport, clock_,
+                 logger_),
         host_({.shard = options_.shard,
                .job = options_.job,
                .on_alarm = [this](const std::string& text) { Alarmed(text); },
@@ -140,6 +86,7 @@ class GrpcServer final : public Server {
                    [this](std::shared_ptr<const BundleSum> sum) {
                      options_.upper->Summed(options_.shard, std::move(sum));
                    },
+               .weights = weights_.source(),
                .fetch_part =
                    [this](const protocol::FormerState& state, uint64_t job_uid) {
                      return FetchPart(*options_.transport, state, job_uid);
@@ -148,6 +95,7 @@ class GrpcServer final : public Server {
         parameters_(&host_,
                     {.answers_max = kAnswersMax, .message_bytes_max = options_.message_bytes_max},
                     options_.transport) {
+    weights_.OnFirstFollower([this] { host_.OfferWeights(); });
     if (options_.job.checkpoint.enabled() && options_.job.checkpoint.at_shards()) {
       store_ = std::make_unique<CheckpointStore>(
           CheckpointStore::Options{
@@ -197,6 +145,7 @@ class GrpcServer final : public Server {
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
   protocol::StageSeconds Stages() const override { return host_.stages().Seconds(); }
   LinkStats Links() const override { return host_.Links(); }
+  std::optional<follow::FollowerFigures> Followers() const override { return weights_.figures(); }
   std::optional<SnapshotStats> Snapshots() const override { return host_.Snapshots(); }
   std::optional<JobStatus> Status() const override {
     if (coordinator_ == nullptr) return std::nullopt;
@@ -208,6 +157,8 @@ class GrpcServer final : public Server {
   }
 
  private:
+  // Null except on shard 0.
+  WeightsServing::Addresses AddressesOfShards();
   // True if another process will replace this one and the job waits for it.
   bool has_successor() const { return options_.supervised && options_.job.checkpoint.enabled(); }
   void StartAgent();
@@ -223,6 +174,7 @@ class GrpcServer final : public Server {
   bool had_finished_ = false;          // The run had finished before this process started.
   std::unique_ptr<GuardedPort> port_;  // Outlives server_.
   std::string address_;
+  WeightsServing weights_;
   ShardHost host_;
   std::unique_ptr<CoordinatorHost> coordinator_;  // Set only on shard 0.
   ParameterService parameters_;
@@ -256,36 +208,36 @@ GrpcServer::~GrpcServer() {
   server_->Wait();
 }
 
+WeightsServing::Addresses GrpcServer::AddressesOfShards() {
+  if (options_.shard > 0) return nullptr;
+  return [this] {
+    std::vector<std::string> addresses;
+    for (const ShardStatus& shard : coordinator_->Status().shards) {
+      addresses.push_back(shard.address);
+    }
+    return addresses;
+  };
+}
+
 absl::Status GrpcServer::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   const DescriptorNeed need = NeedOf(options_.job, options_.shard, options_.http_connections);
   absl::StatusOr<std::unique_ptr<GuardedPort>> port =
-      GuardedPort::Open(options_.listen, LimitsOf(need, options_.descriptors),
-                        std::chrono::milliseconds(kKeepaliveMs), logger_);
+      GuardedPort::Open(options_.listen, LimitsOf(need, options_.descriptors), kKeepalive, logger_);
   if (!port.ok()) return port.status();
   port_ = *std::move(port);
   grpc::ServerBuilder builder;
   port_->AddTo(&builder, options_.transport);
   builder.RegisterService(&parameters_);
+  builder.RegisterService(weights_.service());
   if (store_ != nullptr) builder.RegisterService(store_.get());
   if (coordinator_ != nullptr) {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());
   }
-  // Sluice checks its own, lower limit and answers at once. gRPC's limit only bounds memory; its
-  // answer takes seconds.
-  builder.SetMaxReceiveMessageSize(static_cast<int>(2 * options_.message_bytes_max));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConcurrentCallsMax);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
-  // Workers and shards may send a ping every second, with or without an open call.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-  // Limits the bytes per read. gRPC reads a peer's pending bytes, by default up to 4 MiB, before it
-  // ends the connection for too many pings. Each ping of 17 bytes uses twenty times as much memory.
-  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
-  if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
+  LimitCalls(&builder, options_.message_bytes_max);
+  if (!options_.reflection) RemoveReflection(&builder);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) {
     return absl::UnavailableError(absl::StrCat("gRPC cannot serve ", options_.listen));
@@ -343,8 +295,11 @@ std::optional<absl::Status> GrpcServer::Outcome() {
     server_->GetHealthCheckService()->SetServingStatus(false);
     if (coordinator_ != nullptr && end.phase == protocol::JobPhase::kFailed)
       coordinator_->Fail(end.reason);
+    const bool finished = end.ended && end.phase == protocol::JobPhase::kFinished;
+    weights_.Finish(finished ? absl::OkStatus() : absl::AbortedError(end.reason));
   }
-  const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
+  const bool done =
+      end.ended && (coordinator_ == nullptr || coordinator_->Drained()) && weights_.drained();
   const absl::Duration patience =
       std::max(had_finished_ ? options_.finished_patience : kEndPatience,
                2 * options_.job.server.heartbeat_interval);
@@ -369,7 +324,8 @@ void GrpcServer::Stop(absl::string_view reason) {
   last_checkpoint_ = std::make_shared<LastCheckpoint>(
       logger_, has_successor() ? "" : "; start the job again with --resume to continue from there");
   if (coordinator_ == nullptr) {
-    RequestFrom(options_.transport->Dial(options_.coordinator), last_checkpoint_);
+    RequestFrom(options_.transport->Dial(options_.coordinator), kCheckpointPatience,
+                last_checkpoint_);
     return;
   }
   const CheckpointToken token = coordinator_->RequestCheckpoint(

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/trace_file.h"
+#include "follow/follower_figures.h"
 #include "job/job_spec.h"
 #include "net/grpc/transport.h"
 #include "protocol/stage_times.h"
@@ -100,6 +101,8 @@ class Server {
   virtual double ResidualEnergy() const = 0;
   virtual protocol::StageSeconds Stages() const = 0;  // Processor time since Start.
   virtual LinkStats Links() const = 0;
+  // Set in jobs with followers.
+  virtual std::optional<follow::FollowerFigures> Followers() const = 0;
   virtual std::optional<SnapshotStats> Snapshots() const = 0;  // Set in jobs with checkpoints.
   virtual std::optional<JobStatus> Status() const = 0;         // Set on shard 0.
   virtual std::optional<JobReport> Report() const = 0;         // Set on shard 0.

@@ -91,8 +91,10 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
   const absl::Time begun_at = clock_->Now();
   absl::StatusOr<protocol::Layout> layout = LayoutFor(options_.job, start);
   if (!layout.ok()) return layout.status();
-  const absl::Status claimed = BeginClaim(start);
-  if (!claimed.ok()) return claimed;
+  if (claim_ != nullptr) {
+    const absl::Status claimed = claim_->BeginTerm(start.job_uid, start.term, logger_);
+    if (!claimed.ok()) return claimed;
+  }
   bool is_running = false;
   const absl::Status begun = MoveToTerm(start, &is_running);
   if (!begun.ok() || is_running) return begun;
@@ -119,6 +121,7 @@ absl::Status ShardHost::Start(const protocol::StartShard& start) {
   term_.BindTo(start.job_uid);
   if (term_.ended()) Deliver(shard_->End(term_.end_reason()));
   LogStart(start, clock_->Now() - begun_at);
+  if (options_.weights != nullptr) options_.weights->Begin(start, *shard_, logger_);
   return absl::OkStatus();
 }
 
@@ -170,30 +173,13 @@ absl::Status ShardHost::MoveToTerm(const protocol::StartShard& start, bool* is_r
   if (shard_ != nullptr && shard_->options().term == start.term) {
     term_.MoveTo(start);
     *is_running = true;
-    const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
-    if (set.ok()) links_.SetPresent(start.incarnations);
-    Deliver(shard_->Tick(clock_->Now()));
-    gate_.RunDeferred();
-    return set;
+    return SetMembershipLocked(start.generation, start.incarnations);
   }
   if (shard_ != nullptr) {
     Deliver(shard_->Suspend(start.term, ""));
     shard_.reset();
   }
   term_.MoveTo(start);
-  return absl::OkStatus();
-}
-
-absl::Status ShardHost::BeginClaim(const protocol::StartShard& start) const {
-  if (claim_ == nullptr) return absl::OkStatus();
-  const absl::Status claimed = claim_->Claim(start.job_uid, start.term);
-  if (absl::IsFailedPrecondition(claimed)) return claimed;
-  // DATA_LOSS would mean a damaged checkpoint, which the job would replace with an earlier one.
-  if (absl::IsDataLoss(claimed)) return absl::FailedPreconditionError(claimed.message());
-  // If the disk is full, the run continues without checkpoints.
-  if (!claimed.ok()) {
-    logger_.Warning(claimed.message(), "; no part is written to ", folder_, " until that succeeds");
-  }
   return absl::OkStatus();
 }
 
@@ -226,13 +212,7 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
 }
 
 void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const {
-  if (claim_ == nullptr) return;
-  if (!claim_->taken()) {
-    logger_.Warning("nothing is removed from ", folder_, ": the run of its parts is unknown");
-    return;
-  }
-  const absl::Status removed = protocol::RemoveOthers(folder_, steps, before);
-  if (!removed.ok()) logger_.Warning(removed.message());  // The rest only wastes disk space.
+  if (claim_ != nullptr) claim_->KeepOnly(steps, before, logger_);
 }
 
 absl::Status ShardHost::CheckSender(const protocol::Sender& sender) const {
@@ -248,10 +228,14 @@ absl::Status ShardHost::SetMembership(uint32_t generation,
                                       const std::vector<uint64_t>& incarnations) {
   MutexLock lock(&mutex_);
   gate_.Await(&mutex_);
-  if (shard_ == nullptr) return absl::OkStatus();
+  return shard_ == nullptr ? absl::OkStatus() : SetMembershipLocked(generation, incarnations);
+}
+
+absl::Status ShardHost::SetMembershipLocked(uint32_t generation,
+                                            const std::vector<uint64_t>& incarnations) {
   const absl::Status set = shard_->SetMembership(generation, incarnations);
   if (set.ok()) links_.SetPresent(incarnations);
-  Deliver(shard_->Tick(clock_->Now()));  // Closes bundles that waited for workers that have left.
+  Conclude(shard_->Tick(clock_->Now()));  // Closes bundles that waited for workers that have left.
   gate_.RunDeferred();
   return set;
 }
@@ -267,7 +251,7 @@ void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publicati
   for (const Publication& publication : publications) {
     gate_.Await(&mutex_);
     if (shard_ == nullptr || shard_->options().term != term) return;
-    Deliver(shard_->Publish(publication));
+    Conclude(shard_->Publish(publication));
     gate_.RunDeferred();
   }
 }
@@ -276,7 +260,10 @@ void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
   gate_.Await(&mutex_);
   term_.End(reason);
-  if (shard_ != nullptr) Deliver(shard_->End(reason));
+  if (shard_ == nullptr) return;
+  if (options_.weights != nullptr) options_.weights->OfferNow(*shard_);
+  Deliver(shard_->End(reason));
+  gate_.RunDeferred();
 }
 
 void ShardHost::SetIncarnation(uint64_t incarnation) {
@@ -294,8 +281,20 @@ void ShardHost::Withdraw(absl::string_view reason) {
 void ShardHost::Tick() {
   MutexLock lock(&mutex_);
   if (shard_ == nullptr || gate_.copying()) return;
-  Deliver(shard_->Tick(clock_->Now()));
+  Conclude(shard_->Tick(clock_->Now()));
   gate_.RunDeferred();
+}
+
+void ShardHost::OfferWeights() {
+  MutexLock lock(&mutex_);
+  gate_.Await(&mutex_);
+  if (options_.weights != nullptr && shard_ != nullptr) options_.weights->OfferNow(*shard_);
+  gate_.RunDeferred();
+}
+
+void ShardHost::Conclude(const std::vector<ShardEffect>& effects) {
+  Deliver(effects);
+  if (options_.weights != nullptr) options_.weights->OfferAfterStep(*shard_);
 }
 
 // The core calls this function while the host calls the core with the lock held.
@@ -314,7 +313,7 @@ void ShardHost::RunTicks() {
     const absl::Time now = clock_->Now();
     next_tick_ = shard_ == nullptr || gate_.copying() ? absl::InfiniteFuture() : shard_->tick_due();
     if (next_tick_ <= now) {
-      Deliver(shard_->Tick(now));
+      Conclude(shard_->Tick(now));
       gate_.RunDeferred();
     } else {
       tick_sooner_.WaitFor(&mutex_, std::min(next_tick_ - now, kIdle));
@@ -380,7 +379,7 @@ void ShardHost::HandleLocked(StreamId stream, protocol::ExchangeRequest exchange
       streams_.SetRank(stream, rank);
       if (!keys_only) NoteArrival(rank, tags, arrival.came.value_or(now), now);
     }
-    Deliver(effects);
+    Conclude(effects);
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }

@@ -32,6 +32,7 @@
 #include "server/rpc/parts_claim.h"
 #include "server/rpc/shard_trace.h"
 #include "server/rpc/snapshot_writer.h"
+#include "server/rpc/weights_source.h"
 #include "server/shard/rank_waits.h"
 #include "server/shard/shard.h"
 
@@ -59,7 +60,8 @@ class ShardHost {
     TraceFile* trace = nullptr;  // Null writes no trace.
     // Receives the sums of a rack's job. The host's lock is held.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
-    PartReader::Fetch fetch_part{};  // Null if no part of a checkpoint is on another server.
+    WeightsSource* weights = nullptr;  // Null if the job has no followers.
+    PartReader::Fetch fetch_part{};    // Null if no part of a checkpoint is on another server.
     // For tests: called without the lock before the core is copied for a snapshot.
     std::function<void()> before_copy{};
   };
@@ -115,6 +117,8 @@ class ShardHost {
   // will serve it; FENCED would end the workers, which must find that process.
   void Withdraw(absl::string_view reason);
   void Tick();
+  // Offers the current parameters to followers.
+  void OfferWeights();
 
   // `output` must stay valid until Closed.
   StreamId Open(AnswerOutput* output);
@@ -148,7 +152,6 @@ class ShardHost {
     MutexLock lock(&mutex_);
     return incarnation_;
   }
-  // Not owned; null writes no trace.
   TraceFile* trace() const { return options_.trace; }
 
  private:
@@ -156,6 +159,8 @@ class ShardHost {
   void RunCopy(absl::FunctionRef<void()> copy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandleLocked(StreamId stream, protocol::ExchangeRequest exchange,
                     const RequestArrival& arrival) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SetMembershipLocked(uint32_t generation, const std::vector<uint64_t>& incarnations)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MoveToTerm(const protocol::StartShard& start, bool* is_running);
   ShardOptions OptionsOf(const protocol::StartShard& start, protocol::Layout layout,
                          std::shared_ptr<const protocol::ShardSnapshot> snapshot);
@@ -165,14 +170,13 @@ class ShardHost {
   void LogStart(const protocol::StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   protocol::DiskWait NowAtDisk() const;
-  // With store `shards`: claims the folder, so that all of its parts belong to one run.
-  absl::Status BeginClaim(const protocol::StartShard& start) const;
   void ReportUnusable(const protocol::StartShard& start, const absl::Status& why);
   void Report(const ShardEvent& news);
   void ForwardMeasurements() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteArrival(uint32_t rank, const TraceTags& at, absl::Time came, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const SendReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Conclude(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(StreamId stream, const std::shared_ptr<const protocol::ExchangeReply>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,10 @@ class AsyncShard final : public Shard {
   }
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override { return clocks_.open_step(); }
+  const ShardParameters* parameters() const override { return &replica(); }
+  std::optional<uint64_t> settled_step() const override {
+    return open_step() == 0 ? std::nullopt : std::optional(open_step() - 1);
+  }
   uint32_t bundles() const override { return static_cast<uint32_t>(plan_.bundles.size()); }
   const ShardOptions& options() const override { return options_; }
   const ShardParameters& replica() const { return *plan_.replica; }

@@ -67,6 +67,8 @@ class BundleCoder {
   void EndStep(uint64_t step, std::vector<ShardEffect>* out);
   compress::Compressor* downlink() { return &downlink_; }
   std::optional<ShardParameters>* replica() { return &replica_; }
+  // Null without an update rule.
+  const ShardParameters* parameters() const { return replica_.has_value() ? &*replica_ : nullptr; }
   // Adds the figures of the guard and of the outer optimizer, if there are any.
   void AddFigures(ShardStats* stats) const;
   // Like SaveParts and RestoreParts.

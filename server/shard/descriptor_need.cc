@@ -25,18 +25,21 @@ std::string HowToHaveMore(uint64_t need, uint64_t limit) {
 
 }  // namespace
 
-uint64_t DescriptorNeed::connections() const { return workers * per_worker + shards + kQuestions; }
+uint64_t DescriptorNeed::connections() const {
+  return workers * per_worker + shards + followers + kQuestions;
+}
 
 uint64_t DescriptorNeed::total() const {
   return connections() + http + files + kNewcomerDescriptors + kProcess;
 }
 
 std::string DescriptorNeed::ToString() const {
-  return absl::StrCat(total(), " file descriptors (workers: ", workers, " with ", per_worker,
-                      per_worker == 1 ? " connection" : " connections",
-                      " each; other shards: ", shards, "; HTTP ports: ", http,
-                      "; new connections and status requests: ", kQuestions + kNewcomerDescriptors,
-                      "; files and the process itself: ", files + kProcess, ")");
+  return absl::StrCat(
+      total(), " file descriptors (workers: ", workers, " with ", per_worker,
+      per_worker == 1 ? " connection" : " connections", " each; other shards: ", shards,
+      followers == 0 ? "" : absl::StrCat("; followers: ", followers), "; HTTP ports: ", http,
+      "; new connections and status requests: ", kQuestions + kNewcomerDescriptors,
+      "; files and the process itself: ", files + kProcess, ")");
 }
 
 DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http) {
@@ -48,6 +51,7 @@ DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http) {
   const bool stores = job.checkpoint.enabled() && job.checkpoint.at_shards();
   if (stores) ++need.per_worker;
   need.shards = shard == 0 ? job.shards - 1 : 2;
+  if (job.followers.enabled()) need.followers = job.followers.max_connected;
   need.files = kFiles + (stores ? kSentParts : 0);
   return need;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -34,6 +35,10 @@ class OpenSteps {
   // True if the bundle's next result is the one of this step.
   bool IsNext(uint64_t step, uint32_t bundle) const {
     return step == (closed_[bundle] ? next_step() : step_);
+  }
+  // The last closed step if no bundle of the open step is closed. Unset before a first step.
+  std::optional<uint64_t> LastWhole() const {
+    return step_ == 0 || closed_count_ > 0 ? std::nullopt : std::optional(step_ - 1);
   }
   bool AllClosed() const { return closed_count_ == closed_.size(); }
   // Returns the lowest bundle of the open step that is not closed.

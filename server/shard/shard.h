@@ -33,6 +33,8 @@
 
 namespace sluice::server {
 
+class ShardParameters;
+
 // Identifies one Exchange stream; never 0. Later streams have higher ids.
 using StreamId = uint64_t;
 
@@ -261,6 +263,12 @@ class Shard {
   virtual std::shared_ptr<const protocol::CompressionPlan> plan() const { return nullptr; }
   // The lowest step that at least one rank has not contributed to.
   virtual uint64_t open_step() const = 0;
+  // The parameters of a shard with an update rule. Null without one.
+  virtual const ShardParameters* parameters() const = 0;
+  // The step after which workers have exactly the parameters that parameters()->published returns.
+  // In asynchronous modes, the last step to which every rank has contributed. Unset in the middle
+  // of a step and without parameters.
+  virtual std::optional<uint64_t> settled_step() const = 0;
   virtual uint32_t bundles() const = 0;
   virtual const ShardOptions& options() const = 0;
 };

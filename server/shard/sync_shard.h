@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,10 @@ class SyncShard final : public Shard {
   uint64_t open_step() const override { return steps_.step(); }
   std::shared_ptr<const protocol::CompressionPlan> plan() const override {
     return plans_.InForce(steps_.step());
+  }
+  const ShardParameters* parameters() const override { return coder_.parameters(); }
+  std::optional<uint64_t> settled_step() const override {
+    return coder_.parameters() == nullptr ? std::nullopt : steps_.LastWhole();
   }
   uint32_t bundles() const override { return static_cast<uint32_t>(bundles_.size()); }
   const ShardOptions& options() const override { return options_; }

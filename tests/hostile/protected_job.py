@@ -9,7 +9,7 @@ from faulty_job import Link
 from grpc_attacks import DATA, frames
 from messages import decode
 
-ROLES = ("observer", "worker", "server", "administrator")
+ROLES = ("observer", "worker", "server", "follower", "administrator")
 
 
 class Secrets:

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "follow/rpc/weights_stream.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "follow/chunk_coding.h"
+#include "follow/patch.h"
+#include "protocol/wire/weights_messages.h"
+#include "sluice/v1/weights.grpc.pb.h"
+
+namespace sluice::follow {
+namespace {
+
+constexpr absl::Duration kDescribeTimeout = absl::Seconds(10);
+constexpr absl::Duration kDescribePause = absl::Milliseconds(200);
+
+// Keeps the reason, and says whether a retry may succeed.
+absl::Status StatusOf(const grpc::Status& status, const net::Transport& transport,
+                      const std::string& address) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string reason = absl::StrCat(address, ": ", transport.Explain(status.error_message()));
+  switch (status.error_code()) {
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::CANCELLED:
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), reason);
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return absl::FailedPreconditionError(absl::StrCat(
+          address,
+          " does not serve weights: it is not a server of a job, or its version is older"));
+    default:
+      return absl::UnavailableError(reason);
+  }
+}
+
+// Puts the parts of updates together.
+class UpdateParts {
+ public:
+  explicit UpdateParts(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Fails with INVALID_ARGUMENT if the parts do not fit together.
+  absl::Status Add(const v1::FollowReply& reply) {
+    if (update_.empty()) {
+      expected_ = reply.update_bytes();
+      if (expected_ == 0 || expected_ > bytes_max_) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "an update of ", expected_, " bytes; at most ", bytes_max_, " are possible"));
+      }
+      update_.reserve(expected_);
+    }
+    if (reply.part().empty() || reply.part().size() > expected_ - update_.size()) {
+      return absl::InvalidArgumentError("an update has a part of a wrong size");
+    }
+    const auto* const first = reinterpret_cast<const std::byte*>(reply.part().data());
+    update_.insert(update_.end(), first, first + reply.part().size());
+    return absl::OkStatus();
+  }
+  bool complete() const { return !update_.empty() && update_.size() == expected_; }
+  std::vector<std::byte> Take() { return std::exchange(update_, {}); }
+
+ private:
+  const uint64_t bytes_max_;
+  uint64_t expected_ = 0;
+  std::vector<std::byte> update_;
+};
+
+}  // namespace
+
+uint64_t LargestUpdate(const ModelParts& parts, size_t shard, compress::ElementType type) {
+  uint64_t elements = 0;
+  for (const TensorPiece& piece : parts.shards[shard]) elements += piece.count;
+  const uint64_t chunks = elements / kChunkElements + 1;
+  return kPatchHeaderSize + kLayoutBytesMax + chunks * kPartHeaderSize + elements * BytesOf(type);
+}
+
+absl::StatusOr<protocol::WeightsDescription> DescribeWeights(const net::Transport& transport,
+                                                             const std::string& address,
+                                                             absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  v1::DescribeWeightsReply reply;
+  const auto stub = v1::Weights::NewStub(transport.DialForQuestions(address));
+  const grpc::Status status = stub->Describe(&context, {}, &reply);
+  if (!status.ok()) return StatusOf(status, transport, address);
+  absl::StatusOr<protocol::WeightsDescription> description = protocol::DescriptionFromProto(reply);
+  if (!description.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(address, " sent an invalid description: ", description.status().message()));
+  }
+  for (std::string& shard : description->addresses) {
+    if (shard.empty()) shard = address;
+  }
+  return description;
+}
+
+absl::StatusOr<protocol::WeightsDescription> AwaitDescription(
+    const net::Transport& transport, const std::string& address, absl::Duration patience,
+    const Clock* clock, const std::function<bool()>& is_cancelled) {
+  const absl::Time give_up = clock->Now() + patience;
+  for (;;) {
+    absl::StatusOr<protocol::WeightsDescription> job =
+        DescribeWeights(transport, address, kDescribeTimeout);
+    if (job.ok() || !absl::IsUnavailable(job.status()) || clock->Now() > give_up) return job;
+    if (is_cancelled()) return absl::CancelledError("the follower was stopped");
+    absl::SleepFor(kDescribePause);
+  }
+}
+
+absl::Status WeightsStream::Receive(const net::Transport& transport, const std::string& address,
+                                    const FollowQuery& query, const Receiver& receiver) {
+  v1::FollowRequest request;
+  request.set_job_uid(query.job_uid);
+  request.set_shard(query.shard);
+  request.set_type(protocol::TypeToProto(query.type));
+  if (query.have.has_value()) protocol::StateToProto(*query.have, request.mutable_have());
+  grpc::ClientContext context;
+  {
+    MutexLock lock(&mutex_);
+    if (cancelled_) return absl::CancelledError("the follower was stopped");
+    context_ = &context;
+  }
+  const auto stub = v1::Weights::NewStub(transport.Dial(address));
+  const auto reader = stub->Follow(&context, request);
+  UpdateParts parts(query.update_bytes_max);
+  v1::FollowReply reply;
+  absl::Status problem;
+  while (problem.ok() && reader->Read(&reply)) {
+    problem = parts.Add(reply);
+    if (problem.ok() && parts.complete() && !receiver(reply.term(), parts.Take())) {
+      problem = absl::CancelledError("the update was not accepted");
+    }
+  }
+  if (!problem.ok()) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  MutexLock lock(&mutex_);
+  context_ = nullptr;
+  if (cancelled_) return absl::CancelledError("the follower was stopped");
+  return problem.ok() ? StatusOf(status, transport, address) : problem;
+}
+
+void WeightsStream::Cancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+}  // namespace sluice::follow
