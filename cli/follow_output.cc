@@ -30,8 +30,8 @@ absl::Status WriteModel(const std::string& path, const ModelVersion& model) {
   if (!file.ok()) return file.status();
   const std::string header =
       follow::FormatSafetensorsHeader(*model.layout, model.type,
-                                      {{"sluice_version", absl::StrCat(model.version.step)},
-                                       {"sluice_term", absl::StrCat(model.version.term)}});
+                                      {{"sluice.version", absl::StrCat(model.version.step)},
+                                       {"sluice.term", absl::StrCat(model.version.term)}});
   for (const absl::string_view part : {absl::string_view(header), AsText(model.weights)}) {
     if (absl::Status written = file->Append(part); !written.ok()) return written;
   }

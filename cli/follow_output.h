@@ -27,7 +27,7 @@ struct ModelVersion {
 };
 
 // Replaces the file at `path` by the model. Readers see the old file until the new one is complete.
-// Its metadata has `sluice_version` and `sluice_term`. Errors name the file.
+// Its metadata has `sluice.version` and `sluice.term`. Errors name the file.
 absl::Status WriteModel(const std::string& path, const ModelVersion& model);
 
 // A folder with patches and anchors, each with a name that begins with its term and its version, so

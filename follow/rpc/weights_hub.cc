@@ -118,19 +118,19 @@ std::optional<WeightsState> WeightsHub::StateToContinue(uint32_t shard, ElementT
 }
 
 absl::StatusOr<std::shared_ptr<WeightsChannel>> WeightsHub::Enter(UpdateReader* reader,
-                                                                  uint64_t job_uid, uint32_t shard,
-                                                                  ElementType type) {
+                                                                  const Request& request) {
   std::shared_ptr<WeightsChannel> channel;
   {
     MutexLock lock(&mutex_);
     if (channels_.empty()) return absl::UnavailableError("the job has not started yet");
-    if (job_uid != job_uid_) {
+    if (request.job_uid != job_uid_) {
       return absl::FailedPreconditionError("another run of the job has begun: ask Describe again");
     }
-    const auto found = channels_.find({shard, type});
+    const auto found = channels_.find({request.shard, request.type});
     if (found == channels_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "shard ", shard, " with type ", NameOf(type), " is not served here; the job ", "offers ",
+          "shard ", request.shard, " with type ", NameOf(request.type),
+          " is not served here; the job ", "offers ",
           absl::StrJoin(options_.types, ", ",
                         [](std::string* out, auto one) { absl::StrAppend(out, NameOf(one)); }),
           " (followers.types)"));
@@ -142,9 +142,9 @@ absl::StatusOr<std::shared_ptr<WeightsChannel>> WeightsHub::Enter(UpdateReader* 
                        "let followers read from a relay"));
     }
     channel = found->second;
-    readers_[reader] = {.channel = channel, .has = std::nullopt};
+    readers_[reader] = {.channel = channel, .has = request.have};
   }
-  if (!channel->newest().has_value() && first_follower_) first_follower_(type);
+  if (!channel->newest().has_value() && first_follower_) first_follower_(request.type);
   return channel;
 }
 

@@ -74,9 +74,16 @@ class WeightsHub {
     first_follower_ = std::move(listener);
   }
 
+  // What a call asks for.
+  struct Request {
+    uint64_t job_uid = 0;
+    uint32_t shard = 0;
+    compress::ElementType type = compress::ElementType::kBfloat16;
+    std::optional<WeightsState> have{};
+  };
   // Adds a call. Fails as the RPC Follow does (weights.proto). The reader must call Leave.
-  absl::StatusOr<std::shared_ptr<WeightsChannel>> Enter(UpdateReader* reader, uint64_t job_uid,
-                                                        uint32_t shard, compress::ElementType type);
+  absl::StatusOr<std::shared_ptr<WeightsChannel>> Enter(UpdateReader* reader,
+                                                        const Request& request);
   void Leave(UpdateReader* reader);
   // Records what a reader has received.
   void Received(UpdateReader* reader, const WeightsState& state, uint64_t bytes);

@@ -15,7 +15,8 @@
 namespace sluice::follow {
 namespace {
 
-constexpr size_t kPartBytes = 1 << 20;
+// Small enough to pass within kPatience on a link of 5 kB/s.
+constexpr size_t kPartBytes = 1 << 18;
 // A follower that accepts no part for this long is disconnected, because it holds an update, which
 // may be an anchor.
 constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -37,13 +38,12 @@ class RefusedFollow final : public grpc::ServerWriteReactor<v1::FollowReply> {
 class FollowCall final : public grpc::ServerWriteReactor<v1::FollowReply>, public UpdateReader {
  public:
   FollowCall(grpc::CallbackServerContext* context, WeightsHub* hub, const Clock* clock,
-             std::optional<WeightsState> have)
-      : context_(context), hub_(hub), clock_(clock), have_(std::move(have)) {}
+             const WeightsHub::Request& request)
+      : context_(context), hub_(hub), clock_(clock), request_(request), have_(request.have) {}
 
   // Begins, or refuses the call.
-  void Begin(uint64_t job_uid, uint32_t shard, compress::ElementType type) {
-    absl::StatusOr<std::shared_ptr<WeightsChannel>> channel =
-        hub_->Enter(this, job_uid, shard, type);
+  void Begin() {
+    absl::StatusOr<std::shared_ptr<WeightsChannel>> channel = hub_->Enter(this, request_);
     {
       MutexLock lock(&mutex_);
       if (channel.ok()) {
@@ -137,6 +137,7 @@ class FollowCall final : public grpc::ServerWriteReactor<v1::FollowReply>, publi
   grpc::CallbackServerContext* const context_;
   WeightsHub* const hub_;
   const Clock* const clock_;
+  const WeightsHub::Request request_;
   Mutex mutex_;
   std::shared_ptr<WeightsChannel> channel_ ABSL_GUARDED_BY(mutex_);
   std::optional<WeightsState> have_ ABSL_GUARDED_BY(mutex_);
@@ -175,14 +176,15 @@ grpc::ServerWriteReactor<v1::FollowReply>* WeightsService::Follow(
     return new RefusedFollow({grpc::StatusCode::INVALID_ARGUMENT,
                               absl::StrCat("type ", request->type(), " is unknown here")});
   }
-  std::optional<WeightsState> have;
+  WeightsHub::Request wanted{
+      .job_uid = request->job_uid(), .shard = request->shard(), .type = *type};
   if (request->has_have()) {
     const absl::StatusOr<WeightsState> state = protocol::StateFromProto(request->have());
     if (!state.ok()) return new RefusedFollow(net::ToGrpc(state.status()));
-    have = *state;
+    wanted.have = *state;
   }
-  auto* const call = new FollowCall(context, hub_, clock_, std::move(have));
-  call->Begin(request->job_uid(), request->shard(), *type);
+  auto* const call = new FollowCall(context, hub_, clock_, wanted);
+  call->Begin();
   return call;
 }
 

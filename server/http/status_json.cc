@@ -181,6 +181,13 @@ Json ThisShardJson(const ShardStats& stats) {
           {"outer_gain", Number(stats.outer_gain)}};
 }
 
+Json FollowersJson(const follow::FollowerFigures& figures) {
+  return {{"connected", figures.followers}, {"newest_step", figures.newest_step},
+          {"lag_steps", figures.lag_steps}, {"versions", figures.versions},
+          {"skipped", figures.skipped},     {"anchors", figures.anchors},
+          {"bytes", figures.sent_bytes}};
+}
+
 // Returns the remaining time of the slowest worker.
 std::optional<double> SecondsLeft(const JobStatus& job) {
   std::optional<double> left;
@@ -239,6 +246,7 @@ std::string StatusJson(const HttpView& view) {
   Json out = {{"job", view.job_name}, {"version", view.software_version},
               {"shard", view.shard},  {"shards", view.shards},
               {"ready", view.ready},  {"this_shard", ThisShardJson(view.stats)}};
+  if (view.followers.has_value()) out["followers"] = FollowersJson(*view.followers);
   if (view.job.has_value()) AddJob(*view.job, view.report.value_or(JobReport()), &out);
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

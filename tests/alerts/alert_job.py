@@ -62,6 +62,11 @@ class AlertJob(FaultyJob):
             return self.start(name, program, "--rank", rank, "--coordinator", f"127.0.0.1:{self.ports[0]}", "--http-listen",
                               f"127.0.0.1:{self.http[name]}", *more, *arguments, faults=faults, before=before)
 
+    def follow(self, proxy):
+        command = [self.programs / "sluice", "follow", f"127.0.0.1:{self.ports[0]}", "--output", self.folder / "weights"]
+        with self.log_path("follower").open("a") as log:
+            self.running["follower"] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "grpc_proxy": proxy.url})
+
     def stop_all(self):
         """Ends the job as an operator would. Shard 0 saves a last checkpoint first."""
         self.running["shard-0"].terminate()

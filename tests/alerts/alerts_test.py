@@ -271,6 +271,21 @@ class AlertsTest(unittest.TestCase):
         job.wait_until_steps()
         self.expect_resolves()
 
+    def test_SluiceFollowerLags(self):
+        """The link of a follower is too slow for the changes of the parameters."""
+        job = self.job("mode=async", "followers.every=1", parameters=1_000_000).start_all()
+        link = PacedProxy()
+        self.addCleanup(link.close)
+        job.follow(link)
+        job.wait_until_says("follower", "version", times=5)
+        self.watch(job)
+        link.bytes_per_second = 10_000
+        self.expect_fires(job, None)
+        self.say("followers", job.status()["followers"])
+        self.assertGreater(job.status()["followers"]["lag_steps"], 120 / (3 * COMPUTE_MS / 1000))
+        link.bytes_per_second = None
+        self.expect_resolves()
+
 
 class CompletenessTest(unittest.TestCase):
     def test_every_alert_has_a_test(self):

@@ -84,7 +84,7 @@ class FollowTest(unittest.TestCase):
             self.assertEqual((kind, shape), ("F32", model[tensor][1]))
             self.assertEqual(model[tensor][0], "BF16")
             self.assertEqual(to_bf16(values), model[tensor][2], tensor)
-        return int(metadata["sluice_version"])
+        return int(metadata["sluice.version"])
 
     def expect_no_second_anchor(self, job, name="follower"):
         """Each of the two shards sent one anchor, for the first version."""

@@ -35,7 +35,7 @@ ENDLESS = "steps=10000000"
 LEASE = 15  # In seconds; longer than a process stalls on a busy machine.
 JOBS = {
     "sync": ["checkpoint.interval=50", "control={policy: schedule, schedule: cyclic, start: 0.2, end: 0.05, steps: 400, stages: 2}"],
-    "async": ["mode=async", "checkpoint.interval=50"],
+    "async": ["mode=async", "checkpoint.interval=50", "followers.every=1"],
     "local": ["mode=local_sgd", "local_steps=2", "workers=3", "guard.policy=skip", "merge_weights=tokens", "checkpoint.interval=50"],
 }
 WORKERS = {"sync": 2, "async": 2, "local": 3}
