@@ -15,11 +15,11 @@
 namespace sluice::follow {
 namespace {
 
-// Small enough to pass within kPatience on a link of 5 kB/s.
+// Small, so that a slow link makes progress in each kPatience.
 constexpr size_t kPartBytes = 1 << 18;
 // A follower that accepts no part for this long is disconnected, because it holds an update, which
 // may be an anchor.
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kPatience = absl::Minutes(5);
 
 absl::Status NoFollowers() {
   return absl::FailedPreconditionError(

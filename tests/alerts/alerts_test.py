@@ -279,7 +279,7 @@ class AlertsTest(unittest.TestCase):
         job.follow(link)
         job.wait_until_says("follower", "version", times=5)
         self.watch(job)
-        link.bytes_per_second = 10_000
+        link.bytes_per_second = 20_000
         self.expect_fires(job, None)
         self.say("followers", job.status()["followers"])
         self.assertGreater(job.status()["followers"]["lag_steps"], 120 / (3 * COMPUTE_MS / 1000))
