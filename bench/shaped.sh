@@ -10,7 +10,8 @@
 #   --rate RATE    rate of every link in each direction: 200mbit, 1gbit, 2.5gbit (kbit, mbit, gbit; decimal). "none"
 #                  disables shaping.
 #   --up-rate RATE a lower rate at which workers send, as on a home's link; --set gives both directions one rate
-#   --delay TIME   one-way delay between any two processes: 500us, 5ms (needs a kernel with netem)
+#   --delay TIME   one-way delay between any two processes: 500us, 5ms; on kernels without netem, bench/delay_switch.py
+#                  delays frames, which suffices for links of 200 Mb/s
 #   --bin DIR      folder of sluice and sluice-server (default: build/release/bin)
 #   --exec         run this command instead, in the bridge's namespace, with this environment:
 #                    SHAPED_WORKERS, SHAPED_SHARDS               number of workers and shards
@@ -73,7 +74,8 @@ add_process() {  # add_process NAME ADDRESS
   ip netns add "$1"
   ip -n "$1" link set lo up
   ip -n bridge link add name "to-$1" type veth peer name eth0 netns "$1"
-  ip -n bridge link set "to-$1" master bridge0 addrgenmode none up
+  if [ "$switch" = bridge0 ]; then ip -n bridge link set "to-$1" master bridge0; fi
+  ip -n bridge link set "to-$1" addrgenmode none up
   ip -n "$1" link set eth0 addrgenmode none up
   ip -n "$1" address add "$2/16" dev eth0
 }
@@ -85,20 +87,35 @@ make_links() {
   mount -t tmpfs shaped "$folder"
   ip netns attach bridge $$
   ip -n bridge link set lo up
-  ip -n bridge link add name bridge0 type bridge stp_state 0
+  if [ "$switch" = bridge0 ]; then
+    ip -n bridge link add name bridge0 type bridge stp_state 0
+  else
+    ip -n bridge link add name bridge0 type veth peer name to-bridge
+    ip -n bridge link set to-bridge addrgenmode none up
+  fi
   ip -n bridge link set bridge0 addrgenmode none up
   ip -n bridge address add 10.77.255.254/16 dev bridge0
   local i
   for ((i = 0; i < shards; ++i)); do add_process "s$i" "10.77.0.$((i + 1))"; done
   for ((i = 0; i < workers; ++i)); do add_process "w$i" "10.77.1.$((i + 1))"; done
-  if [ "$delay" != none ]; then
+  if [ "$delay" != none ] && [ "$switch" = bridge0 ]; then
     local name
     for name in $(ip netns list | awk '$1 != "bridge" {print $1}'); do
-      tc -n "$name" qdisc add dev eth0 root handle 1: netem delay "$delay" limit 100000 ||
-        { echo "this kernel has no netem, so links cannot have a --delay" >&2; return 1; }
+      tc -n "$name" qdisc add dev eth0 root handle 1: netem delay "$delay" limit 100000
     done
   fi
   set_rate "$rate" "$up_rate"
+}
+
+has_netem() {
+  tc qdisc add dev lo root netem delay 1ms 2>/dev/null && tc qdisc del dev lo root
+}
+
+start_switch() {  # The switch of kernels without netem.
+  local ports=(to-bridge) i
+  for ((i = 0; i < shards; ++i)); do ports+=("to-s$i"); done
+  for ((i = 0; i < workers; ++i)); do ports+=("to-w$i"); done
+  python3 "$(dirname "$self")/delay_switch.py" "$delay" "${ports[@]}" &
 }
 
 hosts() {  # hosts PREFIX COUNT
@@ -111,8 +128,10 @@ hosts() {  # hosts PREFIX COUNT
 
 run_inside() {
   trap 'exit 143' INT TERM HUP
-  local errors
+  local errors switch=bridge0
+  if [ "$delay" != none ] && ! has_netem; then switch=delay_switch; fi
   errors=$( (make_links) 2>&1) || fail 77 "cannot make links here: ${errors//$'\n'/; }"
+  if [ "$switch" = delay_switch ]; then start_switch; fi
   export SHAPED_WORKERS=$workers SHAPED_SHARDS=$shards SHAPED_RATE=$rate
   SHAPED_WORKER_HOSTS=$(hosts 10.77.1 "$workers")
   SHAPED_SERVER_HOSTS=$(hosts 10.77.0 "$shards")

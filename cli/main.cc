@@ -27,6 +27,7 @@
 #include "cli/codecs.h"
 #include "cli/debug_bundle.h"
 #include "cli/doctor/doctor.h"
+#include "cli/estimate_flags.h"
 #include "cli/explain.h"
 #include "cli/follow_commands.h"
 #include "cli/job_schema.h"
@@ -402,6 +403,13 @@ int Main(int argc, char** argv) {
   AddCodecs(&app, &chosen);
   AddPresets(&app, &chosen);
   AddBench(&app, &chosen);
+  AddEstimate({.program = run_options.program_folder + "/sluice",
+               .temporary_folder = run_options.temporary_folder,
+               .environment = run_options.environment,
+               .model = "resnet50",
+               .specs = {},
+               .progress = {}},
+              &app, &chosen);
   try {
     app.parse(TakeCommand(argc, argv, &run_options), argv);
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocol/compression_spec.h"
 
+#include <algorithm>
+
 #include "absl/strings/string_view.h"
 #include "compress/codec_table.h"
 
@@ -36,6 +38,18 @@ bool WantsWholeRows(const compress::CodecSpec& spec) {
 }
 
 }  // namespace
+
+uint32_t UsualBundleElements(const compress::CodecSpec& uplink,
+                             const compress::CodecSpec& downlink) {
+  uint32_t elements = LayoutParameters{}.bundle_elements;
+  for (const compress::CodecSpec* spec : {&uplink, &downlink}) {
+    if (spec->codec == compress::CodecId::kNone) elements = std::min(elements, uint32_t{1} << 18);
+    if (spec->codec == compress::CodecId::kFp16 || spec->codec == compress::CodecId::kBf16) {
+      elements = std::min(elements, uint32_t{1} << 19);
+    }
+  }
+  return elements;
+}
 
 compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                                   Direction direction) {

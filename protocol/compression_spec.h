@@ -33,6 +33,12 @@ struct CompressionSpec {
   uint64_t seed = 0;  // The job's seed, for stochastic codecs.
 };
 
+// Returns the number of elements of a bundle in a job that does not set it. Large bundles reduce
+// the fixed cost per message. But the last bundle's result travels while no other message does, so
+// bundles should have at most a megabyte on the wire.
+uint32_t UsualBundleElements(const compress::CodecSpec& uplink,
+                             const compress::CodecSpec& downlink);
+
 // Returns the codec of a tensor. A buffer always gets `none`. For other tensors, the last matching
 // override applies. Without a match, a tensor below min_elements gets dense fp16 if the direction's
 // codec uses fewer bits than fp16. All other tensors get the direction's codec.

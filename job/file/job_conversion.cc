@@ -98,19 +98,6 @@ LrScheduleSpec Convert(const v1::LrScheduleSpec& from) {
   return to;
 }
 
-// Large bundles reduce the fixed cost per message. But the last bundle's result travels while no
-// other message does, so bundles should have at most a megabyte on the wire.
-uint32_t UsualBundleElements(const protocol::CompressionSpec& compression) {
-  uint32_t elements = protocol::LayoutParameters{}.bundle_elements;
-  for (const compress::CodecSpec* spec : {&compression.uplink, &compression.downlink}) {
-    if (spec->codec == compress::CodecId::kNone) elements = std::min(elements, uint32_t{1} << 18);
-    if (spec->codec == compress::CodecId::kFp16 || spec->codec == compress::CodecId::kBf16) {
-      elements = std::min(elements, uint32_t{1} << 19);
-    }
-  }
-  return elements;
-}
-
 protocol::CompressionSpec Convert(const v1::CompressionSpec& from) {
   protocol::CompressionSpec to;
   to.uplink = Codec(from.uplink());
@@ -126,7 +113,7 @@ protocol::CompressionSpec Convert(const v1::CompressionSpec& from) {
   to.layout.chunk_elements = static_cast<uint32_t>(from.chunk_bytes() / sizeof(float));
   to.layout.bundle_elements = from.has_bundle_bytes()
                                   ? static_cast<uint32_t>(from.bundle_bytes() / sizeof(float))
-                                  : UsualBundleElements(to);
+                                  : protocol::UsualBundleElements(to.uplink, to.downlink);
   return to;
 }
 

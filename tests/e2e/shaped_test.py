@@ -95,6 +95,29 @@ def measure_all(shaped):
     print(json.dumps(result))
 
 
+def connect():
+    """Returns the seconds that worker 0 needs to connect to shard 0."""
+    shard = hosts()["s0"]
+    listener = subprocess.Popen(["ip", "netns", "exec", "s0", sys.executable, __file__, "--listen"], stdout=subprocess.PIPE, text=True)
+    assert listener.stdout.readline() == "listening\n"
+    done = subprocess.run(["ip", "netns", "exec", "w0", sys.executable, __file__, "--connect", shard], stdout=subprocess.PIPE,
+                          text=True, timeout=LIMIT, check=True)
+    listener.wait(timeout=LIMIT)
+    return float(done.stdout)
+
+
+def listen():
+    with socket.create_server(("", PORT)) as server:
+        print("listening", flush=True)
+        server.accept()
+
+
+def time_connection(host):
+    begin = time.monotonic()
+    socket.create_connection((host, PORT), LIMIT).close()
+    print(time.monotonic() - begin)
+
+
 # --- Outside ---
 
 def shaped_command(shaped, *rest, workers=2, shards=1, rate="200mbit"):
@@ -226,6 +249,14 @@ def check_arguments(shaped):
                                    f"ip netns exec s{{}}|--server-hosts|10.77.0.1,10.77.0.2|{link}--report|a b|"), done.stdout
 
 
+def check_delay(shaped):
+    """A connection needs a round trip, with netem and with the switch of kernels without it."""
+    done = subprocess.run(shaped_command(shaped, "--delay", "60ms", "--exec", sys.executable, __file__, "--connection"),
+                          stdout=subprocess.PIPE, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done
+    assert 0.12 <= float(done.stdout) < LIMIT, done.stdout
+
+
 def check_exchange(shaped, folder_of_programs):
     """Runs `sluice bench exchange` with every process behind a link that needs 0.4 s for its bytes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -249,6 +280,12 @@ def main():
         return receive(int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
     if sys.argv[1] == "--send":
         return send(sys.argv[2])
+    if sys.argv[1] == "--listen":
+        return listen()
+    if sys.argv[1] == "--connect":
+        return time_connection(sys.argv[2])
+    if sys.argv[1] == "--connection":
+        return print(connect())
     if sys.argv[1] == "--inside":
         return measure_all(sys.argv[2])
     shaped = str(pathlib.Path(sys.argv[1]).resolve())
@@ -259,7 +296,7 @@ def main():
     assert probe.returncode == 0, probe.stderr
     begin = time.monotonic()
     for check, arguments in ((check_arguments, ()), (check_endings, ()), (check_set, ()), (check_up_rate, ()),
-                             (check_rates, ()), (check_exchange, (sys.argv[2],))):
+                             (check_delay, ()), (check_rates, ()), (check_exchange, (sys.argv[2],))):
         check(shaped, *arguments)
         print(f"{check.__name__} is done after {time.monotonic() - begin:.1f} s", flush=True)
     return 0
