@@ -55,6 +55,7 @@ TEST(UpdateLog, OtherContentOrAnOlderTermNeedsAnAnchor) {
   const UpdateLog log = LogOfThree();
   EXPECT_EQ(log.NextFor(std::nullopt).next, UpdateLog::Next::kAnchor);
   EXPECT_EQ(log.NextFor(State(3, 1, 7)).next, UpdateLog::Next::kAnchor);
+  EXPECT_EQ(log.NextFor(State(2, 1, 7)).next, UpdateLog::Next::kAnchor);
   EXPECT_EQ(log.NextFor(State(9, 0)).next, UpdateLog::Next::kAnchor);
 }
 

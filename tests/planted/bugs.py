@@ -23,6 +23,16 @@ COORDINATOR = "server/coordinator/coordinator.cc"
 DURABLE = "protocol/checkpoint/durable_file.cc"
 
 BUGS = [
+    # Followers.
+    Bug("update_after_another_history", "follow/update_log.cc",
+        [("if (patches_[i]->base == base) return i;", "if (patches_[i]->base.version == base.version) return i;")],
+        "follow_tests", "UpdateLog.OtherContentOrAnOlderTermNeedsAnAnchor"),
+    Bug("model_of_two_steps", "follow/model_assembly.cc",
+        [("if (is_missing || target == completed_) return std::nullopt;", "if (target == completed_) return std::nullopt;")],
+        "follow_tests", "ModelAssemblyTest.CompletesVersionsOneByOne"),
+    Bug("weights_copied_in_the_middle_of_a_step", "server/shard/open_steps.h",
+        [("return step_ == 0 || closed_count_ > 0 ? std::nullopt", "return step_ == 0 ? std::nullopt")],
+        "server_shard_tests", "FollowedShardTest.*"),
     # Files.
     Bug("late_part_replaces_a_complete_one", DURABLE,
         [("if (::link(unfinished_.c_str(), path_.c_str()) == 0) {", "if (::rename(unfinished_.c_str(), path_.c_str()) == 0) {")],
