@@ -35,6 +35,7 @@
 #include "cli/presets.h"
 #include "cli/run.h"
 #include "cli/running_job_commands.h"
+#include "cli/simulate_commands.h"
 #include "cli/validate.h"
 #include "job/support.h"
 
@@ -400,6 +401,7 @@ int Main(int argc, char** argv) {
   AddCheckpoint(&app, &chosen);
   AddPatchCommands(&app, &chosen);
   AddFollowCommand(&app, FromEnvironment("grpc_proxy"), &chosen);
+  AddSimulateCommand(&app, &chosen);
   AddCodecs(&app, &chosen);
   AddPresets(&app, &chosen);
   AddBench(&app, &chosen);
