@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "app/log_flags.h"
@@ -31,13 +31,13 @@ void AddFollowCommand(CLI::App* app, const std::string& grpc_proxy, std::functio
   follow->add_option("-o,--output", command->output, "Folder for model.safetensors")
       ->required()
       ->type_name("DIR");
-  std::vector<std::pair<std::string, compress::ElementType>> types;
-  for (const auto& entry : NamesOf(compress::ElementType{})) {
-    types.emplace_back(std::string(entry.name), entry.value);
-  }
-  follow->add_option("--type", command->type, "Type of the weights: fp32, bf16 or fp16 [bf16]")
-      ->transform(CLI::Transformer(types))
-      ->type_name("TYPE");
+  std::vector<std::string> names;
+  for (const auto& entry : NamesOf(compress::ElementType{})) names.emplace_back(entry.name);
+  auto type = std::make_shared<std::string>(NameOf(command->type));
+  follow->add_option("--type", *type, "Type of the weights")
+      ->check(CLI::IsMember(names))
+      ->type_name("TYPE")
+      ->capture_default_str();
   follow
       ->add_option("--patches", command->patches,
                    "Also write a patch for each version, and anchors, into this folder")
@@ -59,7 +59,8 @@ void AddFollowCommand(CLI::App* app, const std::string& grpc_proxy, std::functio
       ->capture_default_str();
   app::AddTransportFlags(follow, &command->security);
   app::AddLogFlags(follow, &command->log);
-  follow->callback([command, patience, chosen] {
+  follow->callback([command, type, patience, chosen] {
+    command->type = FindByName<compress::ElementType>(*type).value_or(command->type);
     command->patience = absl::Seconds(*patience);
     *chosen = [command] { return Follow(*command); };
   });

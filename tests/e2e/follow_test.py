@@ -185,10 +185,10 @@ class FollowTest(unittest.TestCase):
         self.assertIn("connection refused", self.refusal(job, code=75))
         self.start(job, *secrets.of_server(), worker_flags=secrets.of("worker"))
         with SlowedDown(job.running["worker-0"].pid, SLOW):
-            self.assertIn("needs the role follower", self.refusal(job, *secrets.of("worker")))
-            self.assertIn("does not offer fp32, but bf16 (followers.types)", self.refusal(job, "--type", "fp32", *secrets.of("follower")))
             self.follow(job, "follower", None, *map(str, secrets.of("follower")))
             self.wait_for_versions(job, 2)
+            self.assertIn("needs the role follower", self.refusal(job, *secrets.of("worker")))
+            self.assertIn("does not offer fp32, but bf16 (followers.types)", self.refusal(job, "--type", "fp32", *secrets.of("follower")))
             self.assertIn("1 followers are connected (followers.max_connected)", self.refusal(job, *secrets.of("follower"), code=75))
             self.assertEqual(self.refusal(job, code=1).count("token"), 1)
         job.wait_until_done(self, ranks=1)
@@ -197,6 +197,7 @@ class FollowTest(unittest.TestCase):
         job = self.job(ranks=1)
         job.settings = ["workers=1", "steps=300"]
         self.start(job)
+        job.wait_until_says("shard-0", "the job runs")
         with SlowedDown(job.running["worker-0"].pid, SLOW):
             self.assertIn("add the section `followers`", self.refusal(job))
         job.kill_all()

@@ -22,6 +22,7 @@
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "sluice/v1/parameter_shard.pb.h"
 #include "sluice/v1/shard_control.pb.h"
+#include "sluice/v1/weights.pb.h"
 #include "tests/net/grpc/certificates.h"
 #include "tests/temporary_folder.h"
 #include "worker/rpc/remote_client.h"
@@ -158,7 +159,8 @@ std::vector<std::string> AllMethods() {
   std::vector<std::string> methods = {"/grpc.health.v1.Health/Check", "/no.such.Service/Method"};
   for (const google::protobuf::FileDescriptor* file :
        {v1::JoinRequest::descriptor()->file(), v1::ExchangeRequest::descriptor()->file(),
-        v1::ShardReport::descriptor()->file(), v1::PutPartRequest::descriptor()->file()}) {
+        v1::ShardReport::descriptor()->file(), v1::PutPartRequest::descriptor()->file(),
+        v1::FollowRequest::descriptor()->file()}) {
     for (int i = 0; i < file->service_count(); ++i) {
       const google::protobuf::ServiceDescriptor* const service = file->service(i);
       for (int j = 0; j < service->method_count(); ++j) {
