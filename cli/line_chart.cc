@@ -12,8 +12,8 @@
 namespace sluice::cli {
 namespace {
 
-constexpr double kWidth = 720;
-constexpr double kHeight = 400;
+constexpr double kChartWidth = 720;
+constexpr double kChartHeight = 400;
 constexpr double kLeft = 140;
 constexpr double kTop = 36;
 constexpr double kRight = 150;
@@ -22,7 +22,7 @@ constexpr double kBottom = 50;
 constexpr std::array<const char*, 6> kColors = {"#0072b2", "#d55e00", "#009e73",
                                                 "#cc79a7", "#e69f00", "#56b4e9"};
 
-std::string Text(double x, double y, const std::string& words, const char* anchor) {
+std::string TextAt(double x, double y, const std::string& words, const char* anchor) {
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
                          absl::StrReplaceAll(words, {{"&", "&amp;"}, {"<", "&lt;"}}));
 }
@@ -42,8 +42,8 @@ std::string Begin(const std::string& title) {
   return absl::StrCat(
       absl::StrFormat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" "
                       "font-family=\"sans-serif\" font-size=\"12\">\n",
-                      kWidth, kHeight),
-      Box(0, 0, kWidth, kHeight, "white"), Text(kLeft, 20, title, "start"));
+                      kChartWidth, kChartHeight),
+      Box(0, 0, kChartWidth, kChartHeight, "white"), TextAt(kLeft, 20, title, "start"));
 }
 
 // Returns about five round numbers up to `high`.
@@ -73,21 +73,22 @@ std::string LineChart(const std::string& title, const std::string& x_label,
       y_max = std::max(y_max, y);
     }
   }
-  const auto to_x = [&](double x) { return kLeft + x / x_max * (kWidth - kLeft - kRight); };
+  const auto to_x = [&](double x) { return kLeft + x / x_max * (kChartWidth - kLeft - kRight); };
   const auto to_y = [&](double y) {
-    return kHeight - kBottom - y / y_max * (kHeight - kTop - kBottom);
+    return kChartHeight - kBottom - y / y_max * (kChartHeight - kTop - kBottom);
   };
   std::string svg = Begin(title);
   for (const double tick : Ticks(y_max)) {
-    absl::StrAppend(&svg, Rule(kLeft, to_y(tick), kWidth - kRight, to_y(tick)),
-                    Text(kLeft - 6, to_y(tick) + 4, absl::StrFormat("%g", tick), "end"));
+    absl::StrAppend(&svg, Rule(kLeft, to_y(tick), kChartWidth - kRight, to_y(tick)),
+                    TextAt(kLeft - 6, to_y(tick) + 4, absl::StrFormat("%g", tick), "end"));
   }
   for (const double tick : Ticks(x_max)) {
-    absl::StrAppend(
-        &svg, Text(to_x(tick), kHeight - kBottom + 16, absl::StrFormat("%g", tick), "middle"));
+    absl::StrAppend(&svg, TextAt(to_x(tick), kChartHeight - kBottom + 16,
+                                 absl::StrFormat("%g", tick), "middle"));
   }
-  absl::StrAppend(&svg, Text((kLeft + kWidth - kRight) / 2, kHeight - 12, x_label, "middle"),
-                  Text(6, kTop + 4, y_label, "start"));
+  absl::StrAppend(&svg,
+                  TextAt((kLeft + kChartWidth - kRight) / 2, kChartHeight - 12, x_label, "middle"),
+                  TextAt(6, kTop + 4, y_label, "start"));
   for (size_t i = 0; i < lines.size(); ++i) {
     const char* const color = kColors[i % kColors.size()];
     std::string points;
@@ -98,28 +99,28 @@ std::string LineChart(const std::string& title, const std::string& x_label,
         &svg, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", points,
         color);
     const double y = kTop + 10 + 18 * static_cast<double>(i);
-    absl::StrAppend(&svg, Box(kWidth - kRight + 12, y - 8, 10, 10, color),
-                    Text(kWidth - kRight + 28, y, lines[i].name, "start"));
+    absl::StrAppend(&svg, Box(kChartWidth - kRight + 12, y - 8, 10, 10, color),
+                    TextAt(kChartWidth - kRight + 28, y, lines[i].name, "start"));
   }
   return svg + "</svg>\n";
 }
 
 std::string LoadChart(const std::string& title, const std::vector<ChartBar>& bars) {
-  const double width = kWidth - kLeft - kRight;
+  const double width = kChartWidth - kLeft - kRight;
   const double height =
-      (kHeight - kTop - kBottom) / static_cast<double>(std::max<size_t>(bars.size(), 1));
+      (kChartHeight - kTop - kBottom) / static_cast<double>(std::max<size_t>(bars.size(), 1));
   std::string svg = Begin(title);
   for (int percent = 0; percent <= 100; percent += 20) {
     const double x = kLeft + width * percent / 100;
-    absl::StrAppend(&svg, Rule(x, kTop, x, kHeight - kBottom),
-                    Text(x, kHeight - kBottom + 16, absl::StrCat(percent, " %"), "middle"));
+    absl::StrAppend(&svg, Rule(x, kTop, x, kChartHeight - kBottom),
+                    TextAt(x, kChartHeight - kBottom + 16, absl::StrCat(percent, " %"), "middle"));
   }
   for (size_t i = 0; i < bars.size(); ++i) {
     const double y = kTop + height * static_cast<double>(i);
     absl::StrAppend(&svg,
                     Box(kLeft, y + 2, width * std::min(bars[i].max, 1.0), height - 4, kColors[5]),
                     Box(kLeft, y + 2, width * std::min(bars[i].mean, 1.0), height - 4, kColors[0]),
-                    Text(kLeft - 6, y + height / 2 + 4, bars[i].name, "end"));
+                    TextAt(kLeft - 6, y + height / 2 + 4, bars[i].name, "end"));
   }
   return svg + "</svg>\n";
 }

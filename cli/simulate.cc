@@ -150,7 +150,7 @@ absl::StatusOr<std::vector<planning::Outage>> Outages(const SimulateCommand& com
                                command.seed);
 }
 
-absl::Status Write(const std::string& path, const std::string& text) {
+absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   if (file.flush()) return absl::OkStatus();
@@ -159,16 +159,16 @@ absl::Status Write(const std::string& path, const std::string& text) {
 
 absl::Status WriteFiles(const SimulateCommand& command, const SimulatedJob& job) {
   absl::Status written;
-  if (!command.report_path.empty()) written = Write(command.report_path, SimulationJson(job));
+  if (!command.report_path.empty()) written = WriteText(command.report_path, SimulationJson(job));
   if (!written.ok() || command.plot_folder.empty()) return written;
   std::error_code error;
   std::filesystem::create_directories(command.plot_folder, error);
-  written = Write(command.plot_folder + "/steps.svg", StepsChart(job.report));
-  if (written.ok()) written = Write(command.plot_folder + "/loads.svg", LoadsChart(job.report));
+  written = WriteText(command.plot_folder + "/steps.svg", StepsChart(job.report));
+  if (written.ok()) written = WriteText(command.plot_folder + "/loads.svg", LoadsChart(job.report));
   return written;
 }
 
-int Fail(const absl::Status& status, std::ostream& err) {
+int ReportError(const absl::Status& status, std::ostream& err) {
   err << "error: " << std::string(status.message()) << "\n";
   const bool usage = status.code() == absl::StatusCode::kInvalidArgument ||
                      status.code() == absl::StatusCode::kNotFound;
@@ -197,14 +197,14 @@ absl::StatusOr<planning::GoodputSpec> GoodputSpecOf(const SimulateCommand& comma
 
 int CompareGoodput(const SimulateCommand& command, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<planning::GoodputSpec> spec = GoodputSpecOf(command);
-  if (!spec.ok()) return Fail(spec.status(), err);
+  if (!spec.ok()) return ReportError(spec.status(), err);
   const absl::StatusOr<planning::Goodput> goodput = planning::SimulateGoodput(*spec);
-  if (!goodput.ok()) return Fail(goodput.status(), err);
+  if (!goodput.ok()) return ReportError(goodput.status(), err);
   out << FormatGoodput(*spec, *goodput, command.seed);
   if (command.report_path.empty()) return 0;
   const absl::Status written =
-      Write(command.report_path, GoodputJson(*spec, *goodput, command.seed));
-  return written.ok() ? 0 : Fail(written, err);
+      WriteText(command.report_path, GoodputJson(*spec, *goodput, command.seed));
+  return written.ok() ? 0 : ReportError(written, err);
 }
 
 }  // namespace
@@ -239,24 +239,24 @@ absl::StatusOr<planning::SimulationSpec> SimulationSpecOf(const SimulateCommand&
 int SimulateJob(const SimulateCommand& command, std::ostream& out, std::ostream& err) {
   if (command.goodput) return CompareGoodput(command, out, err);
   absl::StatusOr<planning::SimulationSpec> spec = SimulationSpecOf(command);
-  if (!spec.ok()) return Fail(spec.status(), err);
+  if (!spec.ok()) return ReportError(spec.status(), err);
   absl::StatusOr<planning::SimulationReport> report = planning::Simulate(*spec);
-  if (!report.ok()) return Fail(report.status(), err);
+  if (!report.ok()) return ReportError(report.status(), err);
   SimulatedJob job{.spec = *std::move(spec), .report = *std::move(report)};
   if (!command.failures_path.empty() || !command.mtbf.empty()) {
     const double alone = job.report.seconds;
     absl::StatusOr<std::vector<planning::Outage>> outages =
         Outages(command, job::RankLimit(job.spec.job), kDrawnFor * alone);
-    if (!outages.ok()) return Fail(outages.status(), err);
+    if (!outages.ok()) return ReportError(outages.status(), err);
     job.spec.cluster.outages = *std::move(outages);
     report = planning::Simulate(job.spec);
-    if (!report.ok()) return Fail(report.status(), err);
+    if (!report.ok()) return ReportError(report.status(), err);
     job.report = *std::move(report);
     job.goodput = alone / job.report.seconds;
   }
   out << FormatSimulation(job);
   const absl::Status written = WriteFiles(command, job);
-  return written.ok() ? 0 : Fail(written, err);
+  return written.ok() ? 0 : ReportError(written, err);
 }
 
 }  // namespace sluice::cli

@@ -62,8 +62,9 @@ void AddTimes(CLI::App* app, SimulateCommand* command) {
       ->type_name("N")
       ->capture_default_str();
   app->add_option("--straggler", command->stragglers,
-                  "A worker that computes more slowly, e.g. 3:2.5; may be repeated")
-      ->type_name("RANK:FACTOR")
+                  "A worker that computes more slowly: its rank and factor, e.g. 3:2.5; may be "
+                  "repeated")
+      ->type_name("SLOW")
       ->allow_extra_args(false);
   app->add_option("--jitter", command->jitter,
                   "Standard deviation of the logarithm of each worker's computing time")

@@ -45,20 +45,20 @@ std::string Setting(const planning::SimulationSpec& spec) {
 }
 
 std::string Control(const SimulationReport& report) {
-  constexpr size_t kPlansShown = 12;
+  constexpr size_t kPlansListed = 12;
   std::string text;
-  for (size_t i = 0; i < std::min(report.plans.size(), kPlansShown); ++i) {
+  for (size_t i = 0; i < std::min(report.plans.size(), kPlansListed); ++i) {
     const planning::PlanEvent& plan = report.plans[i];
     absl::StrAppend(&text, "plan from step ", plan.step, ": ", plan.summary, " (", plan.reason,
                     ")\n");
   }
-  if (report.plans.size() > kPlansShown) {
-    absl::StrAppend(&text, report.plans.size() - kPlansShown, " more plans\n");
+  if (report.plans.size() > kPlansListed) {
+    absl::StrAppend(&text, report.plans.size() - kPlansListed, " more plans\n");
   }
   return text;
 }
 
-ordered_json Json(const Distribution& of) {
+ordered_json DistributionJson(const Distribution& of) {
   return {{"count", of.count}, {"mean", of.mean}, {"p50", of.p50},
           {"p90", of.p90},     {"p99", of.p99},   {"max", of.max}};
 }
@@ -109,8 +109,8 @@ std::string SimulationJson(const SimulatedJob& job) {
       {"seed", job.spec.cluster.seed},
       {"seconds", report.seconds},
       {"events", report.events},
-      {"step_s", Json(report.step_s)},
-      {"wait_s", Json(report.wait_s)},
+      {"step_s", DistributionJson(report.step_s)},
+      {"wait_s", DistributionJson(report.wait_s)},
       {"bytes_up", report.bytes_up},
       {"bytes_down", report.bytes_down},
       {"shard_busy", {{"mean", report.shard_busy_mean}, {"max", report.shard_busy_max}}},

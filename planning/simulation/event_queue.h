@@ -44,38 +44,64 @@ struct Event {
 
 class EventQueue {
  public:
-  struct Entry {
-    Nanos at = 0;
-    uint64_t order = 0;
-    Event event;
-  };
-
   // Adds an event at `at`, or now if that is in the past.
   void Add(Nanos at, Event event) {
-    heap_.push_back({std::max(at, now_), added_++, event});
-    std::push_heap(heap_.begin(), heap_.end(), IsLater());
+    const Entry entry = {std::max(at, now_), added_++, event};
+    size_t place = heap_.size();
+    heap_.push_back(entry);
+    while (place > 0) {
+      const size_t parent = (place - 1) / kChildren;
+      if (!entry.IsBefore(heap_[parent])) break;
+      heap_[place] = heap_[parent];
+      place = parent;
+    }
+    heap_[place] = entry;
   }
   bool empty() const { return heap_.empty(); }
   // Removes the earliest event and makes its time the present. The queue must not be empty.
   Event Take() {
-    std::pop_heap(heap_.begin(), heap_.end(), IsLater());
-    const Entry entry = heap_.back();
+    const Entry first = heap_.front();
+    const Entry last = heap_.back();
     heap_.pop_back();
-    now_ = entry.at;
+    if (!heap_.empty()) Sink(last);
+    now_ = first.at;
     ++taken_;
-    return entry.event;
+    return first.event;
   }
   // The time of the last event that Take returned.
   Nanos now() const { return now_; }
   uint64_t taken() const { return taken_; }
 
  private:
-  // A type, so that the compiler can inline it.
-  struct IsLater {
-    bool operator()(const Entry& a, const Entry& b) const {
-      return a.at != b.at ? a.at > b.at : a.order > b.order;
+  // A heap of few levels touches less memory than a binary one.
+  static constexpr size_t kChildren = 4;
+  struct Entry {
+    Nanos at = 0;
+    uint64_t order = 0;
+    Event event;
+
+    bool IsBefore(const Entry& other) const {
+      return at != other.at ? at < other.at : order < other.order;
     }
   };
+
+  // Puts an entry in the place of the first one.
+  void Sink(const Entry& entry) {
+    size_t place = 0;
+    while (true) {
+      const size_t begin = place * kChildren + 1;
+      if (begin >= heap_.size()) break;
+      const size_t end = std::min(begin + kChildren, heap_.size());
+      size_t least = begin;
+      for (size_t child = begin + 1; child < end; ++child) {
+        if (heap_[child].IsBefore(heap_[least])) least = child;
+      }
+      if (!heap_[least].IsBefore(entry)) break;
+      heap_[place] = heap_[least];
+      place = least;
+    }
+    heap_[place] = entry;
+  }
 
   std::vector<Entry> heap_;
   Nanos now_ = 0;

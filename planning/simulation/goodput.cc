@@ -90,6 +90,7 @@ class Exchange {
     const auto workers = static_cast<uint32_t>(options_.incarnations.size());
     server::OpenBundle bundle({}, {}, workers, options_.exchange.quorum, &pool);
     std::vector<std::pair<double, uint32_t>> ends;  // Times and workers.
+    ends.reserve(lost.size());
     for (const auto& [worker, lease_ends] : lost) ends.emplace_back(lease_ends, worker);
     std::sort(ends.begin(), ends.end());
     auto end = ends.begin();

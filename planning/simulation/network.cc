@@ -116,12 +116,7 @@ void Network::Send(uint32_t from, uint32_t to, uint64_t bytes, uint32_t message)
 // Passes the flow's next segment to its first link as soon as the connection's limit permits it.
 void Network::Inject(uint32_t index) {
   Flow& flow = flows_[index];
-  flow.sending = flow.first < flow.messages.size();
-  if (!flow.sending) {
-    flow.messages.clear();
-    flow.first = 0;
-    return;
-  }
+  flow.sending = true;
   if (queue_->now() < flow.next) {
     queue_->Add(flow.next, {.kind = EventKind::kFlowReady, .what = index});
     return;
@@ -141,7 +136,10 @@ void Network::Inject(uint32_t index) {
                    .ends_message = message.left == 0,
                    .message = message.id,
                    .last = queue_->now()};
-  if (message.left == 0) ++flow.first;
+  if (message.left == 0 && ++flow.first == flow.messages.size()) {
+    flow.messages.clear();
+    flow.first = 0;
+  }
   flow.next = queue_->now() + static_cast<Nanos>(flow.ns_per_byte * bytes);
   Arrive(id);
 }
@@ -180,8 +178,11 @@ void Network::Serve(uint32_t index, uint32_t id) {
     }
     free_segments_.push_back(id);
   }
+  if (!is_first) return;
   // The flow's next segment waits for its turn again.
-  if (is_first) queue_->Add(link.free_at, {.kind = EventKind::kFlowReady, .what = flow});
+  flows_[flow].sending = flows_[flow].first < flows_[flow].messages.size();
+  if (!flows_[flow].sending) return;
+  queue_->Add(link.free_at, {.kind = EventKind::kFlowReady, .what = flow});
 }
 
 void Network::ServeNext(uint32_t index) {

@@ -50,10 +50,12 @@ bool RankTable::Acknowledge(uint32_t rank, uint64_t step) {
   return true;
 }
 
-std::optional<uint64_t> RankTable::LowestAcked(Selects selects) const {
+std::optional<uint64_t> RankTable::LowestAcked(Selects selects, uint64_t known) const {
   std::optional<uint64_t> lowest;
   for (uint32_t rank = 0; rank < size(); ++rank) {
-    if (selects(rank)) lowest = std::min(lowest.value_or(ranks_[rank].acked), ranks_[rank].acked);
+    if (!selects(rank)) continue;
+    lowest = std::min(lowest.value_or(ranks_[rank].acked), ranks_[rank].acked);
+    if (*lowest <= known) break;
   }
   return lowest;
 }

@@ -54,8 +54,10 @@ class RankTable {
   // was known.
   bool Acknowledge(uint32_t rank, uint64_t step);
   uint64_t acked(uint32_t rank) const { return ranks_[rank].acked; }
-  // Returns the lowest acknowledged step of the selected ranks, or nothing if none is selected.
-  std::optional<uint64_t> LowestAcked(Selects selects) const;
+  // Returns the lowest acknowledged step of the selected ranks, or nothing if none is selected. If
+  // the lowest step is at most `known`, may return any step up to `known` instead, which takes less
+  // time.
+  std::optional<uint64_t> LowestAcked(Selects selects, uint64_t known = 0) const;
 
   // Returns true if a contribution of this size needs no answer yet: its sender got an answer on
   // the same stream before, and the rank's unanswered bytes stay within

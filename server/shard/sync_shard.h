@@ -129,6 +129,7 @@ class SyncShard final : public Shard {
   ClosingRule closing_;
   bool members_changed_ = false;  // Waiting bundles may have become complete.
   uint64_t released_step_ = 0;    // The highest step passed to ReleaseResults.
+  uint64_t forgotten_step_ = 0;   // The highest step whose results the log was told to forget.
 };
 
 }  // namespace sluice::server

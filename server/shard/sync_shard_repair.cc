@@ -42,9 +42,11 @@ void SyncShard::ReleaseResults(uint64_t durable_step) {
 
 void SyncShard::ForgetResults() {
   std::optional<uint64_t> step =
-      ranks_.LowestAcked([this](uint32_t rank) { return gate_.present(rank); });
+      ranks_.LowestAcked([this](uint32_t rank) { return gate_.present(rank); }, forgotten_step_);
   if (options_.replay_bytes > 0) step = std::min(step.value_or(0), released_step_);
-  if (step.value_or(0) > 0) sink_.log().ForgetUpTo(*step);
+  if (step.value_or(0) <= forgotten_step_) return;
+  forgotten_step_ = *step;
+  sink_.log().ForgetUpTo(forgotten_step_);
 }
 
 uint64_t SyncShard::results_from() const {
