@@ -2,12 +2,17 @@
 #include "client/conversions.h"
 
 #include <string>
+#include <utility>
 
 #include "compress/codec_spec.h"
 #include "compress/element_type.h"
 
 namespace sluice::client {
 namespace {
+
+static_assert(static_cast<int>(LogLevel::kDebug) == static_cast<int>(sluice::LogLevel::kDebug) &&
+                  static_cast<int>(LogLevel::kError) == static_cast<int>(sluice::LogLevel::kError),
+              "the library's levels are those of the core");
 
 protocol::DType ToDType(ElementType type) {
   switch (type) {
@@ -105,6 +110,16 @@ Figures FromFigures(const worker::SessionFigures& figures) {
           .encode_seconds = figures.traffic.encode_seconds,
           .decode_seconds = figures.traffic.decode_seconds,
           .exposed_seconds = figures.traffic.exposed_seconds};
+}
+
+Logger ToLogger(std::string component, const LogSink& sink) {
+  LogOptions log;
+  if (sink) {
+    log.sink = [sink](sluice::LogLevel level, absl::string_view from, absl::string_view text) {
+      sink(static_cast<LogLevel>(level), {from.data(), from.size()}, {text.data(), text.size()});
+    };
+  }
+  return Logger(std::move(component), std::move(log));
 }
 
 }  // namespace sluice::client

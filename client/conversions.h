@@ -2,11 +2,13 @@
 // Conversions between the client library's public types and the types of the layers below.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/log.h"
 #include "job/job_spec.h"
 #include "protocol/tensor_table.h"
 #include "sluice/session.h"
@@ -25,5 +27,7 @@ JobSummary Summarize(const job::JobSpec& job);
 Joined FromJoin(const worker::JoinInfo& info);
 StepResult FromResult(const worker::StepResult& result);
 Figures FromFigures(const worker::SessionFigures& figures);
+// Returns a logger that writes to `sink`, or to stderr if `sink` is not set.
+Logger ToLogger(std::string component, const LogSink& sink);
 
 }  // namespace sluice::client

@@ -2,7 +2,6 @@
 #include "sluice/session.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "base/log.h"
 #include "client/conversions.h"
 #include "client/saved_compressor.h"
+#include "client/transport.h"
 #include "client/typed_mean.h"
 #include "job/file/job_file.h"
 #include "net/grpc/transport.h"
@@ -25,22 +25,6 @@
 
 namespace sluice::client {
 namespace {
-
-static_assert(static_cast<int>(LogLevel::kDebug) == static_cast<int>(sluice::LogLevel::kDebug) &&
-                  static_cast<int>(LogLevel::kError) == static_cast<int>(sluice::LogLevel::kError),
-              "the library's levels are those of the core");
-
-Logger MakeLogger(const SessionOptions& options) {
-  LogOptions log;
-  if (options.log) {
-    log.sink = [sink = options.log](sluice::LogLevel level, absl::string_view component,
-                                    absl::string_view text) {
-      sink(static_cast<LogLevel>(level), {component.data(), component.size()},
-           {text.data(), text.size()});
-    };
-  }
-  return Logger(absl::StrCat("worker-", options.rank), std::move(log));
-}
 
 // The shards of a process without servers.
 class OwnShards final : public worker::ShardUpdates {
@@ -79,16 +63,13 @@ absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeLocalClient(const job::Jo
 absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeClient(const SessionOptions& options,
                                                               const job::JobSpec& job) {
   if (options.coordinator.empty()) return MakeLocalClient(job);
-  const Logger logger = MakeLogger(options);
-  // A library has no main that could read it.
-  const char* const proxy = std::getenv("grpc_proxy");
+  const Logger logger = ToLogger(absl::StrCat("worker-", options.rank), options.log);
   absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
-      net::Transport::Open({.tls_cert = options.tls_cert,
-                            .tls_key = options.tls_key,
-                            .tls_ca = options.tls_ca,
-                            .token_file = options.token_file,
-                            .grpc_proxy = proxy == nullptr ? "" : proxy},
-                           logger);
+      OpenTransport({.tls_cert = options.tls_cert,
+                     .tls_key = options.tls_key,
+                     .tls_ca = options.tls_ca,
+                     .token_file = options.token_file},
+                    logger);
   if (!transport.ok()) return transport.status();
   worker::RemoteSessionOptions remote =
       worker::OptionsFromJob(job, options.coordinator, options.rank);

@@ -21,7 +21,7 @@ if [ "$frameworks" = yes ]; then
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
     --requirement scripts/framework-wheels.txt
 fi
-# Without a package index, the test that needs it is skipped.
+# Without a package index, the tests that need them are skipped.
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-  --requirement scripts/pyright-wheels.txt || echo "test-python: no basedpyright" >&2
+  --requirement scripts/test-wheels.txt || echo "test-python: no basedpyright and no safetensors" >&2
 "$venv/bin/python" -m pytest -q "$@"

@@ -19,7 +19,7 @@ import textwrap
 PACKAGE = "python/sluice"
 MODULES = ("", "compress", "lightning", "transformers")  # Parts of the page. The first is the package itself.
 CALLBACKS = ("lightning", "transformers")  # Only frameworks call the methods of their classes.
-MADE_BY_FUNCTIONS = ("Session", "LocalSession")  # A script does not call their constructors.
+MADE_BY_FUNCTIONS = ("Session", "LocalSession", "Follower")  # A script does not call their constructors.
 SECTION = re.compile(r"^(Args|Attributes|Returns|Raises):$")
 ENTRY = re.compile(r"^(\*{0,2}[A-Za-z_]\w*(?:, \*{0,2}[A-Za-z_]\w*)*): ?(.*)$", re.S)
 INTRODUCTION = """# Python reference

@@ -17,6 +17,7 @@ from ._broadcast import broadcast_object, broadcast_optimizer_state, broadcast_p
 from ._ddp import attach, ddp_hook
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures
+from ._follow import FollowedVersion, Follower, follow
 from ._forecast import Forecast
 from ._guard import AccuracyGuard
 from ._init import TLS, init
@@ -38,6 +39,8 @@ __all__ = [
     "DistributedDataParallel",
     "DistributedOptimizer",
     "Figures",
+    "FollowedVersion",
+    "Follower",
     "Forecast",
     "ForkError",
     "GradScaler",
@@ -52,6 +55,7 @@ __all__ = [
     "broadcast_parameters",
     "compress",
     "ddp_hook",
+    "follow",
     "fsdp_attach",
     "init",
     "is_initialized",

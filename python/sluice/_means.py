@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ._patience import POLL_SECONDS
 from ._tensors import Row, element_type, target_of
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from . import _sluice
     from ._staging import Staging
-
-POLL_SECONDS = 0.05  # So often a waiting session lets a signal act.
 
 
 def finish_step(

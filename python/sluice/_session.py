@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -17,8 +16,9 @@ from ._drift import Checksums
 from ._errors import ForkError, RollbackError, SluiceError
 from ._figures import Figures, Sink
 from ._forecast import Meter
-from ._log_level import LogLevel
-from ._means import POLL_SECONDS, finish_step, write_mean
+from ._log_level import LogLevel, say
+from ._means import finish_step, write_mean
+from ._patience import patiently
 from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
@@ -374,35 +374,17 @@ class Session(Reporting, Resuming):
             raise
 
     def _patient(self, call: Callable[[], _T], core: _sluice.Session | None = None) -> _T:
-        """Calls on a thread of its own, so that a signal can act here meanwhile."""
-        core = core or self._live()
-        values: list[_T] = []
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                values.append(call())
-            except BaseException as error:  # noqa: BLE001
-                errors.append(error)
-
-        thread = threading.Thread(target=run, name="sluice-call", daemon=True)
+        """Calls `patiently`. An interrupt tells the other ranks."""
+        live = core or self._live()
         try:
-            thread.start()
-        except RuntimeError:
-            run()  # Python 3.12 starts no threads once the script has ended.
-        try:
-            while thread.is_alive():
-                thread.join(POLL_SECONDS)
-                self._drain_log(core)
-        except BaseException as error:
-            core.abandon("interrupted by the user" if isinstance(error, KeyboardInterrupt) else _in_a_word(error))
-            thread.join()
-            raise
-        if errors:
-            failure = errors[0]
+            return patiently(
+                call,
+                lambda: self._drain_log(live),
+                lambda error: live.abandon("interrupted by the user" if isinstance(error, KeyboardInterrupt) else _in_a_word(error)),
+            )
+        except SluiceError as failure:
             self._rolled_back |= isinstance(failure, RollbackError)
-            raise failure.located(self.rank, None, "job") if isinstance(failure, SluiceError) else failure
-        return values[0]
+            raise failure.located(self.rank, None, "job") from None
 
     def _drain_log(self, core: _sluice.Session | None = None) -> None:
         core = core or self._core
@@ -410,8 +392,7 @@ class Session(Reporting, Resuming):
             self._say(LogLevel(level), f"{component}: {text}")
 
     def _say(self, level: LogLevel, text: str) -> None:
-        if level > LogLevel.INFO or not self._quiet:
-            print(f"sluice: {level.name} {text}", file=sys.stderr, flush=True)
+        say(level, text, quiet=self._quiet)
 
 
 class LocalSession(Session):

@@ -106,6 +106,32 @@ class Session:
     def take_log(self) -> list[tuple[int, str, str]]: ...
 
 @final
+class FollowedVersion:
+    step: int
+    term: int
+    changed: int
+    received_bytes: int
+    def rows(self) -> list[tuple[str, list[int], int]]: ...
+    def copy_to(self, address: int) -> None: ...
+
+@final
+class Follower:
+    def __init__(
+        self,
+        address: str,
+        type: int,
+        patience: float,
+        token_file: str = ...,
+        tls_cert: str = ...,
+        tls_key: str = ...,
+        tls_ca: str = ...,
+    ) -> None: ...
+    def next(self) -> Optional[FollowedVersion]: ...
+    def interrupt(self) -> None: ...
+    def close(self) -> None: ...
+    def take_log(self) -> list[tuple[int, str, str]]: ...
+
+@final
 class Codec:
     @staticmethod
     def create(spec: str, shape: list[int], seed: int, sender: int) -> Codec: ...

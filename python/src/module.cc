@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "python/src/errors.h"
+#include "python/src/follower.h"
+#include "python/src/gil.h"
 #include "python/src/log_queue.h"
 #include "sluice/codec.h"
 #include "sluice/session.h"
@@ -36,12 +38,6 @@ namespace {
 // (name, shape, strides in elements, element type, whether the tensor is a buffer)
 using TensorRow = std::tuple<std::string, std::vector<int64_t>, std::vector<int64_t>, int, bool>;
 using FloatArray = nb::ndarray<const float, nb::device::cpu, nb::c_contig>;
-
-template <typename Call>
-auto WithoutGil(Call call) {
-  const nb::gil_scoped_release release;
-  return call();
-}
 
 std::string_view ToView(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
@@ -339,6 +335,7 @@ NB_MODULE(_sluice, m) {
   sluice::python::BindValues(m);
   sluice::python::BindSession(m);
   sluice::python::BindCodecs(m);
+  sluice::python::BindFollower(m);
   m.def(
       "read_job",
       [](const std::string& text, const std::string& name) {
