@@ -16,7 +16,6 @@ namespace {
 // Fields of protobuf: a key of one byte, and a second one from field 16 on.
 constexpr uint64_t kKey = 1;
 constexpr uint64_t kFixed32 = kKey + 4;
-constexpr uint64_t kFixed64 = kKey + 8;
 // A gRPC message has a prefix of 5 bytes, and each HTTP/2 frame of at most 16 KiB a header.
 constexpr uint64_t kGrpcPrefix = 5;
 constexpr uint64_t kHttp2Header = 9;
@@ -126,6 +125,7 @@ std::vector<compress::CodecSpec> ByteModel::Unpriced() const {
     }
   }
   std::vector<compress::CodecSpec> specs;
+  specs.reserve(found.size());
   for (const auto& [name, spec] : found) specs.push_back(spec);
   return specs;
 }

@@ -6,12 +6,12 @@
 namespace sluice::planning {
 
 Coding::Coding(const ByteModel* model, uint32_t ranks,
-               std::shared_ptr<const protocol::CompressionPlan> first)
+               const std::shared_ptr<const protocol::CompressionPlan>& first)
     : model_(model), ranks_(ranks), parameters_(model->OfParameters()) {
   Begin(0, first.get());
 }
 
-void Coding::Add(std::shared_ptr<const protocol::CompressionPlan> plan) {
+void Coding::Add(const std::shared_ptr<const protocol::CompressionPlan>& plan) {
   Begin(plan->effective_step, plan.get());
 }
 

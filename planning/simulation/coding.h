@@ -15,10 +15,10 @@ class Coding {
  public:
   // The model must outlive the coding. `first` is the plan of the first step, or null.
   Coding(const ByteModel* model, uint32_t ranks,
-         std::shared_ptr<const protocol::CompressionPlan> first);
+         const std::shared_ptr<const protocol::CompressionPlan>& first);
 
   // Adds a plan that begins with a later step than all others.
-  void Add(std::shared_ptr<const protocol::CompressionPlan> plan);
+  void Add(const std::shared_ptr<const protocol::CompressionPlan>& plan);
   // The costs of what a rank sends in a step. In step 0, these are parameters.
   const BundleCosts& Up(uint64_t step, uint32_t rank) const;
   // The costs of the results of a step.

@@ -14,7 +14,7 @@
 namespace sluice::planning {
 namespace {
 
-constexpr double kNoEvent = std::numeric_limits<double>::infinity();
+constexpr double kNever = std::numeric_limits<double>::infinity();
 // Limit of the steps of one worker.
 constexpr double kStepsMax = 1e7;
 
@@ -53,7 +53,7 @@ double PlainGoodput(const GoodputSpec& spec) {
   size_t next = 0;
   double all_up = 0;  // When all workers that have failed so far are back.
   while (now < spec.duration_s) {
-    const double fails = next < outages.size() ? outages[next].begin_s : kNoEvent;
+    const double fails = next < outages.size() ? outages[next].begin_s : kNever;
     const double until = std::min(fails, spec.duration_s);
     if (until > now) {
       const bool ends = until == spec.duration_s;

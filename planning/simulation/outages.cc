@@ -14,7 +14,7 @@ namespace sluice::planning {
 namespace {
 
 // Later than the end of any simulated job, in seconds.
-constexpr double kNever = 1e9;
+constexpr double kForGood = 1e9;
 
 absl::Status InLine(size_t line, absl::string_view what) {
   return absl::InvalidArgumentError(
@@ -50,7 +50,7 @@ absl::StatusOr<std::vector<Outage>> ParseOutages(absl::string_view trace, uint32
     double at = 0;
     uint32_t worker = 0;
     if (words.size() != 3) return InLine(line, absl::StrCat("it has ", words.size(), " words"));
-    if (!absl::SimpleAtod(words[0], &at) || !(at >= last && at < kNever)) {
+    if (!absl::SimpleAtod(words[0], &at) || !(at >= last && at < kForGood)) {
       return InLine(line, absl::StrCat("\"", words[0], "\" is no time from ", last, " s on"));
     }
     if (!absl::SimpleAtoi(words[1], &worker) || worker >= workers) {
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<Outage>> ParseOutages(absl::string_view trace, uint32
     }
   }
   for (const auto& [worker, since] : down) {
-    outages.push_back({.begin_s = since, .end_s = kNever, .worker = worker});
+    outages.push_back({.begin_s = since, .end_s = kForGood, .worker = worker});
   }
   SortByBegin(&outages);
   return outages;

@@ -99,7 +99,7 @@ Nanos SimulatedShard::ClosingTime(const std::vector<server::ShardEffect>& effect
   return static_cast<Nanos>(nanos);
 }
 
-void SimulatedShard::Carry(std::vector<server::ShardEffect> effects, Nanos cost) {
+void SimulatedShard::Carry(const std::vector<server::ShardEffect>& effects, Nanos cost) {
   const Nanos begins = std::max(world_.now(), free_at_);
   Nanos at = begins + cost + ClosingTime(effects);
   for (const server::ShardEffect& effect : effects) {

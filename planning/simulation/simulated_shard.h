@@ -35,7 +35,7 @@ class SimulatedShard {
 
  private:
   void Work();
-  void Carry(std::vector<server::ShardEffect> effects, Nanos cost);
+  void Carry(const std::vector<server::ShardEffect>& effects, Nanos cost);
   // Returns the processor's time for the bundles that the effects close.
   Nanos ClosingTime(const std::vector<server::ShardEffect>& effects);
   void Reply(const server::SendReply& reply, Nanos* at);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report of a simulated job.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -35,7 +36,7 @@ Distribution DistributionOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto quantile = [&](double share) {
     const auto last = static_cast<double>(values.size() - 1);
-    return values[static_cast<size_t>(share * last + 0.5)];
+    return values[static_cast<size_t>(std::lround(share * last))];
   };
   of.count = values.size();
   of.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

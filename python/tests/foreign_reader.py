@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the model of a running job as a script does that does not know Sluice: `sluice follow` keeps a file up to date, PyTorch and
-safetensors load it after each version. Prints a line of JSON for each file that it has loaded: the version, and the loss on fixed data.
+"""Reads the model of a running job as a script does that does not know Sluice: `sluice follow` keeps a file up to date, and PyTorch and
+safetensors load it after each version. Prints a line of JSON for each version: its number, and the model's loss on fixed data.
 
 usage: foreign_reader.py MODEL DATA COMMAND...
   MODEL    the file that the command keeps up to date
+  DATA     a file of PyTorch with inputs and labels
   COMMAND  sluice follow ...
 """
 
@@ -14,7 +15,7 @@ import subprocess
 import sys
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import nn
 
 
@@ -23,23 +24,20 @@ def main() -> None:
     torch.set_num_threads(1)
     inputs, labels = torch.load(data)
     model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 4))
-    last = -1
-    with subprocess.Popen([*command, "--exec", "echo $SLUICE_VERSION"], stdout=subprocess.PIPE, text=True) as follow:
-        assert follow.stdout is not None
+    follow = subprocess.Popen([*command, "--exec", "echo $SLUICE_VERSION"], stdout=subprocess.PIPE, text=True)
+    assert follow.stdout is not None
+    try:
         for line in follow.stdout:
-            with safe_open(path, "pt") as file:
-                version = int(file.metadata()["sluice_version"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}
-            assert version >= int(line), (version, line)  # The file may be newer than the line.
-            if version == last:
-                continue
-            last = version
-            assert {tensor.dtype for tensor in tensors.values()} == {torch.bfloat16}
+            tensors = load_file(path)  # Of this version, or of a newer one.
             model.load_state_dict(tensors, strict=False)
             with torch.no_grad():
-                loss = nn.functional.cross_entropy(model(inputs), labels)
-            print(json.dumps({"version": version, "loss": float(loss), "names": sorted(tensors)}), flush=True)
-    sys.exit(follow.returncode)
+                loss = float(nn.functional.cross_entropy(model(inputs), labels))
+            types = {name: str(tensor.dtype) for name, tensor in tensors.items()}
+            print(json.dumps({"version": int(line), "loss": loss, "types": types}), flush=True)
+    except BaseException:
+        follow.kill()
+        raise
+    sys.exit(follow.wait())
 
 
 main()

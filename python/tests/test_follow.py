@@ -203,7 +203,7 @@ def test_a_script_that_does_not_know_sluice_sees_the_loss_fall(job: Job) -> None
         )
 
     def lines() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in loaded.read_text().splitlines() if line.endswith("}")]
+        return [json.loads(line) for line in loaded.read_text().splitlines() if line.endswith("}}")]
 
     try:
         await_that(lambda: lines() or process.poll() is not None, "the reader has a version")
@@ -218,5 +218,5 @@ def test_a_script_that_does_not_know_sluice_sees_the_loss_fall(job: Job) -> None
     found = lines()
     assert len(found) >= 10
     assert found[-1]["version"] == job.ranks[0].await_word("exchanges")
-    assert found[0]["names"] == TRAINED
+    assert found[0]["types"] == {name: "torch.bfloat16" for name in TRAINED}
     assert found[-1]["loss"] < 0.8 * found[0]["loss"], [line["loss"] for line in found]
