@@ -50,7 +50,10 @@ class Follower {
   absl::Status Connect();
   // The job that Connect found. Next may replace it when another run begins.
   const protocol::WeightsDescription& job() const { return job_; }
-  const TensorLayout& model() const { return model_->model(); }
+  const TensorLayout& model() const {
+    MutexLock lock(&mutex_);
+    return model_->model();
+  }
 
   // Waits for the next complete version. A caller that takes long gets a later version next, not
   // each one. No value means that the job has ended and the last version was returned. Fails with
@@ -75,7 +78,7 @@ class Follower {
   protocol::WeightsDescription job_;
   std::vector<uint64_t> update_bytes_max_;                  // By shard.
   std::vector<std::unique_ptr<UpdateReceiver>> receivers_;  // Of the shards that have weights.
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::unique_ptr<ModelAssembly> model_ ABSL_PT_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;     // Receivers whose shard has more to send.
