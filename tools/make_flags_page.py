@@ -21,7 +21,7 @@ A flag means the same in every program. [Several machines](multi-machine.md) and
 [Upgrading](upgrading.md#flags) lists old names.
 """
 NAME_WIDTH = 30  # Column at which a description begins.
-VALUE = re.compile(r"(?P<name>-?[\w,-]+)(\{false\})?( (?P<value>(KEY=VALUE|[^\s:={]+(:PORT|:FACTOR)?)))?"
+VALUE = re.compile(r"(?P<name>-?[\w,-]+)(\{false\})?( (?P<value>(KEY=VALUE|[^\s:={]+(:PORT)?)))?"
                    r"(:\{(?P<words>[^}]*)\})?(:(INT|FLOAT) in \[(?P<least>\S+) - (?P<most>[^]]+)\])?(=(?P<default>\S+))?"
                    r"(?P<repeats> \.\.\.)?(?P<required> REQUIRED)?")
 SECTION = re.compile(r"^(Positionals|Options|Subcommands):$")
