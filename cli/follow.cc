@@ -37,6 +37,7 @@ absl::Status RunShell(const std::string& command, const std::vector<std::string>
   std::vector<std::string> environment = variables;
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
   std::vector<char*> pointers;
+  pointers.reserve(environment.size() + 1);
   for (std::string& entry : environment) pointers.push_back(entry.data());
   pointers.push_back(nullptr);
   std::string shell = "/bin/sh", flag = "-c", text = command;

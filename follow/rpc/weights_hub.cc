@@ -36,11 +36,11 @@ WeightsHub::~WeightsHub() {
 void WeightsHub::Begin(uint64_t job_uid, const std::map<uint32_t, TensorLayout>& shards) {
   MutexLock lock(&mutex_);
   end_.reset();
-  const bool same =
-      job_uid == job_uid_ && std::all_of(shards.begin(), shards.end(), [this](const auto& shard) {
-        const auto channel = channels_.find({shard.first, options_.types.front()});
-        return channel != channels_.end() && channel->second->layout() == shard.second;
-      });
+  bool same = job_uid == job_uid_;
+  for (const auto& [shard, layout] : shards) {
+    const auto channel = channels_.find({shard, options_.types.front()});
+    same = same && channel != channels_.end() && channel->second->layout() == layout;
+  }
   if (same) return;
   job_uid_ = job_uid;
   for (const auto& [reader, seat] : readers_) {

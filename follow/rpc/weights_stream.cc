@@ -19,7 +19,6 @@ namespace {
 
 constexpr absl::Duration kDescribeTimeout = absl::Seconds(10);
 constexpr absl::Duration kDescribePause = absl::Milliseconds(200);
-constexpr absl::Duration kCancelTick = absl::Milliseconds(100);  // So often a call is cancelled.
 
 // Keeps the reason, and says whether a retry may succeed.
 absl::Status StatusOf(const grpc::Status& status, const net::Transport& transport,
@@ -41,25 +40,6 @@ absl::Status StatusOf(const grpc::Status& status, const net::Transport& transpor
     default:
       return absl::UnavailableError(reason);
   }
-}
-
-// A call of Describe. gRPC's thread sets its result.
-struct DescribeCall {
-  grpc::ClientContext context;
-  v1::DescribeWeightsRequest request;
-  v1::DescribeWeightsReply reply;
-  Mutex mutex;
-  CondVar ended;
-  std::optional<grpc::Status> status ABSL_GUARDED_BY(mutex);
-};
-
-grpc::Status AwaitCall(DescribeCall* call, const std::function<bool()>& is_cancelled) {
-  MutexLock lock(&call->mutex);
-  while (!call->status.has_value()) {
-    call->ended.WaitFor(&call->mutex, kCancelTick);
-    if (is_cancelled && is_cancelled()) call->context.TryCancel();
-  }
-  return *call->status;
 }
 
 // Puts the parts of updates together.
@@ -102,23 +82,16 @@ uint64_t LargestUpdate(const ModelParts& parts, size_t shard, compress::ElementT
   return kPatchHeaderSize + kLayoutBytesMax + chunks * kPartHeaderSize + elements * BytesOf(type);
 }
 
-absl::StatusOr<protocol::WeightsDescription> DescribeWeights(
-    const net::Transport& transport, const std::string& address, absl::Duration timeout,
-    const std::function<bool()>& is_cancelled) {
-  const auto call = std::make_shared<DescribeCall>();
-  call->context.set_deadline(std::chrono::system_clock::now() +
-                             absl::ToChronoMilliseconds(timeout));
+absl::StatusOr<protocol::WeightsDescription> DescribeWeights(const net::Transport& transport,
+                                                             const std::string& address,
+                                                             absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  v1::DescribeWeightsReply reply;
   const auto stub = v1::Weights::NewStub(transport.DialForQuestions(address));
-  stub->async()->Describe(&call->context, &call->request, &call->reply,
-                          [call](const grpc::Status& status) {
-                            MutexLock lock(&call->mutex);
-                            call->status = status;
-                            call->ended.SignalAll();
-                          });
-  const grpc::Status status = AwaitCall(call.get(), is_cancelled);
+  const grpc::Status status = stub->Describe(&context, {}, &reply);
   if (!status.ok()) return StatusOf(status, transport, address);
-  absl::StatusOr<protocol::WeightsDescription> description =
-      protocol::DescriptionFromProto(call->reply);
+  absl::StatusOr<protocol::WeightsDescription> description = protocol::DescriptionFromProto(reply);
   if (!description.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat(address, " sent an invalid description: ", description.status().message()));
@@ -135,9 +108,9 @@ absl::StatusOr<protocol::WeightsDescription> AwaitDescription(
   const absl::Time give_up = clock->Now() + patience;
   for (;;) {
     absl::StatusOr<protocol::WeightsDescription> job =
-        DescribeWeights(transport, address, kDescribeTimeout, is_cancelled);
-    if (is_cancelled()) return absl::CancelledError("the follower was stopped");
+        DescribeWeights(transport, address, kDescribeTimeout);
     if (job.ok() || !absl::IsUnavailable(job.status()) || clock->Now() > give_up) return job;
+    if (is_cancelled()) return absl::CancelledError("the follower was stopped");
     absl::SleepFor(kDescribePause);
   }
 }

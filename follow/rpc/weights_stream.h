@@ -31,11 +31,10 @@ namespace sluice::follow {
 uint64_t LargestUpdate(const ModelParts& parts, size_t shard, compress::ElementType type);
 
 // Asks `address` for its description. Fails with UNAVAILABLE if it is not reachable or the job has
-// not started; a retry may succeed. Other errors are final. The call ends early if `is_cancelled`
-// is set and returns true.
-absl::StatusOr<protocol::WeightsDescription> DescribeWeights(
-    const net::Transport& transport, const std::string& address, absl::Duration timeout,
-    const std::function<bool()>& is_cancelled = {});
+// not started; a retry may succeed. Other errors are final.
+absl::StatusOr<protocol::WeightsDescription> DescribeWeights(const net::Transport& transport,
+                                                             const std::string& address,
+                                                             absl::Duration timeout);
 
 // Does the same, and asks again until `patience` has passed if the server is not reachable. Fails
 // with CANCELLED once `is_cancelled` returns true.
