@@ -109,8 +109,8 @@ absl::StatusOr<protocol::WeightsDescription> AwaitDescription(
   for (;;) {
     absl::StatusOr<protocol::WeightsDescription> job =
         DescribeWeights(transport, address, kDescribeTimeout);
-    if (job.ok() || !absl::IsUnavailable(job.status()) || clock->Now() > give_up) return job;
     if (is_cancelled()) return absl::CancelledError("the follower was stopped");
+    if (job.ok() || !absl::IsUnavailable(job.status()) || clock->Now() > give_up) return job;
     absl::SleepFor(kDescribePause);
   }
 }
