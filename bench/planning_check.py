@@ -80,7 +80,7 @@ SETS = {
         Point(4, 1, 2, "int4", "int4", 50, 10),
         Point(2, 1, 2, "fp16", "fp16", 200, 20, 100),
     ),
-    # Held out. Nobody looked at their times before the model was complete.
+    # The held-out set: the model was complete before these times were measured.
     "check": (
         Point(2, 1, 8, *TOPK, 20),
         Point(4, 2, 8, "int8", "int8", 200),

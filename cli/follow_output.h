@@ -56,7 +56,7 @@ class PatchFolder {
   uint64_t patches_ = 0;  // Since the last anchor.
   std::optional<follow::WeightsState> last_;
   follow::TensorLayout layout_;
-  std::vector<std::byte> weights_;  // Of the last version.
+  std::vector<std::byte> weights_;  // The last version.
   std::string newest_;
 };
 

@@ -30,7 +30,7 @@ struct SimulateCommand {
   // Rates as ParseBitRate reads them, and times as absl::ParseDuration. Empty: no limit and no
   // time.
   std::string link_rate = "1gbit";
-  std::string up_rate;  // Of workers.
+  std::string up_rate;  // The workers' sending rate.
   std::string latency;  // One way, between two machines of a rack.
   double loss = 0;
   bool colocated = false;
@@ -43,12 +43,12 @@ struct SimulateCommand {
   // As planning::Cluster::share_sigma. The default fits the measurements of docs/performance.md.
   double unevenness = 0.35;
   std::string failures_path;
-  std::string mtbf;  // Of one worker.
+  std::string mtbf;  // Mean time between failures of one worker.
   std::string repair = "10m";
   double codec_scale = 1;
   double message_us = planning::MachineCosts().message_us;
   bool goodput = false;
-  std::string duration = "24h";  // Of `goodput`.
+  std::string duration = "24h";  // `goodput` simulates this time.
   std::string restart = "5m";
   std::string checkpoint_every = "30m";
   std::string report_path;

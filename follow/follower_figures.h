@@ -14,7 +14,7 @@ struct FollowerFigures {
   uint64_t skipped = 0;
   uint64_t anchors = 0;     // Anchors that were made.
   uint64_t sent_bytes = 0;  // Bytes of updates that followers received.
-  uint64_t lag_steps = 0;   // Of the follower that lags most.
+  uint64_t lag_steps = 0;   // The largest lag of a follower.
 };
 
 }  // namespace sluice::follow

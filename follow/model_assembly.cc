@@ -173,7 +173,7 @@ void ModelAssembly::ScatterInOrder(const TensorPiece& piece, const std::byte* fr
   const size_t width = BytesOf(type_);
   const std::vector<uint64_t>& shape = parts_.model[piece.tensor].shape;
   const std::vector<size_t>& order = parts_.storage_order[piece.tensor];
-  std::vector<uint64_t> strides(shape.size(), 1);  // Of the row-major copy.
+  std::vector<uint64_t> strides(shape.size(), 1);  // The strides of the row-major copy.
   for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
   std::byte* const tensor = weights_.data() + tensor_at_[piece.tensor] * width;
   for (uint64_t i = 0; i < piece.count; ++i) {

@@ -14,7 +14,8 @@ struct FollowersSpec {
   // Number formats that followers may ask for. Empty if the job has no followers.
   std::vector<compress::ElementType> types;
   uint64_t every = protocol::defaults::kFollowersEvery;  // Exchanges from one version to the next.
-  uint32_t max_connected = protocol::defaults::kFollowersMaxConnected;  // To one shard or relay.
+  // A shard or a relay accepts this many followers.
+  uint32_t max_connected = protocol::defaults::kFollowersMaxConnected;
 
   bool enabled() const { return !types.empty(); }
 };

@@ -7,9 +7,9 @@
 #include "base/descriptors.h"
 #include "follow/rpc/weights_relay.h"
 #include "follow/rpc/weights_service.h"
+#include "net/grpc/steady_deadline.h"
 #include "server/rpc/builder_limits.h"
 #include "server/rpc/guarded_port.h"
-#include "server/rpc/steady_deadline.h"
 #include "server/shard/descriptor_need.h"
 
 namespace sluice::relay {
@@ -29,7 +29,7 @@ class GrpcWeightsServer final : public WeightsServer {
   ~GrpcWeightsServer() override {
     if (server_ == nullptr) return;
     port_->Stop();
-    server_->Shutdown(server::SteadyDeadline(kCallsPatience));
+    server_->Shutdown(net::SteadyDeadline(kCallsPatience));
     server_->Wait();
   }
 

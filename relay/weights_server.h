@@ -20,8 +20,9 @@ namespace sluice::relay {
 struct WeightsServerOptions {
   std::string upstream{};  // host:port of the job's shard 0, or of another relay for followers.
   std::string listen{};    // host:port for followers. Port 0 selects any free port.
-  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();      // To the job.
-  std::shared_ptr<const net::Transport> own_transport = net::Transport::Plain();  // Of followers.
+  // `transport` connects to the job, and `own_transport` accepts followers.
+  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
+  std::shared_ptr<const net::Transport> own_transport = net::Transport::Plain();
   bool allow_anonymous = false;
   uint32_t followers_max = 64;
   uint64_t http_connections = 0;  // As in ServerOptions.

@@ -23,7 +23,10 @@ std::string Named(const std::vector<compress::ElementType>& types) {
 }  // namespace
 
 Follower::Follower(Options options, const Clock* clock, Logger logger)
-    : options_(std::move(options)), clock_(clock), logger_(std::move(logger)) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      logger_(std::move(logger)),
+      client_(options_.transport, options_.address, clock_) {}
 
 Follower::~Follower() {
   Cancel();
@@ -31,11 +34,7 @@ Follower::~Follower() {
 }
 
 absl::Status Follower::Connect() {
-  absl::StatusOr<protocol::WeightsDescription> job =
-      AwaitDescription(*options_.transport, options_.address, options_.patience, clock_, [this] {
-        MutexLock lock(&mutex_);
-        return cancelled_;
-      });
+  absl::StatusOr<protocol::WeightsDescription> job = client_.AwaitDescription(options_.patience);
   if (!job.ok()) return job.status();
   if (std::find(job->types.begin(), job->types.end(), options_.type) == job->types.end()) {
     return absl::InvalidArgumentError(absl::StrCat("job ", job->job, " does not offer ",
@@ -95,6 +94,7 @@ absl::StatusOr<std::optional<Follower::Version>> Follower::NextOfRun() {
 }
 
 void Follower::Cancel() {
+  client_.Cancel();
   MutexLock lock(&mutex_);
   cancelled_ = true;
   changed_.SignalAll();

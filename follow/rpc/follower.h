@@ -18,6 +18,7 @@
 #include "compress/element_type.h"
 #include "follow/model_assembly.h"
 #include "follow/rpc/update_receiver.h"
+#include "follow/rpc/weights_client.h"
 #include "follow/weights_version.h"
 #include "net/grpc/transport.h"
 #include "protocol/weights.h"
@@ -74,10 +75,11 @@ class Follower {
   const Options options_;
   const Clock* const clock_;
   const Logger logger_;
+  WeightsClient client_;  // It asks for descriptions.
   // The next three are changed only while there are no receivers.
   protocol::WeightsDescription job_;
   std::vector<uint64_t> update_bytes_max_;                  // By shard.
-  std::vector<std::unique_ptr<UpdateReceiver>> receivers_;  // Of the shards that have weights.
+  std::vector<std::unique_ptr<UpdateReceiver>> receivers_;  // One per shard that has weights.
   mutable Mutex mutex_;
   CondVar changed_;
   std::unique_ptr<ModelAssembly> model_ ABSL_PT_GUARDED_BY(mutex_);
@@ -86,7 +88,7 @@ class Follower {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   uint64_t received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t anchors_told_ ABSL_GUARDED_BY(mutex_) = 0;  // In the versions that Next returned.
+  uint64_t anchors_told_ ABSL_GUARDED_BY(mutex_) = 0;  // Next returned versions with these.
 };
 
 }  // namespace sluice::follow

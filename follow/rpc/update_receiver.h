@@ -15,8 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "base/mutex.h"
-#include "follow/rpc/weights_stream.h"
+#include "follow/rpc/weights_client.h"
 #include "follow/weights_version.h"
 #include "net/grpc/transport.h"
 
@@ -34,9 +33,9 @@ class UpdateReceiver {
   // All of them are called on the receiver's thread.
   struct Callbacks {
     std::function<std::optional<WeightsState>()> have;
-    WeightsStream::Receiver take;
+    WeightsClient::Receiver take;
     // Called once, at the end: OK if the job has ended and all updates came. Otherwise the errors
-    // of WeightsStream::Receive. Not called if Stop was called before.
+    // of WeightsClient::Receive. Not called if Stop was called before.
     std::function<void(const absl::Status&)> ended;
   };
 
@@ -48,15 +47,11 @@ class UpdateReceiver {
 
  private:
   void Run();
-  bool Pause(absl::Duration pause);
 
   const Options options_;
   const Callbacks callbacks_;
   const Clock* const clock_;
-  WeightsStream stream_;
-  Mutex mutex_;
-  CondVar stopped_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  WeightsClient client_;
   std::thread thread_;
 };
 

@@ -6,22 +6,15 @@
 #include <utility>
 
 #include "follow/model_assembly.h"
-#include "follow/rpc/weights_stream.h"
 
 namespace sluice::follow {
-namespace {
-
-constexpr absl::Duration kDescribeTimeout = absl::Seconds(10);
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<WeightsRelay>> WeightsRelay::Start(Options options,
                                                                   const Clock* clock,
                                                                   const Logger& logger) {
   std::unique_ptr<WeightsRelay> relay(new WeightsRelay(std::move(options), clock, logger));
   const absl::StatusOr<protocol::WeightsDescription> job =
-      AwaitDescription(*relay->options_.transport, relay->options_.address,
-                       relay->options_.patience, clock, [] { return false; });
+      relay->client_.AwaitDescription(relay->options_.patience);
   if (!job.ok()) return job.status();
   relay->hub_ = std::make_unique<WeightsHub>(
       WeightsHub::Options{.types = job->types, .followers_max = relay->options_.followers_max},
@@ -42,8 +35,7 @@ WeightsRelay::~WeightsRelay() {
 }
 
 absl::Status WeightsRelay::Connect() {
-  absl::StatusOr<protocol::WeightsDescription> job =
-      DescribeWeights(*options_.transport, options_.address, kDescribeTimeout);
+  absl::StatusOr<protocol::WeightsDescription> job = client_.Describe();
   if (!job.ok()) return job.status();
   const absl::StatusOr<ModelParts> parts = protocol::PartsOfWeights(*job);
   if (!parts.ok()) return parts.status();

@@ -19,6 +19,7 @@
 #include "base/mutex.h"
 #include "compress/element_type.h"
 #include "follow/rpc/update_receiver.h"
+#include "follow/rpc/weights_client.h"
 #include "follow/rpc/weights_hub.h"
 #include "net/grpc/transport.h"
 #include "protocol/weights.h"
@@ -52,7 +53,10 @@ class WeightsRelay {
 
  private:
   WeightsRelay(Options options, const Clock* clock, Logger logger)
-      : options_(std::move(options)), clock_(clock), logger_(std::move(logger)) {}
+      : options_(std::move(options)),
+        clock_(clock),
+        logger_(std::move(logger)),
+        client_(options_.transport, options_.address, clock_) {}
 
   // Asks once for the job's description, and prepares the hub.
   absl::Status Connect();
@@ -62,6 +66,7 @@ class WeightsRelay {
   const Options options_;
   const Clock* const clock_;
   const Logger logger_;
+  WeightsClient client_;  // It asks for descriptions.
   std::unique_ptr<WeightsHub> hub_;
   mutable Mutex mutex_;
   protocol::WeightsDescription job_ ABSL_GUARDED_BY(mutex_);

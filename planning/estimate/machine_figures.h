@@ -15,18 +15,18 @@ namespace sluice::planning {
 // Averages over the elements of large tensors, for one thread.
 struct CodecFigures {
   double bits = 32;      // On the wire, per element, with the headers of frames.
-  double encode_ns = 0;  // To encode an element, with feedback and checksum.
+  double encode_ns = 0;  // To encode one element takes this, with feedback and checksum.
   double add_ns = 0;     // To check and decode an element and to add it to a sum or to a parameter.
 };
 
 // Processor times are those of one core.
 struct MachineFigures {
   uint32_t cores = 2;
-  double step_ms = 0;    // Of an exchange with one tiny tensor: threads that wake each other.
-  double bundle_us = 0;  // Of a bundle's messages between a worker and a shard, in each of both.
-  double tensor_us = 0;  // Of a tensor, in a worker.
-  double worker_ns = 0;  // To send or receive a byte, in a worker.
-  double shard_ns = 0;   // To send or receive a byte, in a shard.
+  double step_ms = 0;    // An exchange with one tiny tensor takes this: threads wake each other.
+  double bundle_us = 0;  // Each of a worker and a shard spends this on a bundle's messages.
+  double tensor_us = 0;  // A worker spends this on a tensor.
+  double worker_ns = 0;  // A worker spends this to send or receive a byte.
+  double shard_ns = 0;   // A shard spends this to send or receive a byte.
   // By canonical spec (compress::ToString).
   std::map<std::string, CodecFigures> codecs{};
 };

@@ -36,8 +36,8 @@ absl::StatusOr<Costs> CostsOf(const Scenario& scenario, const MachineFigures& ma
 
 // Processor time of one process in a stage.
 struct Work {
-  double thread_s = 0;    // Of the thread that encodes, sums or applies.
-  double messages_s = 0;  // Of gRPC's threads and the kernel.
+  double thread_s = 0;    // The thread that encodes, sums or applies needs this.
+  double messages_s = 0;  // gRPC's threads and the kernel need this.
 
   double cpu_s() const { return thread_s + messages_s; }
 };
@@ -178,7 +178,7 @@ class Exchange {
   const MachineFigures& machine_;
   const Costs costs_;
   const Traffic& traffic_;
-  double bundles_ = 1;  // Of each shard.
+  double bundles_ = 1;  // Each shard has this many.
 };
 
 }  // namespace

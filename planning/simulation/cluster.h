@@ -22,7 +22,7 @@ struct LinkSpec {
 // A worker that computes more slowly than the others in every step.
 struct SlowWorker {
   uint32_t worker = 0;
-  double factor = 1;  // Of the computing time; above 0.
+  double factor = 1;  // Multiplies the computing time; above 0.
 };
 
 struct StragglerSpec {
@@ -42,20 +42,20 @@ struct Outage {
 };
 
 struct Cluster {
-  LinkSpec worker{};  // Of each worker's machine.
-  LinkSpec shard{};   // Of each shard's machine.
+  LinkSpec worker{};  // Each worker's machine has this link.
+  LinkSpec shard{};   // Each shard's machine has this link.
   // If true, shard k has no machine of its own and runs on the machine of worker k modulo the
   // number of workers. Messages between processes of a machine cross no link.
   bool colocated = false;
   // Number of racks or sites. Worker w is in rack w modulo `racks`, and shard k in rack k modulo
   // `racks`. With 1, there are no links between racks.
   uint32_t racks = 1;
-  LinkSpec rack{};  // Of each rack.
+  LinkSpec rack{};  // Each rack has this link.
   // TCP connections share a busy link unevenly. Each time a connection begins to send, its share is
   // multiplied by exp(share_sigma * z), where z has the standard normal distribution. 0: equal
   // shares.
   double share_sigma = 0;
-  uint64_t seed = 1;  // Of the shares and the stragglers.
+  uint64_t seed = 1;  // Seeds the shares and the stragglers.
   StragglerSpec stragglers{};
   std::vector<Outage> outages{};  // By time of begin. Those of one worker do not overlap.
 };

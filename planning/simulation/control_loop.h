@@ -50,7 +50,7 @@ class ControlLoop {
   std::unique_ptr<server::PlanMaker> maker_;  // Null if the job makes no plans.
   uint32_t ranks_;
   bool measures_;
-  double share_;                 // Of shard 0's elements in all elements.
+  double share_;                 // Shard 0 has this share of all elements.
   std::vector<Nanos> up_until_;  // By rank: when the last transfer ended.
   std::vector<Nanos> down_until_;
   uint64_t step_ = 0;

@@ -9,11 +9,11 @@ struct MachineCosts {
   // Multiplies the times per element in the table of codecs (compress::CodecPrice), which are those
   // of one thread of a current server.
   double codec_scale = 1;
-  // Of codecs without a price, per element.
+  // A codec without a price of its own costs this per element.
   double encode_ns = 1;
   double add_ns = 0.5;
-  // Of each message in gRPC and the kernel, at its sender and at its receiver. docs/performance.md
-  // has the measured times of a shard.
+  // gRPC and the kernel spend this on each message, at its sender and at its receiver.
+  // docs/performance.md has the measured times of a shard.
   double message_us = 30;
   double byte_ns = 0.3;  // Per byte of a message, at its sender and at its receiver.
 };

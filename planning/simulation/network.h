@@ -69,7 +69,7 @@ class Network {
     uint32_t segment = 0;
   };
   struct Link {
-    double ns_per_byte = 0;  // Of payload.
+    double ns_per_byte = 0;  // Per byte of payload.
     Nanos latency = 0;
     double loss = 0;
     Nanos free_at = 0;
@@ -93,10 +93,10 @@ class Network {
     std::array<double, kHopsMax> last_tag{};  // By hop.
     std::vector<Message> messages{};          // From `first` on.
     size_t first = 0;
-    double weight = 1;       // Of its share of a link.
+    double weight = 1;       // Its share of a link is proportional to this.
     uint64_t begins = 0;     // How often it has begun to send.
     bool sending = false;    // A segment is at the first link, or the flow waits.
-    double ns_per_byte = 0;  // Of the connection's limit; 0 means none.
+    double ns_per_byte = 0;  // The connection's own limit; 0 means none.
     Nanos next = 0;          // The connection's limit permits no segment before this time.
   };
   struct Segment {

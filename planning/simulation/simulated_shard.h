@@ -58,7 +58,7 @@ class SimulatedShard {
   std::deque<Mail> outbox_;
   bool works_ = false;
   Nanos free_at_ = 0;
-  Nanos tick_at_ = -1;  // Of the last kShardTick event; -1 if there was none.
+  Nanos tick_at_ = -1;  // When the last kShardTick event came; -1 if there was none.
   Nanos busy_ = 0;
   Nanos work_ = 0;
 };

@@ -74,7 +74,7 @@ class SimulatedWorker {
   bool finished_ = false;
   std::vector<Event> kept_events_;  // While paused.
   std::vector<Mail> kept_mail_;
-  // Of the open step.
+  // The next members belong to the open step.
   ExchangeTimes times_{};
   size_t submitted_ = 0;  // Places in order().
   bool computed_ = false;

@@ -73,7 +73,7 @@ struct PlanEvent {
 struct SimulationReport {
   double seconds = 0;  // Simulated time.
   uint64_t events = 0;
-  Distribution step_s{};  // Of all workers and exchanges after the warm-up.
+  Distribution step_s{};  // Over all workers and all exchanges after the warm-up.
   Distribution wait_s{};  // The part of each in which the worker did not compute.
   std::vector<StepTimes> steps{};
   std::vector<LinkLoad> links{};
@@ -86,7 +86,7 @@ struct SimulationReport {
   uint64_t quorum_bundles = 0;  // Closed without some rank.
   uint64_t late_contributions = 0;
   uint64_t outages = 0;
-  double bytes_up = 0;  // Of a worker, per exchange.
+  double bytes_up = 0;  // A worker sends this per exchange.
   double bytes_down = 0;
   std::vector<PlanEvent> plans{};
   std::vector<std::string> notes{};  // What the result leaves out or assumes.

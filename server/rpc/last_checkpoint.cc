@@ -2,7 +2,7 @@
 #include "server/rpc/last_checkpoint.h"
 
 #include "absl/status/status.h"
-#include "server/rpc/steady_deadline.h"
+#include "net/grpc/steady_deadline.h"
 
 namespace sluice::server {
 
@@ -18,7 +18,7 @@ void LastCheckpoint::Answer(const absl::StatusOr<uint64_t>& step) {
 void RequestFrom(const std::shared_ptr<grpc::Channel>& channel, absl::Duration patience,
                  const std::shared_ptr<LastCheckpoint>& last) {
   last->stub = v1::Coordinator::NewStub(channel);
-  last->context.set_deadline(SteadyDeadline(patience));
+  last->context.set_deadline(net::SteadyDeadline(patience));
   last->stub->async()->RequestCheckpoint(
       &last->context, &last->request, &last->reply, [last](const grpc::Status& status) {
         if (status.ok()) {

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/descriptors.h"
+#include "net/grpc/steady_deadline.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "server/rpc/builder_limits.h"
 #include "server/rpc/checkpoint_store.h"
@@ -23,7 +24,6 @@
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/part_fetch.h"
 #include "server/rpc/shard_agent.h"
-#include "server/rpc/steady_deadline.h"
 #include "server/rpc/weights_serving.h"
 #include "server/shard/descriptor_need.h"
 
@@ -204,7 +204,7 @@ GrpcServer::~GrpcServer() {
   if (!options_.job.checkpoint.enabled()) host_.End("the server was stopped");
   if (server_ == nullptr) return;
   port_->Stop();
-  server_->Shutdown(SteadyDeadline(kCallsPatience));
+  server_->Shutdown(net::SteadyDeadline(kCallsPatience));
   server_->Wait();
 }
 

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "net/grpc/steady_deadline.h"
 #include "protocol/wire/common_messages.h"
 #include "protocol/wire/shard_messages.h"
-#include "server/rpc/steady_deadline.h"
 
 namespace sluice::server {
 namespace {
@@ -237,7 +237,7 @@ grpc::Status ShardAgent::Enter() {
   }
   // If the coordinator does not answer in time, the agent tries again, as with an unreachable
   // coordinator.
-  context.set_deadline(SteadyDeadline(options_.lease));
+  context.set_deadline(net::SteadyDeadline(options_.lease));
   v1::EnterReply reply;
   const grpc::Status status =
       v1::ShardControl::NewStub(channel_)->Enter(&context, v1::EnterRequest(), &reply);

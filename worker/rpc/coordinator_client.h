@@ -11,11 +11,11 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/grpc/call_gate.h"
 #include "net/grpc/transport.h"
 #include "protocol/exchange.h"
 #include "protocol/snapshot.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
-#include "worker/rpc/call_gate.h"
 
 namespace sluice::worker {
 
@@ -63,7 +63,7 @@ class CoordinatorClient {
                              grpc::Status (v1::Coordinator::Stub::*method)(grpc::ClientContext*,
                                                                            const Request&, Reply*));
   const Options options_;
-  CallGate gate_;
+  net::CallGate gate_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::atomic<bool> let_in_;

@@ -13,11 +13,11 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "net/grpc/call_gate.h"
 #include "net/grpc/transport.h"
 #include "protocol/exchange.h"
 #include "protocol/snapshot.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
-#include "worker/rpc/call_gate.h"
 #include "worker/rpc/membership.h"
 
 namespace sluice::worker {
@@ -68,7 +68,7 @@ class StoreClient {
 
   const Options options_;
   const uint32_t shard_count_;
-  CallGate gate_;
+  net::CallGate gate_;
   mutable Mutex mutex_;
   std::vector<ShardSeat> shards_ ABSL_GUARDED_BY(mutex_);  // Current location of each shard.
 };

@@ -57,7 +57,7 @@ TEST_F(WeightsHubTest, WantsNothingWithoutFollowers) {
   EXPECT_THAT(hub_.Wanted(3, /*is_last=*/false), IsEmpty());
   ASSERT_TRUE(hub_.Enter(&reader_, {.job_uid = 7}).ok());
   EXPECT_THAT(hub_.Wanted(3, /*is_last=*/false), ElementsAre(kHubType));
-  EXPECT_THAT(hub_.Wanted(4, /*is_last=*/false), IsEmpty());  // Only each third version.
+  EXPECT_THAT(hub_.Wanted(4, /*is_last=*/false), IsEmpty());  // Every third version is published.
   EXPECT_THAT(hub_.Wanted(4, /*is_last=*/true), ElementsAre(kHubType));
   hub_.Leave(&reader_);
   EXPECT_THAT(hub_.Wanted(6, /*is_last=*/false), IsEmpty());

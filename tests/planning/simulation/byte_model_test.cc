@@ -15,7 +15,7 @@
 namespace sluice::planning {
 namespace {
 
-constexpr uint64_t kGrpcAndHttp2 = 5 + 9;  // Of a message below 16 KiB.
+constexpr uint64_t kGrpcAndHttp2 = 5 + 9;  // A message below 16 KiB has this overhead.
 
 protocol::ExchangeReply ResultOf(uint32_t ranks) {
   protocol::ExchangeReply answer;

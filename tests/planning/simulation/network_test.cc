@@ -32,7 +32,7 @@ class NetworkTest : public ::testing::Test {
   std::unique_ptr<Network> network_;
 };
 
-constexpr double kRate = 80e6;  // Of links.
+constexpr double kRate = 80e6;  // The links' rate.
 constexpr double kBytesPerSecond = kRate / 8 * kTcpShare;
 
 TEST_F(NetworkTest, AMessageCrossesTwoLinksAtTheRateOfTheSlowerOne) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/rpc/call_gate.h"
+#include "net/grpc/call_gate.h"
 
 #include <algorithm>
 
-namespace sluice::worker {
+#include "net/grpc/steady_deadline.h"
+
+namespace sluice::net {
 namespace {
 
 // Longest time until a closed gate is noticed.
@@ -49,11 +51,8 @@ bool CallGate::ConnectFor(absl::Duration duration, grpc::Channel* channel) {
       return SleepFor(left);
     }
     if (!SleepFor(absl::ZeroDuration())) return false;
-    channel->WaitForConnected(
-        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                     gpr_time_from_nanos(absl::ToInt64Nanoseconds(std::min(left, kConnectSlice)),
-                                         GPR_TIMESPAN)));
+    channel->WaitForConnected(SteadyDeadline(std::min(left, kConnectSlice)));
   }
 }
 
-}  // namespace sluice::worker
+}  // namespace sluice::net

@@ -6,11 +6,11 @@
 
 #include "absl/time/time.h"
 
-namespace sluice::server {
+namespace sluice::net {
 
 inline gpr_timespec SteadyDeadline(absl::Duration timeout) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN));
 }
 
-}  // namespace sluice::server
+}  // namespace sluice::net

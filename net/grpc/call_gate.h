@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 
-namespace sluice::worker {
+namespace sluice::net {
 
 class CallGate {
  public:
@@ -38,4 +38,4 @@ class CallGate {
   std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sluice::worker
+}  // namespace sluice::net

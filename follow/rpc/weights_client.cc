@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "follow/rpc/weights_stream.h"
+#include "follow/rpc/weights_client.h"
 
-#include <grpcpp/channel.h>
-#include <grpcpp/client_context.h>
-
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "follow/chunk_coding.h"
 #include "follow/patch.h"
+#include "net/grpc/steady_deadline.h"
 #include "protocol/wire/weights_messages.h"
-#include "sluice/v1/weights.grpc.pb.h"
 
 namespace sluice::follow {
 namespace {
 
 constexpr absl::Duration kDescribeTimeout = absl::Seconds(10);
 constexpr absl::Duration kDescribePause = absl::Milliseconds(200);
+
+absl::Status Stopped() { return absl::CancelledError("the follower was stopped"); }
 
 // Keeps the reason, and says whether a retry may succeed.
 absl::Status StatusOf(const grpc::Status& status, const net::Transport& transport,
@@ -82,54 +79,61 @@ uint64_t LargestUpdate(const ModelParts& parts, size_t shard, compress::ElementT
   return kPatchHeaderSize + kLayoutBytesMax + chunks * kPartHeaderSize + elements * BytesOf(type);
 }
 
-absl::StatusOr<protocol::WeightsDescription> DescribeWeights(const net::Transport& transport,
-                                                             const std::string& address,
-                                                             absl::Duration timeout) {
+WeightsClient::WeightsClient(std::shared_ptr<const net::Transport> transport, std::string address,
+                             const Clock* clock)
+    : transport_(std::move(transport)),
+      address_(std::move(address)),
+      clock_(clock),
+      gate_(clock),
+      channel_(transport_->Dial(address_)),
+      stub_(v1::Weights::NewStub(channel_)) {}
+
+absl::Status WeightsClient::End(grpc::ClientContext* context, const grpc::Status& status) {
+  if (!gate_.End(context)) return Stopped();
+  return StatusOf(status, *transport_, address_);
+}
+
+absl::StatusOr<protocol::WeightsDescription> WeightsClient::Describe() {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  context.set_deadline(net::SteadyDeadline(kDescribeTimeout));
+  if (!gate_.Begin(&context)) return Stopped();
   v1::DescribeWeightsReply reply;
-  const auto stub = v1::Weights::NewStub(transport.DialForQuestions(address));
-  const grpc::Status status = stub->Describe(&context, {}, &reply);
-  if (!status.ok()) return StatusOf(status, transport, address);
+  absl::Status status = End(&context, stub_->Describe(&context, {}, &reply));
+  if (!status.ok()) return status;
   absl::StatusOr<protocol::WeightsDescription> description = protocol::DescriptionFromProto(reply);
   if (!description.ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(address, " sent an invalid description: ", description.status().message()));
+        absl::StrCat(address_, " sent an invalid description: ", description.status().message()));
   }
   for (std::string& shard : description->addresses) {
-    if (shard.empty()) shard = address;
+    if (shard.empty()) shard = address_;
   }
   return description;
 }
 
-absl::StatusOr<protocol::WeightsDescription> AwaitDescription(
-    const net::Transport& transport, const std::string& address, absl::Duration patience,
-    const Clock* clock, const std::function<bool()>& is_cancelled) {
-  const absl::Time give_up = clock->Now() + patience;
+absl::StatusOr<protocol::WeightsDescription> WeightsClient::AwaitDescription(
+    absl::Duration patience) {
+  const absl::Time give_up = clock_->Now() + patience;
   for (;;) {
-    absl::StatusOr<protocol::WeightsDescription> job =
-        DescribeWeights(transport, address, kDescribeTimeout);
-    if (is_cancelled()) return absl::CancelledError("the follower was stopped");
-    if (job.ok() || !absl::IsUnavailable(job.status()) || clock->Now() > give_up) return job;
-    absl::SleepFor(kDescribePause);
+    absl::StatusOr<protocol::WeightsDescription> job = Describe();
+    if (job.ok() || !absl::IsUnavailable(job.status()) || clock_->Now() > give_up) return job;
+    if (!Pause(kDescribePause)) return Stopped();
   }
 }
 
-absl::Status WeightsStream::Receive(const net::Transport& transport, const std::string& address,
-                                    const FollowQuery& query, const Receiver& receiver) {
+bool WeightsClient::Pause(absl::Duration duration) {
+  return gate_.ConnectFor(duration, channel_.get());
+}
+
+absl::Status WeightsClient::Receive(const FollowQuery& query, const Receiver& receiver) {
   v1::FollowRequest request;
   request.set_job_uid(query.job_uid);
   request.set_shard(query.shard);
   request.set_type(protocol::TypeToProto(query.type));
   if (query.have.has_value()) protocol::StateToProto(*query.have, request.mutable_have());
   grpc::ClientContext context;
-  {
-    MutexLock lock(&mutex_);
-    if (cancelled_) return absl::CancelledError("the follower was stopped");
-    context_ = &context;
-  }
-  const auto stub = v1::Weights::NewStub(transport.Dial(address));
-  const auto reader = stub->Follow(&context, request);
+  if (!gate_.Begin(&context)) return Stopped();
+  const auto reader = stub_->Follow(&context, request);
   UpdateParts parts(query.update_bytes_max);
   v1::FollowReply reply;
   absl::Status problem;
@@ -140,17 +144,10 @@ absl::Status WeightsStream::Receive(const net::Transport& transport, const std::
     }
   }
   if (!problem.ok()) context.TryCancel();
-  const grpc::Status status = reader->Finish();
-  MutexLock lock(&mutex_);
-  context_ = nullptr;
-  if (cancelled_) return absl::CancelledError("the follower was stopped");
-  return problem.ok() ? StatusOf(status, transport, address) : problem;
+  const absl::Status status = End(&context, reader->Finish());
+  return problem.ok() ? status : problem;
 }
 
-void WeightsStream::Cancel() {
-  MutexLock lock(&mutex_);
-  cancelled_ = true;
-  if (context_ != nullptr) context_->TryCancel();
-}
+void WeightsClient::Cancel() { gate_.Close(); }
 
 }  // namespace sluice::follow
