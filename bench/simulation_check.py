@@ -28,7 +28,7 @@ SHAPED = ROOT / "bench/shaped.sh"
 NO_LINKS = 77
 TOPK = ("topk:5%+int4", "topk:10%+int4")
 # (workers, servers, rate, codecs, computing in milliseconds). The links limit all of them: a set-up whose processes compete for the cores of one
-# machine says nothing about a cluster. Exchanges are large, because the shaper lets 256 KiB pass at once.
+# machine says nothing about a cluster.
 QUICK = [(2, 2, "200mbit", ("fp16", "fp16"), 0), (4, 2, "100mbit", TOPK, 0), (2, 1, "100mbit", ("int8", "int8"), 500)]
 FULL = QUICK + [(workers, 2, rate, codecs, compute)
                 for workers in (2, 4, 8)
@@ -67,9 +67,11 @@ def measure(options, setup):
 def simulate(options, setup):
     """The simulated time in milliseconds."""
     workers, servers, rate, (up, down), compute = setup
+    bits = float(rate.removesuffix("gbit")) * 1e9 if rate.endswith("gbit") else float(rate.removesuffix("mbit")) * 1e6
+    burst = max(256 << 10, round(bits / 8 * 0.002))  # As bench/shaped.sh sets it.
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
-        done = run([options.bin / "sluice", "simulate", "--workers", workers, "--servers", servers, "--link-rate", rate, "--set",
+        done = run([options.bin / "sluice", "simulate", "--workers", workers, "--servers", servers, "--link-rate", rate, "--burst", burst, "--set",
                     f"compression.uplink={up}", "--set", f"compression.downlink={down}", "--compute-ms", compute, "--overlap", 1, "--steps", 16,
                     "--codec-scale", options.codec_scale, "--report", report], 300)
         if done.returncode != 0:

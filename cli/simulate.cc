@@ -18,6 +18,7 @@
 #include "cli/launch/quantity.h"
 #include "cli/simulate_report.h"
 #include "job/file/job_file.h"
+#include "job/file/quantity_text.h"
 
 namespace sluice::cli {
 namespace {
@@ -104,6 +105,13 @@ absl::Status AddLinks(const SimulateCommand& command, planning::Cluster* cluster
   // A path has two links of machines, and two of racks.
   cluster->shard = {
       .up_bps = *rate, .down_bps = *rate, .latency_s = *latency / 2, .loss = command.loss};
+  if (!command.burst.empty()) {
+    const absl::StatusOr<uint64_t> burst = job::ParseBytes(command.burst);
+    if (!burst.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--burst: ", burst.status().message()));
+    }
+    cluster->shard.burst_bytes = static_cast<double>(*burst);
+  }
   cluster->worker = cluster->shard;
   if (*up > 0) cluster->worker.up_bps = *up;
   cluster->colocated = command.colocated;

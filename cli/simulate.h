@@ -31,6 +31,7 @@ struct SimulateCommand {
   // time.
   std::string link_rate = "1gbit";
   std::string up_rate;  // The workers' sending rate.
+  std::string burst;    // Bytes that an idle link of a machine passes at once.
   std::string latency;  // One way, between two machines of a rack.
   double loss = 0;
   bool colocated = false;

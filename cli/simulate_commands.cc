@@ -89,6 +89,8 @@ void AddNetwork(CLI::App* app, SimulateCommand* command) {
       ->capture_default_str();
   app->add_option("--up-rate", command->up_rate, "A lower rate at which workers send")
       ->type_name("RATE");
+  app->add_option("--burst", command->burst, "Bytes that an idle link passes at once, e.g. 256KiB")
+      ->type_name("BYTES");
   app->add_option("--latency", command->latency, "One way, between two machines, e.g. 100us")
       ->type_name("TIME");
   app->add_option("--unevenness", command->unevenness,

@@ -170,19 +170,26 @@ class Exchanger {
 
 // Runs a codec's own feedback until a step hardly changes the residual, because residuals determine
 // how hard accumulators are to encode. Returns the number of steps.
-uint32_t Settle(const SyntheticGradients& source, uint32_t limit, Exchanger* exchanger,
-                std::vector<float>* gradients) {
+// Writes the gradient of a step.
+void Fill(const SyntheticGradients& source, const CodecReportOptions& options, uint64_t step,
+          std::vector<float>* gradients) {
+  const uint64_t turn = options.gradients == 0 ? step : step % options.gradients;
+  source.FillAll(0, turn, absl::MakeSpan(*gradients));
+}
+
+uint32_t Settle(const SyntheticGradients& source, const CodecReportOptions& options,
+                Exchanger* exchanger, std::vector<float>* gradients) {
   double owed = exchanger->ResidualEnergy();
   int steady = 0;
-  for (uint32_t step = 1; step <= limit; ++step) {
-    source.FillAll(0, step, absl::MakeSpan(*gradients));
+  for (uint32_t step = 1; step <= options.settle; ++step) {
+    Fill(source, options, step, gradients);
     const StepMeasure measure = exchanger->Step(step + 1, *gradients);
     const double before = owed;
     owed = exchanger->ResidualEnergy();
     steady = owed - before <= kSteadyGrowth * measure.energy ? steady + 1 : 0;
     if (steady == kSteadySteps) return step;
   }
-  return limit;
+  return options.settle;
 }
 
 void SetMeasures(const std::vector<StepMeasure>& steps, const std::vector<double>& streams,
@@ -219,15 +226,15 @@ CodecReportRow MeasureCodec(const SyntheticGradients& source, const compress::Co
   CodecReportRow row;
   row.spec = ToString(spec);
   row.spec_elements = exchanger.spec_elements();
-  source.FillAll(0, 0, absl::MakeSpan(gradients));
+  Fill(source, options, 0, &gradients);
   const StepMeasure first = exchanger.Step(1, gradients);
   row.first_bytes = first.bytes;
   row.nmse_gradient = Quotient(first.lost, first.energy);
-  row.settle = Settle(source, options.settle, &exchanger, &gradients);
+  row.settle = Settle(source, options, &exchanger, &gradients);
   std::vector<StepMeasure> steps;
   std::vector<double> streams;
   for (uint64_t step = row.settle + 1; step <= row.settle + options.steps; ++step) {
-    source.FillAll(0, step, absl::MakeSpan(gradients));
+    Fill(source, options, step, &gradients);
     streams.push_back(SecondsOfStream(gradients, &stream));
     steps.push_back(exchanger.Step(step + 1, gradients));
   }

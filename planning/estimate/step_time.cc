@@ -73,6 +73,16 @@ class Exchange {
                                    senders * bundles_, machine_.shard_ns)};
   }
 
+  // Returns the time in which the busiest link carries the bytes of an exchange in the long run. A
+  // link whose bucket passes a burst at once must save up for the next one.
+  double LongRunSeconds() const {
+    const LinkShape& link = scenario_.link;
+    const double out = traffic_.link_out_up + traffic_.link_out_down;
+    const double other = std::max(
+        {traffic_.link_in_up + traffic_.link_in_down, traffic_.shard_in, traffic_.shard_out});
+    return std::max(out / link.up_rate(), other / link.bits_per_second) * 8 / kPayloadShare;
+  }
+
   std::vector<Stage> Stages() const {
     std::vector<Stage> stages;
     stages.push_back(Processor({Resource::kEncoder, Resource::kMessages}, Encoding(),
@@ -217,8 +227,8 @@ absl::StatusOr<StepTime> StepTimeOf(const Scenario& scenario, const MachineFigur
   StepTime time{.exchange_s = alone.seconds + exchange.UnevenSeconds(alone.seconds) + fixed,
                 .busiest = alone.busiest};
   const LocalSteps& local = scenario.local;
+  const double exchanges = local.steps > 1 ? static_cast<double>(local.fragments) / local.steps : 1;
   if (local.steps > 1) {
-    const double exchanges = static_cast<double>(local.fragments) / local.steps;
     time.exposed_s = exchanges * std::max(0.0, time.exchange_s - local.delay * scenario.compute_s);
     time.worker_cpu_s = exchanges * (exchange.Encoding().cpu_s() + exchange.Applying().cpu_s());
     time.shard_cpu_s = exchanges * exchange.Summing().cpu_s();
@@ -235,6 +245,8 @@ absl::StatusOr<StepTime> StepTimeOf(const Scenario& scenario, const MachineFigur
     time.worker_cpu_s = exchange.Encoding().cpu_s() + exchange.Applying().cpu_s();
     time.shard_cpu_s = exchange.Summing().cpu_s();
   }
+  time.exposed_s =
+      std::max(time.exposed_s, exchanges * exchange.LongRunSeconds() - scenario.compute_s);
   time.step_s = scenario.compute_s + time.exposed_s;
   return time;
 }

@@ -14,6 +14,8 @@ struct LinkSpec {
   double up_bps = 0;     // Bits per second away from the machine or rack; 0 means no limit.
   double down_bps = 0;   // Bits per second towards it; 0 means no limit.
   double latency_s = 0;  // One way, from one end of the link to the other.
+  // Each direction passes this many bytes at once after it was idle, as a token bucket does.
+  double burst_bytes = 0;
   // Share of the packets that are lost, in [0, 1). Losses limit the rate of each connection that
   // crosses the link (ConnectionLimit).
   double loss = 0;

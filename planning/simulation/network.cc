@@ -52,6 +52,7 @@ void Network::AddLinks(const LinkSpec& spec) {
     Link link;
     link.ns_per_byte = NanosPerByte(rate);
     link.latency = FromSeconds(spec.latency_s);
+    link.burst = static_cast<Nanos>(link.ns_per_byte * spec.burst_bytes);
     link.loss = spec.loss;
     links_.push_back(std::move(link));
   }
@@ -163,7 +164,8 @@ void Network::Serve(uint32_t index, uint32_t id) {
   Segment& segment = segments_[id];
   const auto takes = static_cast<Nanos>(link.ns_per_byte * segment.bytes);
   const Nanos now = queue_->now();
-  link.free_at = now + takes;
+  link.paid_at = std::max(link.paid_at, now) + takes;
+  link.free_at = std::max(now, link.paid_at - link.burst);
   link.use.bytes += segment.bytes;
   link.use.busy += takes;
   segment.last = std::max(link.free_at, segment.last) + link.latency;

@@ -72,6 +72,8 @@ class Network {
     double ns_per_byte = 0;  // Per byte of payload.
     Nanos latency = 0;
     double loss = 0;
+    Nanos burst = 0;    // Time for a full bucket's bytes at the link's rate.
+    Nanos paid_at = 0;  // When the link would be free without a bucket.
     Nanos free_at = 0;
     bool wakes = false;  // A kLinkFree event is on its way.
     double virtual_time = 0;

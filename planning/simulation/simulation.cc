@@ -14,15 +14,19 @@ namespace {
 // Each bundle of each worker takes about a kilobyte of this process.
 constexpr uint64_t kWorkerBundlesMax = 2'000'000;
 constexpr double kYear = 365.25 * 86400;
+constexpr double kBurstMax = 1e9;
 
 absl::Status CheckLink(absl::string_view name, const LinkSpec& link) {
   const bool valid = link.up_bps >= 0 && link.down_bps >= 0 && link.latency_s >= 0 &&
-                     link.latency_s < kYear && link.loss >= 0 && link.loss < 1;
+                     link.latency_s < kYear && link.loss >= 0 && link.loss < 1 &&
+                     link.burst_bytes >= 0 && link.burst_bytes <= kBurstMax;
   if (valid) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the link of ", name, " has rates of ", link.up_bps, " and ", link.down_bps,
-                   " bit/s, a latency of ", link.latency_s, " s and a loss of ", link.loss,
-                   ": rates and latency must not be negative, and the loss must be in [0, 1)"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the link of ", name, " has rates of ", link.up_bps, " and ", link.down_bps,
+      " bit/s, a latency of ", link.latency_s, " s, a loss of ", link.loss, " and a burst of ",
+      link.burst_bytes,
+      " bytes: rates and latency must not be negative, the loss must be in [0, 1), and "
+      "the burst in [0, 1e9]"));
 }
 
 absl::Status CheckTimes(const SimulationSpec& spec) {

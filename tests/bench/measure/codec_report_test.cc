@@ -70,6 +70,19 @@ TEST(CodecReportTest, SettlesUntilFeedbackIsSteady) {
   EXPECT_EQ(Measured({"topk:1%"}, 1, 7).rows[0].settle, 7u);
 }
 
+// Feedback adds up what gradients that return have in common, so more values pass the threshold.
+TEST(CodecReportTest, RepeatedGradientsFillMoreOfATernaryFrame) {
+  CodecReportOptions options;
+  options.specs = {"ternary:0.5"};
+  options.elements = 100'000;
+  options.settle = 20;
+  const absl::StatusOr<CodecReport> fresh = MeasureCodecs(options);
+  options.gradients = 3;
+  const absl::StatusOr<CodecReport> repeated = MeasureCodecs(options);
+  ASSERT_TRUE(fresh.ok() && repeated.ok());
+  EXPECT_GT(repeated->rows[0].spec_bytes, 1.05 * fresh->rows[0].spec_bytes);
+}
+
 // Small tensors are sent as fp16 and must not count in the codec's result.
 TEST(CodecReportTest, CountsLargeTensorsAlone) {
   const CodecReport report = Measured({"int4", "topk:1%", "randomk:5%"});

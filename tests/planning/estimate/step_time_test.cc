@@ -58,6 +58,23 @@ TEST(StepTime, OfOneWorkerAndOneShardIsThatOfTheLink) {
   EXPECT_EQ(time.busiest, Resource::kLinkOut);
 }
 
+// The bucket of an idle link passes everything at once, but needs 4 s to be full again.
+TEST(StepTime, ABurstDoesNotRaiseTheRateInTheLongRun) {
+  Scenario scenario = DenseMillion(1, 1);
+  scenario.link.burst_bytes = 1e9;
+  EXPECT_NEAR(Time(scenario).exchange_s, 0, 1e-9);
+  EXPECT_NEAR(Time(scenario).step_s, 4, 1e-9);
+  EXPECT_NEAR(Time(scenario).exposed_s, 4, 1e-9);
+  scenario.compute_s = 3;
+  EXPECT_NEAR(Time(scenario).step_s, 4, 1e-9);
+  EXPECT_NEAR(Time(scenario).exposed_s, 1, 1e-9);
+  scenario.compute_s = 5;
+  EXPECT_NEAR(Time(scenario).step_s, 5, 1e-9);
+  scenario.compute_s = 0;
+  scenario.local.steps = 8;
+  EXPECT_NEAR(Time(scenario).step_s, 0.5, 1e-9);
+}
+
 TEST(StepTime, AddsLatencyAndTheFixedCost) {
   Scenario scenario = DenseMillion(1, 1);
   const double before = Time(scenario).step_s;

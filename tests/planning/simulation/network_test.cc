@@ -41,6 +41,16 @@ TEST_F(NetworkTest, AMessageCrossesTwoLinksAtTheRateOfTheSlowerOne) {
   EXPECT_NEAR(Run()[1], 1e7 / kBytesPerSecond + 0.01, 0.003);
 }
 
+// A bucket passes a burst at once. Then the link has its rate until the bucket fills again.
+TEST_F(NetworkTest, AnIdleLinkPassesABurst) {
+  Make({.worker = {.up_bps = kRate, .burst_bytes = 1e6}}, 1, 1);
+  network_->Send(0, 1, 1'000'000, 1);
+  network_->Send(0, 1, 4'000'000, 2);
+  std::map<uint32_t, double> arrived = Run();
+  EXPECT_NEAR(arrived[1], 0, 0.01);
+  EXPECT_NEAR(arrived[2], 4e6 / kBytesPerSecond, 0.01);
+}
+
 TEST_F(NetworkTest, FlowsShareALinkAndMessagesOfAFlowDoNot) {
   Make({.shard = {.down_bps = kRate}}, 2, 1);
   network_->Send(0, 2, 5'000'000, 1);
