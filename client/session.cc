@@ -89,6 +89,19 @@ struct Session::State {
                                 : join);
   }
 
+  absl::Status CheckSizes(const std::vector<std::span<const float>>& parameters) const {
+    if (parameters.size() != sizes.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(parameters.size(), " parameters for ", sizes.size(), " trained tensors"));
+    }
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (parameters[i].size() == sizes[i]) continue;
+      return absl::InvalidArgumentError(absl::StrCat("parameter ", i, " has ", parameters[i].size(),
+                                                     " elements, expected ", sizes[i]));
+    }
+    return absl::OkStatus();
+  }
+
   std::unique_ptr<worker::JobClient> client;
   absl::Status join;                   // Why Join failed.
   worker::Session* session = nullptr;  // Null before Join.
@@ -96,7 +109,8 @@ struct Session::State {
   float outer_rate = 0;  // With local steps, the rate of outer_optimizer.
   bool has_stepped = false;
   size_t first_buffer = 0;
-  std::vector<float> mean;  // Scratch buffer for means that are rounded. As large as the largest.
+  std::vector<size_t> sizes;  // Elements of each trained tensor.
+  std::vector<float> mean;    // Scratch buffer for means that are rounded. As large as the largest.
 };
 
 Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
@@ -132,6 +146,11 @@ Result<Joined> Session::Join(const std::vector<Tensor>& tensors,
   if (state_->job.sends_weights) state_->session->SetRate(state_->outer_rate);
   const auto is_buffer = [](const Tensor& tensor) { return tensor.is_buffer; };
   state_->first_buffer = std::ranges::find_if(tensors, is_buffer) - tensors.begin();
+  for (size_t i = 0; i < state_->first_buffer; ++i) {
+    size_t elements = 1;
+    for (const int64_t extent : tensors[i].shape) elements *= static_cast<size_t>(extent);
+    state_->sizes.push_back(elements);
+  }
   return FromJoin(joined->info);
 }
 
@@ -248,6 +267,23 @@ Status Session::RestoreCompressor(std::string_view rest,
 void Session::ReportParameters(uint64_t step, std::string_view sha256) {
   if (state_->session == nullptr) return;
   state_->session->ReportParameters(step, ToView(sha256));
+}
+
+bool Session::WantsWeights(uint64_t step, bool is_last) const {
+  return state_->session != nullptr && state_->session->WantsWeights(step, is_last);
+}
+
+Status Session::PublishWeights(uint64_t step, const std::vector<std::span<const float>>& parameters,
+                               bool is_last) {
+  if (state_->session == nullptr) return state_->NotJoined();
+  if (absl::Status fits = state_->CheckSizes(parameters); !fits.ok()) return FromStatus(fits);
+  std::vector<absl::Span<const float>> spans;
+  spans.reserve(parameters.size());
+  for (const std::span<const float> values : parameters) {
+    spans.emplace_back(values.data(), values.size());
+  }
+  state_->session->PublishWeights(step, spans, is_last);
+  return Status();
 }
 
 Status Session::Leave() {

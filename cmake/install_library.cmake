@@ -42,7 +42,7 @@ install(FILES examples/compress_alone.cc DESTINATION share/sluice/examples COMPO
 # with these libraries, so they must have been compiled with it.
 if(NOT SLUICE_GRPC_PREFIX)
   sluice_install_static(torch
-    follow job job_file net_grpc proto protocol protocol_checkpoint protocol_wire worker_core worker_restore worker_rpc)
+    follow follow_rpc job job_file net_grpc proto protocol protocol_checkpoint protocol_wire worker_core worker_restore worker_rpc)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/gen/sluice DESTINATION include/sluice COMPONENT development
     FILES_MATCHING PATTERN "*.h")
   # LibTorch's C++ interface differs between its versions, so another project compiles these sources with its own LibTorch.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "follow/rpc/update_parts.h"
 
 namespace sluice::follow {
 namespace {

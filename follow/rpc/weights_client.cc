@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "follow/chunk_coding.h"
-#include "follow/patch.h"
+#include "follow/rpc/update_parts.h"
 #include "net/grpc/steady_deadline.h"
 #include "protocol/wire/weights_messages.h"
 
@@ -39,45 +38,7 @@ absl::Status StatusOf(const grpc::Status& status, const net::Transport& transpor
   }
 }
 
-// Puts the parts of updates together.
-class UpdateParts {
- public:
-  explicit UpdateParts(uint64_t bytes_max) : bytes_max_(bytes_max) {}
-
-  // Fails with INVALID_ARGUMENT if the parts do not fit together.
-  absl::Status Add(const v1::FollowReply& reply) {
-    if (update_.empty()) {
-      expected_ = reply.update_bytes();
-      if (expected_ == 0 || expected_ > bytes_max_) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "an update of ", expected_, " bytes; at most ", bytes_max_, " are possible"));
-      }
-      update_.reserve(expected_);
-    }
-    if (reply.part().empty() || reply.part().size() > expected_ - update_.size()) {
-      return absl::InvalidArgumentError("an update has a part of a wrong size");
-    }
-    const auto* const first = reinterpret_cast<const std::byte*>(reply.part().data());
-    update_.insert(update_.end(), first, first + reply.part().size());
-    return absl::OkStatus();
-  }
-  bool complete() const { return !update_.empty() && update_.size() == expected_; }
-  std::vector<std::byte> Take() { return std::exchange(update_, {}); }
-
- private:
-  const uint64_t bytes_max_;
-  uint64_t expected_ = 0;
-  std::vector<std::byte> update_;
-};
-
 }  // namespace
-
-uint64_t LargestUpdate(const ModelParts& parts, size_t shard, compress::ElementType type) {
-  uint64_t elements = 0;
-  for (const TensorPiece& piece : parts.shards[shard]) elements += piece.count;
-  const uint64_t chunks = elements / kChunkElements + 1;
-  return kPatchHeaderSize + kLayoutBytesMax + chunks * kPartHeaderSize + elements * BytesOf(type);
-}
 
 WeightsClient::WeightsClient(std::shared_ptr<const net::Transport> transport, std::string address,
                              const Clock* clock)

@@ -18,7 +18,6 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "compress/element_type.h"
-#include "follow/model_assembly.h"
 #include "follow/weights_version.h"
 #include "net/grpc/call_gate.h"
 #include "net/grpc/transport.h"
@@ -31,9 +30,6 @@ class Status;
 }  // namespace grpc
 
 namespace sluice::follow {
-
-// Returns the limit for the bytes of one update of a shard: an anchor is the largest.
-uint64_t LargestUpdate(const ModelParts& parts, size_t shard, compress::ElementType type);
 
 // What a follower asks of one shard.
 struct FollowQuery {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/clock.h"
 
 namespace sluice::follow {
 namespace {
@@ -143,6 +144,7 @@ absl::StatusOr<std::shared_ptr<WeightsChannel>> WeightsHub::Enter(UpdateReader* 
     }
     channel = found->second;
     readers_[reader] = {.channel = channel, .has = request.have};
+    changed_.SignalAll();
   }
   if (!channel->newest().has_value() && first_follower_) first_follower_(request.type);
   return channel;
@@ -152,6 +154,24 @@ void WeightsHub::Leave(UpdateReader* reader) {
   MutexLock lock(&mutex_);
   readers_.erase(reader);
   changed_.SignalAll();  // An anchor that it held may be free.
+}
+
+bool WeightsHub::AwaitReader(uint32_t shard, ElementType type, absl::Duration limit) {
+  const SteadyClock clock;
+  const absl::Time until = clock.Now() + limit;
+  MutexLock lock(&mutex_);
+  for (;;) {
+    if (stopping_ || end_.has_value()) return false;
+    const auto channel = channels_.find({shard, type});
+    if (channel != channels_.end() &&
+        std::any_of(readers_.begin(), readers_.end(),
+                    [&](const auto& reader) { return reader.second.channel == channel->second; })) {
+      return true;
+    }
+    const absl::Duration left = until - clock.Now();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(&mutex_, left);
+  }
 }
 
 void WeightsHub::Received(UpdateReader* reader, const WeightsState& state, uint64_t bytes) {

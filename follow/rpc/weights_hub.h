@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "compress/element_type.h"
@@ -85,6 +86,9 @@ class WeightsHub {
   absl::StatusOr<std::shared_ptr<WeightsChannel>> Enter(UpdateReader* reader,
                                                         const Request& request);
   void Leave(UpdateReader* reader);
+  // Waits until a call asks for the weights of this shard and type. Returns false if there is none
+  // after `limit`, or the followers' calls are about to end.
+  bool AwaitReader(uint32_t shard, compress::ElementType type, absl::Duration limit);
   // Records what a reader has received.
   void Received(UpdateReader* reader, const WeightsState& state, uint64_t bytes);
   // Asks for the anchors that followers need.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "follow/model_assembly.h"
+#include "follow/rpc/update_parts.h"
 
 namespace sluice::follow {
 

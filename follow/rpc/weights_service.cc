@@ -4,19 +4,17 @@
 #include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "follow/rpc/update_parts.h"
 #include "net/grpc/grpc_status.h"
 #include "protocol/wire/weights_messages.h"
 
 namespace sluice::follow {
 namespace {
 
-// Small, so that a slow link makes progress in each kPatience.
-constexpr size_t kPartBytes = 1 << 18;
 // A follower that accepts no part for this long is disconnected, because it holds an update, which
 // may be an anchor.
 constexpr absl::Duration kPatience = absl::Minutes(5);
@@ -86,13 +84,7 @@ class FollowCall final : public grpc::ServerWriteReactor<v1::FollowReply>, publi
     }
   }
   void WritePart() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const std::vector<std::byte>& bytes = update_->bytes;
-    part_.Clear();
-    part_.set_term(update_->result.version.term);
-    if (at_ == 0) part_.set_update_bytes(bytes.size());
-    const size_t count = std::min(kPartBytes, bytes.size() - at_);
-    part_.set_part(bytes.data() + at_, count);
-    at_ += count;
+    at_ = follow::WritePart(*update_, at_, &part_);
     write_began_ = clock_->Now();
     StartWrite(&part_);
   }

@@ -229,6 +229,15 @@ class [[gnu::visibility("default")]] Session {
   // the job ends with an error.
   void ReportParameters(uint64_t step, std::string_view sha256);
 
+  // Returns whether followers want this process's parameters after `step` (docs/followers.md), in a
+  // job whose shards keep no parameters. Ask after each step, once the optimizer has made its step,
+  // and with `is_last` before Leave. True only on rank 0, and only while a follower is connected.
+  bool WantsWeights(uint64_t step, bool is_last) const;
+  // Gives followers the parameters after `step`, with one span per trained tensor in storage order.
+  // Copies them before it returns. Fails with INVALID_ARGUMENT, without ending the session, if the
+  // number or a size of the spans is wrong.
+  Status PublishWeights(uint64_t step, const std::vector<std::span<const float>>& parameters,
+                        bool is_last);
   // Leaves the job after the last step.
   Status Leave();
   // Leaves the job before its end and gives the coordinator the reason. A Join, WaitFor or Leave

@@ -88,14 +88,14 @@ void CheckGuard(const v1::JobSpec& job, const FailAt& fail) {
   }
 }
 
-// Followers read the parameters from the shards.
+// Followers read the parameters from the shards, which have them or get them from rank 0.
 void CheckFollowers(const v1::JobSpec& job, Mode mode, const FailAt& fail) {
   if (!job.has_followers()) return;
   const UpdateLocation location = *FindByName<UpdateLocation>(job.optimizer().location());
-  if (RuleOf(mode, location, job.optimizer().name()) == "average") {
+  if (RuleOf(mode, location, job.optimizer().name()) == "average" && job.has_relays()) {
     fail("followers",
-         "read the parameters from the shards, but here the workers' optimizers keep them: set "
-         "optimizer.location to `shards`, or mode to `local_sgd`");
+         "get the parameters from rank 0 in this job, and relays do not forward them: set "
+         "optimizer.location to `shards`, mode to `local_sgd`, or remove relays");
   }
   const auto& types = job.followers().types();
   const std::set<std::string> different(types.begin(), types.end());

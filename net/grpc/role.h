@@ -79,6 +79,7 @@ enum class Method : uint8_t {
   kGetPart,
   kDescribeWeights,
   kFollow,
+  kUploadWeights,
 };
 
 struct MethodTraits {
@@ -105,6 +106,7 @@ inline constexpr MethodTraits kMethods[] = {
     {Method::kGetPart, "/sluice.v1.CheckpointStore/GetPart", Roles{Role::kWorker, Role::kServer}},
     {Method::kDescribeWeights, "/sluice.v1.Weights/Describe", Roles{Role::kFollower}},
     {Method::kFollow, "/sluice.v1.Weights/Follow", Roles{Role::kFollower}},
+    {Method::kUploadWeights, "/sluice.v1.WeightsUpload/Upload", Roles{Role::kWorker}},
 };
 
 // The row of each method has the method's number as its index.

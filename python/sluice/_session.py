@@ -19,6 +19,7 @@ from ._forecast import Meter
 from ._log_level import LogLevel, say
 from ._means import finish_step, write_mean
 from ._patience import patiently
+from ._publish import Published
 from ._report import Reporting
 from ._run_report import RunReport
 from ._servers import ShardProcess, TokenFile
@@ -88,6 +89,7 @@ class Session(Reporting, Resuming):
         self._told_of_skips = False
         self._meter = Meter()
         self._buffers = Buffers(0, [])
+        self._followed = Published([], [])
         self._skips = False  # In the step that is open.
         self._loaded: Mapping[str, Any] | None = None  # What `load_state_dict` got before the session joined.
         self._restored = b""  # What this rank gave to `save_checkpoint` before.
@@ -125,6 +127,7 @@ class Session(Reporting, Resuming):
         found = self._patient(lambda: core.join(rows + own.rows, sha256(tensors)))
         self._rows = rows
         self._buffers = own
+        self._followed = Published(rows, [parameter for _, parameter in parameters])
         self._index = {id(parameter): i for i, (_, parameter) in enumerate(parameters)}
         self.step = max(found.first_step, 1) - 1
         self.restored_step, self._restored = found.restored_step, found.restored
@@ -202,8 +205,9 @@ class Session(Reporting, Resuming):
                 values after the last exchange minus its present ones.
             scale: Each element is multiplied by it.
         """
-        self._live()
+        core = self._live()
         row = self._rows[tensor]
+        self._followed.offer(core, self.step)
 
         def hand_over() -> None:
             staged = self._staging.holds(gradient)
@@ -216,6 +220,7 @@ class Session(Reporting, Resuming):
     def skip(self) -> None:
         """Takes part in the step with nothing, instead of all its gradients: this rank has no data left."""
         core = self._live()
+        self._followed.offer(core, self.step)
         self._located(core.skip, "skipping the step")
         self._skips = True
 
@@ -301,6 +306,7 @@ class Session(Reporting, Resuming):
             return
         try:
             if self.joined:
+                self._followed.offer(core, self.step, is_last=True)
                 self._run_report.write(core.figures())
                 self._patient(core.leave, core)
                 for shard in self._shards:

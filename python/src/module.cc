@@ -151,6 +151,15 @@ class Session {
     const std::vector<std::span<const float>> residuals(spans.begin(), spans.end());
     OrRaise(WithoutGil([&] { return session_->RestoreCompressor(bytes, residuals); }));
   }
+  bool WantsWeights(uint64_t step, bool is_last) const {
+    return session_->WantsWeights(step, is_last);
+  }
+  void PublishWeights(uint64_t step, const std::vector<std::tuple<uintptr_t, size_t>>& places,
+                      bool is_last) {
+    const std::vector<std::span<float>> spans = SpansAt(places);
+    const std::vector<std::span<const float>> parameters(spans.begin(), spans.end());
+    OrRaise(WithoutGil([&] { return session_->PublishWeights(step, parameters, is_last); }));
+  }
   void ReportParameters(uint64_t step, const nb::bytes& sha256) {
     const std::string_view hash = ToView(sha256);
     WithoutGil([&] { session_->ReportParameters(step, hash); });
@@ -267,6 +276,8 @@ void BindSession(nb::module_& m) {
       .def("save_checkpoint", &Session::SaveCheckpoint, "state"_a)
       .def("save_compressor", &Session::SaveCompressor, "places"_a)
       .def("restore_compressor", &Session::RestoreCompressor, "rest"_a, "places"_a)
+      .def("wants_weights", &Session::WantsWeights, "step"_a, "is_last"_a)
+      .def("publish_weights", &Session::PublishWeights, "step"_a, "places"_a, "is_last"_a)
       .def("report_parameters", &Session::ReportParameters, "step"_a, "sha256"_a)
       .def("leave", &Session::Leave)
       .def("abandon", &Session::Abandon, "reason"_a)

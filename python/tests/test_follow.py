@@ -52,10 +52,10 @@ def write_data(path: pathlib.Path, seed: int) -> str:
 class Job:
     """A server and two ranks, which wait after the first exchange until the test says `followed`, and train until it says `enough`."""
 
-    def __init__(self, start: Start, folder: pathlib.Path) -> None:
+    def __init__(self, start: Start, folder: pathlib.Path, settings: dict[str, Any] = JOB) -> None:
         self.folder = folder
         path = folder / "job.json"
-        path.write_text(json.dumps(JOB))
+        path.write_text(json.dumps(settings))
         self.token_file = str(folder / "token")
         pathlib.Path(self.token_file).write_text(SECRET + "\n")
         pathlib.Path(self.token_file).chmod(0o600)
@@ -128,6 +128,24 @@ def test_the_last_version_is_the_jobs_result(job: Job) -> None:
     follower.close()
     with pytest.raises(sluice.SluiceError, match="closed"):
         next(follower)
+
+
+def test_rank_0_uploads_the_parameters_that_ranks_keep(start: Start, tmp_path: pathlib.Path) -> None:
+    rounds = ("mode", "local_steps", "outer_optimizer")
+    job = Job(start, tmp_path, {key: value for key, value in JOB.items() if key not in rounds})
+    job.say("followed")  # A version is uploaded when the step after it begins.
+    versions = []
+    for version in job.follow(type="fp32"):
+        versions.append(version)
+        if len(versions) == 5:
+            job.say("enough")
+    parameters = job.await_parameters()
+    job.end()
+    steps = [version.step for version in versions]
+    assert steps == sorted(set(steps)) and len(steps) > 5
+    assert steps[-1] == job.ranks[0].await_word("exchanges")
+    for name, values in versions[-1].state_dict().items():
+        assert torch.equal(values, parameters[name]), name
 
 
 WITHOUT_TORCH = """

@@ -24,6 +24,7 @@
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/part_fetch.h"
 #include "server/rpc/shard_agent.h"
+#include "server/rpc/weights_receiver.h"
 #include "server/rpc/weights_serving.h"
 #include "server/shard/descriptor_need.h"
 
@@ -104,6 +105,13 @@ class GrpcServer final : public Server {
               .on_member = [this](const std::string& peer) { port_->Admit(peer); }},
           &host_, options_.transport, logger_);
     }
+    if (weights_.hub() != nullptr && !job::ShardOptimizer(options_.job).has_value()) {
+      uploads_ = std::make_unique<WeightsReceiver>(
+          WeightsReceiver::Options{
+              .shard = options_.shard,
+              .on_member = [this](const std::string& peer) { port_->Admit(peer); }},
+          weights_.hub(), weights_.source(), &host_, options_.transport);
+    }
     if (options_.shard == 0) {
       had_finished_ = folder != nullptr && folder->run().has_value() && folder->run()->finished;
       CoordinatorOptions coordinator = CoordinatorOptionsOf(options_, folder.get());
@@ -180,7 +188,8 @@ class GrpcServer final : public Server {
   ParameterService parameters_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<ControlService> control_service_;
-  std::unique_ptr<CheckpointStore> store_;  // Set only in a job with the store `shards`.
+  std::unique_ptr<CheckpointStore> store_;    // Set only in a job with the store `shards`.
+  std::unique_ptr<WeightsReceiver> uploads_;  // Set only if workers give followers the weights.
   std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
   std::unique_ptr<ShardAgent> agent_ ABSL_GUARDED_BY(mutex_);
@@ -232,6 +241,7 @@ absl::Status GrpcServer::Listen() {
   builder.RegisterService(&parameters_);
   builder.RegisterService(weights_.service());
   if (store_ != nullptr) builder.RegisterService(store_.get());
+  if (uploads_ != nullptr) builder.RegisterService(uploads_.get());
   if (coordinator_ != nullptr) {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());

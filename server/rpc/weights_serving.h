@@ -29,7 +29,9 @@ class WeightsServing {
                  std::shared_ptr<const net::Transport> transport, const Clock* clock,
                  Logger logger);
 
-  WeightsSource* source() { return source_.get(); }  // Null in a job without followers.
+  // The next two are null in a job without followers.
+  follow::WeightsHub* hub() { return hub_.get(); }
+  WeightsSource* source() { return source_.get(); }
   grpc::Service* service() { return &service_; }
   // Called when a follower needs a first version. Set it before the service is used.
   void OnFirstFollower(const std::function<void()>& listener);

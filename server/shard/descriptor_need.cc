@@ -52,6 +52,10 @@ DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http) {
   if (stores) ++need.per_worker;
   need.shards = shard == 0 ? job.shards - 1 : 2;
   if (job.followers.enabled()) need.followers = job.followers.max_connected;
+  // Rank 0 uploads each type on a connection of its own.
+  if (job.followers.enabled() && !job::ShardOptimizer(job).has_value()) {
+    need.followers += job.followers.types.size();
+  }
   need.files = kFiles + (stores ? kSentParts : 0);
   return need;
 }

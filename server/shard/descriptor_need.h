@@ -20,7 +20,7 @@ struct DescriptorNeed {
   uint64_t workers = 0;     // Maximum number of workers; relays in a job with relays.
   uint64_t per_worker = 0;  // Number of each worker's connections.
   uint64_t shards = 0;      // Number of shards connected to this one.
-  uint64_t followers = 0;   // Maximum number of followers.
+  uint64_t followers = 0;   // Maximum number of followers and of uploads for them.
   uint64_t http = 0;        // Connections to the HTTP ports of the process.
   uint64_t files = 0;
 

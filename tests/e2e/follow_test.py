@@ -145,6 +145,21 @@ class FollowTest(unittest.TestCase):
         job.wait_until_done(self, ranks=2)
         self.assertEqual(self.expect_parameters(job), 300)
 
+    def test_rank_0_uploads_the_parameters_that_workers_keep(self):
+        job = self.job("optimizer.location=workers", "checkpoint.interval=20")
+        job.settings.append(f"checkpoint.dir={job.checkpoints}")
+        self.start(job)
+        with SlowedDown(job.running["worker-1"].pid, SLOW):
+            self.follow(job)
+            self.wait_for_versions(job, 5)
+            self.expect_no_second_anchor(job)
+            job.wait_until_complete(max([0, *job.complete()]) + 1)
+            job.kill("shard-1")
+            job.server(1)
+            self.wait_for_versions(job, len(self.versions(job)) + 5)
+        job.wait_until_done(self, ranks=2)
+        self.assertEqual(self.expect_parameters(job), 300)
+
     def test_relays_take_one_copy_and_survive_kills(self):
         job = self.job()
         link = Link(job.ports[0])

@@ -236,6 +236,16 @@ class Session {
   // training continues. Fails with FAILED_PRECONDITION if no checkpoint is due.
   virtual absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) = 0;
 
+  // Returns true if this worker should give followers its parameters after `step`: the job has
+  // followers, its shards keep no parameters, this is rank 0, and a follower is connected. Ask
+  // after each step that is applied, and with `is_last` before Leave. Thread-safe.
+  virtual bool WantsWeights(uint64_t /*step*/, bool /*is_last*/) const { return false; }
+  // Gives followers the parameters after `step`, with one span per trained tensor in storage order.
+  // Copies them before it returns. Call it if WantsWeights returns true.
+  virtual void PublishWeights(uint64_t /*step*/,
+                              absl::Span<const absl::Span<const float>> /*parameters*/,
+                              bool /*is_last*/) {}
+
   // Returns the encoder of this session's contributions, which has observed all results. The caller
   // may use it until the next Submit or Skip. Fails with FAILED_PRECONDITION, without ending the
   // session, while a step is open.

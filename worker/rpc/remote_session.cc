@@ -14,6 +14,8 @@ namespace {
 
 // Limit for reporting that this worker gives up.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
+// Limit for the upload of the last weights for followers.
+constexpr absl::Duration kPublishTimeout = absl::Seconds(10);
 // A finished worker asks at least this often whether all workers have finished, because the
 // coordinator exits soon after that.
 constexpr absl::Duration kEndPollMax = absl::Seconds(1);
@@ -33,6 +35,7 @@ RemoteSession::RemoteSession(const RemoteSessionOptions& options,
       activity_(options.clock->Now(), membership.restore_step),
       checkpoints_(options_, membership),
       steps_(options_, table, membership, &checkpoints_, &activity_),
+      publisher_(WeightsPublisher::Create(options_, table, membership)),
       heartbeat_(Heartbeat::Options{
           .address = options.coordinator,
           .transport = options.transport,
@@ -51,6 +54,7 @@ RemoteSession::RemoteSession(const RemoteSessionOptions& options,
                 if (reply.job.log_level.has_value()) {
                   options_.logger.SetLowest(*reply.job.log_level);
                 }
+                if (publisher_ != nullptr) publisher_->GoTo(reply.job.shards);
                 steps_.Follow(reply.job);
               },
           .on_failure = [this](absl::Status status) { HeartbeatFailed(std::move(status)); }}) {}
@@ -163,6 +167,7 @@ absl::Status RemoteSession::Leave() {
                             absl::FormatDuration(rejoin_timeout),
                             " (server.rejoin_timeout); this worker leaves without it");
   }
+  if (publisher_ != nullptr) publisher_->Finish(kPublishTimeout);
   const absl::Status status = steps_.BeginLeaving();
   if (!status.ok()) return status;
   const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");

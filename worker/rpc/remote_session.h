@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "worker/rpc/remote_steps.h"
 #include "worker/rpc/session_activity.h"
 #include "worker/rpc/session_checkpoints.h"
+#include "worker/rpc/weights_publisher.h"
 
 namespace sluice::worker {
 
@@ -90,6 +92,13 @@ class RemoteSession final : public RelaySession {
   TrafficCounters traffic() const override { return steps_.traffic(); }
   protocol::StageSeconds stages() const override { return steps_.stages(); }
   std::optional<SessionFigures> figures() const override;
+  bool WantsWeights(uint64_t step, bool is_last) const override {
+    return publisher_ != nullptr && publisher_->Wants(step, is_last);
+  }
+  void PublishWeights(uint64_t step, absl::Span<const absl::Span<const float>> parameters,
+                      bool is_last) override {
+    if (publisher_ != nullptr) publisher_->Offer(step, parameters, is_last);
+  }
   absl::Status Leave() override;
   void Abandon(absl::string_view reason) override;
 
@@ -127,8 +136,9 @@ class RemoteSession final : public RelaySession {
   bool agreed_;           // All ranks have the same parameters, or have agreed on them.
   SessionActivity activity_;
   SessionCheckpoints checkpoints_;
-  RemoteSteps steps_;    // Uses all of the above.
-  Heartbeat heartbeat_;  // Calls this object from its thread.
+  RemoteSteps steps_;                                  // Uses all of the above.
+  const std::unique_ptr<WeightsPublisher> publisher_;  // Null unless this worker publishes.
+  Heartbeat heartbeat_;                                // Calls this object from its thread.
 };
 
 }  // namespace sluice::worker

@@ -17,6 +17,7 @@ RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view 
   options.exchange = spec.exchange;
   options.server = spec.server;
   options.shards_update = job::ShardOptimizer(spec).has_value();
+  options.followers = spec.followers;
   options.checkpoint = spec.checkpoint;
   options.rack_of = spec.part.rack_of;
   options.software_version = SLUICE_VERSION;

@@ -32,6 +32,8 @@ struct RemoteSessionOptions {
   // reaching the coordinator.
   job::ServerSpec server{};
   bool shards_update = false;  // Results are changes of parameters instead of means.
+  // Rank 0 gives them its parameters, unless the shards have parameters.
+  job::FollowersSpec followers{};
   // If it names a folder, the session saves and restores checkpoints, and losing a server ends the
   // session with a RollbackError.
   protocol::CheckpointSpec checkpoint;

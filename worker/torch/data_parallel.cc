@@ -109,6 +109,17 @@ absl::Status DataParallel::AgreeOn(const std::vector<at::Tensor>& tensors) {
   return absl::OkStatus();
 }
 
+void DataParallel::PublishWeights(uint64_t step, bool is_last) {
+  if (!session_->WantsWeights(step, is_last)) return;
+  std::vector<at::Tensor> here;
+  std::vector<absl::Span<const float>> spans;
+  for (const at::Tensor& tensor : parameters_.masters) {
+    here.push_back(tensor.detach().to(at::kCPU));
+    spans.push_back(StorageSpan(here.back()));
+  }
+  session_->PublishWeights(step, spans, is_last);
+}
+
 void DataParallel::OnGradient(uint32_t tensor) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return;

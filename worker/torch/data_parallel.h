@@ -142,6 +142,9 @@ class DataParallel {
   // restores both. Does nothing otherwise.
   void SwapPublished();
 
+  // Gives followers the parameters after `step`, if they want them (Session::WantsWeights).
+  void PublishWeights(uint64_t step, bool is_last);
+
   // Returns 32 bytes in the session's format, of the parameters that all ranks share. Excludes
   // buffers, which differ between ranks.
   std::string ParametersSha256() const {

@@ -196,6 +196,8 @@ absl::Status ModelTrainer::EndExchange(const StepInput& plan, TrainerStep* done)
     if (ema_.has_value()) ema_->Update();
   }
   parallel_->CopyMastersToModule();
+  exchanged_step_ = result->step;
+  parallel_->PublishWeights(exchanged_step_, /*is_last=*/false);
   done->checkpoint_due = result->checkpoint_due;
   done->steps_behind = result->steps_behind;
   done->staleness = result->staleness;

@@ -98,6 +98,10 @@ class ModelTrainer {
   std::string FormatParameters(absl::string_view note = {});
   // Returns them as the content of parameters.safetensors.
   absl::StatusOr<std::string> FormatSafetensors();
+  // Gives followers the parameters of the end, if the workers keep them.
+  void PublishLastWeights() {
+    if (exchanged_step_ > 0) parallel_->PublishWeights(exchanged_step_, /*is_last=*/true);
+  }
   std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
   uint64_t skipped() const { return skipped_; }
 
@@ -144,7 +148,8 @@ class ModelTrainer {
   bool warned_of_scale_ = false;
   // If weights are sent: number of exchanges since this rank's last step of its own.
   uint64_t idle_exchanges_ = std::numeric_limits<uint32_t>::max();
-  std::optional<Ema> ema_;  // Only with ema_decay.
+  std::optional<Ema> ema_;       // Only with ema_decay.
+  uint64_t exchanged_step_ = 0;  // The last exchange that this rank has applied.
   // Steps in which this rank skipped a bundle because a gradient was not finite.
   uint64_t skipped_ = 0;
   uint32_t skipped_in_a_row_ = 0;

@@ -390,6 +390,7 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   report.parameters = trainer_->parameters();
   report.parameters_sha256 = absl::BytesToHexString(sha256);
   if (options_.on_trained) options_.on_trained(report);
+  trainer_->PublishLastWeights();
   if (absl::Status status = session_->Leave(); !status.ok()) return status;
   return report;
 }

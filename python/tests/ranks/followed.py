@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains in rounds with servers that run already, until the test has followed enough. Rank 0 saves its parameters.
+"""Trains with servers that run already, in rounds if the job says so, until the test has followed enough. Rank 0 saves its parameters.
 
 usage: followed.py JOB COORDINATOR TOKEN_FILE DATA
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import pathlib
 import sys
 
 import common
@@ -34,7 +37,10 @@ def main() -> None:
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     inputs, labels = (values[common.RANK :: common.SIZE] for values in torch.load(DATA))
     session = sluice.init(job=JOB, coordinator=COORDINATOR, token_file=TOKEN, quiet=True)
-    with sluice.LocalSGD(session, model, optimizer, sync_every=3) as rounds:
+    in_rounds = json.loads(pathlib.Path(JOB).read_text()).get("mode") == "local_sgd"
+    if not in_rounds:
+        optimizer = sluice.DistributedOptimizer(optimizer, model.named_parameters(), session=session)
+    with sluice.LocalSGD(session, model, optimizer, sync_every=3) if in_rounds else contextlib.nullcontext() as rounds:
         step = 0
         while True:
             chosen = [(25 * step + i) % len(inputs) for i in range(25)]
@@ -42,7 +48,7 @@ def main() -> None:
             nn.functional.cross_entropy(model(inputs[chosen]), labels[chosen]).backward()
             optimizer.step()
             step += 1
-            if rounds.local_step > 0:
+            if rounds is not None and rounds.local_step > 0:
                 continue
             if session.step == 1:
                 common.say(begun=True)
