@@ -173,6 +173,9 @@ TEST(JobFileErrors, ACommandComesWithoutModelAndData) {
 TEST(JobFileErrors, RelaysHaveAllWorkersAndCodecsThatAddUp) {
   const std::string relays = "relays={workers: [2, 1], uplink: int8}";
   EXPECT_EQ(Problem(Load(kLeastJob, {"workers=3", relays})), "");
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=3", relays, "followers.every=1"})),
+              AllOf(HasSubstr("followers: "), HasSubstr("relays do not forward them")));
+  EXPECT_EQ(Problem(Load(kLeastJob, {"workers=3", "followers.every=1"})), "");
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=4", relays})),
               AllOf(HasSubstr("relays.workers: has 3 workers"), HasSubstr("the job has 4")));
   EXPECT_THAT(Problem(Load(kLeastJob, {"workers=4", "relays={uplink: int8}"})),
