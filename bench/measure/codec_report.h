@@ -23,7 +23,7 @@ struct CodecReportOptions {
   uint64_t elements = 0;  // Reduces the model to about this many elements; 0 keeps all of them.
   uint32_t steps = 10;    // Measured steps, at least 1.
   uint32_t settle = 40;   // Maximum number of warm-up steps, until feedback is steady.
-  // Number of different gradients, which take turns. 0: each step has its own.
+  // This many gradients take turns. 0: each step has its own.
   uint32_t gradients = 0;
   uint64_t seed = 1;
   // Called after each codec, for progress output; may be empty.

@@ -88,7 +88,7 @@ class Follower {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   uint64_t received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t anchors_told_ ABSL_GUARDED_BY(mutex_) = 0;  // Next returned versions with these.
+  uint64_t anchors_told_ ABSL_GUARDED_BY(mutex_) = 0;  // Next has reported these.
 };
 
 }  // namespace sluice::follow

@@ -15,7 +15,7 @@ namespace sluice::planning {
 // Averages over the elements of large tensors, for one thread.
 struct CodecFigures {
   double bits = 32;      // On the wire, per element, with the headers of frames.
-  double encode_ns = 0;  // To encode one element takes this, with feedback and checksum.
+  double encode_ns = 0;  // Encoding one element takes this, with feedback and checksum.
   double add_ns = 0;     // To check and decode an element and to add it to a sum or to a parameter.
 };
 

@@ -19,7 +19,7 @@ namespace sluice::planning {
 
 // The cost of a bundle's frames in one direction.
 struct BundleCost {
-  uint64_t bytes = 0;    // The frames take this in a message, with headers.
+  uint64_t bytes = 0;    // The frames have this size in a message, with headers.
   double encode_ns = 0;  // To encode all of them once.
   double add_ns = 0;     // To decode and add all of them once.
 };

@@ -73,7 +73,7 @@ struct PlanEvent {
 struct SimulationReport {
   double seconds = 0;  // Simulated time.
   uint64_t events = 0;
-  Distribution step_s{};  // Over all workers and all exchanges after the warm-up.
+  Distribution step_s{};  // Covers all workers and all exchanges after the warm-up.
   Distribution wait_s{};  // The part of each in which the worker did not compute.
   std::vector<StepTimes> steps{};
   std::vector<LinkLoad> links{};
