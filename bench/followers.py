@@ -6,7 +6,7 @@ usage: bench/followers.py [BIN] [--pairs 5] [--seconds 20] [--json FILE]
 
 BIN has the programs (default: build/release/bin). It measures three things:
 - slowdown: steps per second of a job whose workers wait 100 ms in each step and whose shards have 10 million parameters, with 8 direct
-  followers and without, in turns. The followers would be on other machines, so they get only processor time that nothing else wants (SCHED_IDLE).
+  followers and without, in turns. The followers take updates and do not apply them, because they would do that on other machines.
 - catching up: a follower is stopped for 50 versions. Bytes that it receives until it has the newest version, in anchors.
 - relays: 64 followers behind 2 relays. Bytes that the shards send to followers, divided by the bytes that one relay receives.
 """
@@ -58,6 +58,13 @@ class Job(FaultyJob):
                 return 0.0
         return total
 
+    def read(self, count):
+        """Starts followers that take updates and do not apply them."""
+        with self.log_path("readers").open("a") as log:
+            self.running["readers"] = subprocess.Popen([self.programs / "weights_readers", f"127.0.0.1:{self.ports[0]}", str(count)],
+                                                       stdout=log, stderr=subprocess.STDOUT)
+        self.wait_until_says("readers", "ready")
+
     def follow(self, name, port=None):
         command = [self.programs / "sluice", "follow", f"127.0.0.1:{port or self.ports[0]}", "--output", self.folder / name]
         with self.log_path(name).open("a") as log:
@@ -85,14 +92,11 @@ class Bench(unittest.TestCase):
         job = Job(self, self.options.bin, 10_000_000, 100)
         for _ in range(self.options.pairs):
             alone = job.pace(self.options.seconds)
-            names = [f"follower-{i}" for i in range(FOLLOWERS)]
-            for name in names:
-                job.follow(name)
+            job.read(FOLLOWERS)
             followed = job.pace(self.options.seconds)
             ratios.append(followed / alone)
-            for name in names:
-                job.kill(name)
-                job.log_path(name).unlink()
+            job.kill("readers")
+            job.log_path("readers").unlink()
         self.result["slowdown"] = {"ratios": ratios, "median": statistics.median(ratios), "parameters": 10_000_000,
                                    "versions": job.metric("sluice_follower_versions_total"), "skipped": job.metric("sluice_follower_skipped_versions_total")}
 
