@@ -90,9 +90,9 @@ class Writer {
       if (absl::Status added = patches_.Add(model); !added.ok()) return added;
       patch = absl::StrCat(command_.patches, "/", patches_.newest());
     }
-    logger_.Info("version ", follow::ToString(version.version), ": ", version.received_bytes,
+    logger_.Info("version ", follow::ToString(version.version), ": ", version.applied.bytes,
                  " bytes received for ", version.weights.size(), " bytes of weights, ",
-                 version.anchors, version.anchors == 1 ? " anchor" : " anchors");
+                 version.applied.anchors, version.applied.anchors == 1 ? " anchor" : " anchors");
     if (command_.exec.empty()) return absl::OkStatus();
     const absl::Status ran =
         RunShell(command_.exec, {absl::StrCat("SLUICE_VERSION=", version.version.step),

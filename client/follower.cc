@@ -90,8 +90,8 @@ Result<std::optional<FollowedVersion>> Follower::Next() {
   return std::optional<FollowedVersion>(
       {.step = version.version.step,
        .term = version.version.term,
-       .changed = version.changed,
-       .received_bytes = version.received_bytes,
+       .changed = version.applied.changed,
+       .received_bytes = version.applied.bytes,
        .tensors = Divide(follower.model(), state_->type, version.weights)});
 }
 

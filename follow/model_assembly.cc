@@ -78,7 +78,6 @@ absl::Status ModelAssembly::Take(size_t shard, uint32_t term, std::vector<std::b
   Shard& one = shards_[shard];
   one.newest = {.version = {.term = term, .step = header.version}, .digest = header.result};
   one.waiting_bytes += bytes.size();
-  if (header.anchor) ++anchors_;
   // Moving a vector keeps the address of its elements, to which the patch refers.
   one.waiting.push_back(
       {.version = one.newest->version, .bytes = std::move(bytes), .patch = *std::move(patch)});
@@ -122,7 +121,7 @@ absl::StatusOr<std::optional<WeightsVersion>> ModelAssembly::Advance() {
       if (shards_[i].moved) Scatter(i);
     }
     completed_ = target;
-    changed_ = std::exchange(changed_since_, 0);
+    applied_ = std::exchange(applied_since_, {});
     return target;
   }
 }
@@ -139,7 +138,9 @@ absl::Status ModelAssembly::ApplyNext(size_t index) {
     StartOver(index);
     return absl::DataLossError(absl::StrCat("shard ", index, ": ", applied.message()));
   }
-  changed_since_ += waiting.patch.changed();
+  applied_since_.changed += waiting.patch.changed();
+  applied_since_.bytes += waiting.bytes.size();
+  if (waiting.patch.header().anchor) ++applied_since_.anchors;
   shard.moved = true;
   shard.current = {.version = waiting.version, .digest = waiting.patch.header().result};
   return absl::OkStatus();

@@ -79,11 +79,13 @@ class ModelAssembly {
   size_t shards() const { return shards_.size(); }
   // False for a shard that has no part of the model. It sends no updates.
   bool HasWeights(size_t shard) const { return !shards_[shard].weights.empty(); }
-  // Number of elements that updates replaced between the last two completed versions. An element
-  // counts once for each update that replaces it.
-  uint64_t changed() const { return changed_; }
-  // Number of anchors among all updates that Take has accepted.
-  uint64_t anchors() const { return anchors_; }
+  // The updates that were applied between the last two completed versions.
+  struct Applied {
+    uint64_t changed = 0;  // An element counts once for each update that replaces it.
+    uint64_t bytes = 0;
+    uint64_t anchors = 0;
+  };
+  const Applied& applied() const { return applied_; }
 
  private:
   struct Waiting {
@@ -117,9 +119,8 @@ class ModelAssembly {
   std::vector<Shard> shards_;
   std::optional<WeightsVersion> completed_;
   std::vector<std::byte> weights_;
-  uint64_t anchors_ = 0;
-  uint64_t changed_ = 0;
-  uint64_t changed_since_ = 0;  // Since the last completed version.
+  Applied applied_;
+  Applied applied_since_;  // Since the last completed version.
 };
 
 }  // namespace sluice::follow

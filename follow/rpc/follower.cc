@@ -51,7 +51,6 @@ absl::Status Follower::Connect() {
   }
   MutexLock lock(&mutex_);
   model_ = std::make_unique<ModelAssembly>(options_.type, *std::move(parts));
-  anchors_told_ = 0;
   return absl::OkStatus();
 }
 
@@ -82,11 +81,7 @@ absl::StatusOr<std::optional<Follower::Version>> Follower::NextOfRun() {
     }
     if (version->has_value()) {
       return Version{
-          .version = **version,
-          .weights = model_->weights(),
-          .changed = model_->changed(),
-          .received_bytes = std::exchange(received_bytes_, 0),
-          .anchors = model_->anchors() - std::exchange(anchors_told_, model_->anchors())};
+          .version = **version, .weights = model_->weights(), .applied = model_->applied()};
     }
     if (!failure_.ok()) return failure_;
     if (running_ == 0) return std::nullopt;
@@ -158,7 +153,6 @@ void Follower::StopReceivers() {
 }
 
 bool Follower::Take(size_t index, uint32_t term, std::vector<std::byte> update) {
-  const uint64_t bytes = update.size();
   MutexLock lock(&mutex_);
   while (!stopping_ && !cancelled_ && model_->IsFull(index)) changed_.Wait(&mutex_);
   if (stopping_ || cancelled_) return false;
@@ -167,7 +161,6 @@ bool Follower::Take(size_t index, uint32_t term, std::vector<std::byte> update) 
     model_->StartOver(index);
     return false;
   }
-  received_bytes_ += bytes;
   changed_.SignalAll();
   return true;
 }

@@ -38,9 +38,7 @@ class Follower {
   struct Version {
     WeightsVersion version;
     absl::Span<const std::byte> weights;  // Valid until the next call of Next.
-    uint64_t changed = 0;                 // See ModelAssembly::changed.
-    uint64_t received_bytes = 0;          // Since the version before.
-    uint64_t anchors = 0;                 // Received anchors of shards, since the version before.
+    ModelAssembly::Applied applied;       // The updates that led to it from the version before.
   };
 
   Follower(Options options, const Clock* clock, Logger logger);
@@ -87,8 +85,6 @@ class Follower {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;  // The receivers must end.
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  uint64_t received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t anchors_told_ ABSL_GUARDED_BY(mutex_) = 0;  // Next has reported these.
 };
 
 }  // namespace sluice::follow

@@ -45,7 +45,7 @@ struct FollowedVersion {
   // Elements that the received differences replace. An element counts once for each difference
   // that replaces it.
   uint64_t changed = 0;
-  uint64_t received_bytes = 0;  // Since the version before.
+  uint64_t received_bytes = 0;  // Bytes of these differences.
   // In the order of the job. The data is valid until the next call of Next, or until the Follower
   // is destroyed.
   std::vector<FollowedTensor> tensors{};

@@ -42,7 +42,7 @@ class FollowedVersion:
         step: The exchange of the job after which the parameters had these values.
         term: Grows when the job continues from a checkpoint. Steps may then repeat with other values.
         changed: Elements that the received differences replace. An element counts once for each difference that replaces it.
-        received_bytes: Bytes that arrived since the version before.
+        received_bytes: Bytes of these differences.
     """
 
     step: int

@@ -84,15 +84,21 @@ TEST_F(ModelAssemblyTest, PutsPiecesIntoTheModelsOrder) {
 
 TEST_F(ModelAssemblyTest, CompletesVersionsOneByOne) {
   Take(0, first_.Anchor(1, {1, 2, 3, 10, 11}));
-  Take(0, first_.Patch(2, {1, 2, 4, 10, 11}));
+  const std::vector<std::byte> patch = first_.Patch(2, {1, 2, 4, 10, 11});
+  Take(0, patch);
   Take(0, first_.Patch(3, {1, 2, 5, 10, 12}));
   Take(1, second_.Anchor(1, {4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(Advance(), 1);
+  EXPECT_EQ(model_.applied().anchors, 2U);
   EXPECT_EQ(Advance(), -1);
-  Take(1, second_.Patch(2, {4, 5, 6, 7, 8, 8}));
+  const std::vector<std::byte> other = second_.Patch(2, {4, 5, 6, 7, 8, 8});
+  Take(1, other);
   EXPECT_EQ(Advance(), 2);
   EXPECT_EQ(Weights(), Words({1, 2, 4, 4, 5, 6, 7, 8, 8, 10, 11}));
-  EXPECT_EQ(model_.changed(), 11U);  // Patches of so few elements replace all of them.
+  // Updates count for the version that they lead to, even if they arrived earlier.
+  EXPECT_EQ(model_.applied().changed, 11U);  // Patches of so few elements replace all of them.
+  EXPECT_EQ(model_.applied().bytes, patch.size() + other.size());
+  EXPECT_EQ(model_.applied().anchors, 0U);
   Take(1, second_.Patch(3, {4, 5, 6, 7, 8, 7}));
   EXPECT_EQ(Advance(), 3);
 }

@@ -150,7 +150,7 @@ TEST_F(WeightsUploadTest, FollowersGetTheParametersOfRankZero) {
     EXPECT_TRUE(next.ok()) << next.status();
     if (!next.ok() || !next->has_value()) break;
     versions[(*next)->version.step].assign((*next)->weights.begin(), (*next)->weights.end());
-    anchors += (*next)->anchors;
+    anchors += (*next)->applied.anchors;
     ++received;
   }
   trainer.join();

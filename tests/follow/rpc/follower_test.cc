@@ -66,7 +66,7 @@ class FollowerTest : public testing::Test {
     EXPECT_EQ((*version)->version.step, step);
     EXPECT_EQ(std::vector<std::byte>((*version)->weights.begin(), (*version)->weights.end()),
               TypedModelAt(step));
-    return (*version)->anchors;
+    return (*version)->applied.anchors;
   }
 
   const ModelParts parts_ = *protocol::PartsOfWeights(SampleJob(7, 2));
