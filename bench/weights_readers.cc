@@ -55,7 +55,7 @@ int Run(const std::string& address, size_t count) {
         follow::UpdateReceiver::Callbacks{
             .have = [] { return std::nullopt; },
             .take =
-                [&without_update, has_update](uint32_t, std::vector<std::byte>) {
+                [&without_update, has_update](uint32_t, const std::vector<std::byte>&) {
                   if (!*has_update && --without_update == 0) {
                     std::puts("ready");
                     std::fflush(stdout);

@@ -94,8 +94,18 @@ const std::vector<BundlePlace>& SimulatedWorker::order() const {
   return plan_.order[(pipeline_->step() - 1) % plan_.order.size()];
 }
 
+double SimulatedWorker::LeadShare() const {
+  Nanos longest = 0;
+  for (uint32_t shard = 0; shard < world_.job->layout().bundles.size(); ++shard) {
+    longest = std::max(longest, world_.network->Latency(rank_, world_.workers + shard));
+  }
+  return lead_.Share(absl::Nanoseconds(2 * longest));
+}
+
 void SimulatedWorker::BeginStep() {
+  pipeline_->LimitLead(LeadShare());
   pipeline_->StartStep();
+  exchange_began_.reset();
   times_ = {.begins = world_.now()};
   submitted_ = 0;
   computed_ = false;
@@ -222,7 +232,12 @@ void SimulatedWorker::Carry(const Effects& effects) {
       world_.queue->Add(world_.now() + absl::ToInt64Nanoseconds(retry->delay),
                         Mine(EventKind::kRetry, retry->shard));
     }
-    if (std::holds_alternative<worker::StepDone>(effect)) has_results_ = true;
+    if (std::holds_alternative<worker::StepDone>(effect)) {
+      has_results_ = true;
+      if (exchange_began_.has_value()) {
+        lead_.ExchangeTook(absl::Nanoseconds(world_.now() - *exchange_began_));
+      }
+    }
     if (const auto* const failed = std::get_if<worker::PipelineFailed>(&effect)) {
       world_.record->Fail(absl::InternalError(
           absl::StrCat("worker ", rank_, " failed: ", failed->status.message())));
@@ -242,7 +257,10 @@ void SimulatedWorker::Send(const worker::SendExchange& send) {
   mail.bytes = MessageBytes(request, mail.frame_bytes);
   mail.sent = world_.now();
   mail.request = send.exchange;
-  if (request.step > 0) world_.record->SentUp(mail.bytes);
+  if (request.step > 0) {
+    if (!exchange_began_.has_value()) exchange_began_ = world_.now();
+    world_.record->SentUp(mail.bytes);
+  }
   mail_->Send(world_, std::move(mail));
 }
 

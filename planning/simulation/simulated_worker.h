@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "planning/simulation/step_plan.h"
 #include "planning/simulation/world.h"
 #include "worker/core/pipeline.h"
+#include "worker/core/send_lead.h"
 
 namespace sluice::planning {
 
@@ -59,6 +61,7 @@ class SimulatedWorker {
   void Send(const worker::SendExchange& send);
   void Adopt();
   void Applied();
+  double LeadShare() const;
   Event Mine(EventKind kind, uint32_t what = 0) const {
     return {.kind = kind, .who = rank_, .what = what, .life = life_};
   }
@@ -70,12 +73,14 @@ class SimulatedWorker {
   MailRoom* const mail_;
   uint32_t life_ = 0;
   std::unique_ptr<worker::Pipeline> pipeline_;
+  worker::SendLead lead_;
   bool paused_ = false;
   bool finished_ = false;
   std::vector<Event> kept_events_;  // While paused.
   std::vector<Mail> kept_mail_;
   // The next members belong to the open step.
   ExchangeTimes times_{};
+  std::optional<Nanos> exchange_began_;
   size_t submitted_ = 0;  // Places in order().
   bool computed_ = false;
   bool has_results_ = false;

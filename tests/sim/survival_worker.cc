@@ -189,8 +189,7 @@ void SurvivalRun::Prepare(uint32_t index, const protocol::JoinGrant& grant) {
                  .term = grant.term,
                  .rank = rank.rank,
                  .incarnation = grant.incarnation,
-                 .generation = grant.generation,
-                 .server_incarnation = 0};
+                 .generation = grant.generation};
   worker::PipelineOptions options = PipelineOptionsOf(options_, grant);
   options.table = table_;
   options.layout = layout_;
@@ -204,8 +203,9 @@ void SurvivalRun::Prepare(uint32_t index, const protocol::JoinGrant& grant) {
   }
   rank.pipeline = std::make_unique<worker::Pipeline>(std::move(options));
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, rank.rank);
-  rank.step = grant.restore_step;
-  rank.restored = grant.restore_step;
+  // Some ranks limit their lead. It must change no result.
+  if ((options_.data_seed | rank.rank) % 2 == 0) rank.pipeline->LimitLead(0.001);
+  rank.step = rank.restored = grant.restore_step;
 }
 
 absl::Status SurvivalRun::Restore(uint32_t index, const protocol::JoinGrant& grant) {

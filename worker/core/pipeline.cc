@@ -59,6 +59,12 @@ uint64_t Pipeline::bytes_in_flight() const {
   return bytes;
 }
 
+void Pipeline::LimitLead(double share) {
+  const job::ExchangeSpec& exchange = options_.exchange;
+  if (!exchange.in_lockstep() || exchange.quorum > 0 || options_.rack_of > 0) return;
+  for (ShardSender& sender : senders_) sender.LimitLead(share);
+}
+
 void Pipeline::StartStep() {
   Check(!open_ && !inputs_.task_out(), "one step at a time");
   step_ = next_step_;

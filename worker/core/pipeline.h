@@ -57,6 +57,10 @@ class Pipeline {
   void SetRate(float rate) { rate_ = rate; }
   // Sets what the contributions of the next step and of all later ones are made from.
   void SetWork(const protocol::Work& work) { work_ = work; }
+  // Limits, from the next step on, what a shard gets ahead of its results: see
+  // ShardSender::LimitLead. Has no effect if results do not wait for all workers of a rack, or also
+  // wait for other racks, over links that this worker cannot measure.
+  void LimitLead(double share);
   // Starts the next step. The previous step must be done.
   void StartStep();
   // The gradient, or the buffer's values, must not change until the step is done. Fails with

@@ -2,6 +2,7 @@
 #include "worker/core/shard_sender.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,9 @@ namespace {
 
 // A shard that requests more resends of the same bundle is faulty.
 constexpr uint32_t kRepeatsMax = 8;
+// While one bundle's contributions arrive and the results of another leave, two more bundles keep
+// both directions of the link busy.
+constexpr uint64_t kLeadBundles = 4;
 constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
 
 // Returns the step from which on the shard lacks contributions, according to its NEED.
@@ -36,6 +40,9 @@ void ShardSender::StartStep(uint64_t step) {
   step_ = step;
   flights_.assign(flights_.size(), Flight());
   next_send_ = 0;
+  // Rounded up, because 0 means that there is no limit.
+  lead_bytes_ = static_cast<uint64_t>(std::ceil(lead_share_ * static_cast<double>(step_bytes_)));
+  step_bytes_ = 0;
 }
 
 void ShardSender::Send(std::shared_ptr<const protocol::ExchangeRequest> exchange,
@@ -44,6 +51,7 @@ void ShardSender::Send(std::shared_ptr<const protocol::ExchangeRequest> exchange
   flight.bytes = protocol::TotalBytes(exchange->frames);
   flight.checksum = protocol::BundleChecksum(exchange->frames);
   flight.phase = Phase::kToSend;
+  step_bytes_ += flight.bytes;
   kept_->Add(shard_, exchange);
   flight.exchange = std::move(exchange);
   SendMore(effects);
@@ -80,11 +88,25 @@ void ShardSender::SendMore(Effects* effects) {
     if (flight.phase != Phase::kToSend) continue;
     const uint64_t bytes = bytes_in_flight_ + flight.bytes;
     if (bytes_in_flight_ > 0 && bytes > options_.window_bytes) return;
+    if (!MayLead(flight.bytes)) return;
     bytes_in_flight_ = bytes;
     flight.phase = Phase::kSent;
     if (flight.exchange->step == step_) last_sent_ = {step_, next_send_};
     effects->push_back(SendExchange{shard_, flight.exchange});
   }
+}
+
+bool ShardSender::MayLead(uint64_t bytes) const {
+  // A replay must not wait for results of the open step.
+  if (lead_bytes_ == 0 || replay_.step != 0) return true;
+  uint64_t unresolved = 0;
+  for (uint32_t bundle = 0; bundle < next_send_; ++bundle) {
+    const Flight& flight = flights_[bundle];
+    if (flight.phase == Phase::kSent || flight.phase == Phase::kAdmitted) {
+      unresolved += flight.bytes;
+    }
+  }
+  return unresolved + bytes <= std::max(lead_bytes_, kLeadBundles * bytes) || unresolved == 0;
 }
 
 void ShardSender::SendAgain(uint32_t bundle, Flight* flight) {

@@ -40,6 +40,9 @@ class ShardSender {
   // Makes `step` the current step. Every bundle of the previous step must have its result. A replay
   // of earlier steps continues, and the shard gets them first.
   void StartStep(uint64_t step);
+  // From the next step on, sends at most this share of the last step's bytes without a result, but
+  // always four bundles (SendLead). 0 disables the limit.
+  void LimitLead(double share) { lead_share_ = share; }
   // Takes a bundle's contribution to the current step, keeps it in `kept`, and sends it as soon as
   // the window and earlier bundles permit. The caller sends each bundle once in a step.
   void Send(std::shared_ptr<const protocol::ExchangeRequest> exchange, Effects* effects);
@@ -108,6 +111,8 @@ class ShardSender {
   void PauseFor(uint32_t retry_after_ms, Effects* effects);
   // Records that the flight needs nothing more from the shard.
   void Land(Flight* flight);
+  // Returns whether the limit of the lead permits to send a flight of this size.
+  bool MayLead(uint64_t bytes) const;
   // Handles PENDING, NEED, BUSY and INVALID for a contribution that this worker has made.
   absl::Status AnswerFlight(const protocol::ExchangeReply& answer, Flight* flight,
                             Effects* effects);
@@ -142,7 +147,10 @@ class ShardSender {
   // In the step that is being sent, no bundle before this one waits to be sent.
   uint32_t next_send_ = 0;
   uint64_t bytes_in_flight_ = 0;
-  bool paused_ = false;  // Sending is paused until RetryDue.
+  double lead_share_ = 0;
+  uint64_t lead_bytes_ = 0;  // Limit in the current step; 0 means none.
+  uint64_t step_bytes_ = 0;  // Bytes of frames of the current step, sent or not.
+  bool paused_ = false;      // Sending is paused until RetryDue.
   Replay replay_;
   std::optional<SentBundle> last_sent_;  // It is the last in step order; resends do not count.
   uint64_t asked_step_ = 0;              // It is the latest step that AskWhatIsLost named.

@@ -154,6 +154,7 @@ absl::Status RemoteSteps::BeginStep() {
   if (leaving_) return absl::FailedPreconditionError("this worker has left the job");
   if (!begun_) {
     checkpoints_.StepBegins(pipeline_.step());
+    pipeline_.LimitLead(times_.lead().Share(links_.RoundTrip()));
     pipeline_.StartStep();
     times_.StepBegan(now);
     begun_ = true;

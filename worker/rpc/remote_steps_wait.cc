@@ -89,8 +89,7 @@ absl::StatusOr<std::optional<StepResult>> RemoteSteps::WaitForStep(
 
 absl::StatusOr<std::vector<ResultPart>> RemoteSteps::Results(uint32_t tensor, size_t elements,
                                                              ResultUse use) const {
-  const absl::Status may = MayApply(tensor, use);
-  if (!may.ok()) return may;
+  if (absl::Status may = MayApply(tensor, use); !may.ok()) return may;
   return pipeline_.Parts(tensor, elements, use);
 }
 

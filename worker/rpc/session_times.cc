@@ -25,6 +25,7 @@ void SessionTimes::ExchangeBegan(absl::Time now) {
 void SessionTimes::ExchangeEnded(uint64_t step, absl::Time now) {
   if (!exchange_began_.has_value()) return;
   exchanges_.Add(now - *exchange_began_);
+  lead_.ExchangeTook(now - *exchange_began_);
   if (trace_ != nullptr) {
     trace_->Overlapping("exchange", 0, *exchange_began_, now, {.step = step});
   }

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/trace_file.h"
 #include "protocol/link_meter.h"
+#include "worker/core/send_lead.h"
 #include "worker/core/session.h"
 #include "worker/core/step_clock.h"
 
@@ -41,12 +42,14 @@ class SessionTimes {
   const TrafficCounters& counters() const { return counters_; }
   const StepSeconds& seconds() const { return clock_.seconds(); }
   const DurationHistogram& exchanges() const { return exchanges_; }
+  const SendLead& lead() const { return lead_; }
 
  private:
   TraceFile* const trace_;
   TrafficCounters counters_;
   StepClock clock_;  // For steps with an exchange, not step 0.
   DurationHistogram exchanges_;
+  SendLead lead_;
   std::optional<absl::Time> exchange_began_;  // In the open step.
   absl::Time step_began_;                     // When the last step ended.
   absl::Time decoding_began_;                 // Start of consecutive decoding.

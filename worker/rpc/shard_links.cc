@@ -137,4 +137,12 @@ absl::Status ShardLinks::Unreachable(uint32_t shard) const {
                     options_.checkpoint.enabled());
 }
 
+absl::Duration ShardLinks::RoundTrip() const {
+  absl::Duration longest;
+  for (const auto& stream : streams_) {
+    longest = std::max(longest, stream->RoundTrip().value_or(absl::InfiniteDuration()));
+  }
+  return longest;
+}
+
 }  // namespace sluice::worker

@@ -61,6 +61,8 @@ class ShardLinks {
   // When Serve has something to do; InfiniteFuture if never.
   absl::Time NextDue() const;
 
+  // Returns the shortest round trip to the most distant shard; infinite until each was measured.
+  absl::Duration RoundTrip() const;
   uint32_t size() const { return static_cast<uint32_t>(links_.size()); }
   // The highest incarnation known of each shard.
   std::vector<uint64_t> KnownProcesses() const;

@@ -297,6 +297,12 @@ void ShardStream::NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeRepl
   if (round_trips_.size() > protocol::LinkMeter::kProbes) round_trips_.pop_front();
 }
 
+std::optional<absl::Duration> ShardStream::RoundTrip() const {
+  MutexLock lock(&mutex_);
+  if (round_trips_.empty()) return std::nullopt;
+  return absl::Nanoseconds(*std::min_element(round_trips_.begin(), round_trips_.end()));
+}
+
 void ShardStream::Cancel() {
   if (const std::shared_ptr<Call> open = call()) open->Cancel();
 }

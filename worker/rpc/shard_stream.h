@@ -74,6 +74,8 @@ class ShardStream {
     MutexLock lock(&mutex_);
     return address_;
   }
+  // Returns the shortest of the last round trips on an idle link, if there was one.
+  std::optional<absl::Duration> RoundTrip() const;
   // Bytes of serialized messages with gRPC's prefix, for steps from 1 on.
   uint64_t bytes_up() const { return bytes_up_; }
   uint64_t bytes_down() const { return bytes_down_; }

@@ -18,7 +18,7 @@
 
 namespace sluice::worker {
 
-// Shards 0 and 1 have three bundles each.
+// Shards 0 and 1 have three bundles each, or `bundles`.
 class ShardSenderTest : public testing::Test {
  protected:
   using Outcome = protocol::Outcome;
@@ -27,9 +27,9 @@ class ShardSenderTest : public testing::Test {
 
   static constexpr uint64_t kFrameBytes = 10;  // Each contribution has one frame of this size.
 
-  void Make(uint64_t window_bytes = 1 << 20, uint64_t replay_bytes = 1 << 20) {
+  void Make(uint64_t window_bytes = 1 << 20, uint64_t replay_bytes = 1 << 20, size_t bundles = 3) {
     options_.sender = {.job_uid = 7, .rank = 4, .incarnation = 3};
-    options_.layout.bundles = {{{}, {}, {}}, {{}, {}, {}}};
+    options_.layout.bundles.assign(2, std::vector<protocol::Bundle>(bundles));
     options_.window_bytes = window_bytes;
     options_.replay_bytes = replay_bytes;
     kept_.emplace(2, replay_bytes, 1);
@@ -48,13 +48,13 @@ class ShardSenderTest : public testing::Test {
   void Start() { sender_->StartStep(++step_); }
   void Send(uint32_t bundle) { sender_->Send(ContributionOf(bundle), &effects_); }
   void SendAll() {
-    for (uint32_t bundle = 0; bundle < 3; ++bundle) Send(bundle);
+    for (uint32_t bundle = 0; bundle < options_.layout.bundles[1].size(); ++bundle) Send(bundle);
   }
   void FinishSteps(int steps) {
     for (int i = 0; i < steps; ++i) {
       Start();
       SendAll();
-      for (const uint32_t bundle : {0, 1, 2}) Finish(step_, bundle);
+      FinishAll();
     }
     effects_.clear();
   }
@@ -84,6 +84,11 @@ class ShardSenderTest : public testing::Test {
   void Finish(uint64_t step, uint32_t bundle) {
     ASSERT_EQ(Hear(Outcome::kResult, step, bundle), News::kResult);
     sender_->Resolve(Reply(Outcome::kResult, step, bundle), &effects_);
+  }
+  void FinishAll() {
+    for (uint32_t bundle = 0; bundle < options_.layout.bundles[1].size(); ++bundle) {
+      Finish(step_, bundle);
+    }
   }
   // The new process lacks the steps from `from` on.
   News Replace(uint64_t from) {

@@ -96,6 +96,19 @@ TEST_F(ShardReplayTest, AReplayResendsStepByStepAndThenContinues) {
   EXPECT_EQ(TakeSent(), "4/0");
 }
 
+TEST_F(ShardReplayTest, TheLeadDoesNotLimitAReplay) {
+  Make(1 << 20, 1 << 20, /*bundles=*/5);
+  FinishSteps(2);
+  sender_->LimitLead(0.001);
+  Start();
+  SendAll();
+  EXPECT_EQ(TakeSent(), "3/0 3/1 3/2 3/3");
+  Replace(/*from=*/2);
+  EXPECT_EQ(TakeSent(), "2/0 2/1 2/2 2/3 2/4");
+  for (uint32_t bundle = 0; bundle < 5; ++bundle) Hear(Outcome::kResult, 2, bundle);
+  EXPECT_EQ(TakeSent(), "3/0 3/1 3/2 3/3");
+}
+
 TEST_F(ShardReplayTest, AReplayOfTheOpenStepResendsWhatHadResults) {
   Make();
   Start();

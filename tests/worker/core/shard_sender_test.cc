@@ -53,6 +53,43 @@ TEST_F(ShardSenderTest, OneBundleMayExceedTheWindow) {
   EXPECT_EQ(TakeSent(), "1/1");
 }
 
+TEST_F(ShardSenderTest, TheLeadLimitsWhatHasNoResult) {
+  Make(1 << 20, 1 << 20, /*bundles=*/10);
+  sender_->LimitLead(0.6);
+  Start();
+  SendAll();
+  EXPECT_EQ(SentBy(effects_).size(), 10u) << "the size of a step is not known before the first one";
+  FinishAll();
+  effects_.clear();
+  Start();
+  SendAll();
+  EXPECT_EQ(TakeSent(), "2/0 2/1 2/2 2/3 2/4 2/5");
+  Hear(Outcome::kPending, 2, 0);
+  EXPECT_EQ(TakeSent(), "") << "an admitted bundle has no result yet";
+  Finish(2, 0);
+  EXPECT_EQ(TakeSent(), "2/6");
+  for (uint32_t bundle = 1; bundle < 10; ++bundle) Finish(2, bundle);
+  EXPECT_EQ(TakeSent(), "2/7 2/8 2/9");
+
+  sender_->LimitLead(0);
+  Start();
+  SendAll();
+  EXPECT_EQ(SentBy(effects_).size(), 10u);
+}
+
+TEST_F(ShardSenderTest, FourBundlesMayAlwaysBeOnTheirWay) {
+  Make(1 << 20, 1 << 20, /*bundles=*/6);
+  FinishSteps(1);
+  sender_->LimitLead(0.001);
+  Start();
+  SendAll();
+  EXPECT_EQ(TakeSent(), "2/0 2/1 2/2 2/3");
+  sender_->StreamReset(&effects_);
+  EXPECT_EQ(TakeSent(), "2/0 2/1 2/2 2/3") << "the lead holds on a new stream too";
+  Finish(2, 1);
+  EXPECT_EQ(TakeSent(), "2/4");
+}
+
 TEST_F(ShardSenderTest, OnlyTheFirstResultOfABundleIsNews) {
   Make();
   Start();
