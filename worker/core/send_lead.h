@@ -24,8 +24,7 @@ class SendLead {
   void ExchangeTook(absl::Duration took);
   // Returns the share of a step's bytes that a worker may have sent to a shard without a result. 0
   // means that there is no limit: there are no measurements, or the exchange is so short that the
-  // lead would be most of it. `round_trip` is the one to the
-  // most distant shard.
+  // lead would be a large part of it. `round_trip` is the one to the most distant shard.
   double Share(absl::Duration round_trip) const;
 
  private:
