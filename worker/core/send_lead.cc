@@ -22,7 +22,6 @@ void SendLead::ExchangeTook(absl::Duration took) {
 double SendLead::Share(absl::Duration round_trip) const {
   if (took_.empty()) return 0;
   const absl::Duration exchange = *std::min_element(took_.begin(), took_.end());
-  if (exchange <= absl::ZeroDuration()) return 0;
   const double share = absl::FDivDuration(kAnswerTime + kRoundTrips * round_trip, exchange);
   return share > kShareMax ? 0 : share;
 }

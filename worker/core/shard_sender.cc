@@ -106,7 +106,7 @@ bool ShardSender::MayLead(uint64_t bytes) const {
       unresolved += flight.bytes;
     }
   }
-  return unresolved + bytes <= std::max(lead_bytes_, kLeadBundles * bytes) || unresolved == 0;
+  return unresolved + bytes <= std::max(lead_bytes_, kLeadBundles * bytes);
 }
 
 void ShardSender::SendAgain(uint32_t bundle, Flight* flight) {

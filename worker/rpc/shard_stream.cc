@@ -278,9 +278,8 @@ std::optional<protocol::LinkReport> ShardStream::TakeReport() {
   std::optional<protocol::LinkReport> report = std::exchange(report_, std::nullopt);
   report->down = meter_.Take();
   report->tested = std::exchange(tested_, std::nullopt);
-  if (!round_trips_.empty()) {
-    const int64_t least = *std::min_element(round_trips_.begin(), round_trips_.end());
-    report->round_trip_s = 1e-9 * static_cast<double>(least);
+  if (const std::optional<absl::Duration> round_trip = LeastRoundTrip()) {
+    report->round_trip_s = absl::ToDoubleSeconds(*round_trip);
   }
   return report;
 }
@@ -299,6 +298,10 @@ void ShardStream::NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeRepl
 
 std::optional<absl::Duration> ShardStream::RoundTrip() const {
   MutexLock lock(&mutex_);
+  return LeastRoundTrip();
+}
+
+std::optional<absl::Duration> ShardStream::LeastRoundTrip() const {
   if (round_trips_.empty()) return std::nullopt;
   return absl::Nanoseconds(*std::min_element(round_trips_.begin(), round_trips_.end()));
 }

@@ -86,6 +86,7 @@ class ShardStream {
   int64_t NowNs() const { return absl::ToUnixNanos(clock_->Now()); }
   // Returns the report for the request that is being written, or nullopt if there is no report.
   std::optional<protocol::LinkReport> TakeReport();
+  std::optional<absl::Duration> LeastRoundTrip() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeReply& reply);
 
   const uint32_t shard_;
