@@ -22,7 +22,9 @@ PAYLOAD = 1448 / 1514
 TOLERANCE = 0.2
 MBIT = 1e6 / 8
 DELAY_MS = 20
-# Each step moves 4 MB in each direction. The 256 KiB that a bucket passes at once are a small part of these bytes.
+# Each step moves 4 MB in each direction. The 256 KiB that a bucket passes at once are a small part of these bytes. The step has one bundle, because
+# a result of many would travel while later contributions fill the uplink. TCP's acknowledgements would wait behind these contributions, and TCP would
+# need many steps to use the whole downlink.
 PARAMETERS = 1_000_000
 JOB = """\
 name: links
@@ -33,7 +35,7 @@ data: {format: synthetic, limit: 1000, test_limit: 128}
 batch_size_per_worker: 16
 steps: 1000000
 optimizer: {name: sgd, lr: 0.01}
-compression: {uplink: none, downlink: none}
+compression: {uplink: none, downlink: none, bundle_bytes: 4MiB}
 server: {heartbeat_interval: 200ms}
 """
 

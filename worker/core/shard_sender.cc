@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kRepeatsMax = 8;
 // While one bundle's contributions arrive and the results of another leave, two more bundles keep
 // both directions of the link busy.
-constexpr uint64_t kLeadBundles = 4;
+constexpr uint32_t kLeadBundles = 4;
 constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
 
 // Returns the step from which on the shard lacks contributions, according to its NEED.
@@ -100,13 +100,14 @@ bool ShardSender::MayLead(uint64_t bytes) const {
   // A replay must not wait for results of the open step.
   if (lead_bytes_ == 0 || replay_.step != 0) return true;
   uint64_t unresolved = 0;
+  uint32_t bundles = 0;
   for (uint32_t bundle = 0; bundle < next_send_; ++bundle) {
     const Flight& flight = flights_[bundle];
-    if (flight.phase == Phase::kSent || flight.phase == Phase::kAdmitted) {
-      unresolved += flight.bytes;
-    }
+    if (flight.phase != Phase::kSent && flight.phase != Phase::kAdmitted) continue;
+    unresolved += flight.bytes;
+    ++bundles;
   }
-  return unresolved + bytes <= std::max(lead_bytes_, kLeadBundles * bytes);
+  return bundles < kLeadBundles || unresolved + bytes <= lead_bytes_;
 }
 
 void ShardSender::SendAgain(uint32_t bundle, Flight* flight) {

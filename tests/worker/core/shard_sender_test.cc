@@ -90,6 +90,18 @@ TEST_F(ShardSenderTest, FourBundlesMayAlwaysBeOnTheirWay) {
   EXPECT_EQ(TakeSent(), "2/4");
 }
 
+TEST_F(ShardSenderTest, ASmallerBundleCountsAsABundleOfTheLead) {
+  Make(1 << 20, 1 << 20, /*bundles=*/4);
+  FinishSteps(1);
+  sender_->LimitLead(0.001);
+  Start();
+  for (uint32_t bundle = 0; bundle < 3; ++bundle) Send(bundle);
+  auto smaller = std::make_shared<protocol::ExchangeRequest>(*ContributionOf(3));
+  smaller->frames = {"x"};
+  sender_->Send(smaller, &effects_);
+  EXPECT_EQ(TakeSent(), "2/0 2/1 2/2 2/3");
+}
+
 TEST_F(ShardSenderTest, OnlyTheFirstResultOfABundleIsNews) {
   Make();
   Start();
