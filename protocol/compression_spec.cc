@@ -37,18 +37,28 @@ bool WantsWholeRows(const compress::CodecSpec& spec) {
   return spec.codec == compress::CodecId::kPowerSgd || spec.has(compress::kBlockScope);
 }
 
+uint32_t UsualBundleElements(compress::CodecId codec) {
+  using compress::CodecId;
+  switch (codec) {
+    case CodecId::kNone:
+      return 1 << 18;
+    case CodecId::kFp16:
+    case CodecId::kBf16:
+    case CodecId::kFp8:
+    case CodecId::kInt8:
+    case CodecId::kInt4:
+    case CodecId::kNatural:
+      return 1 << 19;
+    default:
+      return LayoutParameters{}.bundle_elements;
+  }
+}
+
 }  // namespace
 
 uint32_t UsualBundleElements(const compress::CodecSpec& uplink,
                              const compress::CodecSpec& downlink) {
-  uint32_t elements = LayoutParameters{}.bundle_elements;
-  for (const compress::CodecSpec* spec : {&uplink, &downlink}) {
-    if (spec->codec == compress::CodecId::kNone) elements = std::min(elements, uint32_t{1} << 18);
-    if (spec->codec == compress::CodecId::kFp16 || spec->codec == compress::CodecId::kBf16) {
-      elements = std::min(elements, uint32_t{1} << 19);
-    }
-  }
-  return elements;
+  return std::min(UsualBundleElements(uplink.codec), UsualBundleElements(downlink.codec));
 }
 
 compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,

@@ -34,8 +34,9 @@ struct CompressionSpec {
 };
 
 // Returns the number of elements of a bundle in a job that does not set it. Large bundles reduce
-// the fixed cost per message. But the last bundle's result travels while no other message does, so
-// bundles should have at most a megabyte on the wire.
+// the fixed cost per message. But the last bundle's result travels while no other message does, and
+// a worker may always have four bundles without a result. Bundles should therefore have at most a
+// megabyte on the wire (bench/README.md has measurements).
 uint32_t UsualBundleElements(const compress::CodecSpec& uplink,
                              const compress::CodecSpec& downlink);
 

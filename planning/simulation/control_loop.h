@@ -14,6 +14,7 @@
 #include "planning/simulation/simulation.h"
 #include "planning/simulation/world.h"
 #include "server/control/plan_maker.h"
+#include "server/control/slowest_stream.h"
 
 namespace sluice::planning {
 
@@ -26,7 +27,7 @@ class ControlLoop {
 
   // The plan of the first step; null if the job makes no plans.
   server::PlanMaker::Plan First();
-  // Records a message of a rank and shard 0 that has arrived.
+  // Records a message between a rank and a shard that has arrived.
   void Arrived(const Mail& mail, const World& world);
   // Records that a rank has finished a step. When all ranks have finished it, makes the next plan
   // and adds it to the coding. `server_s` is the work of the busiest shard in the step, and
@@ -37,22 +38,30 @@ class ControlLoop {
   const std::vector<PlanEvent>& plans() const { return events_; }
 
  private:
-  ControlLoop(std::unique_ptr<server::PlanMaker> maker, uint32_t ranks, bool measures, double share)
-      : maker_(std::move(maker)),
-        ranks_(ranks),
-        measures_(measures),
-        share_(share),
-        up_until_(ranks),
-        down_until_(ranks) {}
+  // One direction of a stream, since the last plan was due.
+  struct StreamUse {
+    uint64_t bytes = 0;
+    Nanos busy = 0;   // Without the latency.
+    Nanos until = 0;  // When the last transfer ended.
+  };
+  struct Stream {
+    StreamUse up{};
+    StreamUse down{};
+  };
 
+  ControlLoop(std::unique_ptr<server::PlanMaker> maker, uint32_t ranks, bool measures,
+              std::vector<uint64_t> elements);
+
+  void ArrivedAtShard0(const Mail& mail, Nanos begins, const World& world);
+  // Returns what each shard knows of its streams, and begins to count again.
+  std::vector<server::ShardStreams> TakeStreams(const World& world);
   void Note(const server::PlanMaker::Plan& plan);
 
   std::unique_ptr<server::PlanMaker> maker_;  // Null if the job makes no plans.
   uint32_t ranks_;
   bool measures_;
-  double share_;                 // Shard 0 has this share of all elements.
-  std::vector<Nanos> up_until_;  // By rank: when the last transfer ended.
-  std::vector<Nanos> down_until_;
+  std::vector<uint64_t> elements_;            // By shard.
+  std::vector<std::vector<Stream>> streams_;  // By shard and rank.
   uint64_t step_ = 0;
   uint32_t finished_ = 0;  // Ranks that have finished step_.
   std::vector<PlanEvent> events_;

@@ -84,7 +84,9 @@ class _Wanted:
         }
         compression = keys.get("compression", {})
         if isinstance(compression, Mapping):
-            keys["compression"] = {"uplink": self.uplink or _CODEC, "downlink": self.downlink or _CODEC, **compression}
+            usual = None if "preset" in keys else _CODEC  # A preset may have codecs.
+            stated = {"uplink": self.uplink or usual, "downlink": self.downlink or usual}
+            keys["compression"] = {**{key: codec for key, codec in stated.items() if codec}, **compression}
         return json.dumps(keys), "job"
 
     def check_codecs(self, job: _sluice.JobSummary, name: str) -> None:

@@ -301,6 +301,16 @@ def test_a_file_says_everything_itself(alone: None, tmp_path: Any) -> None:
         sluice.init(local_steps=2, job=file, quiet=True)
 
 
+def test_a_preset_brings_its_codecs(alone: None) -> None:
+    with sluice.init(job={"preset": "sparse_loco"}, quiet=True) as session:
+        figures = session.figures()
+    assert figures.uplink.startswith("topk_exact:1.5625%") and "+2bit" in figures.uplink
+    with sluice.init(job={"preset": "sparse_loco"}, uplink="int8", local_steps=3, quiet=True) as session:
+        assert session.figures().uplink == "int8/ef", "the script's own codec replaces the preset's"
+        model = new_model()
+        sluice.LocalSGD(session, model, torch.optim.SGD(model.parameters(), lr=0.1), sync_every=3).close()
+
+
 def test_momentum_stays(alone: None) -> None:
     model = new_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -27,6 +27,7 @@
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/lease_watch.h"
 #include "server/coordinator/loss_repair.h"
+#include "server/coordinator/processes.h"
 
 namespace sluice::server {
 
@@ -150,6 +151,8 @@ class Coordinator {
   // True if at least one worker knows that the job has ended.
   bool AnyToldEnd() const { return run_.roster().AnyToldEnd(); }
   JobStatus Status(absl::Time now) const;
+  // Returns what each shard has reported about its streams, from shard 0 on.
+  std::vector<ShardStreams> Streams() const { return StreamsOf(run_.fleet()); }
 
  private:
   protocol::JobState StateForEarlierTerm(const protocol::WorkerHeartbeat& heartbeat);

@@ -106,8 +106,10 @@ void LinkTracker::SetPresent(absl::Span<const uint64_t> incarnations) {
   }
 }
 
-std::optional<StepMeasurements> LinkTracker::TakeStep() {
-  return std::exchange(measured_, std::nullopt);
+std::optional<StepMeasurements> LinkTracker::TakeStep(double whole) {
+  std::optional<StepMeasurements> taken = std::exchange(measured_, std::nullopt);
+  if (taken.has_value()) ScaleTransfers(whole, whole, &*taken);
+  return taken;
 }
 
 void LinkTracker::Rewind() {

@@ -52,8 +52,9 @@ class LinkTracker {
   // Returns each measurement once, or nothing if there is no new one. In lockstep, a measurement
   // covers the last step that all ranks have reported. Otherwise, it covers the last step of each
   // rank, and is complete when all ranks have reported since the previous measurement; it contains
-  // no lateness, because no rank waits. Transfers cover this shard's part of the link.
-  std::optional<StepMeasurements> TakeStep();
+  // no lateness, because no rank waits. Transfers cover this shard's part of the link; `whole`
+  // multiplies their bytes.
+  std::optional<StepMeasurements> TakeStep(double whole = 1);
 
  private:
   // Limit on the steps that only some ranks have reported. The oldest ones are dropped.

@@ -31,6 +31,14 @@ std::string LostProcesses(const Roster& roster, const ShardFleet& fleet) {
   return absl::StrJoin(lost, " and ");
 }
 
+std::vector<ShardStreams> StreamsOf(const ShardFleet& fleet) {
+  std::vector<ShardStreams> streams;
+  for (const ShardSeat& seat : fleet) {
+    streams.push_back({.elements = seat.health.elements, .ranks = seat.health.links});
+  }
+  return streams;
+}
+
 void AddProcesses(const Roster& roster, const ShardFleet& fleet, absl::Time now,
                   JobStatus* status) {
   for (const Member& member : roster) {

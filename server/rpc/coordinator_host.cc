@@ -336,6 +336,11 @@ JobStatus CoordinatorHost::Status() const {
   return StatusNow();
 }
 
+std::vector<SlowestStream> CoordinatorHost::SlowestStreamsNow() const {
+  MutexLock lock(&mutex_);
+  return SlowestStreams(coordinator_.Streams());
+}
+
 JobReport CoordinatorHost::Report() const {
   MutexLock lock(&mutex_);
   return MakeReport(StatusNow(), history_, silence_);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "server/control/plan_log.h"
+#include "server/control/slowest_stream.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/job_history.h"
 #include "server/coordinator/job_report.h"
@@ -67,6 +68,8 @@ class CoordinatorHost {
 
   // Reports a plan that shard 0, which is in this process, made or began with.
   void PlanMade(const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes);
+  // Compares the reports of all shards for shard 0's control.
+  std::vector<SlowestStream> SlowestStreamsNow() const;
   // For racks; see the Coordinator's methods of the same names.
   void StartRackTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
   void ParentLost(uint32_t term, absl::string_view cause);

@@ -48,6 +48,20 @@ absl::StatusOr<int> Lock(const std::string& dir) {
                    "; stop it first, or give this job a folder of its own"));
 }
 
+std::string BytesOf(uint32_t elements) {
+  const uint64_t bytes = uint64_t{elements} * sizeof(float);
+  return bytes % 1024 == 0 ? absl::StrCat(bytes / 1024, "KiB") : absl::StrCat(bytes);
+}
+
+// Returns the keys of a job file that give this layout.
+std::string Keys(const protocol::LayoutParameters& layout) {
+  std::string keys =
+      absl::StrCat("compression.chunk_bytes: ", BytesOf(layout.chunk_elements),
+                   " and compression.bundle_bytes: ", BytesOf(layout.bundle_elements));
+  if (layout.fragments > 1) absl::StrAppend(&keys, " and fragments: ", layout.fragments);
+  return keys;
+}
+
 }  // namespace
 
 RunFolder::~RunFolder() { ::close(lock_fd_); }
@@ -163,10 +177,11 @@ absl::Status RunFolder::CheckFits(const job::JobSpec& job,
                                                : protocol::CheckpointStore::kPath),
                      ", this job has ", NameOf(job.checkpoint.store), "; use the same store"));
   }
-  if (manifest.layout == job.exchange.compression.layout) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the run in ", dir_, " has other values of compression.chunk_bytes or ",
-                   "bundle_bytes than this job; a run continues only with the same values"));
+  const protocol::LayoutParameters& wanted = job.exchange.compression.layout;
+  if (manifest.layout == wanted) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the run in ", dir_, " has ", Keys(manifest.layout), ", and this job has ", Keys(wanted),
+      "; a run continues only with the same values, so state them in ", "the job file"));
 }
 
 absl::Status RunFolder::CheckOurs(const protocol::RunRecord& ours) const {

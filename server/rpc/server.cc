@@ -15,6 +15,7 @@
 #include "base/descriptors.h"
 #include "net/grpc/steady_deadline.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
+#include "server/control/slowest_stream.h"
 #include "server/rpc/builder_limits.h"
 #include "server/rpc/checkpoint_store.h"
 #include "server/rpc/coordinator_service.h"
@@ -81,6 +82,11 @@ class GrpcServer final : public Server {
                .on_plan =
                    [this](const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes) {
                      if (coordinator_ != nullptr) coordinator_->PlanMade(plan, std::move(bytes));
+                   },
+               .slowest_streams =
+                   [this] {
+                     return coordinator_ == nullptr ? std::vector<SlowestStream>()
+                                                    : coordinator_->SlowestStreamsNow();
                    },
                .trace = options_.trace,
                .on_summed =

@@ -23,6 +23,7 @@
 #include "protocol/shard_control.h"
 #include "protocol/stage_times.h"
 #include "server/control/plan_bytes.h"
+#include "server/control/slowest_stream.h"
 #include "server/coordinator/link_tracker.h"
 #include "server/rpc/answer_streams.h"
 #include "server/rpc/copy_gate.h"
@@ -57,7 +58,8 @@ class ShardHost {
     // Called on shard 0 of a job that makes plans, for each plan that shard 0 makes or begins with.
     // The host's lock is held.
     std::function<void(const protocol::CompressionPlan&, std::optional<PlanBytes>)> on_plan{};
-    TraceFile* trace = nullptr;  // Null writes no trace.
+    std::function<std::vector<SlowestStream>()> slowest_streams{};  // As on_plan, for measurements.
+    TraceFile* trace = nullptr;                                     // Null writes no trace.
     // Receives the sums of a rack's job. The host's lock is held.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
     WeightsSource* weights = nullptr;  // Null if the job has no followers.

@@ -73,17 +73,16 @@ void ShardHost::NoteArrival(uint32_t rank, const TraceTags& at, absl::Time came,
   links_.Arrived(rank, *at.step, came, now - came);
 }
 
-// Scales this shard's measurements to the job. Workers send to all shards at once over one link, so
-// bytes scale with the ratio of all elements to this shard's; the time stays the same.
+// Scales this shard's measurements to the job: workers send to all shards at the same time. A rank
+// with a slower link to another shard gets the figures of that link.
 void ShardHost::ForwardMeasurements() {
   if (options_.shard != 0 || !options_.job.exchange.control.measures()) return;
-  std::optional<StepMeasurements> measured = links_.TakeStep();
-  if (!measured.has_value()) return;
+  std::optional<StepMeasurements> step = links_.TakeStep(1 / ShareOfElements(shard_->options()));
+  if (!step.has_value()) return;
   const double before = std::exchange(worked_s_, WorkSeconds(stages_));
-  measured->server_s = worked_s_ - before;
-  const double whole = 1 / ShareOfElements(shard_->options());
-  ScaleTransfers(whole, whole, &*measured);
-  shard_->Measured(*measured);
+  step->server_s = worked_s_ - before;
+  if (options_.slowest_streams) ApplySlowestStreams(options_.slowest_streams(), &*step);
+  shard_->Measured(*step);
 }
 
 LinkStats ShardHost::Links() const {

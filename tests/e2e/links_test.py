@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a job's measurements of its links with shaped links (bench/shaped.sh): rates within 20 % in each direction, while they change,
-and latency where the kernel can add one. Exits with 77 (skipped) if namespaces or links cannot be made.
+and latency where the kernel can add one. Checks that the control of compression adapts to a slow link of a shard other than shard 0. Exits with 77 (skipped) if namespaces or links cannot be made.
 
 usage: links_test.py SHAPED_SH FOLDER_OF_PROGRAMS
 """
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,20 +39,28 @@ optimizer: {name: sgd, lr: 0.01}
 compression: {uplink: none, downlink: none, bundle_bytes: 4MiB}
 server: {heartbeat_interval: 200ms}
 """
+# Both shards have half of the elements, so the link of shard 1 carries 4.8 MB/s of the model, and more while the bucket has bytes. That of shard 0
+# carries 239 MB/s.
+SLOW_PLAN = 12
+CONTROLLED = JOB.replace("shards: 1", "shards: 2").replace("{uplink: none, downlink: none, bundle_bytes: 4MiB}",
+                                                           "{uplink: fp16, downlink: fp16}\ncontrol: {policy: auto}")
 
 
 # --- Inside: beside the bridge. ---
 
 class Job:
-    def __init__(self, programs, folder):
+    def __init__(self, programs, folder, text=JOB):
         self.programs = programs
-        self.address = f"{os.environ['SHAPED_SERVER_HOSTS'].split(',')[0]}:{PORT}"
+        hosts = os.environ["SHAPED_SERVER_HOSTS"].split(",")
+        self.address = f"{hosts[0]}:{PORT}"
         path = folder / "job.yaml"
-        path.write_text(JOB)
+        path.write_text(text)
         self.log = open(folder / "log", "w+")
         self.processes = [
             self.start("s0", "sluice-server", "--job", path, "--shard", "0", "--listen", self.address, "--http-listen",
                        f"127.0.0.1:{PORT + 1}", "--allow-anonymous"),
+            *(self.start(f"s{shard}", "sluice-server", "--job", path, "--shard", shard, "--listen", f"{host}:{PORT}", "--coordinator",
+                         self.address, "--http-listen", "off", "--allow-anonymous") for shard, host in enumerate(hosts) if shard > 0),
             self.start("w0", "synthetic_worker", "--job", path, "--coordinator", self.address, "--rank", "0", "--parameters",
                        str(PARAMETERS), "--steps", "1000000", "--compute-ms", "100")]
 
@@ -59,12 +68,17 @@ class Job:
         return subprocess.Popen(["ip", "netns", "exec", name, str(self.programs / program), *map(str, arguments)], stdout=self.log,
                                 stderr=self.log)
 
-    def link(self):
-        """Returns worker 0's figures from the status page, or None if there are none yet."""
+    def status(self):
+        """Returns the status page's figures, or None if there are none yet."""
         assert all(process.poll() is None for process in self.processes), "a process has ended"
         asked = subprocess.run(["ip", "netns", "exec", "s0", sys.executable, __file__, "--ask"], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True)
-        worker = json.loads(asked.stdout)["workers"][0] if asked.returncode == 0 else {}
+        return json.loads(asked.stdout) if asked.returncode == 0 else None
+
+    def link(self):
+        """Returns worker 0's figures, or None if there are none yet."""
+        status = self.status()
+        worker = status["workers"][0] if status else {}
         return worker if worker.get("uplink_rate") and worker.get("downlink_rate") else None
 
     def await_rates(self, what, up, down):
@@ -127,10 +141,31 @@ def measure_latency(programs):
         wait_until(right, f"a latency of {DELAY_MS} ms", LIMIT)
 
 
+def measure_slow_shard(shaped, programs):
+    """Shard 1 has a slow link, which shard 0 does not see. Its control must choose a codec for this link."""
+    subprocess.run([shaped, "--set", "1gbit"], check=True)
+    for namespace, device in (("s1", "eth0"), ("bridge", "to-s1")):
+        subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, "handle", "10:", "tbf", "rate", "20mbit", "burst", "262144",
+                        "latency", "50ms"], check=True)
+    with tempfile.TemporaryDirectory() as folder, Job(programs, pathlib.Path(folder), CONTROLLED) as job:
+        def adapted():
+            time.sleep(0.3)
+            status = job.status()
+            plans = status["compression"]["plans"] if status else []
+            seen[:] = re.findall(r"carry (\S+) MB/s up", " ".join(plan["reason"] for plan in plans))
+            return any(float(rate) < SLOW_PLAN for rate in seen)
+
+        begin, seen = time.monotonic(), []
+        try:
+            wait_until(adapted, "a plan for the slow link", LIMIT)
+        finally:
+            print(f"a slow link to shard 1: plans for {seen} MB/s after {time.monotonic() - begin:.1f} s", flush=True)
+
+
 # --- Outside ---
 
-def run_inside(shaped, programs, what, *arguments):
-    return subprocess.run([shaped, "--workers", "1", "--shards", "1", "--rate", "100mbit", *arguments, "--exec", sys.executable,
+def run_inside(shaped, programs, what, *arguments, shards=1):
+    return subprocess.run([shaped, "--workers", "1", "--shards", str(shards), "--rate", "100mbit", *arguments, "--exec", sys.executable,
                            __file__, what, shaped, programs], stderr=subprocess.PIPE, text=True, timeout=6 * LIMIT)
 
 
@@ -142,9 +177,11 @@ def main():
         return measure(sys.argv[2], pathlib.Path(sys.argv[3]))
     if sys.argv[1] == "--latency":
         return measure_latency(pathlib.Path(sys.argv[3]))
+    if sys.argv[1] == "--slow-shard":
+        return measure_slow_shard(sys.argv[2], pathlib.Path(sys.argv[3]))
     shaped, programs = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:3])
-    for what, arguments in (("--rates", ()), ("--latency", ("--delay", f"{DELAY_MS}ms"))):
-        done = run_inside(shaped, programs, what, *arguments)
+    for what, arguments, shards in (("--rates", (), 1), ("--slow-shard", (), 2), ("--latency", ("--delay", f"{DELAY_MS}ms"), 1)):
+        done = run_inside(shaped, programs, what, *arguments, shards=shards)
         if done.returncode == 77:
             print(f"skipped: {done.stderr.strip()}")
             return 77 if what == "--rates" else 0

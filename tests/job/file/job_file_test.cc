@@ -344,6 +344,19 @@ TEST(JobFileDense, SendsEverythingExactly) {
   EXPECT_EQ(dense.exchange.compression.layout.chunk_elements, 16384u);
 }
 
+TEST(JobFile, BundlesAreSmallerWhereACodecIsDense) {
+  const auto bundle = [](const std::string& up, const std::string& down) {
+    const JobSpec job =
+        MustLoad(Load(kLeastJob, {"compression.uplink=" + up, "compression.downlink=" + down}));
+    return job.exchange.compression.layout.bundle_elements * sizeof(float);
+  };
+  EXPECT_EQ(bundle("topk:1%", "ternary:0.5"), 4u << 20);
+  EXPECT_EQ(bundle("int8", "int8"), 2u << 20);
+  EXPECT_EQ(bundle("int4", "topk:1%"), 2u << 20);
+  EXPECT_EQ(bundle("topk:1%", "fp16"), 2u << 20);
+  EXPECT_EQ(bundle("int8", "none"), 1u << 20);
+}
+
 TEST(JobFileDense, AppliesTheBaseline) {
   const JobSpec dense = MustLoad(Load(kFullJob, {}, true));
   EXPECT_EQ(dense.optimizer.lr, 0.1);

@@ -32,6 +32,20 @@ TEST(ControlTest, AutoSendsLessOnSlowLinks) {
   EXPECT_LT(adapted.bytes_up, fixed.bytes_up);
 }
 
+// Each of two racks has two workers and a shard. The workers beside shard 0 have a fast link to it
+// and a slow one to shard 1.
+TEST(ControlTest, ASlowLinkToAnotherShardLimitsAWorkerBesideShard0) {
+  const auto in_racks = [](const std::string& control) {
+    SimulationSpec spec = Controlled(10e9, control);
+    spec.cluster.racks = 2;
+    spec.cluster.rack = {.up_bps = 20e6, .down_bps = 20e6, .latency_s = 1e-3};
+    return MustSimulate(spec);
+  };
+  const SimulationReport fixed = in_racks("{policy: fixed}");
+  const SimulationReport adapted = in_racks("{policy: auto}");
+  EXPECT_LT(adapted.steps.back().mean_s, 0.2 * fixed.steps.back().mean_s);
+}
+
 // A plan takes effect kPlanDelay steps after it was made, and no step before it changes.
 TEST(ControlTest, APlanChangesTheStepThatItNames) {
   const SimulationReport report = MustSimulate(Controlled(20e6, "{policy: auto}"));

@@ -52,5 +52,17 @@ TEST_F(CoordinatorTest, StatusShowsTheSlowestLinkEachWay) {
   EXPECT_EQ(link.down_latency_s, 0.8);
 }
 
+TEST_F(CoordinatorTest, StreamsAreThoseOfEachShard) {
+  StartJob();
+  coordinator_.ShardHealth(12, {.elements = 20, .links = {{.up_rate = 7}}}, now_);
+  coordinator_.ShardHealth(11, {.elements = 10, .links = {{.up_rate = 5}}}, now_);
+  const std::vector<ShardStreams> streams = coordinator_.Streams();
+  ASSERT_EQ(streams.size(), 2u);
+  EXPECT_EQ(streams[0].elements, 10u);
+  EXPECT_EQ(streams[0].ranks.at(0).up_rate, 5);
+  EXPECT_EQ(streams[1].elements, 20u);
+  EXPECT_EQ(streams[1].ranks.at(0).up_rate, 7);
+}
+
 }  // namespace
 }  // namespace sluice::server

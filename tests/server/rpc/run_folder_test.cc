@@ -254,7 +254,10 @@ TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   EXPECT_EQ(WhyNot(), "opened") << "the shards' states are redistributed";
   job_.shards = 1;
   job_.exchange.compression.layout.chunk_elements /= 2;
-  EXPECT_THAT(WhyNot(), HasSubstr("other values of compression.chunk_bytes"));
+  EXPECT_THAT(WhyNot(), AllOf(HasSubstr("has compression.chunk_bytes: 256KiB and "
+                                        "compression.bundle_bytes: 4096KiB, and this job has "
+                                        "compression.chunk_bytes: 128KiB"),
+                              HasSubstr("state them in the job file")));
   job_.exchange.compression.layout = {};
   job_.checkpoint.store = protocol::CheckpointStore::kShards;
   EXPECT_EQ(Open().status().code(), absl::StatusCode::kFailedPrecondition);
