@@ -62,6 +62,7 @@ struct Flags {
   bool turns = false;
   std::string http_listen;
   uint64_t quality_interval = 0;
+  size_t encode_threads = 1;
   std::string trace;
   net::TransportOptions transport;
 };
@@ -267,6 +268,7 @@ int Run(const Flags& flags) {
     options.transport = *transport;
     options.rejoining = rejoining;
     options.quality_interval = flags.quality_interval;
+    options.encode_threads = flags.encode_threads;
     options.clock = &clock;
     if (trace.ok()) options.trace = trace->get();
     status = trainer.Run(client.Replace(worker::MakeRemoteClient(std::move(options))));
@@ -302,6 +304,8 @@ int main(int argc, char** argv) {
   app.add_option("--http-listen", flags.http_listen, "As in sluice-worker");
   app.add_option("--quality-interval", flags.quality_interval,
                  "As in sluice-worker; 0 disables it");
+  app.add_option("--encode-threads", flags.encode_threads, "As in sluice-worker")
+      ->check(CLI::Range(1, 256));
   app.add_option("--trace-file", flags.trace, "As in sluice-worker");
   CLI11_PARSE(app, argc, argv);
   if (const char* const proxy = std::getenv("grpc_proxy")) flags.transport.grpc_proxy = proxy;

@@ -7,29 +7,11 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "compress/codec_table.h"
-#include "compress/feedback/codec_group.h"
-#include "compress/feedback/compensator.h"
+#include "compress/compressor_state.h"
 #include "compress/frame.h"
 
 namespace sluice::compress {
 namespace {
-
-struct ChunkState {
-  ChunkConfig config;
-  size_t group = 0;
-  std::unique_ptr<Compensator> compensator;
-  std::vector<float> codec_state;
-  // True while the residual is on the device. The compensator then has either no residual or the
-  // copy that Fetch made.
-  bool on_device = false;
-  bool fetched = false;
-
-  std::vector<StateField> Fields() {
-    std::vector<StateField> fields = compensator->State();
-    if (!codec_state.empty()) fields.push_back({kCodecState, &codec_state, codec_state.size()});
-    return fields;
-  }
-};
 
 std::string Describe(const ChunkConfig& chunk) {
   return absl::StrCat(chunk.count, " elements of ", ToString(chunk.spec), ", chunk ", chunk.id,
@@ -53,48 +35,6 @@ absl::Status CheckSavedChunk(const SavedCompressor::Chunk& saved, size_t index, 
 }
 
 }  // namespace
-
-struct Compressor::State {
-  Options options;
-  std::vector<CodecGroup> groups;
-  std::vector<ChunkState> chunks;
-  // Scratch buffer of CheckList. All entries are false between calls.
-  std::vector<bool> listed;
-  EncodeScratch scratch;
-  size_t refused = 0;
-  std::unique_ptr<DeviceEncoder> encoder;  // Null without a device.
-  std::vector<DeviceEncoder::Task> tasks;  // This member and the next two are scratch buffers.
-  std::vector<DeviceEncoder::Encoded> encoded;
-  std::vector<size_t> positions;
-
-  // Finds or adds the chunk's group. A new group inherits the state of an equal group in `before`.
-  size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<CodecGroup>* before);
-  absl::Status CheckRecoding(size_t chunk, const CodecSpec& spec) const;
-  absl::Status CheckId(size_t chunk) const;
-  absl::Status CheckSize(size_t chunk, size_t elements) const;
-  absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
-  // Checks that all chunks exist and that none is listed twice.
-  absl::Status CheckList(absl::Span<const uint32_t> ids);
-  // Returns the input without the gradient, for both kinds of encoders.
-  EncodeInput InputOf(size_t chunk, uint64_t step);
-  absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
-                             std::vector<std::byte>* frame);
-
-  bool EncodesOnDevice(size_t chunk) const;
-  // Returns true if the chunk has a residual on the host or on the device.
-  bool HasResidual(size_t chunk) const;
-  // Returns true if the gradient is on the device and the device can encode the chunk.
-  bool GoesToDevice(size_t chunk, const DeviceGradient& gradient) const;
-  absl::Status MoveToDevice(ChunkState* chunk, size_t index);
-  absl::Status MoveToHost(size_t chunk);
-  absl::Status Fetch(ChunkState* chunk, size_t index);
-  // Encodes the chunks in `ids` that the device can encode. Calls `refuse` with the position of
-  // each chunk whose gradient is not finite.
-  absl::Status EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
-                              absl::Span<const DeviceGradient> gradients,
-                              absl::FunctionRef<void(size_t)> refuse,
-                              std::vector<std::vector<std::byte>>* frames);
-};
 
 size_t Compressor::State::FindOrAddGroup(const ChunkConfig& chunk,
                                          std::vector<CodecGroup>* before) {
@@ -153,131 +93,6 @@ absl::Status Compressor::State::CheckGradient(size_t chunk,
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", finite.message()));
 }
 
-EncodeInput Compressor::State::InputOf(size_t chunk, uint64_t step) {
-  ChunkState& state = chunks[chunk];
-  CodecGroup& group = groups[state.group];
-  EncodeInput input;
-  input.threshold = group.threshold;
-  if (group.codec->density() > 0) {
-    input.magnitudes = &group.magnitudes;
-    input.magnitude_stride = MagnitudeHistogram::StrideFor(group.size, group.codec->density());
-    input.kept = &group.kept;
-    input.density = group.DensityAt(step);
-  }
-  // The last counter is 0 for random numbers that all senders share, and sender + 1 for a sender's
-  // own.
-  input.shared_key = CounterRandom(options.seed, state.config.id, step, 0).Next();
-  input.own_key =
-      CounterRandom(options.seed, state.config.id, step, uint64_t{options.sender} + 1).Next();
-  input.rows = state.config.rows;
-  input.state = absl::MakeSpan(state.codec_state);
-  return input;
-}
-
-absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
-                                              absl::Span<const float> gradient,
-                                              std::vector<std::byte>* frame) {
-  ChunkState& state = chunks[chunk];
-  CodecGroup& group = groups[state.group];
-  EncodeInput input = InputOf(chunk, step);
-  input.gradient = gradient;
-  input.scratch = &scratch;
-  if (input.kept != nullptr) group.elements += gradient.size();
-  return state.compensator->Encode(*group.codec, input, frame);
-}
-
-bool Compressor::State::EncodesOnDevice(size_t chunk) const {
-  return encoder != nullptr && encoder->Encodes(chunks[chunk].config.spec);
-}
-
-bool Compressor::State::HasResidual(size_t chunk) const {
-  const ChunkState& state = chunks[chunk];
-  if (state.on_device) return encoder->has_residual(chunk);
-  return !state.compensator->residual().empty();
-}
-
-bool Compressor::State::GoesToDevice(size_t chunk, const DeviceGradient& gradient) const {
-  return gradient.data != nullptr && EncodesOnDevice(chunk);
-}
-
-absl::Status Compressor::State::MoveToDevice(ChunkState* chunk, size_t index) {
-  chunk->fetched = false;
-  std::vector<float>* const residual = chunk->compensator->MovableResidual();
-  if (residual == nullptr || chunk->on_device) return absl::OkStatus();
-  absl::Status written = encoder->WriteResidual(index, *residual);
-  if (!written.ok()) return written;
-  *residual = {};
-  chunk->on_device = true;
-  return written;
-}
-
-absl::Status Compressor::State::Fetch(ChunkState* chunk, size_t index) {
-  if (!chunk->on_device || chunk->fetched) return absl::OkStatus();
-  if (encoder->has_residual(index)) {
-    std::vector<float>* const residual = chunk->compensator->MovableResidual();
-    residual->resize(chunk->config.count);
-    absl::Status read = encoder->ReadResidual(index, absl::MakeSpan(*residual));
-    if (!read.ok()) return read;
-  }
-  chunk->fetched = true;
-  return absl::OkStatus();
-}
-
-absl::Status Compressor::State::MoveToHost(size_t chunk) {
-  ChunkState& state = chunks[chunk];
-  absl::Status fetched = Fetch(&state, chunk);
-  if (!fetched.ok() || !state.on_device) return fetched;
-  state.on_device = state.fetched = false;
-  return encoder->WriteResidual(chunk, {});
-}
-
-absl::Status Compressor::State::EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
-                                               absl::Span<const DeviceGradient> gradients,
-                                               absl::FunctionRef<void(size_t)> refuse,
-                                               std::vector<std::vector<std::byte>>* frames) {
-  tasks.clear();
-  positions.clear();
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!GoesToDevice(ids[i], gradients[i])) continue;
-    ChunkState& chunk = chunks[ids[i]];
-    absl::Status moved = MoveToDevice(&chunk, ids[i]);
-    if (!moved.ok()) return moved;
-    const EncodeInput input = InputOf(ids[i], step);
-    DeviceEncoder::Task& task = tasks.emplace_back();
-    task.chunk = ids[i];
-    task.count = chunk.config.count;
-    task.rows = input.rows;
-    task.gradient = gradients[i];
-    task.spec = &chunk.config.spec;
-    task.codec = groups[chunk.group].codec.get();
-    task.threshold = input.threshold;
-    task.density = input.density;
-    task.own_key = input.own_key;
-    task.shared_key = input.shared_key;
-    task.state = input.state;
-    task.magnitudes = input.magnitudes;
-    task.magnitude_stride = input.magnitude_stride;
-    positions.push_back(i);
-  }
-  if (tasks.empty()) return absl::OkStatus();
-  absl::Status done = encoder->Encode(tasks, &encoded);
-  if (!done.ok()) return done;
-  for (size_t j = 0; j < tasks.size(); ++j) {
-    if (encoded[j].refused) {
-      refuse(positions[j]);
-      continue;
-    }
-    CodecGroup& group = groups[chunks[tasks[j].chunk].group];
-    if (tasks[j].magnitudes != nullptr) {
-      group.elements += tasks[j].count;
-      group.kept += encoded[j].kept;
-    }
-    AppendFrame(group.codec->format(), tasks[j].count, encoded[j].payload,
-                &(*frames)[positions[j]]);
-  }
-  return done;
-}
-
 absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids) {
   absl::Status status;
   size_t checked = 0;
@@ -320,6 +135,7 @@ Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& opti
                            absl::MakeSpan(added.codec_state));
   }
   state_->listed.resize(chunks.size());
+  state_->lanes.resize(1);
 }
 
 Compressor::~Compressor() = default;
@@ -334,7 +150,8 @@ absl::Status Compressor::Encode(size_t chunk, uint64_t step, absl::Span<const fl
   if (absl::Status here = state_->MoveToHost(chunk); !here.ok()) return here;
   absl::Status valid = state_->CheckGradient(chunk, gradient);
   if (!valid.ok()) return valid;
-  return state_->EncodeChecked(chunk, step, gradient, frame);
+  return state_->EncodeChecked(chunk, step, gradient, &state_->lanes[0].scratch,
+                               &state_->groups[state_->chunks[chunk].group].counts, frame);
 }
 
 absl::Status Compressor::Check(size_t chunk, absl::Span<const float> gradient) const {
@@ -348,6 +165,15 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
                                     absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                                     std::vector<std::vector<std::byte>>* frames,
                                     absl::Span<const DeviceGradient> on_device) {
+  return EncodeInLanes(
+      nullptr, chunks, step, [&](size_t i, size_t /*lane*/) { return gradient_of(i); }, frames,
+      on_device);
+}
+
+absl::Status Compressor::EncodeInLanes(Parallel* parallel, absl::Span<const uint32_t> chunks,
+                                       uint64_t step, GradientOfChunk gradient_of,
+                                       std::vector<std::vector<std::byte>>* frames,
+                                       absl::Span<const DeviceGradient> on_device) {
   absl::Status valid = state_->CheckList(chunks);
   if (!valid.ok()) return valid;
   if (!on_device.empty() && on_device.size() != chunks.size()) {
@@ -360,22 +186,19 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
   const auto refuse = [&](size_t i) { state_->refused = std::min(state_->refused, i); };
   absl::Status done = state_->EncodeOnDevice(chunks, step, on_device, refuse, frames);
   if (!done.ok()) return done;
-  // Each chunk is checked and encoded before the next one, so that its data is still in a cache for
-  // the encoding.
-  absl::Status why;
+  std::vector<size_t> on_host;
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (!on_device.empty() && state_->GoesToDevice(chunks[i], on_device[i])) continue;
     absl::Status here = state_->MoveToHost(chunks[i]);
     if (!here.ok()) return here;
-    const absl::Span<const float> gradient = gradient_of(i);
-    absl::Status finite = state_->CheckGradient(chunks[i], gradient);
-    if (!finite.ok()) {
-      refuse(i);
-      why.Update(finite);
-      continue;
-    }
-    const absl::Status encoded = state_->EncodeChecked(chunks[i], step, gradient, &(*frames)[i]);
-    sluice::Check(encoded.ok(), encoded.message());
+    on_host.push_back(i);
+  }
+  state_->outcomes.assign(chunks.size(), absl::OkStatus());
+  state_->EncodeOnHost(parallel, chunks, step, on_host, gradient_of, frames);
+  absl::Status why;
+  for (const size_t i : on_host) {
+    if (!state_->outcomes[i].ok()) refuse(i);
+    why.Update(state_->outcomes[i]);
   }
   if (state_->refused == chunks.size()) return absl::OkStatus();
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -476,7 +299,7 @@ SavedCompressor Compressor::Save() const {
     saved.chunks.push_back({chunk.config, SaveFields(chunk.Fields())});
   }
   for (const CodecGroup& group : state_->groups) {
-    sluice::Check(group.elements == 0, "a compressor is saved between steps");
+    sluice::Check(group.counts.elements == 0, "a compressor is saved between steps");
     saved.groups.push_back(group.Save());
   }
   return saved;

@@ -17,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/parallel.h"
 #include "compress/chunk_config.h"
 #include "compress/device_encoder.h"
 #include "compress/saved_state.h"
@@ -45,6 +46,8 @@ struct SavedCompressor {
 
   friend bool operator==(const SavedCompressor&, const SavedCompressor&) = default;
 };
+
+using GradientOfChunk = absl::FunctionRef<absl::Span<const float>(size_t position, size_t lane)>;
 
 class Compressor {
  public:
@@ -93,6 +96,13 @@ class Compressor {
                           absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                           std::vector<std::vector<std::byte>>* frames,
                           absl::Span<const DeviceGradient> on_device = {});
+  // As EncodeEach, on the lanes of `parallel`, or on the caller's thread if `parallel` is null. The
+  // result, and the state after it, are the same for all numbers of lanes. Calls of `gradient_of`
+  // have the position of the chunk and the lane; each lane uses a result before its next call.
+  absl::Status EncodeInLanes(Parallel* parallel, absl::Span<const uint32_t> chunks, uint64_t step,
+                             GradientOfChunk gradient_of,
+                             std::vector<std::vector<std::byte>>* frames,
+                             absl::Span<const DeviceGradient> on_device = {});
   // Returns true if EncodeEach encodes the chunk on the device when its gradient is on the device.
   bool EncodesOnDevice(size_t chunk) const;
   // Returns the first position in `chunks` whose gradient the last EncodeEach refused.

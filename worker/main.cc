@@ -74,6 +74,7 @@ struct Flags {
   std::string http_client_ca;
   std::vector<std::string> http_host;
   uint64_t quality_interval = 100;
+  size_t encode_threads = 1;
   std::string trace_file;
   std::string threads;
   bool supervised = false;
@@ -121,6 +122,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "With --http-listen: number of steps in which the compression loss of every "
                   "chunk is measured once; 0 disables it")
       ->type_name("STEPS")
+      ->capture_default_str();
+  app->add_option("--encode-threads", flags->encode_threads,
+                  "Number of threads that encode gradients; they use cores that training leaves")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app->add_option("--trace-file", flags->trace_file,
                   "Write a trace of this process to this file, for ui.perfetto.dev "
@@ -342,6 +348,7 @@ int Run(const Flags& flags) {
   session_options.clock = &clock;
   const std::unique_ptr<compress::EncodingDevice> device = OpenDevice(spec, rank, logger);
   session_options.device = device.get();
+  session_options.encode_threads = flags.encode_threads;
   CurrentClient client;
   const absl::StatusOr<std::unique_ptr<net::HttpServer>> metrics =
       ServeMetrics(flags, spec, rank, client, logger);

@@ -77,6 +77,11 @@ void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const 
   total_ += counted * stride;
 }
 
+void MagnitudeHistogram::Add(const MagnitudeHistogram& other) {
+  for (size_t bin = 0; bin < counts_.size(); ++bin) counts_[bin] += other.counts_[bin];
+  total_ += other.total_;
+}
+
 void MagnitudeHistogram::AddCounts(absl::Span<const uint32_t> counts) {
   for (size_t bin = 0; bin < counts_.size(); ++bin) {
     counts_[bin] += counts[bin];

@@ -32,6 +32,8 @@ class MagnitudeHistogram {
   // `residual` is empty or has the same size. Values that are not finite count as large ones.
   void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {},
            size_t stride = 0);
+  // Adds the counts of another histogram.
+  void Add(const MagnitudeHistogram& other);
   // Adds kBins weighted counts from a GPU.
   void AddCounts(absl::Span<const uint32_t> counts);
 

@@ -24,8 +24,8 @@ void Correct(double wanted, CodecGroup* group) {
   constexpr double kGain = 0.05;
   // A step that keeps far too many elements counts as at most five times the wanted number.
   constexpr double kWorst = -4;
-  const double target = std::max(wanted * static_cast<double>(group->elements), 1.0);
-  const double error = std::max(1 - static_cast<double>(group->kept) / target, kWorst);
+  const double target = std::max(wanted * static_cast<double>(group->counts.elements), 1.0);
+  const double error = std::max(1 - static_cast<double>(group->counts.kept) / target, kWorst);
   group->correction = static_cast<float>(std::clamp(group->correction * (1 + kGain * error),
                                                     1 / kLargestCorrection, kLargestCorrection));
 }
@@ -62,29 +62,35 @@ double CodecGroup::DensityAt(uint64_t step) const {
   return WarmupDensity(codec->density(), step, spec.compensator.warmup);
 }
 
-void CodecGroup::ForgetStep() {
+void GroupCounts::Add(const GroupCounts& other) {
+  if (other.magnitudes.total() > 0) magnitudes.Add(other.magnitudes);
+  kept += other.kept;
+  elements += other.elements;
+}
+
+void GroupCounts::Clear() {
   if (magnitudes.total() > 0) magnitudes.Clear();
   kept = 0;
   elements = 0;
 }
 
 void CodecGroup::EndStep(uint64_t step) {
-  if (magnitudes.total() > 0) {
+  if (counts.magnitudes.total() > 0) {
     // In the first step, each chunk took its own threshold, so there is nothing to correct.
     if (threshold > 0) Correct(DensityAt(step), this);
     const double density = std::min(DensityAt(step + 1) * correction, 1.0);
-    const float next = magnitudes.ThresholdFor(density);
+    const float next = counts.magnitudes.ThresholdFor(density);
     // 0 means that almost all values were zero. The threshold then stays the same, so that the next
     // step does not let more values through.
     if (next > 0) threshold = next;
     // Unlike a residual, a difference from a memory does not grow while it waits. If nothing
     // passed, the next threshold must let the largest value pass.
-    const float largest = magnitudes.ThresholdForLargest();
-    if (HasMemory(spec.compensator.id) && kept == 0 && largest > 0) {
+    const float largest = counts.magnitudes.ThresholdForLargest();
+    if (HasMemory(spec.compensator.id) && counts.kept == 0 && largest > 0) {
       threshold = std::min(threshold, largest);
     }
   }
-  ForgetStep();
+  counts.Clear();
 }
 
 SavedState CodecGroup::Save() const {
@@ -94,7 +100,7 @@ SavedState CodecGroup::Save() const {
 void CodecGroup::Restore(const SavedState& saved) {
   threshold = saved.at(kThreshold)[0];
   correction = saved.at(kCorrection)[0];
-  ForgetStep();
+  counts.Clear();
 }
 
 absl::Status CheckSavedGroups(absl::Span<const SavedState> saved) {

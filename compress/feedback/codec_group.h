@@ -17,6 +17,16 @@
 
 namespace sluice::compress {
 
+// What a group's chunks have encoded in the current step. Sums do not depend on the order.
+struct GroupCounts {
+  void Add(const GroupCounts& other);
+  void Clear();
+
+  MagnitudeHistogram magnitudes;
+  uint64_t kept = 0;      // Number of elements kept.
+  uint64_t elements = 0;  // Number of elements encoded.
+};
+
 struct CodecGroup {
   explicit CodecGroup(const ChunkConfig& chunk);
 
@@ -26,7 +36,6 @@ struct CodecGroup {
   double DensityAt(uint64_t step) const;
   // Computes the next step's threshold from the counts of `step`.
   void EndStep(uint64_t step);
-  void ForgetStep();
 
   SavedState Save() const;
   // `saved` has passed CheckSavedGroups.
@@ -36,12 +45,10 @@ struct CodecGroup {
   uint32_t tensor = 0;
   std::unique_ptr<Codec> codec;
   bool observes = false;
-  float threshold = 0;            // 0 if each chunk takes its own threshold.
-  MagnitudeHistogram magnitudes;  // Counts of the current step.
-  uint64_t kept = 0;              // Number of elements kept in the current step.
-  uint64_t elements = 0;          // Number of elements encoded in the current step.
-  uint64_t size = 0;              // Number of elements of all chunks in the group.
-  float correction = 1;           // Factor that multiplies the requested density.
+  float threshold = 0;   // 0 if each chunk takes its own threshold.
+  GroupCounts counts;    // Of the current step.
+  uint64_t size = 0;     // Number of elements of all chunks in the group.
+  float correction = 1;  // Factor that multiplies the requested density.
 };
 
 // Returns OK if RestoreGroups can accept the states. The error message contains the index of the

@@ -14,13 +14,21 @@
 namespace sluice::worker {
 BundleEncoder::BundleEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
                              const protocol::CompressionSpec& compression, uint32_t rank,
-                             uint64_t quality_interval, compress::EncodingDevice* device)
+                             const BundleEncoderOptions& options)
     : base_(protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)),
       rank_(rank),
-      compressor_(base_, {.seed = compression.seed, .sender = rank, .device = device}),
+      compressor_(base_, {.seed = compression.seed, .sender = rank, .device = options.device}),
       trained_(protocol::TrainedTensors(table)),
-      meter_(base_.size(), quality_interval),
-      device_(device) {}
+      meter_(base_.size(), options.quality_interval),
+      device_(options.device),
+      stages_(options.stages),
+      parallel_(std::make_unique<Parallel>(
+          options.threads,
+          [stages = options.stages](absl::FunctionRef<void()> work) {
+            const protocol::StageSpan encoding(stages, protocol::Stage::kEncode);
+            work();
+          })),
+      readers_(options.threads) {}
 
 void BundleEncoder::Adopt(const protocol::CompressionPlan& plan) {
   if (plan.id == coded_by_) return;
@@ -51,6 +59,7 @@ absl::Status BundleEncoder::RestoreForNewShards(compress::SavedCompressor saved)
 }
 
 EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
+  const protocol::StageSpan encoding(stages_, protocol::Stage::kEncode);
   EncodedBundle encoded;
   encoded.step = task.step;
   encoded.shard = task.shard;
@@ -99,7 +108,7 @@ absl::Status BundleEncoder::MeasureQuality(const EncodeTask& task) {
     if (!IsMeasured(chunk, task.step)) continue;
     absl::Status fetched = compressor_.FetchResidual(chunk);
     if (!fetched.ok()) return fetched;
-    meter_.Measure(chunk, reader_.Read(views_[i]), frames_[i], compressor_.residual(chunk));
+    meter_.Measure(chunk, readers_[0].Read(views_[i]), frames_[i], compressor_.residual(chunk));
   }
   return absl::OkStatus();
 }
@@ -155,9 +164,9 @@ absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task, size_t* refused
   absl::Status here = BringToHost(to_host, device_);
   if (!here.ok()) return here;
   // The encoder reads each chunk only when it encodes it.
-  absl::Status status = compressor_.EncodeEach(
-      task.chunks, task.step, [&](size_t i) { return reader_.Read(views_[i]); }, frames,
-      on_device_);
+  absl::Status status = compressor_.EncodeInLanes(
+      parallel_.get(), task.chunks, task.step,
+      [&](size_t i, size_t lane) { return readers_[lane].Read(views_[i]); }, frames, on_device_);
   *refused = compressor_.refused();
   return status;
 }
@@ -175,7 +184,7 @@ absl::Status BundleEncoder::EncodeParameters(const EncodeTask& task, size_t* ref
   for (*refused = 0; *refused < task.chunks.size(); ++*refused) {
     std::vector<std::byte>& frame = (*frames)[*refused];
     frame.clear();
-    const absl::Span<const float> values = reader_.Read(views_[*refused]);
+    const absl::Span<const float> values = readers_[0].Read(views_[*refused]);
     const absl::Status status =
         compress::EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &frame);
     if (!status.ok()) return status;

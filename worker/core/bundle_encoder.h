@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // BundleEncoder: encodes the gradients of a worker's bundles into frames. Owns the codecs,
-// thresholds and residuals. Not thread-safe: it belongs to one encoder thread. The Pipeline, a
-// separate class, hands out its tasks.
+// thresholds and residuals, and the threads that help with a task. Not thread-safe: it belongs to
+// one encoder thread. The Pipeline, a separate class, hands out its tasks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/parallel.h"
 #include "compress/compressor.h"
 #include "protocol/compression_plan.h"
 #include "protocol/compression_spec.h"
 #include "protocol/layout.h"
+#include "protocol/stage_times.h"
 #include "protocol/tensor_table.h"
 #include "worker/core/gradient_view.h"
 #include "worker/core/late_work.h"
@@ -51,14 +54,22 @@ struct EncodedBundle {
   absl::Status failure{};           // The device's error. The encoder cannot be used after it.
 };
 
+struct BundleEncoderOptions {
+  uint64_t quality_interval = 0;  // As in QualityMeter.
+  // Encodes gradients in its memory. Must outlive the encoder. Null if all are in host memory.
+  compress::EncodingDevice* device = nullptr;
+  // Threads that encode, with the caller's. The frames do not depend on their number.
+  size_t threads = 1;
+  // Gets the processor time of all of these threads. Must outlive the encoder. May be null.
+  protocol::StageTimes* stages = nullptr;
+};
+
 class BundleEncoder {
  public:
   // The uplink codecs of each tensor follow `compression` until a task has a plan.
-  // `quality_interval` is as in QualityMeter. `device` encodes gradients in its memory and must
-  // outlive the encoder.
   BundleEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
                 const protocol::CompressionSpec& compression, uint32_t rank,
-                uint64_t quality_interval = 0, compress::EncodingDevice* device = nullptr);
+                const BundleEncoderOptions& options = {});
 
   // Encodes a task. Step 0 carries parameters: its frames are lossless and leave residuals and
   // thresholds unchanged.
@@ -107,7 +118,9 @@ class BundleEncoder {
   const uint32_t trained_;  // Number of trained tensors.
   QualityMeter meter_;
   compress::EncodingDevice* const device_;
-  GradientReader reader_;
+  protocol::StageTimes* const stages_;
+  std::unique_ptr<Parallel> parallel_;
+  std::vector<GradientReader> readers_;  // By lane.
   // Memory of the last task, kept for reuse.
   std::vector<compress::DeviceGradient> on_device_;
   // The task's gradients. The chunks that the host encodes or measures point to host copies.

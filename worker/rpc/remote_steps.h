@@ -125,7 +125,6 @@ class RemoteSteps final : private ShardStream::Events {
   // These run on the encoder thread. RunEncoder returns when it has to run again.
   absl::Time RunEncoder();
   bool EncodeNext();
-  EncodedBundle Encode(const EncodeTask& task);
   bool ServeLinks();
   absl::Time NextLinkDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -73,7 +73,7 @@ bool RemoteSteps::EncodeNext() {
     encoding_ = true;
   }
   const absl::Time started = clock_.Now();
-  EncodedBundle encoded = Encode(*task);
+  EncodedBundle encoded = encoder_.Encode(*task);
   const absl::Time ended = clock_.Now();
   if (options_.trace != nullptr) {
     options_.trace->Span("encode", started, ended, {.step = task->step, .bundle = task->bundle});
@@ -92,11 +92,6 @@ bool RemoteSteps::EncodeNext() {
   }
   Flush(effects);
   return true;
-}
-
-EncodedBundle RemoteSteps::Encode(const EncodeTask& task) {
-  const protocol::StageSpan encoding(&stages_, protocol::Stage::kEncode);
-  return encoder_.Encode(task);
 }
 
 bool RemoteSteps::ServeLinks() {

@@ -110,8 +110,12 @@ class ShortGradientTest : public testing::Test {
     layout_ = *protocol::BuildLayout(table_, 1, compression_.layout);
   }
 
-  BundleEncoder Encoder(compress::EncodingDevice* device = nullptr) const {
-    return {table_, layout_, compression_, 0, /*quality_interval=*/2, device};
+  BundleEncoder Encoder(compress::EncodingDevice* device = nullptr, size_t threads = 1) const {
+    return {table_,
+            layout_,
+            compression_,
+            0,
+            {.quality_interval = 2, .device = device, .threads = threads}};
   }
   EncodedBundle Encode(uint64_t step, const GradientView& gradient, BundleEncoder* encoder) const {
     EncodeTask task;
@@ -132,7 +136,7 @@ class ShortGradientTest : public testing::Test {
 
 TEST_F(ShortGradientTest, IsEncodedAsItsFloatsWouldBe) {
   BundleEncoder of_floats = Encoder();
-  BundleEncoder of_halves = Encoder();
+  BundleEncoder of_halves = Encoder(/*device=*/nullptr, /*threads=*/3);
   for (uint64_t step = 0; step <= 5; ++step) {
     std::vector<uint16_t> halves(kElements);
     std::vector<float> floats(kElements);

@@ -115,7 +115,7 @@ class EncoderQualityTest : public testing::Test {
 TEST_F(EncoderQualityTest, IsThatOfItsFramesAndMeasuringChangesNone) {
   Encodes("topk:10%+int4");
   BundleEncoder plain(table_, layout_, compression_, 0);
-  BundleEncoder measured(table_, layout_, compression_, 0, 2);
+  BundleEncoder measured(table_, layout_, compression_, 0, {.quality_interval = 2});
   CodingQuality last;
   std::vector<float> owed(kElements);
   for (uint64_t step = 0; step <= 6; ++step) {
@@ -157,7 +157,7 @@ TEST_F(EncoderQualityTest, IsThatOfItsFramesAndMeasuringChangesNone) {
 
 TEST_F(EncoderQualityTest, OfFramesThatAreNoGradientsNothingIsSaid) {
   Encodes("topk:10%/ef21");
-  BundleEncoder encoder(table_, layout_, compression_, 0, 1);
+  BundleEncoder encoder(table_, layout_, compression_, 0, {.quality_interval = 1});
   const std::vector<float> gradient = Gradient(kElements, 1);
   ASSERT_FALSE(Encode(1, gradient, &encoder).skipped);
   EXPECT_EQ(encoder.quality().chunks, 0u);
