@@ -305,10 +305,15 @@ def test_a_preset_brings_its_codecs(alone: None) -> None:
     with sluice.init(job={"preset": "sparse_loco"}, quiet=True) as session:
         figures = session.figures()
     assert figures.uplink.startswith("topk_exact:1.5625%") and "+2bit" in figures.uplink
-    with sluice.init(job={"preset": "sparse_loco"}, uplink="int8", local_steps=3, quiet=True) as session:
-        assert session.figures().uplink == "int8", "the script's own codec replaces the preset's"
-        model = new_model()
-        sluice.LocalSGD(session, model, torch.optim.SGD(model.parameters(), lr=0.1), sync_every=3).close()
+    session = sluice.init(job={"preset": "sparse_loco"}, uplink="int8", local_steps=3, quiet=True)
+    assert session.figures().uplink == "int8", "the script's own codec replaces the preset's"
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with session, sluice.LocalSGD(session, model, optimizer, sync_every=3):
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        assert session.figures().steps == 1
 
 
 def test_momentum_stays(alone: None) -> None:
