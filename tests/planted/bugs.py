@@ -127,7 +127,7 @@ BUGS = [
     Bug("lost_member_awaited_forever", "server/coordinator/lease_watch.cc", [("if (too_long) {", "if (too_long && fleet.size() > 1'000'000) {")],
         "server_coordinator_tests", "*Scenarios*/repair"),
     # Gradients.
-    Bug("plan_to_none_loses_the_residual_on_a_gpu", "compress/compressor.cc",
+    Bug("plan_to_none_loses_the_residual_on_a_gpu", "compress/compressor_encoding.cc",
         [("if (state.on_device) return encoder->has_residual(chunk);", "if (state.on_device) return false;")],
         "gpu_encoder_tests", "GpuEncoder.WhatAPlanToNoneFlushesStaysOwedWhereItsBundleIsRefused"),
     Bug("fragment_adopted_before_merge", "worker/torch/streamed_changes.cc",
