@@ -161,19 +161,23 @@ void SimulationRun::WorkerEvent(const Event& event) {
   const bool applies =
       event.kind == EventKind::kApplied && event.life == worker.life() && !worker.paused();
   const uint64_t step = worker.step();
-  if (applies && control_.Finished(step)) {
-    Nanos server = 0;
-    for (const std::unique_ptr<SimulatedShard>& shard : shards_) {
-      server = std::max(server, shard->TakeWork());
-    }
-    uint64_t down = 0;
-    for (const std::vector<BundleCost>& bundles : coding_.Down(step)) {
-      for (const BundleCost& bundle : bundles) down += bundle.bytes;
-    }
-    control_.MakePlan(step, ToSeconds(server), down, world_, &coding_);
-  }
   worker.Handle(event);
-  if (applies) finished_ = Finished();
+  if (!applies) return;
+  // The plan needs the measurements of all workers.
+  if (control_.Finished(step)) MakePlan(step);
+  finished_ = Finished();
+}
+
+void SimulationRun::MakePlan(uint64_t step) {
+  Nanos server = 0;
+  for (const std::unique_ptr<SimulatedShard>& shard : shards_) {
+    server = std::max(server, shard->TakeWork());
+  }
+  uint64_t down = 0;
+  for (const std::vector<BundleCost>& bundles : coding_.Down(step)) {
+    for (const BundleCost& bundle : bundles) down += bundle.bytes;
+  }
+  control_.MakePlan(step, ToSeconds(server), down, world_, &coding_);
 }
 
 // With elastic membership, the worker's process is lost, and the coordinator takes its rank when

@@ -34,6 +34,7 @@ class SimulationRun {
   void Pass(const Event& event);
   void Deliver(Mail mail);
   void WorkerEvent(const Event& event);
+  void MakePlan(uint64_t step);
   void WorkerDown(uint32_t worker);
   void LeaseEnds(uint32_t worker);
   void WorkerUp(uint32_t worker);

@@ -46,6 +46,23 @@ TEST(ControlTest, ASlowLinkToAnotherShardLimitsAWorkerBesideShard0) {
   EXPECT_LT(adapted.steps.back().mean_s, 0.2 * fixed.steps.back().mean_s);
 }
 
+// The links are fast until their bursts are spent. The policy must hear how long all ranks waited,
+// the last one to finish a step as well.
+TEST(ControlTest, MeasurementsHaveTheWaitOfEveryRank) {
+  SimulationSpec spec = Controlled(20e6, "{policy: auto}");
+  spec.cluster.worker.burst_bytes = spec.cluster.shard.burst_bytes = 100'000'000;
+  const SimulationReport report = MustSimulate(spec);
+  for (const PlanEvent& plan : report.plans) {
+    const size_t said = plan.reason.rfind(" ms, ");
+    if (said == std::string::npos) continue;
+    const double before_s = 1e-3 * std::stod(plan.reason.substr(said + 5));
+    if (before_s < 1.1 * spec.compute_s) continue;
+    EXPECT_GT(before_s, 0.5 * report.steps[plan.step - 5].mean_s) << plan.reason;
+    return;
+  }
+  FAIL() << "no plan was made because steps were slow";
+}
+
 // A plan takes effect kPlanDelay steps after it was made, and no step before it changes.
 TEST(ControlTest, APlanChangesTheStepThatItNames) {
   const SimulationReport report = MustSimulate(Controlled(20e6, "{policy: auto}"));
