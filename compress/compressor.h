@@ -47,6 +47,7 @@ struct SavedCompressor {
   friend bool operator==(const SavedCompressor&, const SavedCompressor&) = default;
 };
 
+// Returns the gradient of the chunk at this position of a list. Each lane is a thread.
 using GradientOfChunk = absl::FunctionRef<absl::Span<const float>(size_t position, size_t lane)>;
 
 class Compressor {

@@ -15,7 +15,9 @@ namespace sluice::compress {
 
 class EncodeLane {
  public:
+  // Prepares for chunks of so many groups.
   void Begin(size_t groups) { counts_.resize(groups); }
+  // Returns this lane's counts of the group.
   GroupCounts* CountsOf(size_t group);
   // Adds the counts to those of the groups, and clears them.
   void MoveCounts(absl::Span<CodecGroup> groups);

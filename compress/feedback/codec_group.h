@@ -46,7 +46,7 @@ struct CodecGroup {
   std::unique_ptr<Codec> codec;
   bool observes = false;
   float threshold = 0;   // 0 if each chunk takes its own threshold.
-  GroupCounts counts;    // Of the current step.
+  GroupCounts counts;    // Counts of the current step.
   uint64_t size = 0;     // Number of elements of all chunks in the group.
   float correction = 1;  // Factor that multiplies the requested density.
 };

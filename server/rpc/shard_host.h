@@ -58,7 +58,7 @@ class ShardHost {
     // Called on shard 0 of a job that makes plans, for each plan that shard 0 makes or begins with.
     // The host's lock is held.
     std::function<void(const protocol::CompressionPlan&, std::optional<PlanBytes>)> on_plan{};
-    std::function<std::vector<SlowestStream>()> slowest_streams{};  // As on_plan, for measurements.
+    std::function<std::vector<SlowestStream>()> slowest_streams{};  // Called with the lock held.
     TraceFile* trace = nullptr;                                     // Null writes no trace.
     // Receives the sums of a rack's job. The host's lock is held.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};

@@ -46,8 +46,8 @@ TEST(ControlTest, ASlowLinkToAnotherShardLimitsAWorkerBesideShard0) {
   EXPECT_LT(adapted.steps.back().mean_s, 0.2 * fixed.steps.back().mean_s);
 }
 
-// The links are fast until their bursts are spent. The policy must hear how long all ranks waited,
-// the last one to finish a step as well.
+// The links are fast until their bursts are spent. The policy must get the waiting time of every
+// rank, including the last one to finish a step.
 TEST(ControlTest, MeasurementsHaveTheWaitOfEveryRank) {
   SimulationSpec spec = Controlled(20e6, "{policy: auto}");
   spec.cluster.worker.burst_bytes = spec.cluster.shard.burst_bytes = 100'000'000;
