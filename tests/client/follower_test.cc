@@ -115,7 +115,7 @@ class FollowedJob {
     return builder.BuildAndStart();
   }
 
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   Mutex mutex_;
   CondVar changed_;
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;

@@ -110,7 +110,7 @@ class WeightsUploadTest : public ::testing::Test {
     return follower;
   }
 
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   const job::JobSpec job_ = FollowedJob();
   std::vector<std::unique_ptr<server::Server>> servers_;
   uint64_t step_ = 0;

@@ -70,7 +70,7 @@ class FollowerTest : public testing::Test {
   }
 
   const ModelParts parts_ = *protocol::PartsOfWeights(SampleJob(7, 2));
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   uint64_t job_uid_ = 7;
   std::vector<std::unique_ptr<WeightsHub>> hubs_;
   std::vector<int> ports_;

@@ -81,7 +81,7 @@ class HubServer {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
  private:
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   WeightsService service_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
