@@ -34,6 +34,9 @@ struct StragglerSpec {
   double sigma = 0;
 };
 
+// An outage with this end, in seconds, or a later one does not end.
+inline constexpr double kForGood = 1e9;
+
 // A time during which a worker is down.
 struct Outage {
   double begin_s = 0;

@@ -12,7 +12,13 @@ namespace sluice::planning {
 // Nanoseconds since the start of the simulated job.
 using Nanos = int64_t;
 
-constexpr Nanos FromSeconds(double seconds) { return static_cast<Nanos>(seconds * 1e9 + 0.5); }
+// A century: longer than any simulated job. The sum of two of them does not overflow.
+constexpr double kLongestSeconds = 3.2e9;
+
+// Longer times than kLongestSeconds count as kLongestSeconds.
+constexpr Nanos FromSeconds(double seconds) {
+  return static_cast<Nanos>(std::min(seconds, kLongestSeconds) * 1e9 + 0.5);
+}
 constexpr double ToSeconds(Nanos nanos) { return static_cast<double>(nanos) * 1e-9; }
 
 enum class EventKind : uint8_t {

@@ -13,9 +13,6 @@
 namespace sluice::planning {
 namespace {
 
-// Later than the end of any simulated job, in seconds.
-constexpr double kForGood = 1e9;
-
 absl::Status InLine(size_t line, absl::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat("line ", line, ": ", what, "; a line is: TIME WORKER down|up"));

@@ -72,6 +72,7 @@ absl::Status SimulationRun::Start() {
   }
   for (const Outage& outage : spec_.cluster.outages) {
     queue_.Add(FromSeconds(outage.begin_s), {.kind = EventKind::kWorkerDown, .who = outage.worker});
+    if (outage.end_s >= kForGood) continue;
     queue_.Add(FromSeconds(outage.end_s), {.kind = EventKind::kWorkerUp, .who = outage.worker});
   }
   for (uint32_t rank = 0; rank < workers_; ++rank) {

@@ -6,8 +6,10 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "planning/simulation/network.h"
+#include "planning/simulation/outages.h"
 #include "tests/planning/simulation/job.h"
 
 namespace sluice::planning {
@@ -178,7 +180,15 @@ TEST(SimulationTest, AJobThatWaitsForeverIsAnError) {
   SimulationSpec spec = SpecOf(3, 1);
   spec.cluster.outages = {{.begin_s = 0.45, .end_s = 1e12, .worker = 1}};
   spec.events_max = 1000;
-  EXPECT_THAT(Simulate(spec).status().message(), HasSubstr("down"));
+  EXPECT_THAT(Simulate(spec).status().message(), HasSubstr("1 workers are down for good"));
+}
+
+TEST(SimulationTest, AWorkerThatATraceDoesNotBringBackIsDownForGood) {
+  SimulationSpec spec = SpecOf(3, 1);
+  const absl::StatusOr<std::vector<Outage>> outages = ParseOutages("0.45 1 down\n", 3);
+  ASSERT_TRUE(outages.ok()) << outages.status();
+  spec.cluster.outages = *outages;
+  EXPECT_THAT(Simulate(spec).status().message(), HasSubstr("1 workers are down for good"));
 }
 
 TEST(SimulationTest, TooManyEventsAreAnError) {
