@@ -113,29 +113,32 @@ GRID = Point(2, 1, 4, "", "", 0, 0, 100)
 # --- Measuring and estimating ---
 
 class Records:
-    """Measured step times by configuration, in a file."""
+    """The measured runs of each configuration, in a file. The middle run counts: in a few runs, TCP loses its first packets in most steps."""
 
     def __init__(self, path: pathlib.Path, options: argparse.Namespace):
         self.path, self.options = path, options
-        self.rows: dict[str, dict] = {}
+        self.rows: dict[str, list[dict]] = {}
         if path.exists() and not options.again:
             self.rows = json.loads(path.read_text())
 
     def of(self, point: Point) -> dict:
-        if point.name not in self.rows:
+        runs = self.rows.setdefault(point.name, [])
+        while len(runs) < self.options.runs:
             quiet = exchange_run.Quiet()
             result = measure(point, self.options)
-            self.rows[point.name] = {"exchange_ms": result["exchange_ms"]["median"],
-                                     "fastest_ms": result["exchange_ms"]["min"], "exposed_ms": result["exposed_ms"],
-                                     "bytes_up": result["bytes_up"], "bytes_down": result["bytes_down"],
-                                     "others": quiet.result()["others"]}
+            runs.append({"exchange_ms": result["exchange_ms"]["median"], "fastest_ms": result["exchange_ms"]["min"],
+                         "exposed_ms": result["exposed_ms"], "bytes_up": result["bytes_up"], "bytes_down": result["bytes_down"],
+                         "others": quiet.result()["others"]})
             self.path.write_text(json.dumps(self.rows, indent=1) + "\n")
-            print(f"{point.name}: {self.step_ms(point):.1f} ms", file=sys.stderr, flush=True)
-        return self.rows[point.name]
+            print(f"{point.name}: {step_ms_of(runs[-1], point):.1f} ms", file=sys.stderr, flush=True)
+        return sorted(runs, key=lambda run: step_ms_of(run, point))[len(runs) // 2]
 
     def step_ms(self, point: Point) -> float:
-        row = self.of(point)
-        return point.compute + row["exposed_ms"] if point.compute else row["exchange_ms"]
+        return step_ms_of(self.of(point), point)
+
+
+def step_ms_of(run: dict, point: Point) -> float:
+    return point.compute + run["exposed_ms"] if point.compute else run["exchange_ms"]
 
 
 def table_of(millions: int) -> str:
@@ -222,6 +225,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--set", choices=SETS, default="check", help="configurations [check]")
     parser.add_argument("--quick", action="store_true", help="3 configurations, or one link of the grid")
     parser.add_argument("--grid", action="store_true", help="check recommendations on six links instead")
+    parser.add_argument("--runs", type=int, default=3, metavar="N", help="runs of each configuration, of which the middle one counts [3]")
     parser.add_argument("--again", action="store_true", help="measure again")
     parser.add_argument("--figures", type=pathlib.Path, metavar="FILE", help="figures of `sluice estimate --calibrate`")
     parser.add_argument("--limit", type=float, default=15, metavar="PERCENT", help="largest error [15]")

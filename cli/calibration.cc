@@ -28,6 +28,9 @@ using planning::MachineFigures;
 // `sluice bench exchange` sends as many in turn. Like those of real training, they have a mean that
 // feedback adds up, so codecs with a threshold send more than with independent gradients.
 constexpr uint32_t kGradients = 3;
+constexpr uint32_t kRounds = 2;
+// Thresholds need this many steps until they keep the share that the spec names.
+constexpr uint32_t kSettle = 40;
 constexpr uint64_t kCodecElements = 8'000'000;  // Fits no cache.
 constexpr absl::Duration kExchangeLimit = absl::Seconds(60);
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
@@ -125,8 +128,8 @@ absl::Status AddCodecs(const CalibrationOptions& options, MachineFigures* machin
   report_options.model = options.model;
   report_options.table_path = options.table_path;
   report_options.elements = kCodecElements;
-  report_options.steps = 5;
-  report_options.settle = 15;
+  report_options.steps = kRounds * kGradients;
+  report_options.settle = kSettle;
   report_options.gradients = kGradients;
   report_options.done = options.progress;
   const absl::StatusOr<bench::CodecReport> report = bench::MeasureCodecs(report_options);

@@ -74,6 +74,8 @@ class Exchanger {
     offsets_.push_back(0);
     for (const protocol::TensorInfo& tensor : table)
       offsets_.push_back(offsets_.back() + tensor.elements());
+    wanted_.resize(offsets_.back());
+    frames_.resize(configs_.size());
   }
 
   double spec_elements() const {
@@ -85,13 +87,15 @@ class Exchanger {
   }
   double ResidualEnergy() const { return compressor_.ResidualEnergy(); }
 
+  // All chunks pass through one stage before the next stage begins. So a chunk has left the caches
+  // when its turn comes, as in a job.
   StepMeasure Step(uint64_t step, absl::Span<const float> gradients) {
     StepMeasure measure;
+    for (size_t id = 0; id < configs_.size(); ++id) NoteWanted(id, OfChunk(id, gradients));
     for (size_t id = 0; id < configs_.size(); ++id) {
-      const protocol::Chunk& chunk = layout_.chunks[id];
-      OneChunk(id, step, gradients.subspan(offsets_[chunk.tensor] + chunk.offset, chunk.count),
-               &measure);
+      Encode(id, step, OfChunk(id, gradients), &measure);
     }
+    for (size_t id = 0; id < configs_.size(); ++id) Add(id, &measure);
     const double begin = Now();
     compressor_.EndStep(step);
     measure.encode_seconds += Now() - begin;
@@ -117,44 +121,60 @@ class Exchanger {
     return configs;
   }
 
-  void OneChunk(size_t id, uint64_t step, absl::Span<const float> gradient, StepMeasure* measure) {
-    wanted_.assign(gradient.begin(), gradient.end());
+  template <typename Values>
+  Values OfChunk(size_t id, Values all) const {
+    const protocol::Chunk& chunk = layout_.chunks[id];
+    return all.subspan(offsets_[chunk.tensor] + chunk.offset, chunk.count);
+  }
+
+  // Stores what the chunk's frame should decode to.
+  void NoteWanted(size_t id, absl::Span<const float> gradient) {
+    const absl::Span<float> wanted = OfChunk(id, absl::MakeSpan(wanted_));
+    std::copy(gradient.begin(), gradient.end(), wanted.begin());
     const absl::Span<const float> owed = compressor_.residual(id);
-    for (size_t i = 0; i < owed.size(); ++i) wanted_[i] += owed[i];
-    frame_.clear();
-    sum_.assign(gradient.size(), 0.0f);
+    for (size_t i = 0; i < owed.size(); ++i) wanted[i] += owed[i];
+  }
+
+  void Encode(size_t id, uint64_t step, absl::Span<const float> gradient, StepMeasure* measure) {
+    std::vector<std::byte>& frame = frames_[id];
+    frame.clear();
     const double begin = Now();
-    const absl::Status encoded = compressor_.Encode(id, step, gradient, &frame_);
-    const double middle = Now();
+    const absl::Status encoded = compressor_.Encode(id, step, gradient, &frame);
+    measure->encode_seconds += Now() - begin;
     Check(encoded.ok(), encoded.ToString());
-    const absl::Status valid = aggregators_[id]->Validate(0, frame_);
+    measure->bytes += static_cast<double>(frame.size());
+    if (configs_[id].spec == spec_) measure->spec_bytes += static_cast<double>(frame.size());
+  }
+
+  void Add(size_t id, StepMeasure* measure) {
+    sum_.assign(configs_[id].count, 0.0f);
+    const compress::SenderFrame received = {0, frames_[id]};
+    const double begin = Now();
+    const absl::Status valid = aggregators_[id]->Validate(0, frames_[id]);
     Check(valid.ok(), valid.ToString());
-    const compress::SenderFrame received = {0, frame_};
     aggregators_[id]->Add({&received, 1}, absl::MakeSpan(sum_));
     aggregators_[id]->Close(1, absl::MakeSpan(sum_));
-    const double end = Now();
-    measure->encode_seconds += middle - begin;
-    measure->add_seconds += end - middle;
-    measure->bytes += static_cast<double>(frame_.size());
+    measure->add_seconds += Now() - begin;
     const bool of_spec = configs_[id].spec == spec_;
-    if (of_spec) measure->spec_bytes += static_cast<double>(frame_.size());
+    const absl::Span<const float> wanted = OfChunk(id, absl::MakeConstSpan(wanted_));
     for (size_t i = 0; i < sum_.size(); ++i) {
       if (of_spec && sum_[i] != 0) ++measure->kept;
-      const double lost = double{wanted_[i]} - double{sum_[i]};
+      const double lost = double{wanted[i]} - double{sum_[i]};
       measure->lost += lost * lost;
-      measure->energy += double{wanted_[i]} * double{wanted_[i]};
+      measure->energy += double{wanted[i]} * double{wanted[i]};
     }
     if (compressor_.observes(id)) Publish(id);
   }
 
   void Publish(size_t id) {
-    frame_.clear();
+    std::vector<std::byte>& frame = frames_[id];
+    frame.clear();
     const std::unique_ptr<compress::Codec> lossless =
         compress::MakeCodec({.codec = compress::CodecId::kNone});
-    const absl::Status status = compress::EncodeFrame(*lossless, {.gradient = sum_}, &frame_);
+    const absl::Status status = compress::EncodeFrame(*lossless, {.gradient = sum_}, &frame);
     Check(status.ok(), status.ToString());
-    aggregators_[id]->AppendShared(&frame_);
-    compressor_.Observe(id, frame_);
+    aggregators_[id]->AppendShared(&frame);
+    compressor_.Observe(id, frame);
   }
 
   const compress::CodecSpec spec_;
@@ -163,13 +183,11 @@ class Exchanger {
   compress::Compressor compressor_;
   std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;
   std::vector<size_t> offsets_;  // Start of each tensor in the concatenated gradients.
-  std::vector<float> wanted_;    // The gradient plus the residual of a chunk.
+  std::vector<float> wanted_;    // The concatenated gradients plus residuals.
   std::vector<float> sum_;
-  std::vector<std::byte> frame_;
+  std::vector<std::vector<std::byte>> frames_;  // By chunk.
 };
 
-// Runs a codec's own feedback until a step hardly changes the residual, because residuals determine
-// how hard accumulators are to encode. Returns the number of steps.
 // Writes the gradient of a step.
 void Fill(const SyntheticGradients& source, const CodecReportOptions& options, uint64_t step,
           std::vector<float>* gradients) {
@@ -177,6 +195,8 @@ void Fill(const SyntheticGradients& source, const CodecReportOptions& options, u
   source.FillAll(0, turn, absl::MakeSpan(*gradients));
 }
 
+// Runs a codec's own feedback until a step hardly changes the residual, because residuals determine
+// how hard accumulators are to encode. Returns the number of steps.
 uint32_t Settle(const SyntheticGradients& source, const CodecReportOptions& options,
                 Exchanger* exchanger, std::vector<float>* gradients) {
   double owed = exchanger->ResidualEnergy();

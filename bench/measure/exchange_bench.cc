@@ -252,18 +252,19 @@ absl::StatusOr<cli::CommandLines> ExchangeBench::PlanOf(const ExchangeCodecs& co
 absl::Status ExchangeBench::RunTurns(ExchangeSession* session, uint32_t warmup, uint32_t repeats,
                                      ExchangeSamples* samples) {
   const absl::Duration compute = absl::Milliseconds(options_.compute_ms);
-  for (uint32_t turn = 0; turn < warmup + repeats; ++turn) {
+  const uint32_t plain = warmup + repeats;
+  // The kinds do not alternate: in a job, all exchanges follow the same computing, and the sizes of
+  // sparse codecs depend on the exchange before.
+  const uint32_t all = options_.compute_ms > 0 ? plain + repeats : plain;
+  for (uint32_t turn = 0; turn < all; ++turn) {
     if (options_.console.terminal) {
       console_.DrawBlock({absl::StrCat(samples->codecs.uplink, " up, ", samples->codecs.downlink,
-                                       " down: exchange ", turn + 1, " of ", warmup + repeats)});
+                                       " down: exchange ", turn + 1, " of ", all)});
     }
-    absl::StatusOr<Turn> taken = session->RunTurn(absl::ZeroDuration());
+    absl::StatusOr<Turn> taken = session->RunTurn(turn < plain ? absl::ZeroDuration() : compute);
     if (!taken.ok()) return taken.status();
-    if (turn >= warmup) samples->turns.push_back(*std::move(taken));
-    if (turn < warmup || options_.compute_ms <= 0) continue;
-    absl::StatusOr<Turn> computed = session->RunTurn(compute);
-    if (!computed.ok()) return computed.status();
-    samples->computed_turns.push_back(*std::move(computed));
+    if (turn < warmup) continue;
+    (turn < plain ? samples->turns : samples->computed_turns).push_back(*std::move(taken));
   }
   return absl::OkStatus();
 }

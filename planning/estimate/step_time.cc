@@ -14,8 +14,8 @@ namespace {
 // sender. So a part of the results travels after the contributions: kUneven x (1 - 1 / sqrt(n)) if
 // n senders together fill a shard's link. The streams of a sender to s shards do not advance evenly
 // either, which delays at least kUnevenBundles x (1 - 1 / s) bundles. Fitted to measurements.
-constexpr double kUneven = 0.85;
-constexpr double kUnevenBundles = 4;
+constexpr double kUneven = 0.65;
+constexpr double kUnevenBundles = 3;
 
 struct Costs {
   CodecFigures up, down, relay_up;

@@ -21,7 +21,7 @@ def estimate(*arguments):
 
 class Estimate(unittest.TestCase):
     def test_recommends_what_beats_the_published_comparison(self):
-        done = estimate(*COMPARISON, "--json")
+        done = estimate(*COMPARISON, "--shards", "4", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         report = json.loads(done.stdout)
         recommended = report["estimates"][report["recommended"]]
