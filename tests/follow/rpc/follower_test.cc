@@ -43,7 +43,7 @@ class FollowerTest : public testing::Test {
           job.addresses[1] = "127.0.0.1:" + std::to_string(ports_[1]);
           return job;
         },
-        port);
+        &clock_, port);
   }
   void Publish(uint64_t step, uint32_t term = 1) {
     for (uint32_t i = 0; i < 2; ++i) PublishShard(i, step, term);
@@ -165,7 +165,7 @@ TEST_F(FollowerTest, ManyFollowersOfARelayCostTheJobOneCopy) {
   absl::StatusOr<std::unique_ptr<WeightsRelay>> relay = WeightsRelay::Start(
       {.address = servers_[0]->address(), .patience = absl::Seconds(30)}, &clock_, Logger("relay"));
   ASSERT_TRUE(relay.ok()) << relay.status();
-  const HubServer server((*relay)->hub(), [&] { return (*relay)->Describe(); });
+  const HubServer server((*relay)->hub(), [&] { return (*relay)->Describe(); }, &clock_);
   std::vector<std::unique_ptr<Follower>> followers;
   for (int i = 0; i < 5; ++i) {
     followers.push_back(
