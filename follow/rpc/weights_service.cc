@@ -74,6 +74,7 @@ class FollowCall final : public grpc::ServerWriteReactor<v1::FollowReply>, publi
   // Chooses the next update if none is being written.
   void Continue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_ || update_ != nullptr || channel_ == nullptr) return;
+    if (cancelled_) return FinishLocked(grpc::Status::CANCELLED);
     const UpdateLog::Choice choice = channel_->NextFor(have_);
     if (choice.next == UpdateLog::Next::kUpdate) {
       update_ = choice.update;
@@ -119,6 +120,8 @@ class FollowCall final : public grpc::ServerWriteReactor<v1::FollowReply>, publi
   }
   void OnCancel() override {
     MutexLock lock(&mutex_);
+    // A write that has begun may still succeed.
+    cancelled_ = true;
     if (update_ == nullptr) FinishLocked(grpc::Status::CANCELLED);
   }
   void OnDone() override {
@@ -138,6 +141,7 @@ class FollowCall final : public grpc::ServerWriteReactor<v1::FollowReply>, publi
   v1::FollowReply part_ ABSL_GUARDED_BY(mutex_);
   absl::Time write_began_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "follow/rpc/weights_client.h"
 #include "follow/rpc/weights_relay.h"
 #include "protocol/wire/weights_messages.h"
 #include "tests/follow/rpc/served_weights.h"
@@ -159,6 +160,20 @@ TEST_F(FollowerTest, RefusesATypeThatTheJobDoesNotOffer) {
   const absl::Status refused = follower.Connect();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(refused.message(), HasSubstr("does not offer fp32, but bf16"));
+}
+
+// The server may learn of the end of a call while a write succeeds, and have nothing more to send.
+TEST_F(FollowerTest, ACallThatEndsDuringAWriteIsForgotten) {
+  Publish(1);
+  for (int i = 0; i < 200; ++i) {
+    WeightsClient client(net::Transport::Plain(), servers_[0]->address(), &clock_);
+    const absl::Status left = client.Receive(
+        {.job_uid = job_uid_, .shard = 0, .type = kType, .update_bytes_max = 1 << 20},
+        [](uint32_t, const std::vector<std::byte>&) { return false; });
+    ASSERT_TRUE(absl::IsCancelled(left)) << left;
+    // Without the server's end of the call, this lasts until the test's time is over.
+    while (hubs_[0]->figures().followers > 0) std::this_thread::yield();
+  }
 }
 
 TEST_F(FollowerTest, ManyFollowersOfARelayCostTheJobOneCopy) {
