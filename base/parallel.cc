@@ -28,52 +28,48 @@ void Parallel::For(size_t parts, Work work) {
     for (size_t part = 0; part < parts; ++part) work(part, 0);
     return;
   }
+  const Task task{.work = &work, .parts = parts};
   {
     MutexLock lock(&mutex_);
-    work_ = &work;
-    next_ = 0;
-    parts_ = parts;
+    task_ = task;
+    next_.store(0);
+    ++running_;
     changed_.SignalAll();
   }
-  WorkAs(0);
+  WorkAs(0, task);
+  LeaveTask();
   MutexLock lock(&mutex_);
   while (running_ > 0) changed_.Wait(&mutex_);
-  work_ = nullptr;
-  next_ = parts_ = 0;
+  task_ = {};
 }
 
 void Parallel::RunThread(size_t lane) {
-  while (AwaitParts()) {
+  while (const std::optional<Task> task = JoinTask()) {
     if (around_) {
-      around_([&] { WorkAs(lane); });
+      around_([&] { WorkAs(lane, *task); });
     } else {
-      WorkAs(lane);
+      WorkAs(lane, *task);
     }
+    LeaveTask();
   }
 }
 
-bool Parallel::AwaitParts() {
+std::optional<Parallel::Task> Parallel::JoinTask() {
   MutexLock lock(&mutex_);
-  while (!stopping_ && next_ == parts_) changed_.Wait(&mutex_);
-  return !stopping_;
-}
-
-std::optional<Parallel::Part> Parallel::TakePart() {
-  MutexLock lock(&mutex_);
-  if (next_ == parts_) return std::nullopt;
+  while (!stopping_ && next_.load() >= task_.parts) changed_.Wait(&mutex_);
+  if (stopping_) return std::nullopt;
   ++running_;
-  return Part{.work = work_, .number = next_++};
+  return task_;
 }
 
-void Parallel::EndPart() {
+void Parallel::LeaveTask() {
   MutexLock lock(&mutex_);
-  if (--running_ == 0 && next_ == parts_) changed_.SignalAll();
+  if (--running_ == 0) changed_.SignalAll();
 }
 
-void Parallel::WorkAs(size_t lane) {
-  while (const std::optional<Part> part = TakePart()) {
-    (*part->work)(part->number, lane);
-    EndPart();
+void Parallel::WorkAs(size_t lane, const Task& task) {
+  for (size_t part = next_.fetch_add(1); part < task.parts; part = next_.fetch_add(1)) {
+    (*task.work)(part, lane);
   }
 }
 

@@ -2,6 +2,7 @@
 // Parallel: runs the parts of a task on several threads and waits for all of them.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -33,27 +34,25 @@ class Parallel {
   void For(size_t parts, Work work);
 
  private:
-  struct Part {
+  struct Task {
     const Work* work = nullptr;
-    size_t number = 0;
+    size_t parts = 0;
   };
 
   void RunThread(size_t lane);
-  // Returns false if the thread must end.
-  bool AwaitParts();
-  std::optional<Part> TakePart();
-  void EndPart();
-  // Works until no part is left.
-  void WorkAs(size_t lane);
+  // Joins the task of the current call of For, or returns nothing if the thread must end.
+  std::optional<Task> JoinTask();
+  void LeaveTask();
+  // Works until no part is left. Takes no lock, because parts may be short.
+  void WorkAs(size_t lane, const Task& task);
 
   const size_t lanes_;
   const Around around_;
   Mutex mutex_;
   CondVar changed_;
-  const Work* work_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t parts_ ABSL_GUARDED_BY(mutex_) = 0;    // 0 between calls of For.
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // Parts that have begun and not ended.
+  Task task_ ABSL_GUARDED_BY(mutex_);  // Without parts between calls of For.
+  std::atomic<size_t> next_ = 0;       // The next part of the task; parts or more if none is left.
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // Lanes that have joined the task and not left it.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

@@ -146,6 +146,7 @@ absl::StatusOr<Scenario> ScenarioOf(const EstimateCommand& command,
   if (!job.has_value()) scenario.shards = std::min(scenario.workers, planning::kShardsMax);
   if (command.shards.has_value()) scenario.shards = *command.shards;
   if (command.sites.has_value()) scenario.sites = *command.sites;
+  scenario.threads = command.threads;
   if (command.relays) scenario.relays = true;
   if (absl::Status status = SetPlacement(command.placement, &scenario); !status.ok()) {
     return status;

@@ -24,6 +24,7 @@ struct EstimateCommand {
   std::optional<uint32_t> workers;
   std::optional<uint32_t> shards;
   std::optional<uint32_t> sites;
+  uint32_t threads = 1;
   bool relays = false;
   std::string placement;
   std::string link_rate = "1gbit";

@@ -42,6 +42,10 @@ void AddMachines(CLI::App* app, EstimateCommand* command) {
   app->add_option("--placement", command->placement,
                   "Machines of shards: " + absl::StrJoin(AllNames<planning::Placement>(), ", "))
       ->type_name("NAME");
+  app->add_option("--threads", command->threads,
+                  "Threads of each worker and shard, as in `sluice-server --threads`")
+      ->type_name("N")
+      ->capture_default_str();
   app->add_option("--sites", command->sites, "Sites, each with one link for all of its workers")
       ->type_name("N");
   app->add_flag("--relays", command->relays, "Each site has a relay");

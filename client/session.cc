@@ -74,6 +74,7 @@ absl::StatusOr<std::unique_ptr<worker::JobClient>> MakeClient(const SessionOptio
   worker::RemoteSessionOptions remote =
       worker::OptionsFromJob(job, options.coordinator, options.rank);
   remote.server.join_timeout = absl::Seconds(options.join_timeout_seconds);
+  remote.encode_threads = options.threads;
   remote.transport = *std::move(transport);
   remote.logger = logger;
   return worker::MakeRemoteClient(std::move(remote));
@@ -120,6 +121,10 @@ Result<JobSummary> ReadJob(std::string_view text, std::string_view name) {
 }
 
 Result<std::unique_ptr<Session>> Session::Create(const SessionOptions& options) {
+  if (options.threads < 1 || options.threads > 256) {
+    return FromStatus(absl::InvalidArgumentError(
+        absl::StrCat("threads is ", options.threads, ": give 1 to 256")));
+  }
   const absl::StatusOr<job::JobSpec> job = job::LoadJobFromText(options.job, options.job_name, {});
   if (!job.ok()) return FromStatus(job.status());
   absl::StatusOr<std::unique_ptr<worker::JobClient>> client = MakeClient(options, *job);

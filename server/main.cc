@@ -49,6 +49,7 @@ struct Flags : ServingFlags {
   std::string listen;
   std::string coordinator;
   std::string trace_file;
+  size_t threads = 1;
   bool reflection = false;
   bool supervised = false;
   bool with_parent = false;
@@ -74,6 +75,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Write a trace of this process to this file, for ui.perfetto.dev "
                   "(docs/traces.md); at most 256 MiB")
       ->type_name("FILE");
+  app->add_option("--threads", flags->threads,
+                  "Number of threads that sum contributions and encode results; not used in "
+                  "asynchronous modes")
+      ->check(CLI::Range(1, 256))
+      ->type_name("N")
+      ->capture_default_str();
   app->add_flag("--reflection", flags->reflection, "Let gRPC clients list the services");
   app->add_flag("--supervised", flags->supervised,
                 "A supervisor such as Kubernetes restarts this process whenever it ends: in a job "
@@ -164,6 +171,7 @@ int Run(Flags flags) {
                               .supervised = flags.supervised,
                               .log = log,
                               .http_connections = HttpConnectionsMax(flags),
+                              .threads = flags.threads,
                               .software_version = SLUICE_VERSION,
                               .job_uid = RandomBits(),
                               .trace = trace->get()};

@@ -123,9 +123,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "chunk is measured once; 0 disables it")
       ->type_name("STEPS")
       ->capture_default_str();
-  app->add_option(
-         "--encode-threads", flags->encode_threads,
-         "Number of threads that encode gradients. More than 1 helps if training leaves cores idle")
+  app->add_option("--encode-threads", flags->encode_threads,
+                  "Number of threads that encode gradients, and of those that apply results. More "
+                  "than 1 helps "
+                  "if training leaves cores idle")
       ->type_name("N")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -72,6 +72,9 @@ struct SessionOptions {
   std::string coordinator{};
   uint32_t rank = 0;
   double join_timeout_seconds = 60;
+  // Threads that encode gradients and apply results: 1 to 256. The bytes on the wire and the
+  // results do not depend on this.
+  uint32_t threads = 1;
   std::string token_file{};  // Paths of files; each may be empty (docs/security.md).
   std::string tls_cert{};
   std::string tls_key{};

@@ -49,6 +49,7 @@ absl::Status CheckScenario(const Scenario& scenario) {
       {"the number of parameters", scenario.model.elements, 1, kParametersMax, ""},
       {"the number of workers", double(scenario.workers), 1, kWorkersMax, ""},
       {"the number of shards", double(scenario.shards), 1, kShardsMax, ""},
+      {"the number of threads", double(scenario.threads), 1, kThreadsMax, ""},
       {"the number of sites", double(scenario.sites), 0, double(scenario.workers), ""},
       {"the link rate", link.bits_per_second, 1e4, kRateMax, " bit/s"},
       {"the uplink rate", link.up_rate(), 1e4, kRateMax, " bit/s"},

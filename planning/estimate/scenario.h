@@ -56,6 +56,8 @@ struct Scenario {
   bool relays = false;  // One relay in each site sums the contributions of its workers.
   double site_bits_per_second = 10e9;  // Link of each machine within a site.
   Placement placement = Placement::kWithWorkers;
+  // Threads of each worker and each shard that encode, sum and apply. A relay has one.
+  uint32_t threads = 1;
   LinkShape link{};
   double compute_s = 0;  // Forward and backward pass.
   // Share of the compute time during which gradients become ready.
@@ -74,6 +76,7 @@ struct Scenario {
 
 inline constexpr uint32_t kWorkersMax = 100'000;
 inline constexpr uint32_t kShardsMax = 256;
+inline constexpr uint32_t kThreadsMax = 256;
 inline constexpr double kRateMax = 1e13;  // Bits per second.
 inline constexpr double kSecondsMax = 1e5;
 

@@ -36,10 +36,13 @@ absl::StatusOr<Costs> CostsOf(const Scenario& scenario, const MachineFigures& ma
 
 // Processor time of one process in a stage.
 struct Work {
-  double thread_s = 0;    // The thread that encodes, sums or applies needs this.
+  double elements_s = 0;  // Encoding, summing or applying; divided among `threads`.
+  double tensors_s = 0;   // One thread needs this for the tensors, whatever their size.
   double messages_s = 0;  // gRPC's threads and the kernel need this.
+  double threads = 1;
 
-  double cpu_s() const { return thread_s + messages_s; }
+  double thread_s() const { return elements_s / threads + tensors_s; }
+  double cpu_s() const { return elements_s + tensors_s + messages_s; }
 };
 
 // Builds the stages of an exchange.
@@ -68,9 +71,10 @@ class Exchange {
   Work Summing() const {
     const double senders = Senders(scenario_);
     const double elements = traffic_.elements / scenario_.shards;
-    return {.thread_s = 1e-9 * elements * (senders * costs_.up.add_ns + costs_.down.encode_ns),
+    return {.elements_s = 1e-9 * elements * (senders * costs_.up.add_ns + costs_.down.encode_ns),
             .messages_s = Messages(senders * (traffic_.up + traffic_.down) / scenario_.shards,
-                                   senders * bundles_, machine_.shard_ns)};
+                                   senders * bundles_, machine_.shard_ns),
+            .threads = double(scenario_.threads)};
   }
 
   // Returns the time in which the busiest link carries the bytes of an exchange in the long run. A
@@ -130,21 +134,22 @@ class Exchange {
   // Half of a worker's time for tensors and messages belongs to each direction.
   Work InWorker(double ns_per_element, double bytes) const {
     const double tensors = scenario_.model.tensors / scenario_.local.fragments;
-    return {.thread_s =
-                1e-9 * traffic_.elements * ns_per_element + 0.5e-6 * tensors * machine_.tensor_us,
-            .messages_s = Messages(bytes, 0.5 * all_bundles(), machine_.worker_ns)};
+    return {.elements_s = 1e-9 * traffic_.elements * ns_per_element,
+            .tensors_s = 0.5e-6 * tensors * machine_.tensor_us,
+            .messages_s = Messages(bytes, 0.5 * all_bundles(), machine_.worker_ns),
+            .threads = double(scenario_.threads)};
   }
 
   // On a machine of its own, a process has cores for all of its threads.
   Stage Processor(Threads threads, const Work& work, double processes, double pieces) const {
     if (scenario_.placement != Placement::kOneMachine) {
-      return {.loads = {{threads.thread, work.thread_s}, {threads.messages, work.messages_s}},
-              .seconds = std::max(work.thread_s, work.messages_s),
+      return {.loads = {{threads.thread, work.thread_s()}, {threads.messages, work.messages_s}},
+              .seconds = std::max(work.thread_s(), work.messages_s),
               .pieces = pieces};
     }
     const double cores = machine_.cores;
     return {.loads = {{Resource::kMachine, processes * work.cpu_s() / cores}},
-            .seconds = processes * work.cpu_s() / std::min(cores, processes),
+            .seconds = processes * work.cpu_s() / std::min(cores, processes * work.threads),
             .pieces = pieces};
   }
 
@@ -167,8 +172,8 @@ class Exchange {
 
   void AddToRelay(std::vector<Stage>* stages) const {
     stages->push_back(Transfer({{Resource::kSiteOut, SiteSeconds(PerSite() * traffic_.relay_up)}}));
-    const Work work = {.thread_s = 1e-9 * traffic_.elements *
-                                   (PerSite() * costs_.relay_up.add_ns + costs_.up.encode_ns),
+    const Work work = {.elements_s = 1e-9 * traffic_.elements *
+                                     (PerSite() * costs_.relay_up.add_ns + costs_.up.encode_ns),
                        .messages_s = Messages(PerSite() * traffic_.relay_up,
                                               PerSite() * all_bundles(), machine_.shard_ns)};
     stages->push_back(Processor({Resource::kRelay, Resource::kRelayMessages}, work, scenario_.sites,
@@ -176,7 +181,7 @@ class Exchange {
   }
   void AddFromRelay(std::vector<Stage>* stages) const {
     const Work work = {
-        .thread_s = 1e-9 * traffic_.elements * costs_.down.add_ns,
+        .elements_s = 1e-9 * traffic_.elements * costs_.down.add_ns,
         .messages_s = Messages(PerSite() * traffic_.relay_down, 0, machine_.shard_ns)};
     stages->push_back(Processor({Resource::kRelay, Resource::kRelayMessages}, work, scenario_.sites,
                                 all_bundles()));
@@ -240,7 +245,7 @@ absl::StatusOr<StepTime> StepTimeOf(const Scenario& scenario, const MachineFigur
     const PipelineTime whole = TimeOf(stages);
     time.busiest = whole.busiest;
     // The thread that computes also applies results.
-    time.exposed_s = std::max(whole.seconds - backward, exchange.Applying().thread_s) +
+    time.exposed_s = std::max(whole.seconds - backward, exchange.Applying().thread_s()) +
                      exchange.UnevenSeconds(whole.seconds) + fixed;
     time.worker_cpu_s = exchange.Encoding().cpu_s() + exchange.Applying().cpu_s();
     time.shard_cpu_s = exchange.Summing().cpu_s();

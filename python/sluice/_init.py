@@ -57,6 +57,7 @@ class _Wanted:
     ports: str | None
     interface: str | None
     join_timeout: float
+    threads: int
 
     def overridden(self) -> _Wanted:
         """Returns the arguments with those of the environment in place of the script's."""
@@ -163,7 +164,7 @@ def _start_own_shards(world: World, store: Store, place: _Place, wanted: _Wanted
         if shard > 0:
             place.coordinator = place.coordinator or _await_coordinator(store)
         page = wanted.http if shard == 0 else "off"
-        place.shards.append(start_shard(place.job, shard, host, ports, place.coordinator, page, place.token))
+        place.shards.append(start_shard(place.job, shard, host, ports, place.coordinator, page, place.token, wanted.threads))
         if shard == 0:
             place.coordinator = place.shards[0].address
             store.set("coordinator", json.dumps({"address": place.coordinator}))
@@ -213,12 +214,21 @@ def _find_place(world: World, scope: str, wanted: _Wanted, coordinator: str | No
     return _Place(text, name, coordinator or "", [], None)
 
 
-def _take_seat(place: _Place, world: World, join_timeout: float, token_file: str, tls: TLS, quiet: bool) -> Session:
+def _take_seat(place: _Place, world: World, wanted: _Wanted, token_file: str, tls: TLS, quiet: bool) -> Session:
     """Makes the session, or ends the servers."""
     token_file = place.token.path if place.token else token_file
     try:
         core = _sluice.Session(
-            place.job, place.job_name, place.coordinator, world.rank, join_timeout, token_file, tls.cert, tls.key, tls.ca
+            place.job,
+            place.job_name,
+            place.coordinator,
+            world.rank,
+            wanted.join_timeout,
+            token_file,
+            tls.cert,
+            tls.key,
+            tls.ca,
+            wanted.threads,
         )
     except BaseException:
         place.end()
@@ -244,6 +254,7 @@ def init(
     ports: str | None = None,
     interface: str | None = None,
     join_timeout: float = 60.0,
+    threads: int = 1,
     token_file: str = "",
     tls: TLS | None = None,
     quiet: bool = False,
@@ -271,6 +282,8 @@ def init(
         interface: The interface (``"eth1"``) or the address of this host at which the others reach its servers; by default that
             of the route to ``$MASTER_ADDR``. ``$SLUICE_INTERFACE`` overrides it.
         join_timeout: Seconds to wait for the other ranks.
+        threads: Threads of this rank that encode gradients and apply means, and threads of each server that it starts: 1 to 256.
+            Results do not depend on it.
         token_file: The secret of servers that run already, as a path. ``$SLUICE_TOKEN_FILE`` overrides it.
         tls: Files that secure the connections to servers that run already.
         quiet: Print warnings and errors alone.
@@ -278,14 +291,16 @@ def init(
     Raises:
         SluiceError: The message says who, where, which value and what to do. `code` is the kind of error.
     """
+    if not 1 <= threads <= 256:
+        raise SluiceError(f"threads is {threads}: give 1 to 256", code="INVALID_ARGUMENT")
     global _sessions, _options
     if not _scope:  # Else some ranks form a job, and others form further jobs (`fsdp_attach`).
         _options = {name: value for name, value in locals().items() if name not in ("model", "_scope")}
     _sessions += 1
     world = find_world(rank, world_size)
-    wanted = _Wanted(job, uplink, downlink, local_steps, shards, http or "off", ports, interface, join_timeout).overridden()
+    wanted = _Wanted(job, uplink, downlink, local_steps, shards, http or "off", ports, interface, join_timeout, threads).overridden()
     place = _find_place(world, _scope, wanted, os.environ.get("SLUICE_COORDINATOR") or coordinator)
-    session = _take_seat(place, world, join_timeout, os.environ.get("SLUICE_TOKEN_FILE") or token_file, tls or TLS(), quiet)
+    session = _take_seat(place, world, wanted, os.environ.get("SLUICE_TOKEN_FILE") or token_file, tls or TLS(), quiet)
     if model is not None:
         try:
             session.join(trainable(model), averaged_buffers(model))

@@ -62,15 +62,16 @@ class ShardProcess:
         coordinator: ``HOST:PORT`` of shard 0; empty for shard 0.
         http: ``HOST:PORT`` of the status page, or ``"off"``.
         token: The secret of the job.
+        threads: Threads that sum contributions and encode results.
 
     Raises:
         SluiceError: The program did not start. The message has its last lines.
     """
 
-    def __init__(self, job: str, shard: int, listen: str, coordinator: str, http: str, token: TokenFile) -> None:
+    def __init__(self, job: str, shard: int, listen: str, coordinator: str, http: str, token: TokenFile, threads: int = 1) -> None:
         self.shard = shard
         arguments = [program("sluice-server"), "--job", "-", "--with-parent", "--shard", str(shard)]
-        arguments += ["--listen", listen, "--http-listen", http, "--token-file", token.path]
+        arguments += ["--listen", listen, "--http-listen", http, "--token-file", token.path, "--threads", str(threads)]
         if coordinator:
             arguments += ["--coordinator", coordinator]
         # A session of its own: Ctrl-C in a terminal is for the script, which then tells the others why it ends.
@@ -140,7 +141,9 @@ class ShardProcess:
                 self._process.stdin.close()
 
 
-def start_shard(job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile) -> ShardProcess:
+def start_shard(
+    job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile, threads: int
+) -> ShardProcess:
     """Starts a shard on the first port of `ports` that is free at the address `host`. The rest is as for `ShardProcess`.
 
     Waits while the shard of an earlier life of the job ends.
@@ -148,19 +151,21 @@ def start_shard(job: str, shard: int, host: str, ports: range, coordinator: str,
     deadline = time.monotonic() + _FOLDER_PATIENCE
     while True:
         try:
-            return _start_on_free_port(job, shard, host, ports, coordinator, http, token)
+            return _start_on_free_port(job, shard, host, ports, coordinator, http, token, threads)
         except SluiceError as failure:
             if "another coordinator uses checkpoint.dir" not in str(failure) or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 
 
-def _start_on_free_port(job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile) -> ShardProcess:
+def _start_on_free_port(
+    job: str, shard: int, host: str, ports: range, coordinator: str, http: str, token: TokenFile, threads: int
+) -> ShardProcess:
     for port in ports:
         if is_taken(host, port):
             continue
         try:
-            return ShardProcess(job, shard, listen_at(host, port), coordinator, http, token)
+            return ShardProcess(job, shard, listen_at(host, port), coordinator, http, token, threads)
         except SluiceError:
             if not is_taken(host, port):  # Else another program was faster.
                 raise

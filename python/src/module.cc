@@ -248,12 +248,13 @@ void BindSession(nb::module_& m) {
           [](Session* self, const std::string& job, const std::string& job_name,
              const std::string& coordinator, uint32_t rank, double join_timeout,
              const std::string& token_file, const std::string& tls_cert, const std::string& tls_key,
-             const std::string& tls_ca) {
+             const std::string& tls_ca, uint32_t threads) {
             new (self) Session({.job = job,
                                 .job_name = job_name,
                                 .coordinator = coordinator,
                                 .rank = rank,
                                 .join_timeout_seconds = join_timeout,
+                                .threads = threads,
                                 .token_file = token_file,
                                 .tls_cert = tls_cert,
                                 .tls_key = tls_key,
@@ -261,7 +262,7 @@ void BindSession(nb::module_& m) {
                                 .log = {}});
           },
           "job"_a, "job_name"_a, "coordinator"_a, "rank"_a, "join_timeout"_a, "token_file"_a = "",
-          "tls_cert"_a = "", "tls_key"_a = "", "tls_ca"_a = "")
+          "tls_cert"_a = "", "tls_key"_a = "", "tls_ca"_a = "", "threads"_a = 1)
       .def("join", &Session::Join, "tensors"_a, "parameters_sha256"_a)
       .def("agree_on_parameters", &Session::AgreeOnParameters, "places"_a)
       .def("buffers_due", &Session::BuffersDue)

@@ -46,8 +46,8 @@ def test_all_variants_end_well(equal: list[Rank]) -> None:
     await_all(equal)
 
 
-def _train(start: Start, uplink: str, downlink: str) -> list[dict[str, Any]]:
-    ranks = start("train.py", uplink, downlink)
+def _train(start: Start, uplink: str, downlink: str, threads: int = 1) -> list[dict[str, Any]]:
+    ranks = start("train.py", uplink, downlink, str(threads))
     await_all(ranks)
     keys = ("first", "last", "sha256", "ratio_up", "ratio_down", "steps", "contributions", "scalars", "postfix", "logged")
     keys += ("momentum", "rate", "page", "shards", "state")
@@ -85,3 +85,6 @@ def test_sparse_codecs_train_with_less_momentum(start: Start) -> None:
     assert zero["scalars"]["ratio/up"] == pytest.approx(zero["ratio_up"])
     assert [step for _, step in zero["logged"]] == list(range(20, 201, 20))
     assert zero["postfix"]["up"].endswith("x)") and zero["postfix"]["wait"].endswith(" ms")
+    # Threads of ranks and servers change no bit.
+    threaded, _ = _train(start, "topk:5%+int4", "topk:10%+int4", threads=3)
+    assert threaded["sha256"] == zero["sha256"]

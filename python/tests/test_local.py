@@ -145,6 +145,7 @@ def test_codecs_complete_the_compression_of_a_mapping() -> None:
         ({"job": "/nowhere/job.yaml"}, "NOT_FOUND", "cannot read the job file /nowhere/job.yaml"),
         ({"rank": 2, "world_size": 2}, "INVALID_ARGUMENT", "rank 2 is not one of 2 ranks"),
         ({"rank": 0}, "INVALID_ARGUMENT", "go together"),
+        ({"threads": 0}, "INVALID_ARGUMENT", "threads is 0: give 1 to 256"),
         ({"rank": 0, "world_size": 2}, "FAILED_PRECONDITION", "start them with torchrun"),
         ({"coordinator": "127.0.0.1:1", "rank": 0, "world_size": 2, "join_timeout": 0.2}, "UNAVAILABLE", "127.0.0.1:1"),
     ],

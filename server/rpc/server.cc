@@ -77,6 +77,7 @@ class GrpcServer final : public Server {
         weights_(options_.job, options_.shard, AddressesOfShards(), options_.transport, clock_,
                  logger_),
         host_({.shard = options_.shard,
+               .threads = options_.threads,
                .job = options_.job,
                .on_alarm = [this](const std::string& text) { Alarmed(text); },
                .on_plan =

@@ -48,6 +48,7 @@ struct ServerOptions {
   // Descriptors that the process's HTTP ports need, included in `descriptors`.
   uint64_t http_connections = 0;
   size_t message_bytes_max = 64 << 20;  // A larger request ends its stream.
+  size_t threads = 1;                   // ShardOptions::threads.
   std::string software_version{};
   // Receives the sums of a rack's job (job/relays.h). Required for a rack and not owned.
   ParentJob* upper = nullptr;

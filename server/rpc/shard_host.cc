@@ -130,6 +130,7 @@ ShardOptions ShardHost::OptionsOf(const protocol::StartShard& start, protocol::L
   ShardOptions options =
       ShardOptionsFor(options_.job, options_.shard, start, std::move(layout), std::move(snapshot));
   options.server_incarnation = incarnation();
+  options.threads = options_.threads;
   options.stages = &stages_;
   options.run_copy = [this](absl::FunctionRef<void()> copy)
                          ABSL_NO_THREAD_SAFETY_ANALYSIS { RunCopy(copy); };

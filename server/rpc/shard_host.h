@@ -52,6 +52,7 @@ class ShardHost {
  public:
   struct Options {
     uint32_t shard = 0;
+    size_t threads = 1;  // ShardOptions::threads.
     job::JobSpec job;
     // Called once, with the host's lock held, if the job cannot continue. Must not call back.
     std::function<void(const std::string&)> on_alarm;
@@ -62,10 +63,9 @@ class ShardHost {
     TraceFile* trace = nullptr;                                     // Null writes no trace.
     // Receives the sums of a rack's job. The host's lock is held.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
-    WeightsSource* weights = nullptr;  // Null if the job has no followers.
-    PartReader::Fetch fetch_part{};    // Null if no part of a checkpoint is on another server.
-    // For tests: called without the lock before the core is copied for a snapshot.
-    std::function<void()> before_copy{};
+    WeightsSource* weights = nullptr;     // Null if the job has no followers.
+    PartReader::Fetch fetch_part{};       // Null if no part of a checkpoint is on another server.
+    std::function<void()> before_copy{};  // For tests: called, without the lock, before a copy.
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
@@ -203,8 +203,7 @@ class ShardHost {
   CopyGate gate_ ABSL_GUARDED_BY(mutex_);  // While it copies the core, the core must not change.
 
   CondVar tick_sooner_;
-  // Time of the ticker's next tick.
-  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // Of the ticker.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;  // Runs in a job with a quorum.
 

@@ -23,7 +23,7 @@ absl::StatusOr<protocol::Layout> LayoutFor(const job::JobSpec& job,
                                            const protocol::StartShard& start);
 
 // Returns the options of the core. The caller adds what belongs to its process: the incarnation,
-// the stage times and run_copy.
+// the threads, the stage times and run_copy.
 ShardOptions ShardOptionsFor(const job::JobSpec& job, uint32_t shard,
                              const protocol::StartShard& start, protocol::Layout layout,
                              std::shared_ptr<const protocol::ShardSnapshot> snapshot);

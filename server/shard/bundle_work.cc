@@ -2,6 +2,8 @@
 #include "server/shard/bundle_work.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +25,14 @@ bool HoldsContributions(const BundleWork& work) {
   return work.given == nullptr && work.step > 0 && work.layout->Exchanges(work.step);
 }
 
+// Returns where each chunk begins in the bundle.
+std::vector<size_t> BeginsOf(const BundleLayout& plan) {
+  std::vector<size_t> begins;
+  std::exclusive_scan(plan.counts.begin(), plan.counts.end(), std::back_inserter(begins),
+                      size_t{0});
+  return begins;
+}
+
 // Every contribution is finite, but the sum is not. All count as skipped, so that all ranks agree.
 void LeaveOut(const BundleWork& work, absl::string_view why, BundleResult* result) {
   for (protocol::Included& included : result->included) included.skipped = true;
@@ -38,12 +48,14 @@ BundleCoder::BundleCoder(const ShardOptions* options,
                          std::vector<std::unique_ptr<compress::Aggregator>> aggregators,
                          std::optional<ShardParameters> replica)
     : options_(*options),
+      threads_(std::make_unique<ShardThreads>(options_.threads, options_.stages)),
       aggregators_(std::move(aggregators)),
       downlink_(downlink, {.seed = options_.exchange.compression.seed,
                            .sender = compress::Compressor::kShardSender,
                            .owes_lossless = true}),
       replica_(std::move(replica)),
-      outer_gain_(MakeOuterGain(options_.exchange.mode, options_.rule, aggregators_.size())) {
+      outer_gain_(MakeOuterGain(options_.exchange.mode, options_.rule, aggregators_.size())),
+      owed_(options_.threads) {
   if (options_.exchange.guard.on()) {
     guard_.emplace(options_.exchange.guard, options_.exchange.compression.seed,
                    options_.incarnations.size(), options_.layout.bundles[options_.shard],
@@ -75,9 +87,17 @@ void BundleCoder::JudgeContributions(const BundleWork& work) {
   if (!factors.empty()) work.open->Scale(factors);
 }
 
-absl::Span<const float> BundleCoder::MeanOf(const BundleWork& work, size_t chunk) {
+bool BundleCoder::IsMerged(const BundleWork& work) const {
+  return merge_.has_value() && HoldsContributions(work);
+}
+
+Parallel* BundleCoder::ThreadsFor(const BundleWork& work, protocol::Stage stage) {
+  return IsMerged(work) ? nullptr : threads_->For(stage);
+}
+
+absl::Span<const float> BundleCoder::MeanOf(const BundleWork& work, size_t chunk, size_t lane) {
   const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
-  if (!merge_.has_value() || !HoldsContributions(work)) return work.open->MeanOf(chunk);
+  if (!IsMerged(work)) return work.open->MeanOf(chunk, lane);
   return merge_->MeanOf(work.step, work.open->Contributions(work.step), chunk,
                         work.layout->counts[chunk]);
 }
@@ -118,12 +138,13 @@ std::shared_ptr<const BundleSum> BundleCoder::SumUp(const BundleWork& work) {
     }
   } else if (sum->n > 0) {
     sum->rate = work.open->rate();
-    sum->sum.reserve(plan.elements);
-    for (size_t i = 0; i < plan.counts.size(); ++i) {
-      const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
-      const absl::Span<const float> of_chunk = work.open->SumOf(i);
-      sum->sum.insert(sum->sum.end(), of_chunk.begin(), of_chunk.end());
-    }
+    sum->sum.resize(plan.elements);
+    const std::vector<size_t> begins = BeginsOf(plan);
+    const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
+    threads_->For(protocol::Stage::kSum)->For(plan.counts.size(), [&](size_t i, size_t lane) {
+      const absl::Span<const float> of_chunk = work.open->SumOf(i, lane);
+      std::copy(of_chunk.begin(), of_chunk.end(), sum->sum.data() + begins[i]);
+    });
   }
   return sum;
 }
@@ -142,18 +163,17 @@ void BundleCoder::MoveParameters(const BundleWork& work, BundleResult* result) {
 void BundleCoder::EncodeMean(const BundleWork& work, BundleResult* result) {
   const BundleLayout& plan = *work.layout;
   const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
-  absl::Span<const float> rest;
+  std::vector<size_t> begins;
   if (work.given != nullptr) {
-    rest = work.given->mean;
-    Check(rest.size() == plan.elements, "what is published is of the whole bundle");
+    Check(work.given->mean.size() == plan.elements, "what is published is of the whole bundle");
+    begins = BeginsOf(plan);
   }
-  const auto mean_of = [&](size_t chunk) -> absl::Span<const float> {
-    if (work.given == nullptr) return MeanOf(work, chunk);
-    const absl::Span<const float> mean = rest.first(plan.counts[chunk]);
-    rest.remove_prefix(plan.counts[chunk]);
-    return mean;
+  const auto mean_of = [&](size_t chunk, size_t lane) -> absl::Span<const float> {
+    if (work.given == nullptr) return MeanOf(work, chunk, lane);
+    return absl::MakeSpan(work.given->mean).subspan(begins[chunk], plan.counts[chunk]);
   };
-  const absl::Status encoded = downlink_.EncodeEach(plan.locals, work.step, mean_of, &frames_);
+  const absl::Status encoded = downlink_.EncodeInLanes(ThreadsFor(work, protocol::Stage::kEncode),
+                                                       plan.locals, work.step, mean_of, &frames_);
   if (encoded.ok()) {
     MoveFrames(work, result);
   } else {
@@ -163,14 +183,23 @@ void BundleCoder::EncodeMean(const BundleWork& work, BundleResult* result) {
 
 std::vector<bool> BundleCoder::CollectMeans(const BundleWork& work, absl::Status* all_finite) {
   const BundleLayout& plan = *work.layout;
-  means_.clear();
+  const std::vector<size_t> begins = BeginsOf(plan);
+  means_.resize(plan.elements);
+  std::vector<absl::Status> finite(plan.counts.size());
+  const auto collect = [&](size_t i, size_t lane) {
+    const absl::Span<const float> mean = MeanOf(work, i, lane);
+    finite[i] = downlink_.Check(plan.locals[i], mean);
+    std::copy(mean.begin(), mean.end(), means_.data() + begins[i]);
+  };
+  if (Parallel* const threads = ThreadsFor(work, protocol::Stage::kSum); threads != nullptr) {
+    threads->For(plan.counts.size(), collect);
+  } else {
+    for (size_t i = 0; i < plan.counts.size(); ++i) collect(i, 0);
+  }
   std::vector<bool> updated;
-  for (size_t i = 0; i < plan.counts.size(); ++i) {
-    const absl::Span<const float> mean = MeanOf(work, i);
-    const absl::Status finite = downlink_.Check(plan.locals[i], mean);
-    updated.push_back(finite.ok());
-    all_finite->Update(finite);
-    means_.insert(means_.end(), mean.begin(), mean.end());
+  for (const absl::Status& of_chunk : finite) {
+    updated.push_back(of_chunk.ok());
+    all_finite->Update(of_chunk);
   }
   return updated;
 }
@@ -195,17 +224,21 @@ void BundleCoder::Update(const BundleWork& work, BundleResult* result) {
                     all_finite.message()));
   }
   result->rate = work.open->rate();
-  absl::Span<const float> rest = means_;
-  const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
-  const auto owed_of = [&](size_t i) {
-    const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
-    const absl::Span<const float> mean = rest.first(plan.counts[i]);
-    rest.remove_prefix(plan.counts[i]);
-    if (updated[i]) replica_->Update(plan.locals[i], result->rate, mean);
-    if (updated[i] && outer_gain_) outer_gain_->Add(plan.locals[i], result->rate, mean);
-    return replica_->Owed(plan.locals[i]);
+  const std::vector<size_t> begins = BeginsOf(plan);
+  const auto mean_of = [&](size_t i) {
+    return absl::MakeConstSpan(means_).subspan(begins[i], plan.counts[i]);
   };
-  const absl::Status encoded = downlink_.EncodeEach(plan.locals, work.step, owed_of, &frames_);
+  for (size_t i = 0; outer_gain_.has_value() && i < plan.counts.size(); ++i) {
+    if (updated[i]) outer_gain_->Add(plan.locals[i], result->rate, mean_of(i));
+  }
+  const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
+  const auto owed_of = [&](size_t i, size_t lane) {
+    const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
+    if (updated[i]) replica_->Update(plan.locals[i], result->rate, mean_of(i));
+    return replica_->Owed(plan.locals[i], &owed_[lane]);
+  };
+  const absl::Status encoded = downlink_.EncodeInLanes(threads_->For(protocol::Stage::kEncode),
+                                                       plan.locals, work.step, owed_of, &frames_);
   if (!encoded.ok()) {
     LeaveOut(work, encoded.message(), result);
     result->effects.push_back(Diverged(options_, absl::StrCat("step ", work.step), encoded));

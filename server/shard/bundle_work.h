@@ -27,6 +27,7 @@
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
 #include "server/shard/shard_parameters.h"
+#include "server/shard/shard_threads.h"
 
 namespace sluice::server {
 
@@ -66,6 +67,7 @@ class BundleCoder {
   // Ends a step in which all bundles have closed.
   void EndStep(uint64_t step, std::vector<ShardEffect>* out);
   compress::Compressor* downlink() { return &downlink_; }
+  ShardThreads* threads() { return threads_.get(); }
   std::optional<ShardParameters>* replica() { return &replica_; }
   // Null without an update rule.
   const ShardParameters* parameters() const { return replica_.has_value() ? &*replica_ : nullptr; }
@@ -81,8 +83,13 @@ class BundleCoder {
  private:
   // Scales or leaves out the contributions of broken or hostile ranks.
   void JudgeContributions(const BundleWork& work);
-  // Returns the mean of a chunk, or what the job's `merge_` keys set in its place.
-  absl::Span<const float> MeanOf(const BundleWork& work, size_t chunk);
+  // Returns true if the job's `merge_` keys replace the mean.
+  bool IsMerged(const BundleWork& work) const;
+  // Returns the mean of a chunk, or what the job's `merge_` keys set in its place. A merged bundle
+  // needs one lane, and its chunks in order.
+  absl::Span<const float> MeanOf(const BundleWork& work, size_t chunk, size_t lane);
+  // Returns the threads for a bundle: null for a merged one.
+  Parallel* ThreadsFor(const BundleWork& work, protocol::Stage stage);
   void MoveParameters(const BundleWork& work, BundleResult* result);
   void EncodeMean(const BundleWork& work, BundleResult* result);
   void Update(const BundleWork& work, BundleResult* result);
@@ -91,6 +98,7 @@ class BundleCoder {
   void MoveFrames(const BundleWork& work, BundleResult* result);
 
   const ShardOptions& options_;
+  const std::unique_ptr<ShardThreads> threads_;
   const std::vector<std::unique_ptr<compress::Aggregator>>
       aggregators_;  // By chunk, for all bundles.
   compress::Compressor downlink_;
@@ -99,6 +107,7 @@ class BundleCoder {
   std::optional<ContributionMerge> merge_;      // Set unless contributions are merged plainly.
   std::optional<OuterGain> outer_gain_;         // Set in local_sgd, if its gain is known.
   std::vector<float> means_;                    // Means of the bundle that is being updated.
+  std::vector<std::vector<float>> owed_;        // Scratch, by lane.
   std::vector<std::vector<std::byte>> frames_;  // Frames of the last result. The memory is reused.
 };
 

@@ -2,6 +2,7 @@
 #include "server/shard/open_bundle.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -38,6 +39,11 @@ void SumPool::GiveBack(std::vector<float> sum) {
   } else {
     elements_ -= sum.capacity();
   }
+}
+
+void SumPool::For(size_t parts, Parallel::Work work) {
+  if (threads_ != nullptr) return threads_->For(protocol::Stage::kSum)->For(parts, work);
+  for (size_t part = 0; part < parts; ++part) work(part, 0);
 }
 
 OpenBundle::OpenBundle(absl::Span<const uint32_t> counts,
@@ -132,12 +138,14 @@ void OpenBundle::SumPrefix() {
     for (const Late& late : LateOf(there_)) waiting_bytes_ += late.bytes;
   }
   if (waiting_bytes_ == 0 || waiting_bytes_ < sizeof(float) * elements_ / kWorthAPass) return;
-  if (sum_.empty()) sum_ = pool_->Take(elements_);
-  size_t at = 0;
-  for (size_t chunk = 0; chunk < counts_.size(); ++chunk) {
-    SumRanks(chunk, there_, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
-    at += counts_[chunk];
+  if (sum_.empty()) {
+    sum_ = pool_->Take(elements_);
+    std::exclusive_scan(counts_.begin(), counts_.end(), std::back_inserter(begins_), size_t{0});
   }
+  pool_->For(counts_.size(), [this](size_t chunk, size_t lane) {
+    SumRanks(chunk, there_, pool_->lane(lane),
+             absl::MakeSpan(sum_).subspan(begins_[chunk], counts_[chunk]));
+  });
   for (; summed_ < there_; ++summed_) {
     arrivals_[summed_].frames = {};
     const auto late = late_.find(static_cast<uint32_t>(summed_));
@@ -150,32 +158,32 @@ void OpenBundle::SumPrefix() {
 }
 
 // Adds the frames of ranks summed_ to `last` - 1 to the sum. Sets the sum to 0 first unless begun_.
-void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
+void OpenBundle::SumRanks(size_t chunk, size_t last, SumPool::Lane* lane, absl::Span<float> sum) {
   if (!begun_) std::fill(sum.begin(), sum.end(), 0.0f);
-  frames_.clear();
+  lane->frames.clear();
   for (auto rank = static_cast<uint32_t>(summed_); rank < last; ++rank) {
     for (const Late& late : LateOf(rank)) {
-      AddFrame(chunk, rank, late.frames[chunk], late.factor, sum);
+      AddFrame(chunk, rank, late.frames[chunk], late.factor, lane, sum);
     }
     const Arrival& arrival = arrivals_[rank];
     if (!arrival.arrived || arrival.skipped) continue;
-    AddFrame(chunk, rank, arrival.frames[chunk], arrival.factor, sum);
+    AddFrame(chunk, rank, arrival.frames[chunk], arrival.factor, lane, sum);
   }
-  if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
+  if (!lane->frames.empty()) aggregators_[chunk]->Add(lane->frames, sum);
 }
 
 // Adds a scaled frame at once, after the frames before it. Collects other frames, because one call
 // adds many of them faster.
 void OpenBundle::AddFrame(size_t chunk, uint32_t rank, const std::string& frame, float factor,
-                          absl::Span<float> sum) {
+                          SumPool::Lane* lane, absl::Span<float> sum) {
   if (factor == 1) {
-    frames_.push_back({.sender = rank, .frame = protocol::FrameBytes(frame)});
+    lane->frames.push_back({.sender = rank, .frame = protocol::FrameBytes(frame)});
     return;
   }
-  if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
-  frames_.clear();
+  if (!lane->frames.empty()) aggregators_[chunk]->Add(lane->frames, sum);
+  lane->frames.clear();
   if (factor == 0) return;
-  compress::AddScaledValidFrames(protocol::FrameBytes(frame), factor, &scaled_, sum);
+  compress::AddScaledValidFrames(protocol::FrameBytes(frame), factor, &lane->scaled, sum);
 }
 
 std::vector<HeldContribution> OpenBundle::Contributions(uint64_t step) const {
@@ -222,13 +230,15 @@ void OpenBundle::Scale(absl::Span<const float> factors) {
   }
 }
 
-absl::Span<const float> OpenBundle::SumOf(size_t chunk, uint32_t divisor) {
+absl::Span<const float> OpenBundle::SumOf(size_t chunk, size_t lane, uint32_t divisor) {
   Check(n_ > 0, "a sum needs one contribution");
-  // If no sum was begun, all chunks use the same memory, one after another.
-  if (sum_.empty()) sum_ = pool_->Take(*std::max_element(counts_.begin(), counts_.end()));
-  const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(mean_at_, counts_[chunk]);
-  if (begun_) mean_at_ += counts_[chunk];
-  SumRanks(chunk, arrivals_.size(), sum);
+  SumPool::Lane* const scratch = pool_->lane(lane);
+  // If no sum was begun, all chunks of a lane use the same memory, one after another.
+  if (!begun_ && scratch->sum.size() < counts_[chunk]) scratch->sum.resize(counts_[chunk]);
+  const absl::Span<float> sum = begun_
+                                    ? absl::MakeSpan(sum_).subspan(begins_[chunk], counts_[chunk])
+                                    : absl::MakeSpan(scratch->sum).first(counts_[chunk]);
+  SumRanks(chunk, arrivals_.size(), scratch, sum);
   aggregators_[chunk]->Close(divisor, sum);
   return sum;
 }

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "compress/aggregator.h"
 #include "protocol/exchange.h"
+#include "server/shard/shard_threads.h"
 
 namespace sluice::server {
 
@@ -24,16 +25,31 @@ namespace sluice::server {
 // summation.
 class SumPool {
  public:
+  // The scratch memory with which one thread sums a chunk.
+  struct Lane {
+    std::vector<float> sum;
+    std::vector<compress::SenderFrame> frames;
+    std::vector<float> scaled;
+  };
+
   // Keeps returned sums for reuse while all sums, taken and spare, hold at most `elements_max`
-  // elements.
-  explicit SumPool(size_t elements_max) : elements_max_(elements_max) {}
+  // elements. `threads` must outlive the pool; null means that only the caller's thread sums.
+  explicit SumPool(size_t elements_max, ShardThreads* threads = nullptr)
+      : elements_max_(elements_max),
+        threads_(threads),
+        lanes_(threads == nullptr ? 1 : threads->lanes()) {}
 
   // Returns a sum with unspecified values.
   std::vector<float> Take(size_t elements);
   void GiveBack(std::vector<float> sum);
+  Lane* lane(size_t lane) { return &lanes_[lane]; }
+  // Calls work(part, lane) for each part, as Parallel::For.
+  void For(size_t parts, Parallel::Work work);
 
  private:
   const size_t elements_max_;
+  ShardThreads* const threads_;
+  std::vector<Lane> lanes_;
   size_t elements_ = 0;  // Capacity of all sums, taken or spare.
   std::vector<std::vector<float>> spare_;
 };
@@ -106,11 +122,11 @@ class OpenBundle {
   float rate() const;
   std::vector<protocol::Included> IncludedRanks(uint64_t step) const;
   // Returns the mean of the chunk at this position: sums the remaining frames and closes the
-  // chunk's aggregator. n() must not be 0. Call this once per chunk, in order. The span is valid
-  // until the next call.
-  absl::Span<const float> MeanOf(size_t chunk) { return SumOf(chunk, n_); }
+  // chunk's aggregator. n() must not be 0. Call this once per chunk. Threads may call it at the
+  // same time with different lanes of the pool. The span is valid until the lane's next call.
+  absl::Span<const float> MeanOf(size_t chunk, size_t lane = 0) { return SumOf(chunk, lane, n_); }
   // Like MeanOf, but returns the sum.
-  absl::Span<const float> SumOf(size_t chunk) { return SumOf(chunk, 1); }
+  absl::Span<const float> SumOf(size_t chunk, size_t lane = 0) { return SumOf(chunk, lane, 1); }
   std::vector<std::string> MoveFrames(uint32_t rank);
 
  private:
@@ -137,10 +153,10 @@ class OpenBundle {
     std::vector<std::string> frames;
   };
   absl::Span<const Late> LateOf(size_t rank) const;
-  absl::Span<const float> SumOf(size_t chunk, uint32_t divisor);
-  void SumRanks(size_t chunk, size_t last, absl::Span<float> sum);
+  absl::Span<const float> SumOf(size_t chunk, size_t lane, uint32_t divisor);
+  void SumRanks(size_t chunk, size_t last, SumPool::Lane* lane, absl::Span<float> sum);
   void AddFrame(size_t chunk, uint32_t rank, const std::string& frame, float factor,
-                absl::Span<float> sum);
+                SumPool::Lane* lane, absl::Span<float> sum);
 
   const absl::Span<const uint32_t> counts_;
   const absl::Span<compress::Aggregator* const> aggregators_;
@@ -156,12 +172,9 @@ class OpenBundle {
   size_t summed_ = 0;           // Ranks below this one are summed.
   size_t there_ = 0;            // Ranks below this one have arrived or are not expected.
   uint64_t waiting_bytes_ = 0;  // Bytes of the frames of ranks summed_ to there_ - 1.
-  // If begun_, the sums of all chunks, one after another. Otherwise scratch for one chunk.
-  std::vector<float> sum_;
+  std::vector<float> sum_;      // If a sum was begun, the sums of all chunks, one after another.
+  std::vector<size_t> begins_;  // By chunk, in sum_.
   bool begun_ = false;
-  size_t mean_at_ = 0;                         // If begun_, the offset of the next chunk in sum_.
-  std::vector<compress::SenderFrame> frames_;  // Scratch.
-  std::vector<float> scaled_;                  // Scratch.
   uint32_t n_ = 0;
   uint64_t held_bytes_ = 0;
   absl::Time first_arrival_ = absl::InfiniteFuture();

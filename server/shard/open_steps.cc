@@ -9,10 +9,10 @@
 namespace sluice::server {
 
 OpenSteps::OpenSteps(const ShardOptions* options, const std::vector<BundleLayout>* bundles,
-                     uint64_t step, size_t elements)
+                     uint64_t step, size_t elements, ShardThreads* threads)
     : options_(*options),
       layouts_(*bundles),
-      sums_(elements),
+      sums_(elements, threads),
       step_(step),
       open_(bundles->size()),
       next_(bundles->size()),

@@ -24,7 +24,7 @@ class OpenSteps {
   // Begins with `step`. All arguments must outlive this object. `elements` limits the memory for
   // sums that is kept for reuse.
   OpenSteps(const ShardOptions* options, const std::vector<BundleLayout>* bundles, uint64_t step,
-            size_t elements);
+            size_t elements, ShardThreads* threads = nullptr);
 
   // The lowest step with a bundle that is not closed.
   uint64_t step() const { return step_; }

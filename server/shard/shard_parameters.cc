@@ -61,11 +61,13 @@ void ShardParameters::Update(size_t chunk, double rate, absl::Span<const float> 
   rule_.Apply(++state.updates, rate, momentum_, gradient, absl::MakeSpan(state.parameters), slots);
 }
 
-absl::Span<const float> ShardParameters::Owed(size_t chunk) const {
+absl::Span<const float> ShardParameters::Owed(size_t chunk, std::vector<float>* scratch) const {
   const ChunkState& state = chunks_[chunk];
-  owed_.resize(state.parameters.size());
-  for (size_t i = 0; i < owed_.size(); ++i) owed_[i] = state.parameters[i] - state.published[i];
-  return owed_;
+  scratch->resize(state.parameters.size());
+  for (size_t i = 0; i < scratch->size(); ++i) {
+    (*scratch)[i] = state.parameters[i] - state.published[i];
+  }
+  return *scratch;
 }
 
 void ShardParameters::Publish(size_t chunk, absl::Span<const std::byte> frames) {

@@ -18,6 +18,7 @@
 
 namespace sluice::server {
 
+// Threads may call Update, and Owed with scratch memory, at the same time for different chunks.
 class ShardParameters {
  public:
   // `counts` holds the number of elements of each chunk, which is 0 for a chunk of buffers.
@@ -40,7 +41,9 @@ class ShardParameters {
   uint64_t updates(size_t chunk) const { return chunks_[chunk].updates; }
   // Returns parameters minus published, which is the part that workers lack. Valid until the next
   // call of any method.
-  absl::Span<const float> Owed(size_t chunk) const;
+  absl::Span<const float> Owed(size_t chunk) const { return Owed(chunk, &owed_); }
+  // As above, in `scratch`.
+  absl::Span<const float> Owed(size_t chunk, std::vector<float>* scratch) const;
   // Adds frames to the published parameters. The frames must be valid and must decode without
   // aggregator state.
   void Publish(size_t chunk, absl::Span<const std::byte> frames);

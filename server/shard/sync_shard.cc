@@ -61,7 +61,7 @@ SyncShard::SyncShard(ShardOptions options, ShardLayout plan)
       plans_(&options_, std::move(plan.downlink), coder_.downlink(), coder_.replica()),
       sink_(&options_, static_cast<uint32_t>(bundles_.size())),
       steps_(&options_, &bundles_, options_.parameters_agree ? options_.first_step : 0,
-             plan.elements),
+             plan.elements, coder_.threads()),
       checkpoints_(&options_),
       closing_(&options_, BuffersOf(bundles_)) {
   stats_.elements = plan.trained;

@@ -218,6 +218,15 @@ TEST_F(SavedCompressor, RefusesAStateThatDoesNotFit) {
               HasSubstr("step 2 is open"));
 }
 
+TEST(Client, RefusesANumberOfThreadsThatItCannotStart) {
+  for (const uint32_t threads : {0u, 257u}) {
+    const auto session = Session::Create({.job = "name: mine\n", .threads = threads});
+    ASSERT_FALSE(session.ok());
+    EXPECT_EQ(session.status().message,
+              "threads is " + std::to_string(threads) + ": give 1 to 256");
+  }
+}
+
 TEST(Client, ASessionWithoutItsServerSaysWhere) {
   auto session = Session::Create(
       {.job = "name: mine\n", .coordinator = "127.0.0.1:1", .join_timeout_seconds = 0.01});

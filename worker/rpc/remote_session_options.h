@@ -43,7 +43,8 @@ struct RemoteSessionOptions {
   // The device whose memory may hold submitted gradients. It encodes those gradients. Not owned. If
   // null, gradients must be in host memory.
   compress::EncodingDevice* device = nullptr;
-  size_t encode_threads = 1;  // BundleEncoderOptions::threads.
+  // Gradients are encoded on this many threads, and results applied on as many others.
+  size_t encode_threads = 1;
   // Not owned; must use the same clock as `clock`. Null disables the trace.
   TraceFile* trace = nullptr;
   uint32_t rack_of = 0;  // In a rack, the number of workers of the whole job; otherwise 0.

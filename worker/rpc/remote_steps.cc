@@ -61,6 +61,7 @@ RemoteSteps::RemoteSteps(const RemoteSessionOptions& options, const protocol::Te
                 .device = options.device,
                 .threads = options.encode_threads,
                 .stages = &stages_}),
+      applier_(options.encode_threads, &stages_),
       streams_(MakeShardStreams(options, membership, this, &stages_)),
       pipeline_(MakePipelineOptions(options, table, membership)),
       links_(options, membership, streams_),

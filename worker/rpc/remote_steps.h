@@ -21,6 +21,7 @@
 #include "protocol/stage_times.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
+#include "worker/core/result_applier.h"
 #include "worker/core/session.h"
 #include "worker/rpc/membership.h"
 #include "worker/rpc/remote_session_options.h"
@@ -137,6 +138,7 @@ class RemoteSteps final : private ShardStream::Events {
   protocol::StageTimes stages_;
   // Used by the encoder thread while a step is open, otherwise by the caller.
   BundleEncoder encoder_;
+  ResultApplier applier_;
   ShardStreams streams_;
 
   mutable Mutex mutex_;

@@ -104,9 +104,9 @@ absl::Status RemoteSteps::Apply(uint32_t tensor, absl::Span<float> values, Resul
     parts = Results(tensor, values.size(), use);
   }
   if (parts.ok() && use == ResultUse::kAddend) {
-    AddParts(*parts, scale, values);
+    applier_.Add(*parts, scale, values);
   } else if (parts.ok()) {
-    WriteParts(*parts, values);
+    applier_.Write(*parts, values);
   }
   MutexLock lock(&mutex_);
   return Applied(started, parts.status());

@@ -32,7 +32,7 @@ def main() -> None:
     model = DistributedDataParallel(student)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     logged: list[tuple[dict[str, float], int]] = []
-    with sluice.attach(model, optimizer, uplink=sys.argv[1], downlink=sys.argv[2]) as session:
+    with sluice.attach(model, optimizer, uplink=sys.argv[1], downlink=sys.argv[2], threads=int(sys.argv[3])) as session:
         session.log_to(lambda scalars, step: logged.append((dict(scalars), step)), every=20)
         losses = []
         torch.manual_seed(100 + common.RANK)

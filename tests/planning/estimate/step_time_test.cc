@@ -137,6 +137,25 @@ TEST(StepTime, SharesCoresOnOneMachine) {
   EXPECT_NEAR(Time(scenario, machine).exchange_s, 1 + 1.0 / 4, 1e-3);
 }
 
+TEST(StepTime, DividesTheWorkOnElementsAmongThreads) {
+  Scenario scenario = DenseMillion(4, 1);
+  scenario.link.bits_per_second = 1e13;
+  scenario.threads = 4;
+  MachineFigures machine = FreeProcessors();
+  machine.codecs["none"].encode_ns = 1000;  // A second in each worker and in the shard.
+  scenario.placement = Placement::kSeparate;
+  EXPECT_NEAR(Time(scenario, machine).exchange_s, 0.25 + 0.25 / 4, 1e-3);
+  EXPECT_NEAR(Time(scenario, machine).shard_cpu_s, 1, 1e-3);
+  // Each process can keep both cores busy.
+  scenario.placement = Placement::kOneMachine;
+  EXPECT_NEAR(Time(scenario, machine).exchange_s, 5.0 / 2, 1e-3);
+  // Tensors are the work of one thread, half of it in each direction.
+  machine.codecs["none"].encode_ns = 0;
+  machine.tensor_us = 1e6 / scenario.model.tensors;
+  scenario.placement = Placement::kSeparate;
+  EXPECT_NEAR(Time(scenario, machine).exchange_s, 0.5 + 0.5 / 4, 1e-3);
+}
+
 TEST(StepTime, SubtractsTheBurstOfALink) {
   Scenario scenario = DenseMillion(1, 1);
   scenario.link.burst_bytes = 1e6 / 0.956;
