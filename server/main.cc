@@ -76,8 +76,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "(docs/traces.md); at most 256 MiB")
       ->type_name("FILE");
   app->add_option("--threads", flags->threads,
-                  "Number of threads that sum contributions and encode results; not used in "
-                  "asynchronous modes")
+                  "Number of threads that sum contributions and encode results")
       ->check(CLI::Range(1, 256))
       ->type_name("N")
       ->capture_default_str();

@@ -41,7 +41,8 @@ AsyncShard::AsyncShard(ShardOptions options, ShardLayout plan)
     : options_(std::move(options)),
       gate_(&options_, &stats_),
       plan_(std::move(plan)),
-      publisher_(&options_, &plan_),
+      threads_(options_.threads, options_.stages),
+      publisher_(&options_, &plan_, &threads_),
       plans_(&options_, plan_.downlink, publisher_.downlink(), &plan_.replica),
       next_plan_(options_.first_step),
       clocks_(&options_, plan_.bundles.size()),
@@ -188,23 +189,31 @@ void AsyncShard::Close(StreamId stream, const protocol::ExchangeRequest& exchang
   AnswerWaiting(bundle, now, out);
 }
 
+// Decodes the contribution. Fails with INVALID_ARGUMENT if the sum is not finite.
+absl::Status AsyncShard::SumUp(const protocol::ExchangeRequest& exchange) {
+  const BundleLayout& plan = plan_.bundles[exchange.bundle];
+  const std::vector<size_t> begins = plan.Begins();
+  sum_.assign(plan.elements, 0.0f);
+  std::vector<absl::Status> finite(plan.counts.size());
+  threads_.For(protocol::Stage::kSum)->For(plan.counts.size(), [&](size_t i, size_t /*lane*/) {
+    const absl::Span<float> part = absl::MakeSpan(sum_).subspan(begins[i], plan.counts[i]);
+    const compress::SenderFrame frame = {exchange.sender.rank,
+                                         protocol::FrameBytes(exchange.frames[i])};
+    plan.aggregators[i]->Add({&frame, 1}, part);
+    plan.aggregators[i]->Close(exchange.weight, part);
+    finite[i] = publisher_.downlink()->Check(plan.locals[i], part);
+  });
+  absl::Status all;
+  for (const absl::Status& of_chunk : finite) all.Update(of_chunk);
+  return all;
+}
+
 // Sums and checks the whole bundle first, because a partly applied update could not be undone.
 void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* latest, Effects* out) {
   BundleLayout& plan = plan_.bundles[exchange.bundle];
   const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
   const uint64_t version_now = publisher_.Updates(exchange.bundle) + 1;
-  sum_.assign(plan.elements, 0.0f);
-  absl::Span<float> rest = absl::MakeSpan(sum_);
-  absl::Status finite;
-  for (size_t i = 0; i < plan.counts.size(); ++i) {
-    const absl::Span<float> part = rest.first(plan.counts[i]);
-    rest.remove_prefix(plan.counts[i]);
-    const compress::SenderFrame frame = {exchange.sender.rank,
-                                         protocol::FrameBytes(exchange.frames[i])};
-    plan.aggregators[i]->Add({&frame, 1}, part);
-    plan.aggregators[i]->Close(exchange.weight, part);
-    if (finite.ok()) finite = publisher_.downlink()->Check(plan.locals[i], part);
-  }
+  const absl::Status finite = SumUp(exchange);
   if (finite.ok() && !PassesGuard(exchange, out)) {
     latest->included.skipped = true;
     latest->n = 0;
@@ -227,11 +236,12 @@ void AsyncShard::Update(const protocol::ExchangeRequest& exchange, Latest* lates
     latest->rate /= static_cast<float>(1 + latest->staleness);
   ++stats_.staleness_counts[BucketOf(kStalenessBounds, static_cast<double>(latest->staleness))];
   stats_.staleness_total += latest->staleness;
-  absl::Span<const float> gradient = sum_;
-  for (size_t i = 0; i < plan.counts.size(); ++i) {
-    plan_.replica->Update(plan.locals[i], latest->rate, gradient.first(plan.counts[i]));
-    gradient.remove_prefix(plan.counts[i]);
-  }
+  const std::vector<size_t> begins = plan.Begins();
+  threads_.For(protocol::Stage::kSum)->For(plan.counts.size(), [&](size_t i, size_t /*lane*/) {
+    const absl::Span<const float> part =
+        absl::MakeConstSpan(sum_).subspan(begins[i], plan.counts[i]);
+    plan_.replica->Update(plan.locals[i], latest->rate, part);
+  });
   // Publishes when the number of unpublished updates reaches the number of ranks.
   if (publisher_.Unpublished(exchange.bundle) >= clocks_.members(exchange.bundle)) {
     PublishBundle(exchange.bundle, out);

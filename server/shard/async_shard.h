@@ -18,6 +18,7 @@
 #include "server/shard/request_fence.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
+#include "server/shard/shard_threads.h"
 #include "server/shard/update_guard.h"
 
 namespace sluice::server {
@@ -96,6 +97,7 @@ class AsyncShard final : public Shard {
   void Close(StreamId stream, const protocol::ExchangeRequest& exchange, absl::Time now,
              Effects* out);
   bool PassesGuard(const protocol::ExchangeRequest& exchange, Effects* out);
+  absl::Status SumUp(const protocol::ExchangeRequest& exchange);
   void Update(const protocol::ExchangeRequest& exchange, Latest* latest, Effects* out);
   // Returns the RESULT for a request, without record and parameters.
   std::unique_ptr<protocol::ExchangeReply> AnswerTo(
@@ -121,6 +123,7 @@ class AsyncShard final : public Shard {
   ShardStats stats_;
   RequestFence gate_;
   ShardLayout plan_;
+  ShardThreads threads_;
   ParameterPublisher publisher_;
   PlanSchedule plans_;
   uint64_t next_plan_;  // Shard 0: the next step for which it makes a plan.

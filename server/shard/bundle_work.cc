@@ -2,8 +2,6 @@
 #include "server/shard/bundle_work.h"
 
 #include <algorithm>
-#include <iterator>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,14 +21,6 @@ Notice MeanLeftOut(const BundleWork& work, absl::string_view what, absl::string_
 // Returns true if the bundle holds gradients or weight changes of the ranks, one by one.
 bool HoldsContributions(const BundleWork& work) {
   return work.given == nullptr && work.step > 0 && work.layout->Exchanges(work.step);
-}
-
-// Returns where each chunk begins in the bundle.
-std::vector<size_t> BeginsOf(const BundleLayout& plan) {
-  std::vector<size_t> begins;
-  std::exclusive_scan(plan.counts.begin(), plan.counts.end(), std::back_inserter(begins),
-                      size_t{0});
-  return begins;
 }
 
 // Every contribution is finite, but the sum is not. All count as skipped, so that all ranks agree.
@@ -139,7 +129,7 @@ std::shared_ptr<const BundleSum> BundleCoder::SumUp(const BundleWork& work) {
   } else if (sum->n > 0) {
     sum->rate = work.open->rate();
     sum->sum.resize(plan.elements);
-    const std::vector<size_t> begins = BeginsOf(plan);
+    const std::vector<size_t> begins = plan.Begins();
     const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
     threads_->For(protocol::Stage::kSum)->For(plan.counts.size(), [&](size_t i, size_t lane) {
       const absl::Span<const float> of_chunk = work.open->SumOf(i, lane);
@@ -166,7 +156,7 @@ void BundleCoder::EncodeMean(const BundleWork& work, BundleResult* result) {
   std::vector<size_t> begins;
   if (work.given != nullptr) {
     Check(work.given->mean.size() == plan.elements, "what is published is of the whole bundle");
-    begins = BeginsOf(plan);
+    begins = plan.Begins();
   }
   const auto mean_of = [&](size_t chunk, size_t lane) -> absl::Span<const float> {
     if (work.given == nullptr) return MeanOf(work, chunk, lane);
@@ -183,7 +173,7 @@ void BundleCoder::EncodeMean(const BundleWork& work, BundleResult* result) {
 
 std::vector<bool> BundleCoder::CollectMeans(const BundleWork& work, absl::Status* all_finite) {
   const BundleLayout& plan = *work.layout;
-  const std::vector<size_t> begins = BeginsOf(plan);
+  const std::vector<size_t> begins = plan.Begins();
   means_.resize(plan.elements);
   std::vector<absl::Status> finite(plan.counts.size());
   const auto collect = [&](size_t i, size_t lane) {
@@ -224,7 +214,7 @@ void BundleCoder::Update(const BundleWork& work, BundleResult* result) {
                     all_finite.message()));
   }
   result->rate = work.open->rate();
-  const std::vector<size_t> begins = BeginsOf(plan);
+  const std::vector<size_t> begins = plan.Begins();
   const auto mean_of = [&](size_t i) {
     return absl::MakeConstSpan(means_).subspan(begins[i], plan.counts[i]);
   };

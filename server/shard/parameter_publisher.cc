@@ -21,12 +21,15 @@ uint64_t ExactBytes(const BundleLayout& bundle) {
 
 }  // namespace
 
-ParameterPublisher::ParameterPublisher(const ShardOptions* options, ShardLayout* layout)
+ParameterPublisher::ParameterPublisher(const ShardOptions* options, ShardLayout* layout,
+                                       ShardThreads* threads)
     : options_(*options),
       layout_(*layout),
+      threads_(threads),
       downlink_(layout_.downlink, {.seed = options_.exchange.compression.seed,
                                    .sender = compress::Compressor::kShardSender}),
-      exact_(compress::MakeCodec({.codec = compress::CodecId::kNone})) {
+      exact_(compress::MakeCodec({.codec = compress::CodecId::kNone})),
+      owed_(threads->lanes()) {
   for (const BundleLayout& bundle : layout_.bundles) states_.emplace_back(ExactBytes(bundle));
 }
 
@@ -61,8 +64,10 @@ absl::Status ParameterPublisher::Publish(uint32_t bundle) {
   ShardParameters& replica = *layout_.replica;
   const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
   const uint64_t to = Updates(bundle) + 1;
-  const absl::Status encoded = downlink_.EncodeEach(
-      layout.locals, to, [&](size_t i) { return replica.Owed(layout.locals[i]); }, &frames_);
+  const absl::Status encoded = downlink_.EncodeInLanes(
+      threads_->For(protocol::Stage::kEncode), layout.locals, to,
+      [&](size_t i, size_t lane) { return replica.Owed(layout.locals[i], &owed_[lane]); },
+      &frames_);
   if (!encoded.ok()) return encoded;
   std::vector<std::string> published;
   for (size_t i = 0; i < layout.locals.size(); ++i) {

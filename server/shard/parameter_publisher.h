@@ -20,14 +20,15 @@
 #include "server/shard/publication_log.h"
 #include "server/shard/shard.h"
 #include "server/shard/shard_layout.h"
+#include "server/shard/shard_threads.h"
 
 namespace sluice::server {
 
 class ParameterPublisher {
  public:
-  // Both arguments must outlive the publisher. The publisher changes the bundles' versions and the
+  // All arguments must outlive the publisher. The publisher changes the bundles' versions and the
   // published parameters. The layout must have an update rule.
-  ParameterPublisher(const ShardOptions* options, ShardLayout* layout);
+  ParameterPublisher(const ShardOptions* options, ShardLayout* layout, ShardThreads* threads);
 
   // Sets the initial parameters or buffers of a bundle from ParameterRank's contribution to step 0.
   void Begin(const protocol::ExchangeRequest& exchange);
@@ -80,10 +81,12 @@ class ParameterPublisher {
 
   const ShardOptions& options_;
   ShardLayout& layout_;
+  ShardThreads* const threads_;
   compress::Compressor downlink_;
   const std::unique_ptr<compress::Codec> exact_;
   std::vector<State> states_;                   // By bundle.
   std::vector<std::vector<std::byte>> frames_;  // Scratch.
+  std::vector<std::vector<float>> owed_;        // Scratch, by lane.
   uint64_t publications_ = 0;
   uint64_t brought_ = 0;     // Number of publications in results since the last measurement.
   uint64_t brought_in_ = 0;  // Number of results of trained bundles since the last measurement.

@@ -101,8 +101,7 @@ struct ShardOptions {
   std::shared_ptr<const protocol::ShardSnapshot> restore;
   // Number of ranks of the job that wrote the snapshot; 0 if it has not changed.
   uint32_t restored_ranks = 0;
-  // Sums contributions and encodes results on this many threads, at least 1. Not in asynchronous
-  // modes.
+  // Sums contributions and encodes results on this many threads, at least 1.
   size_t threads = 1;
   // Not owned; null disables the measurement of times.
   protocol::StageTimes* stages = nullptr;

@@ -2,6 +2,8 @@
 #include "server/shard/shard_layout.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -68,6 +70,12 @@ absl::Status CheckFrame(const ShardOptions& options, const BundleLayout& plan,
 }
 
 }  // namespace
+
+std::vector<size_t> BundleLayout::Begins() const {
+  std::vector<size_t> begins;
+  std::exclusive_scan(counts.begin(), counts.end(), std::back_inserter(begins), size_t{0});
+  return begins;
+}
 
 absl::StatusOr<ShardLayout> PlanShard(const ShardOptions& options) {
   const std::vector<compress::ChunkConfig> uplinks = protocol::ChunkConfigs(

@@ -34,6 +34,8 @@ struct BundleLayout {
   bool Exchanges(uint64_t step) const {
     return !buffers && protocol::IsFragmentDue(fragments, fragment, step);
   }
+  // Returns the first element of each chunk in the bundle.
+  std::vector<size_t> Begins() const;
 };
 
 struct ShardLayout {

@@ -43,7 +43,8 @@ struct PublisherUnderTest {
 
   const ShardOptions options;
   ShardLayout layout = *PlanShard(options);
-  ParameterPublisher publisher{&options, &layout};
+  ShardThreads threads{1, nullptr};
+  ParameterPublisher publisher{&options, &layout, &threads};
 };
 
 TEST(ParameterPublisher, BeginsWithTheParametersOfRankZero) {

@@ -23,6 +23,7 @@ struct Variant {
   const char* uplink;
   const char* downlink;
   const char* rule;  // Empty: the shard publishes means.
+  job::Mode mode = job::Mode::kSync;
 };
 
 // Returns a shard with one bundle of kChunks chunks.
@@ -41,6 +42,7 @@ ShardOptions ChunkedShard(const Variant& variant, size_t threads) {
   }
   options.layout.bundles = {{bundle}};
   options.exchange.compression.uplink = Spec(variant.uplink);
+  options.exchange.mode = variant.mode;
   if (*variant.rule != 0) {
     options.rule = job::OptimizerSpec{.name = variant.rule, .lr = 0.1, .momentum = 0.9};
   }
@@ -77,12 +79,11 @@ std::vector<std::string> ResultsOf(const Variant& variant, size_t threads) {
   for (uint64_t step = 0; step <= kSteps; ++step) {
     for (const uint32_t rank : {0u, 2u, 1u}) {
       const bool overflows = step == 2 && variant.uplink == std::string("none");
-      const std::map<StreamId, protocol::ExchangeReply> replies =
-          ResultsByStream(shard.Send(ChunkedContribution(rank, step, variant, overflows)));
-      if (replies.empty()) continue;
-      const protocol::ExchangeReply& reply = replies.begin()->second;
-      results.push_back(std::to_string(reply.record.n));
-      results.insert(results.end(), reply.results.begin(), reply.results.end());
+      for (const auto& [stream, reply] :
+           ResultsByStream(shard.Send(ChunkedContribution(rank, step, variant, overflows)))) {
+        results.push_back(std::to_string(reply.record.n));
+        results.insert(results.end(), reply.results.begin(), reply.results.end());
+      }
     }
   }
   return results;
@@ -93,7 +94,8 @@ TEST(ShardThreads, DoNotChangeAResult) {
   for (const Variant& variant :
        {Variant{"none", "none", ""}, Variant{"none", "int4", ""},
         Variant{"topk:10%+int4", "topk:10%+int4", ""}, Variant{"int4", "ternary:0.5", "sgd"},
-        Variant{"none", "topk:10%", "adam"}}) {
+        Variant{"none", "topk:10%", "adam"}, Variant{"int4", "topk:10%", "sgd", job::Mode::kAsync},
+        Variant{"none", "int8", "adam", job::Mode::kAsync}}) {
     SCOPED_TRACE(testing::Message()
                  << variant.uplink << " " << variant.downlink << " " << variant.rule);
     const std::vector<std::string> alone = ResultsOf(variant, 1);
