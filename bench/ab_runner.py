@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the costs of two jobs of bench/survival.py that run in turn."""
 import argparse
+import contextlib
 import json
 import pathlib
+import statistics
 import sys
+import tempfile
 
 import survival
 
@@ -26,6 +29,11 @@ def compare(options, job, other):
     """Additional cost of `job` relative to `other`: quartiles of the pairs' ratios minus 1."""
     for each in (job, other):
         each.start_workers()
+    return compare_started(options, job, other)
+
+
+def compare_started(options, job, other):
+    for each in (job, other):
         survival.turn(each, options.steps)  # Warm-up: fills residuals and touches pages.
     wall, cpu, step_ms = [], [], []
     for pair in range(options.pairs):
@@ -35,6 +43,23 @@ def compare(options, job, other):
         step_ms.append(1000 * of[other][0] / options.steps)
     return {"uplink": options.uplink, "parameters": options.parameters, "time": survival.quartiles(wall),
             "processors": survival.quartiles(cpu), "step_ms": survival.quartiles(step_ms)[0], "load": survival.load()}
+
+
+def compare_starts(options, jobs):
+    """As `compare`, for jobs that are started anew options.starts times. Each of the two `jobs` makes a job in a folder.
+
+    Two equal jobs differ by up to 6 % for as long as they run, because their memory lies elsewhere and because one started first. So
+    they start in turns, and `time` and `processors` have the mean of the starts' medians, and the least and the largest median.
+    """
+    rows = []
+    for start in range(options.starts):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            opened = {i: stack.enter_context(jobs[i](pathlib.Path(folder) / str(i))) for i in ((0, 1), (1, 0))[start % 2]}
+            for each in opened.values():
+                each.start_workers()
+            rows.append(compare_started(options, opened[0], opened[1]))
+    of_starts = {key: [row[key][0] for row in rows] for key in ("time", "processors")}
+    return {**rows[-1], "starts": rows, **{key: (statistics.mean(medians), min(medians), max(medians)) for key, medians in of_starts.items()}}
 
 
 def conclude(options, row):

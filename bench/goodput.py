@@ -30,6 +30,7 @@ from seed_sweep import ROOT, parser_of, train  # noqa: E402
 WORKERS, KILLED, SLOW, SLOWER = 4, 1, 3, 4
 LIMIT = 3600  # Seconds for each run.
 PERIOD = 0.25  # Seconds between two readings.
+WARM = 1280  # Samples before a worker's own rate is measured.
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
@@ -150,7 +151,7 @@ def own_rate(options, share):
         run = Run(options, folder, changes, {0: share})
         run.start(0)
         worker = run.workers[0]
-        run.watch(lambda: worker.samples > 0)
+        run.watch(lambda: worker.samples >= WARM)  # The first steps of a small share take seconds.
         begun, samples = time.monotonic(), worker.samples
         run.watch(lambda: time.monotonic() > begun + options.alone)
         rate = (worker.samples - samples) / (worker.last - begun)

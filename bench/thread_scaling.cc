@@ -9,7 +9,6 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,19 +18,16 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "bench/paired_timing.h"
+#include "bench/shard_side.h"
 #include "bench/streams.h"
-#include "compress/aggregator.h"
 #include "compress/compressor.h"
-#include "server/shard/open_bundle.h"
-#include "server/shard/shard_threads.h"
 #include "worker/core/result_applier.h"
 
 namespace sluice::bench {
 namespace {
 
-constexpr uint32_t kChunk = 65536;
 constexpr uint32_t kChunks = 384;  // 100 MB of gradients, which fit no cache.
-constexpr uint32_t kSenders = 2;
+constexpr size_t kSenders = 2;
 constexpr uint64_t kWarmSteps = 20;
 
 struct Options {
@@ -41,77 +37,11 @@ struct Options {
   std::vector<std::string> specs = {"none", "fp16", "int8", "int4", "ternary:0.5", "topk:1%+int4"};
 };
 
-std::vector<compress::ChunkConfig> ConfigsOf(const std::string& spec, uint32_t chunks) {
-  const absl::StatusOr<compress::CodecSpec> parsed = compress::ParseCodecSpec(spec);
-  Check(parsed.ok(), parsed.status().message());
-  std::vector<compress::ChunkConfig> configs;
-  for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-    configs.push_back({.count = kChunk, .spec = *parsed, .id = chunk});
-  }
-  return configs;
-}
-
-std::vector<uint32_t> FirstNumbers(uint32_t count) {
-  std::vector<uint32_t> numbers(count);
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
-}
-
-// A shard with one bundle. Each sender contributes the same frames in every step.
-class ShardSide {
- public:
-  ShardSide(const std::string& spec, uint32_t chunks, size_t threads,
-            absl::Span<const std::vector<std::byte>> frames)
-      : counts_(chunks, kChunk),
-        chunks_(FirstNumbers(chunks)),
-        threads_(threads, nullptr),
-        pool_(size_t{chunks} * kChunk, &threads_),
-        downlink_(ConfigsOf(spec, chunks),
-                  {.seed = 1, .sender = compress::Compressor::kShardSender}) {
-    for (const compress::ChunkConfig& config : ConfigsOf(spec, chunks)) {
-      aggregators_.push_back(compress::MakeAggregator(config, kSenders));
-      pointers_.push_back(aggregators_.back().get());
-    }
-    for (const std::vector<std::byte>& frame : frames) {
-      contribution_.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
-    }
-  }
-
-  // Admits the contributions of a step, as receiving threads do.
-  void Admit() {
-    bundle_ = std::make_unique<server::OpenBundle>(counts_, pointers_, kSenders, 0, &pool_);
-    for (uint32_t rank = 0; rank < kSenders; ++rank) {
-      bundle_->Admit(rank, 0, 0, contribution_, absl::UnixEpoch());
-    }
-  }
-
-  void Close() {
-    const absl::Status encoded = downlink_.EncodeInLanes(
-        threads_.For(protocol::Stage::kEncode), chunks_, ++step_,
-        [this](size_t chunk, size_t lane) { return bundle_->MeanOf(chunk, lane); }, &frames_);
-    Check(encoded.ok(), encoded.message());
-    downlink_.EndStep(step_);
-  }
-
- private:
-  const std::vector<uint32_t> counts_;
-  const std::vector<uint32_t> chunks_;
-  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;
-  std::vector<compress::Aggregator*> pointers_;
-  std::vector<std::string> contribution_;
-  server::ShardThreads threads_;
-  server::SumPool pool_;
-  compress::Compressor downlink_;
-  std::unique_ptr<server::OpenBundle> bundle_;
-  std::vector<std::vector<std::byte>> frames_;
-  uint64_t step_ = 0;
-};
-
 // Works on a range of chunks on several threads.
 class Process {
  public:
   Process(const std::string& spec, uint32_t chunks, size_t threads)
-      : gradients_(size_t{chunks} * kChunk),
+      : gradients_(size_t{chunks} * kChunkElements),
         parameters_(gradients_.size()),
         compressor_(ConfigsOf(spec, chunks), {.seed = 1, .sender = 0}),
         parallel_(threads),
@@ -124,7 +54,7 @@ class Process {
       value = static_cast<float>(x * 1e-2);
     }
     while (step_ < kWarmSteps) Encode();
-    shard_.emplace(spec, chunks, threads, frames_);
+    shard_.emplace(spec, chunks, threads, std::vector(kSenders, StringsOf(frames_)));
     for (uint64_t step = 0; step < kWarmSteps; ++step) {
       Admit();
       Close();
@@ -135,7 +65,7 @@ class Process {
     const absl::Status encoded = compressor_.EncodeInLanes(
         &parallel_, chunks_, ++step_,
         [this](size_t i, size_t) {
-          return absl::MakeConstSpan(gradients_).subspan(i * kChunk, kChunk);
+          return absl::MakeConstSpan(gradients_).subspan(i * kChunkElements, kChunkElements);
         },
         &frames_);
     Check(encoded.ok(), encoded.message());
@@ -145,7 +75,8 @@ class Process {
   void Apply() {
     parts_.clear();
     for (size_t i = 0; i < frames_.size(); ++i) {
-      parts_.push_back({.offset = i * kChunk, .count = kChunk, .frames = frames_[i]});
+      parts_.push_back(
+          {.offset = i * kChunkElements, .count = kChunkElements, .frames = frames_[i]});
     }
     applier_.Add(parts_, -0.1f, absl::MakeSpan(parameters_));
   }
@@ -155,7 +86,8 @@ class Process {
 
   void Stream() {
     parallel_.For(chunks_.size(), [this](size_t i, size_t) {
-      ReadModifyWrite(gradients_.data() + i * kChunk, parameters_.data() + i * kChunk, kChunk);
+      ReadModifyWrite(gradients_.data() + i * kChunkElements,
+                      parameters_.data() + i * kChunkElements, kChunkElements);
     });
   }
 

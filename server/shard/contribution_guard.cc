@@ -15,6 +15,9 @@ namespace {
 
 constexpr double kUnknown = 2;  // No cosine.
 constexpr uint32_t kWindowElements = 4096;
+// Norms of frames that hold every element need fewer elements. A sparse frame has only about 40
+// values in a window, and its index makes the whole window cheap.
+constexpr uint32_t kDenseNormElements = 512;
 
 }  // namespace
 
@@ -29,6 +32,15 @@ ContributionGuard::Window ContributionGuard::ChooseWindow(uint64_t random,
           {.count = counts[chunk],
            .first = first,
            .size = std::min(kWindowElements, counts[chunk] - first)}};
+}
+
+ContributionGuard::Window ContributionGuard::ForNorms(
+    Window window, absl::Span<const HeldContribution> contributions) {
+  const std::string& frames = contributions.front().frames[window.chunk];
+  if (compress::DecodeInParts(protocol::FrameBytes(frames))) {
+    window.part.size = std::min(window.part.size, kDenseNormElements);
+  }
+  return window;
 }
 
 uint32_t ContributionGuard::ComparedBundle(uint64_t step) const {
@@ -161,7 +173,7 @@ std::vector<float> ContributionGuard::Judge(uint64_t step, uint32_t bundle,
                                             absl::Span<const HeldContribution> contributions) {
   if (contributions.size() < kContributionsMin) return {};
   Window window = ChooseWindow(CounterRandom(seed_, step, bundle).Next(), counts);
-  std::vector<double> norms = NormsIn(window, contributions);
+  std::vector<double> norms = NormsIn(ForNorms(window, contributions), contributions);
   if (LowerMedian(norms) == 0) {
     // Gradients may be zero in the window.
     window.part = compress::WholeChunk(window.part.count);

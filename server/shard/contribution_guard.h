@@ -77,6 +77,8 @@ class ContributionGuard {
   };
 
   static Window ChooseWindow(uint64_t random, absl::Span<const uint32_t> counts);
+  // Returns the part of a window in which norms are measured.
+  static Window ForNorms(Window window, absl::Span<const HeldContribution> contributions);
   // Returns the bundle whose contributions the guard compares in this step.
   uint32_t ComparedBundle(uint64_t step) const;
   double NormIn(const Window& window, const HeldContribution& contribution);
